@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rules.rounds import Severity
+from cepheid.rules.rounds import Severity
 
 SHOWN_MAX = 200  # characters of a value that a message repeats
 FINDINGS_PER_RULE_MAX = 10  # of one log; the rest is counted

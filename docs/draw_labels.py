@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from matplotlib import pyplot
 from matplotlib.patches import Ellipse
 
-from reference.data import galaxies
-from reference.data.galaxies.population import Component, Galaxy
+from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies.population import Component, Galaxy
 
 SHAPES = (-0.4, 0.0, 0.4)
 RADIUS_ARCSEC = 1.0

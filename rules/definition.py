@@ -18,11 +18,11 @@ from typing import Any, Literal
 
 import yaml
 
-from rules.documents import find_schema_problem
-from rules.errors import UserError, did_you_mean
-from rules.events import Kind
-from rules.hyperparameters import Hyperparameter, parse_hyperparameter
-from rules.relations import Relations, parse_relations
+from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.events import Kind
+from cepheid.rules.hyperparameters import Hyperparameter, parse_hyperparameter
+from cepheid.rules.relations import Relations, parse_relations
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"

@@ -15,7 +15,7 @@ from typing import Literal
 
 import yaml
 
-from rules.events import is_integer, is_number
+from cepheid.rules.events import is_integer, is_number
 
 Basis = Literal["datasheet", "measured"]
 BASES: tuple[Basis, ...] = ("datasheet", "measured")

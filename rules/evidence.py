@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from rules import recorded
-from rules.definition import Definition
+from cepheid.rules import recorded
+from cepheid.rules.definition import Definition
 
 FILE = "evidence.json"
 # Seeds of the correct model. At full scale, where a run may take hours, as many as a result has.

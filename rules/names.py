@@ -6,7 +6,7 @@ called ``systems`` would make a folder of submissions look like the folder of on
 
 import re
 
-from rules.errors import UserError
+from cepheid.rules.errors import UserError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """The characters of the name of a submitter or a system."""

@@ -2,7 +2,7 @@
 
 ``benchmarks/<name>/rcp.json`` holds them for each scale, run by run, with the digest of the
 definition that they belong to. `cepheid rcp` measures them, and
-``compliance.score.convergence`` judges by them.
+``cepheid.compliance.score.convergence`` judges by them.
 """
 
 import statistics
@@ -14,11 +14,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rules import recorded
-from rules.definition import Definition
-from rules.documents import find_schema_problem
-from rules.errors import UserError
-from rules.hyperparameters import Value
+from cepheid.rules import recorded
+from cepheid.rules.definition import Definition
+from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.errors import UserError
+from cepheid.rules.hyperparameters import Value
 
 FILE = "rcp.json"
 BATCH_SIZE = "global_batch_size"

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rules import definition
-from rules.errors import UserError
-from rules.host import atomic_write
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import atomic_write
 
 
 def path(name: str, file: str) -> Path:

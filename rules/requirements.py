@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from rules.events import is_number
+from cepheid.rules.events import is_number
 
 RequiredCount = Literal["once", "strictly once", "at least once", "never"]
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rules import definition, rcp
-from rules.definition import Definition
+from cepheid.rules import definition, rcp
+from cepheid.rules.definition import Definition
 from tests.compliance import small
 from tests.compliance.builder import reference_points
 

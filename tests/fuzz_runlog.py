@@ -20,7 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from rules import definition
+from cepheid.rules import definition
 from tests.compliance.builder import line_of, run_records
 from tests.compliance.mutations import PATHS, PLACES, Lines, excerpt, judge, mutate
 

@@ -4,7 +4,7 @@ import contextlib
 import gc
 import importlib
 
-from rules import definition
+from cepheid.rules import definition
 
 MODULES = (
     "torch",
@@ -16,10 +16,10 @@ MODULES = (
     "rich.console",
     "scipy.stats",
     "mlperf_logging.mllog",
-    *(f"benchmarks.{name}.task" for name in definition.names()),
-    "tools.cli",
-    "tools.run_benchmark",
-    "compliance.checks",  # these two: what ranks of the contract suite call imports them
+    *(f"cepheid.benchmarks.{name}.task" for name in definition.names()),
+    "cepheid.tools.cli",
+    "cepheid.tools.run_benchmark",
+    "cepheid.compliance.checks",  # these two: what ranks of the contract suite call imports them
     "tests.prepared",
 )
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from reference import data
+from cepheid.reference import data
 
 
 def prepare(facts: Mapping[str, Any], data_root: Path) -> None:

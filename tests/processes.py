@@ -25,7 +25,7 @@ from unittest.mock import patch
 
 import psutil
 
-from rules.definition import BENCHMARKS_VARIABLE, ROOT
+from cepheid.rules.definition import BENCHMARKS_VARIABLE, ROOT
 
 Prelude = Callable[[], object]
 
@@ -148,7 +148,7 @@ def cepheid(
 ) -> Ended:
     """Run the command line to its end."""
     return run(
-        "tools.cli:console",
+        "cepheid.tools.cli:console",
         *arguments,
         environment=environment,
         folder=folder,

@@ -17,19 +17,19 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
-from compliance.checks import Place, check_log
-from compliance.read.log.runlog import read
-from reference.run import checkpoint
-from reference.run.config import RunConfig, configure
-from reference.run.log import RunLogWriter
-from reference.run.loops import run_task
-from reference.run.report import Reports
-from reference.torch.distributed import TorchRanks, start_ranks
-from reference.torch.stale import delay_gradients
-from rules import definition, evidence, rcp, rounds
-from rules.definition import Block, Definition, Generation
-from rules.errors import UserError
-from rules.events import is_number
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.read.log.runlog import read
+from cepheid.reference.run import checkpoint
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.loops import run_task
+from cepheid.reference.run.report import Reports
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.stale import delay_gradients
+from cepheid.rules import definition, evidence, rcp, rounds
+from cepheid.rules.definition import Block, Definition, Generation
+from cepheid.rules.errors import UserError
+from cepheid.rules.events import is_number
 from tests import tiny
 from tests.distributed import on_ranks
 from tests.prepared import prepare
@@ -86,7 +86,7 @@ def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) ->
 
 def build(config: RunConfig, ranks: TorchRanks | None = None, delay: int | None = None) -> Any:
     """The benchmark's task, built, with its data open; ``delay`` is the age of its gradients."""
-    create = importlib.import_module(f"benchmarks.{config.definition.name}.task").create
+    create = importlib.import_module(f"cepheid.benchmarks.{config.definition.name}.task").create
     if delay is not None:
         create = delay_gradients(create, delay)
     task = create(config, ranks or TorchRanks(0, 1, torch.device("cpu")))
@@ -168,7 +168,7 @@ def test_parameters_are_as_declared(name: str, scale: str, data_root: Path) -> N
     prepare(chosen.data, data_root)
     settings = ["compile=off", "precision=fp32"]
     config = configure(chosen, overrides=settings, data_root=data_root, seed=1)
-    module = importlib.import_module(f"benchmarks.{name}.task")
+    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     device = torch.device("meta" if chosen.model["parameters"] > LARGE else "cpu")
     try:
         with device:
@@ -353,7 +353,7 @@ def test_a_whole_run_passes_the_checker_and_its_report_changes_nothing(
 ) -> None:
     install_easy(name, tmp_path / "benchmarks", monkeypatch)
     config = configuration(name, data_root)
-    module = importlib.import_module(f"benchmarks.{name}.task")
+    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     log = RunLogWriter(tmp_path / "result_0.txt")
     task = module.create(config, TorchRanks(0, 1, torch.device("cpu")))
     assert run_task(task, config, log).reached
@@ -387,7 +387,9 @@ def assert_report_is_sound(name: str, task: Any) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_broken_variants_still_run(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
-    for variant, create in importlib.import_module(f"benchmarks.{name}.broken").VARIANTS.items():
+    for variant, create in importlib.import_module(
+        f"cepheid.benchmarks.{name}.broken"
+    ).VARIANTS.items():
         task = create(config, TorchRanks(0, 1, torch.device("cpu")))
         task.build()
         task.open_data()
@@ -405,7 +407,7 @@ def test_evidence_supports_the_targets(name: str, scale: str) -> None:
     recorded = evidence.load(name, scale)
     again = f"`cepheid measure targets {name} --scale {scale}` measures it"
     assert recorded is not None, f"{name} at {scale}: no evidence for its targets; {again}"
-    variants = tuple(importlib.import_module(f"benchmarks.{name}.broken").VARIANTS)
+    variants = tuple(importlib.import_module(f"cepheid.benchmarks.{name}.broken").VARIANTS)
     assert len(variants) >= 2, f"{name} declares too few broken variants"
     assert not (found := evidence.find_problems(recorded, chosen, variants)), f"{found}; {again}"
 
@@ -474,7 +476,7 @@ def test_warming_up_changes_no_image(name: str, data_root: Path) -> None:
 @pytest.mark.parametrize("name", GENERATING)
 def test_closed_generates_with_the_weights_of_the_definition(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
-    module = importlib.import_module(f"benchmarks.{name}.task")
+    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     ranks = TorchRanks(0, 1, torch.device("cpu"))
     declared = config.definition.model["weights_digest"]
     assert module.create(config, ranks).weights_digest == declared

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from reference.measure.own_process import find_free_port
-from rules.definition import ROOT
+from cepheid.reference.measure.own_process import find_free_port
+from cepheid.rules.definition import ROOT
 
 HOSTS = ROOT / "docs" / "cluster" / "hosts.sh"
 
@@ -47,7 +47,7 @@ def test_two_hosts_describe_themselves_together(
 ) -> None:
     pytest.importorskip("torch", reason="several ranks need the extra torch")
     output = tmp_path / "with space" / "pair.json"
-    command = [sys.executable, "-m", "tools.describe_system", "--output", str(output)]
+    command = [sys.executable, "-m", "cepheid.tools.describe_system", "--output", str(output)]
     line = ["bash", str(HOSTS), "127.0.0.1 localhost", "1", *command]
     done = subprocess.run(
         line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False

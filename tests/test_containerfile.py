@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 
-from rules.definition import ROOT
+from cepheid.rules.definition import ROOT
 
 
 def read_instructions() -> list[tuple[str, str]]:

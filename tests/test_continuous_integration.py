@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rules import definition
-from rules.definition import ROOT
-from rules.errors import UserError
+from cepheid.rules import definition
+from cepheid.rules.definition import ROOT
+from cepheid.rules.errors import UserError
+from cepheid.tools import check_compliance
 from tests.compliance.builder import SYSTEM, write_result
-from tools import check_compliance
 
 MINI = definition.load("galaxy_shape", "mini")
 Printed = pytest.CaptureFixture[str]
@@ -93,7 +93,9 @@ def test_the_action_annotates_and_fails(checkout: Path, tmp_path: Path) -> None:
     assert "${{" not in check["run"], "an input must not become a part of the script"
     command = tmp_path / "temp" / "cepheid" / "bin" / "cepheid"
     command.parent.mkdir(parents=True)
-    command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m tools.cli "$@"\n')
+    command.write_text(
+        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m cepheid.tools.cli "$@"\n'
+    )
     command.chmod(0o755)
     (checkout / "submissions" / "acme" / "LICENSE").unlink()
 

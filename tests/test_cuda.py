@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 
 from torch import Tensor
 
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks, start_ranks
-from rules import definition
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.rules import definition
 from tests.distributed import on_ranks
 
 GPUS = torch.cuda.device_count()
@@ -34,7 +34,7 @@ def build(name: str, device: str, *overrides: str) -> Any:
     config = configure(
         definition.load(name, "mini"), seed=3, data_root=Path("none"), overrides=settings
     )
-    module = importlib.import_module(f"benchmarks.{name}.task")
+    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     task = module.create(config, TorchRanks(0, 1, torch.device(device)))
     task.build()
     task.batch_per_rank = SAMPLES

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.definition import ROOT
+from cepheid.rules.definition import ROOT
 from tests.compliance.builder import write_result
 
 MAY_IMPORT = {
@@ -102,7 +102,7 @@ def test_importing_every_module_loads_nothing_heavy() -> None:
     "options", [(), ("--format", "sarif"), ("--format", "github"), ("--follow",)]
 )
 def test_checking_loads_nothing_heavy(options: tuple[str, ...], tmp_path: Path) -> None:
-    from rules import definition
+    from cepheid.rules import definition
 
     name = "galaxy_bnn"  # its budget has that many blocks
     slow = 8  # blocks: with fewer, T21 finds that the reference needs more
@@ -111,7 +111,7 @@ def test_checking_loads_nothing_heavy(options: tuple[str, ...], tmp_path: Path) 
         if path.is_dir() and "--follow" in options:
             continue
         call = f"check_compliance.main({[str(path), *options]!r})"
-        code = f"from tools import check_compliance\nassert {call} == 0\nprint()"
+        code = f"from cepheid.tools import check_compliance\nassert {call} == 0\nprint()"
         loaded = _find_loaded(code)
         assert not loaded & set(HEAVY)
         assert not loaded & {"multiprocessing", "concurrent", "reference", "benchmarks"}

@@ -18,17 +18,17 @@ pytest.importorskip("tensorflow", reason="needs the extra keras")
 pytest.importorskip("torch", reason="the small definitions are those of the contract for torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from compliance.checks import Place, check_log
-from compliance.read.log.runlog import read
-from reference.keras import backend
-from reference.keras.backend import FRAMEWORK
-from reference.machine.ranks import SingleProcess
-from reference.run import checkpoint
-from reference.run.config import RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.loops import run_task
-from rules import definition, rounds
-from rules.definition import Block
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.read.log.runlog import read
+from cepheid.reference.keras import backend
+from cepheid.reference.keras.backend import FRAMEWORK
+from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.run import checkpoint
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.loops import run_task
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import Block
 from tests.test_benchmark_contract import (
     EVALUATION_SAMPLES,
     TRAIN_SAMPLES,
@@ -53,7 +53,7 @@ ALONE = SingleProcess(FRAMEWORK)
 
 def create_task(config: RunConfig) -> Any:
     """The benchmark's task in Keras."""
-    module = importlib.import_module(f"benchmarks.{config.definition.name}.keras_task")
+    module = importlib.import_module(f"cepheid.benchmarks.{config.definition.name}.keras_task")
     return module.create(config, ALONE)
 
 

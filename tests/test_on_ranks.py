@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from reference.measure.own_process import find_free_port
+from cepheid.reference.measure.own_process import find_free_port
 from tests.distributed import on_ranks
 
 

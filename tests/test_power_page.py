@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge.judgement import judge
-from compliance.read import package, powerlog
-from rules import definition, rounds
-from rules.definition import ROOT
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package, powerlog
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import ROOT
 from tests.compliance.builder import Record, run_records, write_log, write_result
 
 GALAXY_SHAPE = definition.load("galaxy_shape", "mini")

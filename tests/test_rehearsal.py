@@ -16,9 +16,9 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks
-from rules import definition
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
 
 # Loops over layers, and over thousands of proposals; the mini scale has the same code.
 SLOW = {("gnmt", "full"), ("mask_rcnn", "full")}
@@ -78,7 +78,7 @@ def build(name: str, scale: str) -> Any:
         data_root=Path("none"),
         overrides=("compile=off", "precision=fp32", "threads=1"),
     )
-    module = importlib.import_module(f"benchmarks.{name}.task")
+    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     task = module.create(config, TorchRanks(0, 1, torch.device("meta")))
     task.build()
     task.batch_per_rank = SAMPLES

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge.judgement import judge
-from compliance.read import package
-from rules import digests, rounds
-from rules.definition import ROOT
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.rules import digests, rounds
+from cepheid.rules.definition import ROOT
 
 SUBMISSIONS = ROOT / "submissions"
 PLAIN = SUBMISSIONS / "plain_tensorflow" / "benchmarks" / "galaxy_shape"

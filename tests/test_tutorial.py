@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from rules.definition import ROOT
+from cepheid.rules.definition import ROOT
 from tests import tiny
 
 COPIED = ("rules", "reference", "benchmarks", "compliance", "tools")
@@ -24,7 +24,7 @@ import sys
 if sys.argv[1] == "run" and "--seed" not in sys.argv:
     for value in ("compile=off", "precision=fp32", "threads=1"):
         sys.argv += ["--set", value]
-from tools.cli import console
+from cepheid.tools.cli import console
 console()
 """
 

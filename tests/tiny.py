@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rules import definition
-from rules.definition import BENCHMARKS, BENCHMARKS_VARIABLE, Definition
+from cepheid.rules import definition
+from cepheid.rules.definition import BENCHMARKS, BENCHMARKS_VARIABLE, Definition
 
 SIZES = {"train_samples": 64, "evaluation_samples": 32}
 TIMING = {"eval_every_samples": 32, "max_samples": 64}

@@ -7,12 +7,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from compliance.read.log import runlog
-from reference.machine.hardware import has_bfloat16
-from rules.errors import UserError
-from tools.audit.account import Account
-from tools.audit.choice import Choice, choose_run
-from tools.audit.comparison import (
+from cepheid.compliance.read.log import runlog
+from cepheid.reference.machine.hardware import has_bfloat16
+from cepheid.rules.errors import UserError
+from cepheid.tools.audit.account import Account
+from cepheid.tools.audit.choice import Choice, choose_run
+from cepheid.tools.audit.comparison import (
     Verdict,
     compare,
     describe_other_arithmetic,
@@ -21,10 +21,10 @@ from tools.audit.comparison import (
     judge_times,
     judge_values,
 )
-from tools.audit.rerun import FLAG, Rerun, Settings, find_origin, repeat
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_data_option, add_set_option, make_command_parser
-from tools.console.writing import replace_file
+from cepheid.tools.audit.rerun import FLAG, Rerun, Settings, find_origin, repeat
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_data_option, add_set_option, make_command_parser
+from cepheid.tools.console.writing import replace_file
 
 SEEDS = 2**32
 SHOWN_MAX = 10
@@ -150,7 +150,7 @@ def _judge(
     choice: Choice, rerun: Rerun, tolerance: float | None, data: Path, is_elsewhere: bool
 ) -> list[Verdict]:
     """Print every pair of values, then judge quality and times."""
-    from tools.describe_system import describe_machine
+    from cepheid.tools.describe_system import describe_machine
 
     logged, again, chosen = choice.logged, rerun.log, choice.definition
     for pair in compare(logged, again, chosen):

@@ -8,18 +8,18 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance import site
-from compliance.finding import escape
-from compliance.judge import parallel
-from compliance.judge.judgement import judge
-from compliance.read import package
-from compliance.site import evidence, index
-from compliance.site.history import read_rounds
-from rules import rounds
-from rules.errors import UserError
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_paths, make_command_parser
-from tools.leaderboard import folder, serving
+from cepheid.compliance import site
+from cepheid.compliance.finding import escape
+from cepheid.compliance.judge import parallel
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.compliance.site import evidence, index
+from cepheid.compliance.site.history import read_rounds
+from cepheid.rules import rounds
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_paths, make_command_parser
+from cepheid.tools.leaderboard import folder, serving
 
 EXAMPLES = """\
 examples:

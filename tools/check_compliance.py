@@ -12,16 +12,16 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance.finding import Finding, has_error, sort_findings
-from compliance.judge import parallel
-from compliance.judge.judgement import find_place, find_today, judge
-from compliance.read import package, waivers
-from compliance.report import formats as report
-from compliance.report import rulebook
-from rules import rounds
-from rules.errors import UserError
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_paths, make_command_parser
+from cepheid.compliance.finding import Finding, has_error, sort_findings
+from cepheid.compliance.judge import parallel
+from cepheid.compliance.judge.judgement import find_place, find_today, judge
+from cepheid.compliance.read import package, waivers
+from cepheid.compliance.report import formats as report
+from cepheid.compliance.report import rulebook
+from cepheid.rules import rounds
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_paths, make_command_parser
 
 EXAMPLES = """\
 examples:
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(rulebook.explain_rule(arguments.explain))
         return EXIT_FINE
     if arguments.changed:
-        from tools.console import changed  # here: only --changed needs git
+        from cepheid.tools.console import changed  # here: only --changed needs git
 
         arguments.paths = changed.find_submissions(arguments.changed, arguments.paths)
         if not arguments.paths:
@@ -112,7 +112,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     """Check one log while it grows; text and workflow commands appear at once."""
-    from compliance.judge.follow import follow_log  # here: checking a finished log needs none of it
+    from cepheid.compliance.judge.follow import (
+        follow_log,  # here: checking a finished log needs none of it
+    )
 
     path = _choose_log(arguments.paths)
     who = package.find_around_log(path, judged_in.layout)

@@ -5,35 +5,44 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from rules import extras
-from rules.errors import UserError, did_you_mean, explain_system_error
-from rules.host import end_on_interruption
+from cepheid.rules import extras
+from cepheid.rules.errors import UserError, did_you_mean, explain_system_error
+from cepheid.rules.host import end_on_interruption
 
 EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "run": ("tools.run_benchmark", "run a benchmark and write its run logs to a folder"),
-    "check": ("tools.check_compliance", "check run logs and submissions against the rules"),
+    "run": ("cepheid.tools.run_benchmark", "run a benchmark and write its run logs to a folder"),
+    "check": ("cepheid.tools.check_compliance", "check run logs and submissions against the rules"),
     "summary": (
-        "tools.summarize_results",
+        "cepheid.tools.summarize_results",
         "print one row per result: time to train, or the reason it has none",
     ),
-    "leaderboard": ("tools.build_leaderboard", "write the results as a web site with plots"),
-    "diff": ("tools.diff_leaderboards", "show what changed between two leaderboards"),
-    "data": ("tools.prepare_data", "prepare, verify or export a dataset"),
-    "new-submission": ("tools.new_submission", "begin a submission with a task that runs"),
+    "leaderboard": (
+        "cepheid.tools.build_leaderboard",
+        "write the results as a web site with plots",
+    ),
+    "diff": ("cepheid.tools.diff_leaderboards", "show what changed between two leaderboards"),
+    "data": ("cepheid.tools.prepare_data", "prepare, verify or export a dataset"),
+    "new-submission": ("cepheid.tools.new_submission", "begin a submission with a task that runs"),
     "pack": (
-        "tools.pack_submission",
+        "cepheid.tools.pack_submission",
         "write the manifest of a submission: digests of all its files",
     ),
-    "audit": ("tools.audit_submission", "repeat one logged run and compare the two"),
-    "describe-system": ("tools.describe_system", "describe this machine for a submission"),
-    "new-benchmark": ("tools.new_benchmark", "begin a benchmark with a small working example"),
+    "audit": ("cepheid.tools.audit_submission", "repeat one logged run and compare the two"),
+    "describe-system": ("cepheid.tools.describe_system", "describe this machine for a submission"),
+    "new-benchmark": (
+        "cepheid.tools.new_benchmark",
+        "begin a benchmark with a small working example",
+    ),
     "measure": (
-        "tools.measure.__main__",
+        "cepheid.tools.measure.__main__",
         "measure speed, sweep, epochs, costs, formats or targets",
     ),
-    "rcp": ("tools.make_rcp", "measure how many samples the reference needs, by batch size"),
+    "rcp": (
+        "cepheid.tools.make_rcp",
+        "measure how many samples the reference needs, by batch size",
+    ),
 }
 MOVED: Mapping[str, str] = {  # commands of earlier versions
     "check-targets": "measure targets",

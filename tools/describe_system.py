@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.machine.placement import end_rank, find_placement
-from rules.documents import FILL_IN, find_unfilled
-from rules.errors import UserError
-from rules.names import NAME, refuse_name
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_data_option, make_command_parser
-from tools.console.writing import write_new
+from cepheid.reference.machine.placement import end_rank, find_placement
+from cepheid.rules.documents import FILL_IN, find_unfilled
+from cepheid.rules.errors import UserError
+from cepheid.rules.names import NAME, refuse_name
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_data_option, make_command_parser
+from cepheid.tools.console.writing import write_new
 
 if TYPE_CHECKING:
-    from reference.machine.ranks import Ranks
+    from cepheid.reference.machine.ranks import Ranks
 
 NOBODY = "local"  # as `cepheid run` has it
 CHOICES = (
@@ -31,8 +31,8 @@ examples:
   cepheid describe-system --submitter acme --output submissions/acme/systems/box.json
       into a file, which is never overwritten; the system is then called box. It has the peak FLOPS
       and the bandwidth of the memory, measured by kernels of a second
-  torchrun --nnodes 2 --nproc-per-node 8 … -m tools.describe_system --output box.json
-  srun python -m tools.describe_system --output box.json
+  torchrun --nnodes 2 --nproc-per-node 8 … -m cepheid.tools.describe_system --output box.json
+  srun python -m cepheid.tools.describe_system --output box.json
       all nodes, and the accelerators that the ranks use; prints how the nodes differ
 
 Then replace each text that begins with "FILL IN:", and give the file to `cepheid run --system`.
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Describe this machine, or all nodes of several ranks. Exit code 1 if the nodes differ."""
     arguments = make_parser().parse_args(argv)
     refuse_name(arguments.submitter, "a submitter")
-    from reference.machine import system
+    from cepheid.reference.machine import system
 
     with _start_ranks() as ranks:
         measured = measure_peaks(ranks) if arguments.peaks else {}
@@ -88,9 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _start_ranks() -> Iterator["Ranks"]:
     """Yield the ranks of torch if it is installed, else this process without a framework."""
     try:
-        from reference.torch import distributed
+        from cepheid.reference.torch import distributed
     except ModuleNotFoundError:
-        from reference.machine.ranks import SingleProcess
+        from cepheid.reference.machine.ranks import SingleProcess
 
         yield SingleProcess(FILL_IN + "framework and version")
         return
@@ -100,7 +100,7 @@ def _start_ranks() -> Iterator["Ranks"]:
 
 def describe_machine(submitter: str, data: Path) -> dict[str, Any]:
     """Return a description of this machine with all its accelerators."""
-    from reference.machine import system
+    from cepheid.reference.machine import system
 
     with _start_ranks() as ranks:
         return system.describe_all(submitter, ranks, data, measure_peaks(ranks)).content
@@ -115,7 +115,7 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
     try:
         import torch
 
-        from reference.torch.peaks import measure_peaks as measure
+        from cepheid.reference.torch.peaks import measure_peaks as measure
     except ModuleNotFoundError:
         return {}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -11,11 +11,11 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance.finding import escape
-from compliance.report import formats as report
-from compliance.site import changes, index
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import make_command_parser
+from cepheid.compliance.finding import escape
+from cepheid.compliance.report import formats as report
+from cepheid.compliance.site import changes, index
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import make_command_parser
 
 EXAMPLES = """\
 examples:

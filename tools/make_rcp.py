@@ -3,14 +3,14 @@
 import argparse
 from collections.abc import Sequence
 
-from compliance.score import convergence
-from rules import definition as definitions
-from rules import rcp
-from rules.definition import Definition
-from rules.errors import UserError
-from rules.rcp import BATCH_SIZE, Point, ReferencePoints
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import (
+from cepheid.compliance.score import convergence
+from cepheid.rules import definition as definitions
+from cepheid.rules import rcp
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.rules.rcp import BATCH_SIZE, Point, ReferencePoints
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import (
     add_benchmark,
     add_data_option,
     add_set_option,
@@ -70,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing and print the table; exit code 1 if a run missed its targets."""
-    from reference.run.config import parse_override
+    from cepheid.reference.run.config import parse_override
 
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
@@ -102,8 +102,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(definition: Definition, arguments: argparse.Namespace) -> None:
-    from reference.measure import convergence_points
-    from tools.console.terminal import Terminal
+    from cepheid.reference.measure import convergence_points
+    from cepheid.tools.console.terminal import Terminal
 
     request = convergence_points.Request(
         arguments.batch_sizes, arguments.runs, arguments.data, arguments.overrides

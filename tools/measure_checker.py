@@ -16,11 +16,11 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from rules import rounds
-from rules.definition import ROOT
-from rules.errors import UserError
-from rules.host import usable_processors
-from tools.cli import EXIT_FINE, run_tool
+from cepheid.rules import rounds
+from cepheid.rules.definition import ROOT
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import usable_processors
+from cepheid.tools.cli import EXIT_FINE, run_tool
 
 EPILOG = """\
 Each checker reads and checks all logs in a process of its own, in turns: ours, theirs, ours, …
@@ -42,10 +42,10 @@ examples:
 OURS = """
 import gc
 from pathlib import Path
-from compliance.checks import Place, check_log
-from compliance.read.log import runlog
-from rules import rounds
-from tools.check_compliance import GARBAGE_OBJECTS
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import rounds
+from cepheid.tools.check_compliance import GARBAGE_OBJECTS
 gc.set_threshold(GARBAGE_OBJECTS)
 judged_in = rounds.load(options["round"])
 place = Place(judged_in.name)

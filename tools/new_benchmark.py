@@ -10,11 +10,11 @@ from string import Template
 
 import yaml
 
-from rules import definition
-from rules.errors import UserError
-from tools.cli import EXIT_FINE, run_tool
-from tools.console.arguments import make_command_parser
-from tools.console.writing import make_new_folder
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import make_command_parser
+from cepheid.tools.console.writing import make_new_folder
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
 DATASET_TEMPLATES = Path(__file__).parent / "templates" / "dataset"
@@ -49,8 +49,8 @@ NEXT_WITH_DATASET = """\
 {dataset}: created. It draws elliptical blobs, which the example can learn instead of galaxies:
   a. {folder}/benchmark.yaml   under data: generator: {name}, pixels: 32, seed, no other settings;
      and extras: []
-  b. {folder}/task.py          from reference.data import {name} in place of galaxies
-  c. setup.cfg                 a line reference.data.{name} among the packages
+  b. {folder}/task.py          from cepheid.reference.data import {name} in place of galaxies
+  c. setup.cfg                 a line cepheid.reference.data.{name} among the packages
   d. cepheid data {name} --scale mini; then replace what it draws by your data"""
 
 

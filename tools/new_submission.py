@@ -7,18 +7,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from string import Template
 
-from reference.machine.system import read_description
-from rules import definition, extras
-from rules.definition import Definition
-from rules.documents import FILL_IN, find_unfilled
-from rules.errors import UserError, did_you_mean
-from rules.events import CHOICES
-from rules.names import refuse_name
-from tools.cli import EXIT_FINE, run_tool
-from tools.console.arguments import add_data_option, make_command_parser
-from tools.console.writing import make_new_folder, write_new
-from tools.describe_system import describe_machine
-from tools.describe_system import write as write_description
+from cepheid.reference.machine.system import read_description
+from cepheid.rules import definition, extras
+from cepheid.rules.definition import Definition
+from cepheid.rules.documents import FILL_IN, find_unfilled
+from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.events import CHOICES
+from cepheid.rules.names import refuse_name
+from cepheid.tools.cli import EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_data_option, make_command_parser
+from cepheid.tools.console.writing import make_new_folder, write_new
+from cepheid.tools.describe_system import describe_machine
+from cepheid.tools.describe_system import write as write_description
 
 TEMPLATES = Path(__file__).parent / "templates" / "submission"
 DIVISIONS = CHOICES["submission_division"]

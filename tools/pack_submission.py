@@ -5,18 +5,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from compliance.checks.submission.manifest import bind_results, list_digests
-from compliance.finding import Finding, has_error
-from compliance.judge.judgement import JudgedSubmitter, judge
-from compliance.read import manifest, package
-from compliance.read.manifest import FILE_NAME, Manifest
-from compliance.report import formats as report
-from rules import rounds
-from rules.errors import UserError
-from rules.names import refuse_name
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console import writing
-from tools.console.arguments import make_command_parser
+from cepheid.compliance.checks.submission.manifest import bind_results, list_digests
+from cepheid.compliance.finding import Finding, has_error
+from cepheid.compliance.judge.judgement import JudgedSubmitter, judge
+from cepheid.compliance.read import manifest, package
+from cepheid.compliance.read.manifest import FILE_NAME, Manifest
+from cepheid.compliance.report import formats as report
+from cepheid.rules import rounds
+from cepheid.rules.errors import UserError
+from cepheid.rules.names import refuse_name
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console import writing
+from cepheid.tools.console.arguments import make_command_parser
 
 EXAMPLES = """\
 examples:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reference.machine.placement import find_placement
-from rules import definition
-from rules.definition import Definition
-from rules.errors import UserError, did_you_mean
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_data_option, make_command_parser
+from cepheid.reference.machine.placement import find_placement
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_data_option, make_command_parser
 
 if TYPE_CHECKING:
-    from tools.console.terminal import Terminal
+    from cepheid.tools.console.terminal import Terminal
 
 EXPORTS = ("fits",)
 EXAMPLES = """\
@@ -94,10 +94,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.stage:
         return _stage(chosen, arguments)
 
-    from reference import data
-    from reference.data import store, verification
-    from reference.session.observer import prepare_data
-    from tools.console.terminal import Terminal
+    from cepheid.reference import data
+    from cepheid.reference.data import store, verification
+    from cepheid.reference.session.observer import prepare_data
+    from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal()
     if arguments.verify:
@@ -131,7 +131,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _vary(usual: Definition, overrides: Sequence[str]) -> Definition:
     """Return the definition with the chosen variants of its data; UserError for other settings."""
-    from reference.run.config import parse_override
+    from cepheid.reference.run.config import parse_override
 
     known = {key: choices for key, choices in usual.variants.items() if key in usual.data}
     chosen: dict[str, str] = {}
@@ -156,9 +156,9 @@ def _stage(chosen: Definition, arguments: argparse.Namespace) -> int:
     if place.local_rank:  # of a launcher that does not tell it, all ranks come, and wait in turn
         return EXIT_FINE
 
-    from reference import data
-    from reference.data import staging
-    from tools.console.terminal import Terminal
+    from cepheid.reference import data
+    from cepheid.reference.data import staging
+    from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal(quiet=place.rank != 0)
     source, target = (data.folder(chosen.data, root) for root in (arguments.data, arguments.stage))
@@ -178,7 +178,7 @@ def _stage(chosen: Definition, arguments: argparse.Namespace) -> int:
 
 def _verify_reader(folder: Path, read: Path, terminal: "Terminal") -> int:
     """Compare what a program read with the dataset. Exit code 1 where something differs."""
-    from reference.data import readers
+    from cepheid.reference.data import readers
 
     compared = list(readers.compare(folder, read))
     for line, _ in compared:
@@ -220,8 +220,8 @@ def _find_benchmark(name: str, scale: str) -> str:
 
 
 def _export(chosen: Definition, folder: Path, output: Path, terminal: "Terminal") -> None:
-    from reference.data import galaxies
-    from reference.data.galaxies import fits
+    from cepheid.reference.data import galaxies
+    from cepheid.reference.data.galaxies import fits
 
     sky = galaxies.load(folder)
     parameters = galaxies.parameters_of(chosen.data)

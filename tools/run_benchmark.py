@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
-from reference.machine.placement import end_rank, find_placement, leave_quietly
-from rules import definition
-from rules.errors import UserError
-from rules.host import end_on_interruption
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
-from tools.run.command_line import make_parser, read_request
-from tools.run.settings import list_benchmarks, list_settings
+from cepheid.reference.machine.placement import end_rank, find_placement, leave_quietly
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import end_on_interruption
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
+from cepheid.tools.run.command_line import make_parser, read_request
+from cepheid.tools.run.settings import list_benchmarks, list_settings
 
 if TYPE_CHECKING:
-    from reference.session.session import Session
+    from cepheid.reference.session.session import Session
 
 EARLIER_RUNS, REACHED, MISSED = "CEPHEID_EARLIER_RUNS", "reached", "missed"
 """This variable is set for a process that continues the runs of an earlier one."""
@@ -35,8 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         request = read_request(arguments, is_continued=EARLIER_RUNS in os.environ)
 
     with end_on_interruption(EXIT_FINDINGS):
-        from reference.session.session import start_session
-        from tools.console.terminal import Terminal
+        from cepheid.reference.session.session import start_session
+        from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal(quiet=find_placement().rank != 0)
     with start_session(request, terminal) as session:
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _print_plan(session: "Session", division: str) -> int:
     """Print what would be run. Exit code 1 where something would be refused."""
-    from tools.run.plan import plan
+    from cepheid.tools.run.plan import plan
 
     planned = plan(session, division)
     session.observer.tell(planned.describe())

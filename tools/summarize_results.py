@@ -8,14 +8,14 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from compliance import leaderboard
-from compliance.judge.judgement import judge
-from compliance.read import package
-from compliance.report import formats as report
-from rules import rounds
-from rules.errors import UserError
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_paths, make_command_parser
+from cepheid.compliance import leaderboard
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.compliance.report import formats as report
+from cepheid.rules import rounds
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_paths, make_command_parser
 
 EXAMPLES = """\
 examples:

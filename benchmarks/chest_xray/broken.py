@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from benchmarks.chest_xray.model import LAST_LAYERS
-from benchmarks.chest_xray.task import ChestXray
-from reference.run.config import RunConfig
-from reference.run.seeding import make_generator
-from reference.torch import broken
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.chest_xray.model import LAST_LAYERS
+from cepheid.benchmarks.chest_xray.task import ChestXray
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.torch import broken
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 class RandomStart(ChestXray):

@@ -7,8 +7,8 @@ hand and lie under the data root.
 from dataclasses import dataclass
 from pathlib import Path
 
-from reference.run.config import RunConfig
-from rules import definition
+from cepheid.reference.run.config import RunConfig
+from cepheid.rules import definition
 
 FOLDER = definition.BENCHMARKS / "chest_xray" / "weights"  # also for a copy of this file
 

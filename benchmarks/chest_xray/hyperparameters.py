@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from reference.optim.schedules import warmup_then_cosine
-from reference.run.hyperparameters import AdamHyperparameters
+from cepheid.reference.optim.schedules import warmup_then_cosine
+from cepheid.reference.run.hyperparameters import AdamHyperparameters
 
 Backbone = Literal["densenet121", "resnet50", "vgg16"]
 

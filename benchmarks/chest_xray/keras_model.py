@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from reference.keras.backend import keras
-from reference.keras.task import Tensor
+from cepheid.reference.keras.backend import keras
+from cepheid.reference.keras.task import Tensor
 
 layers, ops = keras.layers, keras.ops
 BLOCKS, EXPANSION = (3, 4, 6, 3), 4

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.chest_xray.given import find_given_file
-from benchmarks.chest_xray.hyperparameters import Hyperparameters
-from benchmarks.chest_xray.keras_model import LAST, assign_weights, make_resnet
-from reference.data import radiographs
-from reference.data.imagenet.crops import make_evaluation_views, make_training_views
-from reference.data.order import SampleStream
-from reference.data.radiographs.auroc import measure_quality
-from reference.data.radiographs.views import make_cropping, read_views
-from reference.keras.backend import POLICIES, keras, tf
-from reference.keras.given_weights import read_given_weights
-from reference.keras.task import KerasTask, Tensor
-from reference.machine.ranks import Ranks
-from reference.run.config import RunConfig
-from reference.run.seeding import make_generator
-from rules.errors import UserError
+from cepheid.benchmarks.chest_xray.given import find_given_file
+from cepheid.benchmarks.chest_xray.hyperparameters import Hyperparameters
+from cepheid.benchmarks.chest_xray.keras_model import LAST, assign_weights, make_resnet
+from cepheid.reference.data import radiographs
+from cepheid.reference.data.imagenet.crops import make_evaluation_views, make_training_views
+from cepheid.reference.data.order import SampleStream
+from cepheid.reference.data.radiographs.auroc import measure_quality
+from cepheid.reference.data.radiographs.views import make_cropping, read_views
+from cepheid.reference.keras.backend import POLICIES, keras, tf
+from cepheid.reference.keras.given_weights import read_given_weights
+from cepheid.reference.keras.task import KerasTask, Tensor
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.seeding import make_generator
+from cepheid.rules.errors import UserError
 
 BODY_PREFIX, LAST_PREFIX = "opt_", "opt_last_layer_"
 

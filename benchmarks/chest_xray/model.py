@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.resnet50.model import Normalisation, ResNet
+from cepheid.benchmarks.resnet50.model import Normalisation, ResNet
 
 GROWTH, BOTTLENECK = 32, 4  # channels that a dense layer adds; and within it, in those
 DENSE_BLOCKS = (6, 12, 24, 16)

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.data.radiographs import FINDINGS, Radiographs
-from reference.data.radiographs.auroc import bootstrap_intervals, compute_auroc, trace_curve
+from cepheid.reference.data.radiographs import FINDINGS, Radiographs
+from cepheid.reference.data.radiographs.auroc import bootstrap_intervals, compute_auroc, trace_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,10 +8,10 @@ libraries.
 import torch
 from torch import Tensor, nn
 
-from benchmarks.chest_xray.model import make_backbone
-from benchmarks.chest_xray.task import ChestXray
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.chest_xray.model import make_backbone
+from cepheid.benchmarks.chest_xray.task import ChestXray
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainChestXray":

@@ -9,20 +9,24 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from benchmarks.chest_xray.given import find_given_file
-from benchmarks.chest_xray.hyperparameters import Hyperparameters
-from benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
-from reference.data import radiographs
-from reference.data.imagenet.loader import count_workers
-from reference.data.order import Share
-from reference.data.radiographs.auroc import bootstrap_intervals, compute_auroc, measure_quality
-from reference.data.radiographs.loader import Loader
-from reference.data.radiographs.views import make_cropping
-from reference.run.config import RunConfig
-from reference.run.report import Table
-from reference.torch.distributed import TorchRanks
-from reference.torch.given_weights import load_given_weights
-from reference.torch.image_task import ImageTask
+from cepheid.benchmarks.chest_xray.given import find_given_file
+from cepheid.benchmarks.chest_xray.hyperparameters import Hyperparameters
+from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
+from cepheid.reference.data import radiographs
+from cepheid.reference.data.imagenet.loader import count_workers
+from cepheid.reference.data.order import Share
+from cepheid.reference.data.radiographs.auroc import (
+    bootstrap_intervals,
+    compute_auroc,
+    measure_quality,
+)
+from cepheid.reference.data.radiographs.loader import Loader
+from cepheid.reference.data.radiographs.views import make_cropping
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.report import Table
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.given_weights import load_given_weights
+from cepheid.reference.torch.image_task import ImageTask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -181,6 +185,6 @@ class ChestXray(ImageTask):
 
     def pictures(self) -> "Figure":
         """Return a figure of examples, ROC curves and areas."""
-        from benchmarks.chest_xray import pictures  # matplotlib is slow to import
+        from cepheid.benchmarks.chest_xray import pictures  # matplotlib is slow to import
 
         return pictures.draw_figure(self.images, self.scores, self.truth)

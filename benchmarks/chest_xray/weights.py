@@ -1,6 +1,6 @@
 """Write the weights from which mini scale starts: those of a run of resnet50, without last layer.
 
-    python -m benchmarks.chest_xray.weights CHECKPOINT
+    python -m cepheid.benchmarks.chest_xray.weights CHECKPOINT
 
 reads a checkpoint of `cepheid run resnet50 --scale mini` (``checkpoints/…/run_0.pt``), writes
 ``weights/mini.safetensors`` in bfloat16 and prints the digest for ``benchmark.yaml``.
@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from benchmarks.chest_xray.given import FOLDER
-from benchmarks.chest_xray.model import LAST_LAYERS
-from reference.run import checkpoint
-from reference.torch.given_weights import COUNTER
-from rules.errors import UserError
-from rules.host import atomic_write
+from cepheid.benchmarks.chest_xray.given import FOLDER
+from cepheid.benchmarks.chest_xray.model import LAST_LAYERS
+from cepheid.reference.run import checkpoint
+from cepheid.reference.torch.given_weights import COUNTER
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import atomic_write
 
 LEFT_OUT = LAST_LAYERS["resnet50"]
 
@@ -43,7 +43,7 @@ def write_weights(target: Path, state: Mapping[str, Any]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the file and print its digest."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.chest_xray.weights")
+    parser = argparse.ArgumentParser(prog="python -m cepheid.benchmarks.chest_xray.weights")
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
     arguments = parser.parse_args(argv)
     target = FOLDER / "mini.safetensors"

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from benchmarks.galaxy_bnn.model import iterate_gaussian_weights
-from benchmarks.galaxy_bnn.task import GalaxyBnn
-from reference.run.config import RunConfig
-from reference.torch import broken
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.galaxy_bnn.model import iterate_gaussian_weights
+from cepheid.benchmarks.galaxy_bnn.task import GalaxyBnn
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch import broken
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 class PosteriorScaleZero(GalaxyBnn):

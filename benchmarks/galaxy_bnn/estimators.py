@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.galaxy_bnn.model import GaussianWeight, get_gaussian_weight
-from benchmarks.galaxy_shape.model import NormalisedConv2d, ShapeNetwork
-from reference.run.seeding import make_generator
-from rules.errors import UserError, did_you_mean
+from cepheid.benchmarks.galaxy_bnn.model import GaussianWeight, get_gaussian_weight
+from cepheid.benchmarks.galaxy_shape.model import NormalisedConv2d, ShapeNetwork
+from cepheid.reference.run.seeding import make_generator
+from cepheid.rules.errors import UserError, did_you_mean
 
 PLAIN = "reparameterisation"
 SMALLEST_VARIANCE = 1e-12  # below it the gradient of a standard deviation is all rounding

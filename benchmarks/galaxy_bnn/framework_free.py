@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.galaxy_bnn.predictive import Predictive
-from reference.data import galaxies
-from reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
-from reference.galaxies.shapes import ShapeTask
-from reference.galaxies.task import GalaxyHyperparameters
+from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
+from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
+from cepheid.reference.galaxies.shapes import ShapeTask
+from cepheid.reference.galaxies.task import GalaxyHyperparameters
 
 
 @dataclass(frozen=True, kw_only=True)

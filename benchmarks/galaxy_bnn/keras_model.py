@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from reference.keras.backend import keras, tf
-from reference.keras.task import Tensor
-from reference.run.seeding import make_generator
+from cepheid.reference.keras.backend import keras, tf
+from cepheid.reference.keras.task import Tensor
+from cepheid.reference.run.seeding import make_generator
 
 ops = keras.ops
 

@@ -3,24 +3,24 @@
 from collections.abc import Sequence
 from functools import partial
 
-from benchmarks.galaxy_bnn.framework_free import BayesianTask
-from benchmarks.galaxy_bnn.keras_model import (
+from cepheid.benchmarks.galaxy_bnn.framework_free import BayesianTask
+from cepheid.benchmarks.galaxy_bnn.keras_model import (
     GaussianConv2D,
     GaussianDense,
     WeightNoise,
     kl_divergence,
 )
-from benchmarks.galaxy_shape.keras_model import (
+from cepheid.benchmarks.galaxy_shape.keras_model import (
     make_posterior,
     make_shape_network,
     negative_log_likelihood,
 )
-from reference.keras.backend import keras
-from reference.keras.galaxies import KerasShapeTask
-from reference.keras.task import Tensor
-from reference.machine.ranks import Ranks
-from reference.run.config import RunConfig
-from rules.errors import UserError
+from cepheid.reference.keras.backend import keras
+from cepheid.reference.keras.galaxies import KerasShapeTask
+from cepheid.reference.keras.task import Tensor
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.config import RunConfig
+from cepheid.rules.errors import UserError
 
 PLAIN = "reparameterisation"
 

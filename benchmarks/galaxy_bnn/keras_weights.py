@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks.galaxy_shape import keras_weights
-from benchmarks.galaxy_shape.keras_weights import Weights
+from cepheid.benchmarks.galaxy_shape import keras_weights
+from cepheid.benchmarks.galaxy_shape.keras_weights import Weights
 
 MEAN, SCALE = "parametrizations.weight.original", "parametrizations.weight.0.untransformed_scale"
 KERNEL, KERNEL_SCALE = "kernel", "untransformed_scale"

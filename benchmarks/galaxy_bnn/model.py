@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from reference.run.seeding import make_generator
+from cepheid.reference.run.seeding import make_generator
 
 
 class GaussianWeight(nn.Module):

@@ -4,12 +4,12 @@ It is galaxy_shape's plain network, as published, with Gaussian weights: default
 default Adam, no compilation, no autocast, float32. The tests compare the two.
 """
 
-from benchmarks.galaxy_bnn.estimators import PLAIN
-from benchmarks.galaxy_bnn.task import GalaxyBnn
-from benchmarks.galaxy_shape.plain import make_network_like_reference
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
-from rules.errors import UserError
+from cepheid.benchmarks.galaxy_bnn.estimators import PLAIN
+from cepheid.benchmarks.galaxy_bnn.task import GalaxyBnn
+from cepheid.benchmarks.galaxy_shape.plain import make_network_like_reference
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules.errors import UserError
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyBnn":

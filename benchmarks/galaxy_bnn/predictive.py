@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reference.galaxies import shapes
+from cepheid.reference.galaxies import shapes
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.galaxy_bnn.estimators import PER_SAMPLE, PLAIN
-from benchmarks.galaxy_bnn.model import iterate_gaussian_weights
-from benchmarks.galaxy_bnn.task import GalaxyBnn
-from benchmarks.galaxy_shape.speed import MEASUREMENTS as OF_GALAXIES
-from benchmarks.galaxy_shape.task import GalaxyShape
-from reference.measure.speed import Measure, Measurement, Row, Subject, format_timing
-from reference.measure.turns import time_steps
-from reference.run.config import configure
-from reference.torch.galaxies import TorchShapeTask
-from rules import definition as definitions
-from rules.definition import Block
+from cepheid.benchmarks.galaxy_bnn.estimators import PER_SAMPLE, PLAIN
+from cepheid.benchmarks.galaxy_bnn.model import iterate_gaussian_weights
+from cepheid.benchmarks.galaxy_bnn.task import GalaxyBnn
+from cepheid.benchmarks.galaxy_shape.speed import MEASUREMENTS as OF_GALAXIES
+from cepheid.benchmarks.galaxy_shape.task import GalaxyShape
+from cepheid.reference.measure.speed import Measure, Measurement, Row, Subject, format_timing
+from cepheid.reference.measure.turns import time_steps
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.galaxies import TorchShapeTask
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Block
 
 STEPS = 5  # of each turn
 TRAIN_SAMPLES, DRAWS = 6000, 50

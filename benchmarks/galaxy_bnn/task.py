@@ -6,18 +6,18 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
-from benchmarks.galaxy_bnn.framework_free import BayesianTask
-from benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
-from benchmarks.galaxy_shape.model import (
+from cepheid.benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
+from cepheid.benchmarks.galaxy_bnn.framework_free import BayesianTask
+from cepheid.benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
+from cepheid.benchmarks.galaxy_shape.model import (
     ShapeNetwork,
     make_channels_last_network,
     negative_log_likelihood,
 )
-from reference.run.config import RunConfig
-from reference.torch.accumulation import Piece, Pieces
-from reference.torch.distributed import TorchRanks
-from reference.torch.galaxies import TorchShapeTask
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.accumulation import Piece, Pieces
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.galaxies import TorchShapeTask
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyBnn":

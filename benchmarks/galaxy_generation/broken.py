@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from benchmarks.galaxy_generation import weights
-from benchmarks.galaxy_generation.task import GalaxyGeneration
-from reference.data import galaxies
-from reference.galaxies.task import crop_middle
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.galaxy_generation import weights
+from cepheid.benchmarks.galaxy_generation.task import GalaxyGeneration
+from cepheid.reference.data import galaxies
+from cepheid.reference.galaxies.task import crop_middle
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 class RandomWeights(GalaxyGeneration):

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from benchmarks.galaxy_generation import quality
-from reference.data import galaxies
-from reference.galaxies.task import crop_middle
-from reference.machine.ranks import Ranks
-from reference.run.config import RunConfig
-from reference.run.generate import Times
-from reference.run.report import Table
-from reference.run.seeding import make_generator
-from reference.run.task import BenchmarkTask
-from rules.errors import UserError
+from cepheid.benchmarks.galaxy_generation import quality
+from cepheid.reference.data import galaxies
+from cepheid.reference.galaxies.task import crop_middle
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.generate import Times
+from cepheid.reference.run.report import Table
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.run.task import BenchmarkTask
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +96,7 @@ class GenerationTask(BenchmarkTask):
 
     def pictures(self) -> "Figure":
         """Return a figure of generated galaxies beside real ones."""
-        from benchmarks.galaxy_generation import pictures  # astropy is slow to import
+        from cepheid.benchmarks.galaxy_generation import pictures  # astropy is slow to import
 
         sky = galaxies.parameters_of(self.definition.data)
         return pictures.draw_panel(self.held_out[:MOST_SHOWN], self.judged, sky)

@@ -11,22 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.galaxy_generation.framework_free import GenerationTask
-from benchmarks.galaxy_generation.weights_file import (
+from cepheid.benchmarks.galaxy_generation.framework_free import GenerationTask
+from cepheid.benchmarks.galaxy_generation.weights_file import (
     UNTRAINED,
     find_path,
     find_published,
     other_network,
     read_file,
 )
-from benchmarks.galaxy_vae.keras_model import Flow, FluxScaling, cut_off_overflow, make_decoder
-from benchmarks.galaxy_vae.keras_weights import convert_to_keras
-from reference.keras.backend import FRAMEWORK, autotune, keras, use_threads
-from reference.keras.galaxies import set_precision
-from reference.keras.given_weights import parse_weights
-from reference.keras.task import Tensor, trace
-from reference.machine.ranks import Ranks
-from reference.run.config import Execution, RunConfig
+from cepheid.benchmarks.galaxy_vae.keras_model import (
+    Flow,
+    FluxScaling,
+    cut_off_overflow,
+    make_decoder,
+)
+from cepheid.benchmarks.galaxy_vae.keras_weights import convert_to_keras
+from cepheid.reference.keras.backend import FRAMEWORK, autotune, keras, use_threads
+from cepheid.reference.keras.galaxies import set_precision
+from cepheid.reference.keras.given_weights import parse_weights
+from cepheid.reference.keras.task import Tensor, trace
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.config import Execution, RunConfig
 
 DECODED_TOGETHER = 100  # as in the task in PyTorch
 WHY_FP32 = "bfloat16 shifts colours; --set precision=bf16 chooses it"

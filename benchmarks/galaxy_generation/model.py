@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from benchmarks.galaxy_shape.model import SamePaddedConv2d
-from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
-from benchmarks.galaxy_vae.model import Decoder
+from cepheid.benchmarks.galaxy_shape.model import SamePaddedConv2d
+from cepheid.benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
+from cepheid.benchmarks.galaxy_vae.model import Decoder
 
 
 class Float32Conv2d(SamePaddedConv2d):

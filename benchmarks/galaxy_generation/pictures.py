@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.data.galaxies import colour
-from reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.galaxies import colour
+from cepheid.reference.data.galaxies.stamps import SkyParameters
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure

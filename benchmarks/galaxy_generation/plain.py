@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from torch import nn
 
-from benchmarks.galaxy_generation import weights
-from benchmarks.galaxy_generation.task import AT_ONCE, GalaxyGeneration
-from benchmarks.galaxy_shape.model import PReLU
-from benchmarks.galaxy_vae.sampling import make_plain_sampler
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.galaxy_generation import weights
+from cepheid.benchmarks.galaxy_generation.task import AT_ONCE, GalaxyGeneration
+from cepheid.benchmarks.galaxy_shape.model import PReLU
+from cepheid.benchmarks.galaxy_vae.sampling import make_plain_sampler
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGeneration":

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.galaxy_vae import properties
-from benchmarks.galaxy_vae.framework_free import scale_fluxes
-from reference.run.generate import Times
-from reference.run.report import Table, Value
-from rules.generation import compute_metrics as compute_speed_metrics
-from rules.generation import percentile
+from cepheid.benchmarks.galaxy_vae import properties
+from cepheid.benchmarks.galaxy_vae.framework_free import scale_fluxes
+from cepheid.reference.run.generate import Times
+from cepheid.reference.run.report import Table, Value
+from cepheid.rules.generation import compute_metrics as compute_speed_metrics
+from cepheid.rules.generation import percentile
 
 CELL_PIXELS = 4
 NEARER_THAN_PERCENT = 1.0

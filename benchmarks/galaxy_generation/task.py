@@ -11,23 +11,23 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.galaxy_generation import weights, weights_file
-from benchmarks.galaxy_generation.framework_free import GenerationTask
-from benchmarks.galaxy_generation.model import Generative
-from benchmarks.galaxy_vae import properties
-from benchmarks.galaxy_vae.model import cut_off_overflow, measure_properties
-from benchmarks.galaxy_vae.sampling import (
+from cepheid.benchmarks.galaxy_generation import weights, weights_file
+from cepheid.benchmarks.galaxy_generation.framework_free import GenerationTask
+from cepheid.benchmarks.galaxy_generation.model import Generative
+from cepheid.benchmarks.galaxy_vae import properties
+from cepheid.benchmarks.galaxy_vae.model import cut_off_overflow, measure_properties
+from cepheid.benchmarks.galaxy_vae.sampling import (
     NoCompilerError,
     Sampler,
     make_eager_sampler,
     make_native_sampler,
 )
-from reference.run.autotune import pick_fastest
-from reference.run.config import Execution, RunConfig
-from reference.torch import execution, precision
-from reference.torch.compilation import Compiled
-from reference.torch.distributed import TorchRanks
-from rules.errors import UserError
+from cepheid.reference.run.autotune import pick_fastest
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.torch import execution, precision
+from cepheid.reference.torch.compilation import Compiled
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules.errors import UserError
 
 # Images that are decoded together: on CPUs a number that suits the caches and the compiler, on GPUs
 # enough to fill one.

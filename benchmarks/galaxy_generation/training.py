@@ -1,6 +1,6 @@
 """Train galaxy_vae far beyond its targets, for the weights that generation publishes.
 
-    python -m benchmarks.galaxy_generation.training [--scale full] [--samples 240000] [--seed 1]
+    python -m cepheid.benchmarks.galaxy_generation.training [--scale full] [--samples 240000] [--seed 1]
         [--set KEY=VALUE] [--store float16]
 
 A run of the benchmark ends when it reaches its targets; here the learning rates decay over all
@@ -17,14 +17,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.galaxy_generation import weights
-from benchmarks.galaxy_vae import task as galaxy_vae
-from reference import data
-from reference.run import checkpoint
-from reference.run.config import RunConfig, configure
-from reference.torch.distributed import start_ranks
-from rules import definition
-from rules.errors import UserError
+from cepheid.benchmarks.galaxy_generation import weights
+from cepheid.benchmarks.galaxy_vae import task as galaxy_vae
+from cepheid.reference import data
+from cepheid.reference.run import checkpoint
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.distributed import start_ranks
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 
 DATA = Path("data")
 STATES = Path("results", "galaxy_generation-weights")
@@ -34,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     assert __doc__
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.galaxy_generation.training",
+        prog="python -m cepheid.benchmarks.galaxy_generation.training",
         description=__doc__.partition("\n\n")[0],
     )
     add = parser.add_argument

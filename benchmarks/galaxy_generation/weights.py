@@ -1,6 +1,6 @@
 """The published weights: decoder and flow of a galaxy_vae run, one safetensors file per scale.
 
-    python -m benchmarks.galaxy_generation.weights CHECKPOINT [--scale mini] [--store float16]
+    python -m cepheid.benchmarks.galaxy_generation.weights CHECKPOINT [--scale mini] [--store float16]
 
 reads a checkpoint of `cepheid run galaxy_vae` (``checkpoints/…/run_0.pt``), writes
 ``weights/<scale>.safetensors`` and prints the digest for ``benchmark.yaml``. The published weights
@@ -19,21 +19,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from benchmarks.galaxy_generation.model import Generative
-from benchmarks.galaxy_generation.weights_file import (
+from cepheid.benchmarks.galaxy_generation.model import Generative
+from cepheid.benchmarks.galaxy_generation.weights_file import (
     UNTRAINED,
     find_path,
     find_published,
     other_network,
     read_file,
 )
-from reference.run import checkpoint
-from reference.run.config import RunConfig
-from reference.run.seeding import seed_everything
-from rules.definition import Definition
-from rules.definition import load as load_definition
-from rules.errors import UserError
-from rules.host import atomic_write
+from cepheid.reference.run import checkpoint
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.seeding import seed_everything
+from cepheid.rules.definition import Definition
+from cepheid.rules.definition import load as load_definition
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import atomic_write
 
 PARTS = ("decoder.", "flow.")
 FORMATS = {"float32": torch.float32, "float16": torch.float16}
@@ -139,7 +139,7 @@ def add_store_option(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the file and print its digest."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.galaxy_generation.weights")
+    parser = argparse.ArgumentParser(prog="python -m cepheid.benchmarks.galaxy_generation.weights")
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
     parser.add_argument("--scale", default="mini", choices=("mini", "full"))
     add_store_option(parser)

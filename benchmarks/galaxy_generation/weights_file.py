@@ -3,9 +3,9 @@
 import hashlib
 from pathlib import Path
 
-from reference.run.config import RunConfig
-from rules import definition
-from rules.errors import UserError
+from cepheid.reference.run.config import RunConfig
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 
 FOLDER = definition.BENCHMARKS / "galaxy_generation" / "weights"  # also for a copy of this file
 UNTRAINED = "untrained"  # in place of a digest
@@ -33,7 +33,7 @@ def read_file(path: Path, expected_digest: str | None) -> tuple[bytes, str]:
     except FileNotFoundError as error:
         fix = (
             "train galaxy_vae, then write its weights with `python -m "
-            f"benchmarks.galaxy_generation.weights CHECKPOINT --scale {path.stem}`"
+            f"cepheid.benchmarks.galaxy_generation.weights CHECKPOINT --scale {path.stem}`"
             if expected_digest is None
             else "fix: restore it, as with `git checkout`; the closed division has no others"
         )

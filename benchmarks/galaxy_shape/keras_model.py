@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reference.keras.backend import keras
-from reference.keras.task import Tensor
+from cepheid.reference.keras.backend import keras
+from cepheid.reference.keras.task import Tensor
 
 ops, layers = keras.ops, keras.layers
 SHARED_AXES = {"position": None, "channel": [1, 2]}  # of the slopes

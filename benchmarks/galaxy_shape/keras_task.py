@@ -2,17 +2,17 @@
 
 import numpy as np
 
-from benchmarks.galaxy_shape.keras_model import (
+from cepheid.benchmarks.galaxy_shape.keras_model import (
     make_posterior,
     make_shape_network,
     negative_log_likelihood,
 )
-from reference.galaxies.shapes import sum_metrics
-from reference.keras.backend import keras
-from reference.keras.galaxies import KerasShapeTask
-from reference.keras.task import Tensor
-from reference.machine.ranks import Ranks
-from reference.run.config import RunConfig
+from cepheid.reference.galaxies.shapes import sum_metrics
+from cepheid.reference.keras.backend import keras
+from cepheid.reference.keras.galaxies import KerasShapeTask
+from cepheid.reference.keras.task import Tensor
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.config import RunConfig
 
 
 def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyShape":

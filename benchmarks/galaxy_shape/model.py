@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from reference.galaxies.science import RADIUS_SQUARED
-from reference.torch.batch_norm import GroupBatchNorm2d
+from cepheid.reference.galaxies.science import RADIUS_SQUARED
+from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 
 
 def asinh(values: Tensor) -> Tensor:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.galaxy_shape.model import ShapeNetwork, make_lower_triangular
-from benchmarks.galaxy_shape.task import GalaxyShape
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
-from rules.errors import UserError
+from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, make_lower_triangular
+from cepheid.benchmarks.galaxy_shape.task import GalaxyShape
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules.errors import UserError
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyShape":

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from functools import partial
 
-from reference.data import galaxies
-from reference.measure.speed import Measure, Measurement, Subject, describe_comparison
-from reference.measure.turns import time_each
+from cepheid.reference.data import galaxies
+from cepheid.reference.measure.speed import Measure, Measurement, Subject, describe_comparison
+from cepheid.reference.measure.turns import time_each
 
 GALAXIES = 20  # of each turn
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from benchmarks.galaxy_shape.model import (
+from cepheid.benchmarks.galaxy_shape.model import (
     make_channels_last_network,
     negative_log_likelihood,
     sum_metrics,
 )
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
-from reference.torch.galaxies import TorchShapeTask
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.galaxies import TorchShapeTask
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyShape":

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from benchmarks.galaxy_vae.task import GalaxyVaeTask
-from reference.run.config import RunConfig
-from reference.torch import broken
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch import broken
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 class ShuffledTargets(GalaxyVaeTask):

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.galaxy_vae import properties, quality
-from benchmarks.galaxy_vae.quality import Examined
-from reference.data import galaxies
-from reference.galaxies.task import (
+from cepheid.benchmarks.galaxy_vae import properties, quality
+from cepheid.benchmarks.galaxy_vae.quality import Examined
+from cepheid.reference.data import galaxies
+from cepheid.reference.galaxies.task import (
     GalaxyHyperparameters,
     GalaxyTask,
     crop_middle,
     reorient_stamps,
 )
-from reference.machine.ranks import Ranks, SingleProcess
-from reference.run.report import Table
-from reference.run.seeding import make_generator
+from cepheid.reference.machine.ranks import Ranks, SingleProcess
+from cepheid.reference.run.report import Table
+from cepheid.reference.run.seeding import make_generator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -178,8 +178,8 @@ class VaeTask(GalaxyTask):
 
     def pictures(self) -> "Figure":
         """Return a figure of real, reconstructed and generated galaxies."""
-        from benchmarks.galaxy_vae import pictures
-        from reference.galaxies.pictures import find_nearest  # astropy is slow to import
+        from cepheid.benchmarks.galaxy_vae import pictures
+        from cepheid.reference.galaxies.pictures import find_nearest  # astropy is slow to import
 
         sky, rows = galaxies.load(self.folder), self.evaluation_rows
         snr = np.asarray(sky.labels["snr"][rows])

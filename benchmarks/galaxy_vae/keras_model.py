@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.galaxy_shape.keras_model import SHARED_AXES, apply_trunk
-from benchmarks.galaxy_vae.framework_free import FLUX_DIVISOR, OVERFLOW
-from reference.keras.backend import keras, tf
-from reference.keras.task import Tensor
+from cepheid.benchmarks.galaxy_shape.keras_model import SHARED_AXES, apply_trunk
+from cepheid.benchmarks.galaxy_vae.framework_free import FLUX_DIVISOR, OVERFLOW
+from cepheid.reference.keras.backend import keras, tf
+from cepheid.reference.keras.task import Tensor
 
 ops, layers = keras.ops, keras.layers
 # As in ``model.py`` and ``flow.py``, which say why.

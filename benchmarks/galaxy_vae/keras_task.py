@@ -5,20 +5,20 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.galaxy_vae import properties
-from benchmarks.galaxy_vae.framework_free import VaeTask
-from benchmarks.galaxy_vae.keras_model import (
+from cepheid.benchmarks.galaxy_vae import properties
+from cepheid.benchmarks.galaxy_vae.framework_free import VaeTask
+from cepheid.benchmarks.galaxy_vae.keras_model import (
     GalaxyVae,
     cut_off_overflow,
     kl_divergence,
     reconstruction_loss,
 )
-from benchmarks.galaxy_vae.quality import Examined
-from reference.keras.backend import keras, tf
-from reference.keras.galaxies import KerasGalaxyTask
-from reference.keras.task import Tensor
-from reference.machine.ranks import Ranks
-from reference.run.config import RunConfig
+from cepheid.benchmarks.galaxy_vae.quality import Examined
+from cepheid.reference.keras.backend import keras, tf
+from cepheid.reference.keras.galaxies import KerasGalaxyTask
+from cepheid.reference.keras.task import Tensor
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.config import RunConfig
 
 
 def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyVae":

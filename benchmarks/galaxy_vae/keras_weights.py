@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from benchmarks.galaxy_shape import keras_weights
-from benchmarks.galaxy_shape.keras_weights import Weights
+from cepheid.benchmarks.galaxy_shape import keras_weights
+from cepheid.benchmarks.galaxy_shape.keras_weights import Weights
 
 TRUNK, DENSE = "encoder.trunk.", "encoder.dense"
 FIRST_IMAGES = ("decoder.dense_2", "decoder.slope_2")  # their outputs are images, flattened

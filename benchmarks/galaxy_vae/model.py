@@ -23,10 +23,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.galaxy_shape.model import PReLU, SamePaddedConv2d, ShapeNetwork
-from benchmarks.galaxy_vae import properties
-from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
-from benchmarks.galaxy_vae.framework_free import FLUX_DIVISOR, OVERFLOW
+from cepheid.benchmarks.galaxy_shape.model import PReLU, SamePaddedConv2d, ShapeNetwork
+from cepheid.benchmarks.galaxy_vae import properties
+from cepheid.benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
+from cepheid.benchmarks.galaxy_vae.framework_free import FLUX_DIVISOR, OVERFLOW
 
 DENSE_UNITS = 256
 LARGEST_LOGIT = 15.0  # 1,280 times s; the brightest pixel of 8,000 galaxies has 66

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.data.galaxies import colour
-from reference.data.galaxies.stamps import SkyParameters
-from reference.galaxies.pictures import ARCSEC_SHOWN, find_nearest
-from reference.galaxies.task import crop_middle
+from cepheid.reference.data.galaxies import colour
+from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.galaxies.pictures import ARCSEC_SHOWN, find_nearest
+from cepheid.reference.galaxies.task import crop_middle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -9,13 +9,13 @@ default Adam, no compilation, no autocast, float32. The tests compare the two.
 import torch
 from torch import nn
 
-from benchmarks.galaxy_shape.model import NormalisedConv2d
-from benchmarks.galaxy_shape.model import PReLU as ReferencePReLU
-from benchmarks.galaxy_shape.plain import PReLU
-from benchmarks.galaxy_vae.model import GalaxyVae
-from benchmarks.galaxy_vae.task import GalaxyVaeTask
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.galaxy_shape.model import NormalisedConv2d
+from cepheid.benchmarks.galaxy_shape.model import PReLU as ReferencePReLU
+from cepheid.benchmarks.galaxy_shape.plain import PReLU
+from cepheid.benchmarks.galaxy_vae.model import GalaxyVae
+from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyVae":

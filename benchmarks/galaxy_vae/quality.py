@@ -28,8 +28,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from benchmarks.galaxy_vae import properties
-from reference.run.report import Table, Value
+from cepheid.benchmarks.galaxy_vae import properties
+from cepheid.reference.run.report import Table, Value
 
 NOISE_FLOOR = 32.0  # squared sky noise, one for each latent
 SNR_EDGES = (0.0, 10.0, 20.0, 40.0, 80.0, math.inf)

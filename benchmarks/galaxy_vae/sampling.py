@@ -25,7 +25,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.galaxy_vae.flow import MADE, NEGATIVE_SLOPE, MaskedAutoregressiveFlow, MaskedLinear
+from cepheid.benchmarks.galaxy_vae.flow import (
+    MADE,
+    NEGATIVE_SLOPE,
+    MaskedAutoregressiveFlow,
+    MaskedLinear,
+)
 
 Sampler = Callable[[Tensor], Tensor]
 """Noise (samples, features) to latents of that shape, as ``MaskedAutoregressiveFlow.sample``."""

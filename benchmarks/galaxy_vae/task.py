@@ -13,20 +13,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from benchmarks.galaxy_vae.framework_free import VaeTask
-from benchmarks.galaxy_vae.model import (
+from cepheid.benchmarks.galaxy_vae.framework_free import VaeTask
+from cepheid.benchmarks.galaxy_vae.model import (
     GalaxyVae,
     cut_off_overflow,
     kl_divergence,
     measure_properties,
     reconstruction_loss,
 )
-from benchmarks.galaxy_vae.quality import Examined
-from benchmarks.galaxy_vae.sampling import make_eager_sampler
-from reference.run.config import Execution, RunConfig
-from reference.torch.compilation import Compiled
-from reference.torch.distributed import TorchRanks
-from reference.torch.galaxies import TorchGalaxyTask
+from cepheid.benchmarks.galaxy_vae.quality import Examined
+from cepheid.benchmarks.galaxy_vae.sampling import make_eager_sampler
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.torch.compilation import Compiled
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.galaxies import TorchGalaxyTask
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyVaeTask":

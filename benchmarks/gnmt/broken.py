@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from benchmarks.gnmt.model import GNMT, Attention, Memory
-from benchmarks.gnmt.recurrent import State
-from benchmarks.gnmt.task import Translation
-from reference.data.wmt.pairs import Tokens
-from reference.run.config import RunConfig
-from reference.torch import broken
-from reference.torch.distributed import TorchRanks
-from reference.torch.translation.broken import ShuffledTargets as Shuffled
+from cepheid.benchmarks.gnmt.model import GNMT, Attention, Memory
+from cepheid.benchmarks.gnmt.recurrent import State
+from cepheid.benchmarks.gnmt.task import Translation
+from cepheid.reference.data.wmt.pairs import Tokens
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch import broken
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.translation.broken import ShuffledTargets as Shuffled
 
 
 class ShuffledTargets(Shuffled, Translation):

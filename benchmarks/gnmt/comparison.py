@@ -1,4 +1,4 @@
-"""Train gnmt and transformer on the same sentences: `python -m benchmarks.gnmt.comparison`.
+"""Train gnmt and transformer on the same sentences: `python -m cepheid.benchmarks.gnmt.comparison`.
 
 The Transformer has its own mini network, batch size and rates; data and evaluations are gnmt's.
 One thread. Seconds are those of the processor, which other work changes less than the clock.
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.gnmt import task as gnmt
-from benchmarks.transformer import task as transformer
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks
-from rules import definition
+from cepheid.benchmarks.gnmt import task as gnmt
+from cepheid.benchmarks.transformer import task as transformer
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
 
 SETTINGS = ("precision=fp32", "compile=off", "threads=1")
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from benchmarks.gnmt.model import GNMT, Memory
-    from benchmarks.gnmt.recurrent import State
+    from cepheid.benchmarks.gnmt.model import GNMT, Memory
+    from cepheid.benchmarks.gnmt.recurrent import State
 
 
 class RecurrentDecoding:

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from benchmarks.gnmt.decoding import RecurrentDecoding
-from benchmarks.gnmt.recurrent import Form, Recurrent, State, reverse
-from reference.data.wmt.vocabulary import END, PADDING
+from cepheid.benchmarks.gnmt.decoding import RecurrentDecoding
+from cepheid.benchmarks.gnmt.recurrent import Form, Recurrent, State, reverse
+from cepheid.reference.data.wmt.vocabulary import END, PADDING
 
 Variant = Literal["gnmt_v2", "input_feeding"]
 PUBLISHED_WIDTH, PUBLISHED_RANGE = 1024, 0.1

@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from benchmarks.gnmt.model import Shape, shift
-from benchmarks.gnmt.task import Translation
-from reference.data.wmt.batch_order import AS_DRAWN
-from reference.data.wmt.vocabulary import PADDING
-from reference.run.config import Execution, RunConfig
-from reference.torch.distributed import TorchRanks
-from reference.torch.translation.plain import PlainTranslation
+from cepheid.benchmarks.gnmt.model import Shape, shift
+from cepheid.benchmarks.gnmt.task import Translation
+from cepheid.reference.data.wmt.batch_order import AS_DRAWN
+from cepheid.reference.data.wmt.vocabulary import PADDING
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.translation.plain import PlainTranslation
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":

@@ -10,14 +10,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from benchmarks.gnmt import task
-from benchmarks.gnmt.decoding import RecurrentDecoding
-from benchmarks.gnmt.model import GNMT, Memory
-from benchmarks.gnmt.recurrent import Form, Recurrent
-from reference.data.wmt import batch_order
-from reference.data.wmt.batch_order import BatchOrder, Bucketing
-from reference.measure import exchange
-from reference.measure.speed import (
+from cepheid.benchmarks.gnmt import task
+from cepheid.benchmarks.gnmt.decoding import RecurrentDecoding
+from cepheid.benchmarks.gnmt.model import GNMT, Memory
+from cepheid.benchmarks.gnmt.recurrent import Form, Recurrent
+from cepheid.reference.data.wmt import batch_order
+from cepheid.reference.data.wmt.batch_order import BatchOrder, Bucketing
+from cepheid.reference.measure import exchange
+from cepheid.reference.measure.speed import (
     Measure,
     Measurement,
     Row,
@@ -25,10 +25,10 @@ from reference.measure.speed import (
     describe_comparison,
     make_ready_task,
 )
-from reference.measure.turns import time_steps
-from reference.torch.translation import speed
-from reference.torch.translation.beam_search import translate
-from reference.torch.translation.speed import configure_eager, time_once, train_to_translate
+from cepheid.reference.measure.turns import time_steps
+from cepheid.reference.torch.translation import speed
+from cepheid.reference.torch.translation.beam_search import translate
+from cepheid.reference.torch.translation.speed import configure_eager, time_once, train_to_translate
 
 STEPS, BATCHES, RANKS = 16, 256, 4
 LAYER_WIDTH, LAYER_PLACES, LAYER_SENTENCES = 1024, 25, (1, 4, 16)

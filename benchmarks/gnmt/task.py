@@ -8,18 +8,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.gnmt.model import GNMT, Shape, Variant, shift
-from benchmarks.gnmt.pictures import SHOWN, Alignment, draw_alignments
-from benchmarks.gnmt.recurrent import Form
-from reference.data.wmt.batch_order import LOCAL, ROUND_ROBIN, Bucketing
-from reference.data.wmt.sentence_batches import Batch, Pass, pad
-from reference.data.wmt.vocabulary import END
-from reference.optim.schedules import exponential_warmup_then_steps
-from reference.run.config import Execution, RunConfig
-from reference.torch.distributed import TorchRanks
-from reference.torch.translation.beam_search import translate
-from reference.torch.translation.task import TranslationHyperparameters, TranslationTask
-from rules.errors import UserError
+from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant, shift
+from cepheid.benchmarks.gnmt.pictures import SHOWN, Alignment, draw_alignments
+from cepheid.benchmarks.gnmt.recurrent import Form
+from cepheid.reference.data.wmt.batch_order import LOCAL, ROUND_ROBIN, Bucketing
+from cepheid.reference.data.wmt.sentence_batches import Batch, Pass, pad
+from cepheid.reference.data.wmt.vocabulary import END
+from cepheid.reference.optim.schedules import exponential_warmup_then_steps
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.translation.beam_search import translate
+from cepheid.reference.torch.translation.task import TranslationHyperparameters, TranslationTask
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from benchmarks.kfac.model import RunningMixup
-from reference.optim.kfac import KFAC
-from reference.optim.kfac.staleness import Interval
-from reference.run.report import Table, Value
+from cepheid.benchmarks.kfac.model import RunningMixup
+from cepheid.reference.optim.kfac import KFAC
+from cepheid.reference.optim.kfac.staleness import Interval
+from cepheid.reference.run.report import Table, Value
 
 if TYPE_CHECKING:
-    from benchmarks.kfac.task import PreconditionedResNet50
+    from cepheid.benchmarks.kfac.task import PreconditionedResNet50
 
 SentBytes = Mapping[tuple[str, str], int]
-"""Bytes by purpose and level (``reference.optim.kfac.exchange``)."""
+"""Bytes by purpose and level (``cepheid.reference.optim.kfac.exchange``)."""
 PLAIN_TURNS, PLAIN_UPDATES = 10, 5
 PLAIN_SECONDS = 60  # limit for all turns together, on a machine where one update takes long
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from benchmarks.kfac.task import PreconditionedResNet50
-from benchmarks.resnet50 import broken as resnet50
-from reference.optim.kfac import KFAC
-from reference.optim.kfac.layers import Layer
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.kfac.task import PreconditionedResNet50
+from cepheid.benchmarks.resnet50 import broken as resnet50
+from cepheid.reference.optim.kfac import KFAC
+from cepheid.reference.optim.kfac.layers import Layer
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 class ShuffledLabels(resnet50.ShuffledLabels, PreconditionedResNet50):

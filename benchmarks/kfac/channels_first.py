@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from benchmarks.kfac.task import PreconditionedResNet50
-from benchmarks.resnet50.model import scale_pixels
+from cepheid.benchmarks.kfac.task import PreconditionedResNet50
+from cepheid.benchmarks.resnet50.model import scale_pixels
 
 
 class ChannelsFirst(PreconditionedResNet50):

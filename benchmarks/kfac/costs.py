@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 
 import torch
 
-from reference.measure.costs import PROJECTED_RANKS, OptimizerParts, Update
-from reference.measure.figures.drawing import draw_figure
-from reference.measure.flops import count_passes
-from reference.optim.kfac import inverse
-from reference.optim.kfac.layers import KroneckerLayer
-from reference.optim.kfac.owners import assign_owners
-from rules.errors import UserError
+from cepheid.reference.measure.costs import PROJECTED_RANKS, OptimizerParts, Update
+from cepheid.reference.measure.figures.drawing import draw_figure
+from cepheid.reference.measure.flops import count_passes
+from cepheid.reference.optim.kfac import inverse
+from cepheid.reference.optim.kfac.layers import KroneckerLayer
+from cepheid.reference.optim.kfac.owners import assign_owners
+from cepheid.rules.errors import UserError
 
 REPETITIONS = 3  # of each layer's inverses, of which the fastest counts
 RANKS_SHOWN = 8
@@ -65,7 +65,7 @@ class PreconditionerParts(OptimizerParts):
 
 def _create_channels_first(*arguments: Any) -> Any:
     # Another benchmark that imports this module needs no images.
-    from benchmarks.kfac.channels_first import ChannelsFirst
+    from cepheid.benchmarks.kfac.channels_first import ChannelsFirst
 
     return ChannelsFirst(*arguments)
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from benchmarks.resnet50.hyperparameters import ImageHyperparameters
-from reference.machine.ranks import Ranks
-from reference.optim.kfac import Options
-from reference.optim.kfac.fisher import refuse_many
-from reference.optim.kfac.number_formats import Format
-from reference.optim.kfac.options import Fisher, Inverse, Rescaling, Sums
-from reference.optim.schedules import Schedule, linear_warmup
-from reference.run.config import RunConfig, refuse_without_effect
-from reference.run.hyperparameters import parse_hyperparameters
-from reference.torch.parallel.mesh import find_shape
-from rules.errors import UserError
+from cepheid.benchmarks.resnet50.hyperparameters import ImageHyperparameters
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.optim.kfac import Options
+from cepheid.reference.optim.kfac.fisher import refuse_many
+from cepheid.reference.optim.kfac.number_formats import Format
+from cepheid.reference.optim.kfac.options import Fisher, Inverse, Rescaling, Sums
+from cepheid.reference.optim.schedules import Schedule, linear_warmup
+from cepheid.reference.run.config import RunConfig, refuse_without_effect
+from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.reference.torch.parallel.mesh import find_shape
+from cepheid.rules.errors import UserError
 
 DAMPING_RANGE = 10.0  # by which factor a schedule changes the damping
 

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.kfac.peer import compare_directions
-from reference.measure.speed import Measurement, Row, Subject
-from reference.measure.turns import find_middle_half
-from reference.optim.kfac import information
+from cepheid.benchmarks.kfac.peer import compare_directions
+from cepheid.reference.measure.speed import Measurement, Row, Subject
+from cepheid.reference.measure.turns import find_middle_half
+from cepheid.reference.optim.kfac import information
 
 SAMPLES, PIXELS, CLASSES = 64, 16, 10
 CHANNELS = (3, 16, 32, 64)

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from benchmarks.resnet50.model import ResNet, is_exempt
-from reference.torch.large import allocate
+from cepheid.benchmarks.resnet50.model import ResNet, is_exempt
+from cepheid.reference.torch.large import allocate
 
 __all__ = ["ResNet", "RunningMixup", "normalize_weights"]
 

@@ -7,8 +7,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.kfac.task import PreconditionedResNet50
-from reference.optim.kfac import KFAC, Options
+from cepheid.benchmarks.kfac.task import PreconditionedResNet50
+from cepheid.reference.optim.kfac import KFAC, Options
 
 DAMPING = 1e-2
 SAMPLES, FEATURES, HIDDEN, CLASSES = 64, 48, 32, 10

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.resnet50.model import IMAGE_MEAN
+from cepheid.benchmarks.resnet50.model import IMAGE_MEAN
 
 AREA = (0.02, 0.25)  # share of the picture, drawn evenly
 ASPECT = 0.3  # height by width lies between this and its inverse, evenly in the logarithm

@@ -12,14 +12,14 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from benchmarks.kfac.task import create
-from reference.measure.speed import Measurement, Row, Subject
-from reference.optim.kfac.inverse import split_damping
-from reference.optim.kfac.layers import KroneckerLayer
-from reference.optim.kfac.number_formats import Format
-from reference.optim.kfac.simulated import round_to
-from reference.run.config import configure
-from rules.errors import UserError
+from cepheid.benchmarks.kfac.task import create
+from cepheid.reference.measure.speed import Measurement, Row, Subject
+from cepheid.reference.optim.kfac.inverse import split_damping
+from cepheid.reference.optim.kfac.layers import KroneckerLayer
+from cepheid.reference.optim.kfac.number_formats import Format
+from cepheid.reference.optim.kfac.simulated import round_to
+from cepheid.reference.run.config import configure
+from cepheid.rules.errors import UserError
 
 SETTLE_UPDATES = 60
 PUBLISHED_DAMPING = 2.5e-4

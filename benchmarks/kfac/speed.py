@@ -6,13 +6,13 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
-from benchmarks.kfac.information import compare_information, measure_peak_bytes
-from benchmarks.kfac.peer import PeerTask
-from benchmarks.kfac.rounding import compare_formats
-from benchmarks.kfac.task import PreconditionedResNet50, create
-from reference.measure.speed import MIB, Measure, Measurement, Row, Subject
-from reference.measure.turns import Timing, divide, time_steps
-from reference.run.config import RunConfig, configure
+from cepheid.benchmarks.kfac.information import compare_information, measure_peak_bytes
+from cepheid.benchmarks.kfac.peer import PeerTask
+from cepheid.benchmarks.kfac.rounding import compare_formats
+from cepheid.benchmarks.kfac.task import PreconditionedResNet50, create
+from cepheid.reference.measure.speed import MIB, Measure, Measurement, Row, Subject
+from cepheid.reference.measure.turns import Timing, divide, time_steps
+from cepheid.reference.run.config import RunConfig, configure
 
 UPDATES = 10  # of each turn
 SETTLE_UPDATES = 125  # after which stale factors have found their intervals

@@ -12,25 +12,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.kfac.after_run import SentBytes, make_report, measure_plain_update
-from benchmarks.kfac.hyperparameters import (
+from cepheid.benchmarks.kfac.after_run import SentBytes, make_report, measure_plain_update
+from cepheid.benchmarks.kfac.hyperparameters import (
     HeldSchedule,
     Hyperparameters,
     make_damping_schedule,
     make_options,
     make_schedule,
 )
-from benchmarks.kfac.model import RunningMixup, normalize_weights
-from benchmarks.kfac.pictures import erase_rectangles
-from benchmarks.resnet50.task import ResNet50
-from reference.optim.kfac import KFAC
-from reference.optim.kfac.fisher import count_noise
-from reference.optim.lars import Lars
-from reference.run.config import Execution, RunConfig
-from reference.run.report import Table
-from reference.run.seeding import make_generator
-from reference.torch.accumulation import Pieces
-from reference.torch.distributed import TorchRanks, detect_lost_rank
+from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
+from cepheid.benchmarks.kfac.pictures import erase_rectangles
+from cepheid.benchmarks.resnet50.task import ResNet50
+from cepheid.reference.optim.kfac import KFAC
+from cepheid.reference.optim.kfac.fisher import count_noise
+from cepheid.reference.optim.lars import Lars
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.report import Table
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.torch.accumulation import Pieces
+from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
 
 COUNT_FLOPS_WITH = ("opt_preconditioner=none", "model_bn_span=0")
 """The settings with which the operations of the network alone are counted (``measure flops``)."""

@@ -11,16 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.mask_rcnn.detector import MaskRCNN
-from benchmarks.mask_rcnn.task import Segmentation
-from reference.data.detection.loader import MaskedPictures
-from reference.run.config import RunConfig
-from reference.run.seeding import make_generator
-from reference.torch import broken
-from reference.torch.detection.roi_align import choose_levels
-from reference.torch.detection.sampling import draw_uniform
-from reference.torch.detection.targets import Truth
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.mask_rcnn.task import Segmentation
+from cepheid.reference.data.detection.loader import MaskedPictures
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.torch import broken
+from cepheid.reference.torch.detection.roi_align import choose_levels
+from cepheid.reference.torch.detection.sampling import draw_uniform
+from cepheid.reference.torch.detection.targets import Truth
+from cepheid.reference.torch.distributed import TorchRanks
 
 RANDOM_BOXES = 2  # purpose of random numbers
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from benchmarks.mask_rcnn.model import Normalisation, Parts
-from reference.torch.detection.anchors import AnchorLevel, make_anchors
-from reference.torch.detection.boxes import (
+from cepheid.benchmarks.mask_rcnn.model import Normalisation, Parts
+from cepheid.reference.torch.detection.anchors import AnchorLevel, make_anchors
+from cepheid.reference.torch.detection.boxes import (
     PLAIN,
     clip_boxes,
     decode,
@@ -21,11 +21,11 @@ from reference.torch.detection.boxes import (
     to_centres,
     to_corners,
 )
-from reference.torch.detection.masks import crop_masks
-from reference.torch.detection.proposals import select_by_class, select_proposals
-from reference.torch.detection.roi_align import align_boxes
-from reference.torch.detection.sampling import draw_sample, draw_uniform, match_boxes
-from reference.torch.detection.targets import Truth, average, take_rows
+from cepheid.reference.torch.detection.masks import crop_masks
+from cepheid.reference.torch.detection.proposals import select_by_class, select_proposals
+from cepheid.reference.torch.detection.roi_align import align_boxes
+from cepheid.reference.torch.detection.sampling import draw_sample, draw_uniform, match_boxes
+from cepheid.reference.torch.detection.targets import Truth, average, take_rows
 
 OF_ANCHORS, OF_PROPOSALS = 0, 1  # purposes of random numbers
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from reference.optim.dropped_rate import DroppedRate
+from cepheid.reference.optim.dropped_rate import DroppedRate
 
 
 @dataclass(frozen=True, kw_only=True)

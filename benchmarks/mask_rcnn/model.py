@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.resnet50.model import Architecture, ResNet
-from reference.torch.detection.pyramid import Maps, ProposalHead, Pyramid
+from cepheid.benchmarks.resnet50.model import Architecture, ResNet
+from cepheid.reference.torch.detection.pyramid import Maps, ProposalHead, Pyramid
 
 Normalisation = Callable[[int], nn.Module]
 

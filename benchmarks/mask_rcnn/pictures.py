@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.data.detection.pictures import (
+from cepheid.reference.data.detection.pictures import (
     COLOURS,
     LEAST_SCORE,
     TRUTH_COLOUR,
     add_legend,
     draw_box,
 )
-from reference.data.detection.truth import Detections, Mask, Truth
+from cepheid.reference.data.detection.truth import Detections, Mask, Truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

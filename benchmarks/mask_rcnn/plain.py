@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from benchmarks.mask_rcnn.detector import MaskRCNN
-from benchmarks.mask_rcnn.task import Segmentation
-from reference.run.config import RunConfig
-from reference.torch.detection.boxes import PLAIN, clip_boxes, compute_overlaps, decode
-from reference.torch.detection.roi_align import choose_levels
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.mask_rcnn.task import Segmentation
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.detection.boxes import PLAIN, clip_boxes, compute_overlaps, decode
+from cepheid.reference.torch.detection.roi_align import choose_levels
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainSegmentation":

@@ -7,10 +7,10 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from benchmarks.mask_rcnn.plain import PlainNetwork, suppress_one_by_one
-from reference.measure import exchange, shared_models
-from reference.measure.speed import Measure, Measurement, Subject, describe_comparison
-from reference.torch.detection.proposals import suppress_in_turn
+from cepheid.benchmarks.mask_rcnn.plain import PlainNetwork, suppress_one_by_one
+from cepheid.reference.measure import exchange, shared_models
+from cepheid.reference.measure.speed import Measure, Measurement, Subject, describe_comparison
+from cepheid.reference.torch.detection.proposals import suppress_in_turn
 
 ROWS, BOXES = 32, 64  # of an image and a map each
 LARGEST_OVERLAP = 0.7

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.mask_rcnn.detector import MaskRCNN
-from benchmarks.resnet50.stages import find_type
-from reference.torch.parallel.pipeline import Stage
+from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.resnet50.stages import find_type
+from cepheid.reference.torch.parallel.pipeline import Stage
 
 ScalePixels = Callable[[Tensor], Tensor]
 

@@ -8,24 +8,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.mask_rcnn.detector import MaskRCNN
-from benchmarks.mask_rcnn.hyperparameters import Hyperparameters
-from benchmarks.mask_rcnn.stages import FeatureStage, HeadStage
-from reference.data.detection.average_precision import (
+from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.mask_rcnn.hyperparameters import Hyperparameters
+from cepheid.benchmarks.mask_rcnn.stages import FeatureStage, HeadStage
+from cepheid.reference.data.detection.average_precision import (
     AveragePrecision,
     compute_average_precision,
 )
-from reference.data.detection.loader import Augmentation
-from reference.data.detection.truth import Detections
-from reference.run.config import RunConfig
-from reference.run.report import Table
-from reference.torch.detection.masks import encode_masks
-from reference.torch.detection.pyramid import FrozenNorm
-from reference.torch.detection.targets import Truth
-from reference.torch.detection.task import DetectionTask, name_metrics
-from reference.torch.distributed import TorchRanks
-from reference.torch.parallel.model_parallel import MICRO_BATCHES, refuse_uneven_parts
-from reference.torch.parallel.pipeline import Stage
+from cepheid.reference.data.detection.loader import Augmentation
+from cepheid.reference.data.detection.truth import Detections
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.report import Table
+from cepheid.reference.torch.detection.masks import encode_masks
+from cepheid.reference.torch.detection.pyramid import FrozenNorm
+from cepheid.reference.torch.detection.targets import Truth
+from cepheid.reference.torch.detection.task import DetectionTask, name_metrics
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.parallel.model_parallel import MICRO_BATCHES, refuse_uneven_parts
+from cepheid.reference.torch.parallel.pipeline import Stage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -202,11 +202,11 @@ class Segmentation(DetectionTask):
 
     def pictures(self) -> "Figure":
         """Return a figure of masks in images of the evaluation set."""
-        from benchmarks.mask_rcnn.pictures import (  # matplotlib is slow to import
+        from cepheid.benchmarks.mask_rcnn.pictures import (  # matplotlib is slow to import
             COLUMNS,
             draw_masks,
         )
-        from reference.data.detection.pictures import choose_images, compose_images
+        from cepheid.reference.data.detection.pictures import choose_images, compose_images
 
         truth = self.source.make_truth(self.images, with_masks=True)
         numbers = choose_images(truth, COLUMNS)

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from torch import nn
 
-from benchmarks.resnet50.task import ResNet50
-from reference.run.config import RunConfig
-from reference.run.seeding import make_generator
-from reference.torch import broken
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.resnet50.task import ResNet50
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.torch import broken
+from cepheid.reference.torch.distributed import TorchRanks
 
 LINEAR_PEAK_RATE = 1e-3
 

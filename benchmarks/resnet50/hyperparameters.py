@@ -6,10 +6,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from reference.optim.lars import MomentumForm
-from reference.optim.schedules import Schedule, scale_linearly
-from reference.run.config import RunConfig
-from reference.run.hyperparameters import parse_hyperparameters
+from cepheid.reference.optim.lars import MomentumForm
+from cepheid.reference.optim.schedules import Schedule, scale_linearly
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.hyperparameters import parse_hyperparameters
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ the default memory layout, torch's default SGD and no compilation; the same load
 import torch
 from torch import Tensor, nn
 
-from benchmarks.resnet50.model import RESNET50
-from benchmarks.resnet50.task import ResNet50
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
-from rules.errors import UserError
+from cepheid.benchmarks.resnet50.model import RESNET50
+from cepheid.benchmarks.resnet50.task import ResNet50
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules.errors import UserError
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PeerResNet50":

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from reference.measure import exchange, shared_models
-from reference.measure.speed import Measure
+from cepheid.reference.measure import exchange, shared_models
+from cepheid.reference.measure.speed import Measure
 
 # They need several ranks: start them with torchrun. LARS updates with --set opt_name=lars.
 MEASUREMENTS: Mapping[str, Measure] = {

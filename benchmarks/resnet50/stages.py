@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from benchmarks.resnet50.model import Block, ResNet, scale_pixels
-from reference.torch.parallel.pipeline import Stage
+from cepheid.benchmarks.resnet50.model import Block, ResNet, scale_pixels
+from cepheid.reference.torch.parallel.pipeline import Stage
 
 
 class ResNetStage(Stage):

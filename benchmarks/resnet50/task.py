@@ -9,30 +9,30 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from benchmarks.resnet50.hyperparameters import (
+from cepheid.benchmarks.resnet50.hyperparameters import (
     Hyperparameters,
     ImageHyperparameters,
     make_schedule,
 )
-from benchmarks.resnet50.model import (
+from cepheid.benchmarks.resnet50.model import (
     ARCHITECTURES,
     ResNet,
     is_exempt,
     scale_pixels,
     sum_metrics,
 )
-from benchmarks.resnet50.stages import ResNetStage, cut_stages
-from reference.data import imagenet
-from reference.data.imagenet.crops import Cropping
-from reference.data.imagenet.loader import Loader, count_workers
-from reference.data.order import Share
-from reference.optim.lars import Lars
-from reference.optim.schedules import Schedule
-from reference.run.config import RunConfig
-from reference.torch.accumulation import Pieces, PiecesToRead
-from reference.torch.distributed import TorchRanks
-from reference.torch.image_task import ImageTask
-from reference.torch.parallel.model_parallel import STAGES, refuse_uneven_parts
+from cepheid.benchmarks.resnet50.stages import ResNetStage, cut_stages
+from cepheid.reference.data import imagenet
+from cepheid.reference.data.imagenet.crops import Cropping
+from cepheid.reference.data.imagenet.loader import Loader, count_workers
+from cepheid.reference.data.order import Share
+from cepheid.reference.optim.lars import Lars
+from cepheid.reference.optim.schedules import Schedule
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.accumulation import Pieces, PiecesToRead
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.image_task import ImageTask
+from cepheid.reference.torch.parallel.model_parallel import STAGES, refuse_uneven_parts
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "ResNet50":

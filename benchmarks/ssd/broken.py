@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.ssd.task import Detection
-from reference.data.detection.loader import Pictures
-from reference.run.config import RunConfig
-from reference.run.seeding import make_generator
-from reference.torch import broken
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.ssd.task import Detection
+from cepheid.reference.data.detection.loader import Pictures
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.torch import broken
+from cepheid.reference.torch.distributed import TorchRanks
 
 Maps = tuple[Sequence[Tensor], Sequence[Tensor]]
 ReadBoxes = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

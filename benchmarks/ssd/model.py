@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.torch.detection.default_boxes import Level
-from rules.errors import UserError
+from cepheid.reference.torch.detection.default_boxes import Level
+from cepheid.rules.errors import UserError
 
 Normalisation = Callable[[int], nn.Module]
 Maps = tuple[Tensor, ...]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.data.detection.pictures import (
+from cepheid.reference.data.detection.pictures import (
     COLOURS,
     COLUMNS,
     LEAST_SCORE,
@@ -17,7 +17,7 @@ from reference.data.detection.pictures import (
     compose_images,
     draw_box,
 )
-from reference.data.detection.truth import Detections, Truth
+from cepheid.reference.data.detection.truth import Detections, Truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.ssd.model import SSD
-from benchmarks.ssd.task import Detection
-from reference.run.config import RunConfig
-from reference.torch.detection.boxes import encode, to_corners
-from reference.torch.detection.matching import Matches
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.ssd.model import SSD
+from cepheid.benchmarks.ssd.task import Detection
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.detection.boxes import encode, to_corners
+from cepheid.reference.torch.detection.matching import Matches
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainDetection":

@@ -7,11 +7,11 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from benchmarks.ssd.plain import PlainDetection
-from reference.measure import exchange
-from reference.measure.speed import Measure, Measurement, Subject, describe_comparison
-from reference.torch.detection.boxes import compute_overlaps
-from reference.torch.detection.suppression import suppress_overlapping
+from cepheid.benchmarks.ssd.plain import PlainDetection
+from cepheid.reference.measure import exchange
+from cepheid.reference.measure.speed import Measure, Measurement, Subject, describe_comparison
+from cepheid.reference.torch.detection.boxes import compute_overlaps
+from cepheid.reference.torch.detection.suppression import suppress_overlapping
 
 ROWS, BOXES = 100, 50  # of an image and a class each
 LARGEST_OVERLAP = 0.5

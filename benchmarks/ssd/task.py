@@ -7,25 +7,25 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.ssd.hyperparameters import Hyperparameters
-from benchmarks.ssd.model import SSD, compute_cells, join_maps
-from reference.data.detection.average_precision import (
+from cepheid.benchmarks.ssd.hyperparameters import Hyperparameters
+from cepheid.benchmarks.ssd.model import SSD, compute_cells, join_maps
+from cepheid.reference.data.detection.average_precision import (
     AveragePrecision,
     compute_average_precision,
 )
-from reference.data.detection.colours import Strengths
-from reference.data.detection.loader import Augmentation
-from reference.data.detection.truth import Detections
-from reference.run.config import RunConfig
-from reference.run.report import Table
-from reference.torch.detection import suppression
-from reference.torch.detection.boxes import decode
-from reference.torch.detection.default_boxes import Level, make_default_boxes
-from reference.torch.detection.losses import compute_multibox_losses
-from reference.torch.detection.matching import Matches, match_default_boxes
-from reference.torch.detection.task import DetectionTask, name_metrics
-from reference.torch.distributed import TorchRanks
-from reference.torch.image_task import ImageTask
+from cepheid.reference.data.detection.colours import Strengths
+from cepheid.reference.data.detection.loader import Augmentation
+from cepheid.reference.data.detection.truth import Detections
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.report import Table
+from cepheid.reference.torch.detection import suppression
+from cepheid.reference.torch.detection.boxes import decode
+from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
+from cepheid.reference.torch.detection.losses import compute_multibox_losses
+from cepheid.reference.torch.detection.matching import Matches, match_default_boxes
+from cepheid.reference.torch.detection.task import DetectionTask, name_metrics
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.image_task import ImageTask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,7 +177,7 @@ class Detection(DetectionTask, ImageTask):
 
     def pictures(self) -> "Figure":
         """Return a figure of detections in images of the evaluation set."""
-        from benchmarks.ssd import pictures  # matplotlib is slow to import
+        from cepheid.benchmarks.ssd import pictures  # matplotlib is slow to import
 
         truth = self.source.make_truth(self.images)
         numbers = pictures.choose_images(truth)

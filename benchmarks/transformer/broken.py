@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from benchmarks.transformer.model import Memory, Transformer
-from benchmarks.transformer.task import Translation
-from reference.run.config import RunConfig
-from reference.torch import broken
-from reference.torch.distributed import TorchRanks
-from reference.torch.translation.broken import ShuffledTargets as Shuffled
+from cepheid.benchmarks.transformer.model import Memory, Transformer
+from cepheid.benchmarks.transformer.task import Translation
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch import broken
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.translation.broken import ShuffledTargets as Shuffled
 
 
 class ShuffledTargets(Shuffled, Translation):

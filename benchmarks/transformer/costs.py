@@ -1,5 +1,5 @@
 """What `cepheid measure costs transformer` adds: refreshed factors and bytes sent, as for kfac."""
 
-from benchmarks.kfac.costs import PreconditionerParts
+from cepheid.benchmarks.kfac.costs import PreconditionerParts
 
 PARTS = PreconditionerParts()

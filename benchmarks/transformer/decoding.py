@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from benchmarks.transformer.model import Memory, Transformer
+    from cepheid.benchmarks.transformer.model import Memory, Transformer
 
 
 class CachedDecoding:

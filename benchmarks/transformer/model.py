@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, linear, scaled_dot_product_attention
 
-from benchmarks.transformer.decoding import CachedDecoding
-from reference.data.wmt.vocabulary import END, PADDING
+from cepheid.benchmarks.transformer.decoding import CachedDecoding
+from cepheid.reference.data.wmt.vocabulary import END, PADDING
 
 Norm = Literal["pre", "post"]
 LONGEST_WAVE = 10_000.0

@@ -10,13 +10,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from benchmarks.transformer.model import Shape, make_positions
-from benchmarks.transformer.task import Translation
-from reference.data.wmt.vocabulary import END, PADDING
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
-from reference.torch.translation.plain import PlainTranslation
-from rules.errors import UserError
+from cepheid.benchmarks.transformer.model import Shape, make_positions
+from cepheid.benchmarks.transformer.task import Translation
+from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.translation.plain import PlainTranslation
+from cepheid.rules.errors import UserError
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.transformer.task import Translation
-from reference.data.wmt.sentence_batches import Batch
-from reference.data.wmt.vocabulary import PADDING
-from reference.optim.kfac import KFAC, Options
-from reference.optim.kfac.layers import find_layers
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks, detect_lost_rank
-from rules.errors import UserError
+from cepheid.benchmarks.transformer.task import Translation
+from cepheid.reference.data.wmt.sentence_batches import Batch
+from cepheid.reference.data.wmt.vocabulary import PADDING
+from cepheid.reference.optim.kfac import KFAC, Options
+from cepheid.reference.optim.kfac.layers import find_layers
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
+from cepheid.rules.errors import UserError
 
 WHOLE = "it observes whole layers"
 NEEDS = {  # by setting: the value that K-FAC needs, and why

@@ -11,11 +11,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.transformer import plain, task
-from benchmarks.transformer.model import Transformer
-from reference.data.wmt.vocabulary import END
-from reference.measure import exchange, shared_models
-from reference.measure.speed import (
+from cepheid.benchmarks.transformer import plain, task
+from cepheid.benchmarks.transformer.model import Transformer
+from cepheid.reference.data.wmt.vocabulary import END
+from cepheid.reference.measure import exchange, shared_models
+from cepheid.reference.measure.speed import (
     Measure,
     Measurement,
     Row,
@@ -23,9 +23,9 @@ from reference.measure.speed import (
     describe_comparison,
     make_ready_task,
 )
-from reference.measure.turns import Comparison, Timing, time_steps
-from reference.torch.translation import speed
-from reference.torch.translation.speed import configure_eager, train_to_translate
+from cepheid.reference.measure.turns import Comparison, Timing, time_steps
+from cepheid.reference.torch.translation import speed
+from cepheid.reference.torch.translation.speed import configure_eager, train_to_translate
 
 STEPS = 3
 ONE_PASS = "pass_tokens=32768"

@@ -3,14 +3,14 @@
 import torch
 from torch import Tensor
 
-from benchmarks.transformer.model import (
+from cepheid.benchmarks.transformer.model import (
     DecoderLayer,
     EncoderLayer,
     Transformer,
     make_mask,
     shift,
 )
-from reference.torch.parallel.pipeline import Stage
+from cepheid.reference.torch.parallel.pipeline import Stage
 
 
 class TransformerStage(Stage):

@@ -8,19 +8,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.transformer.model import Shape, Transformer
-from benchmarks.transformer.stages import TransformerStage, cut_stages
-from reference.data.wmt.vocabulary import PADDING
-from reference.optim.schedules import inverse_square_root
-from reference.run.config import RunConfig
-from reference.torch.accumulation import Piece
-from reference.torch.distributed import TorchRanks
-from reference.torch.parallel.model_parallel import STAGES, TENSOR_RANKS, refuse_uneven_parts
-from reference.torch.translation.task import TranslationHyperparameters, TranslationTask
-from rules.errors import UserError
+from cepheid.benchmarks.transformer.model import Shape, Transformer
+from cepheid.benchmarks.transformer.stages import TransformerStage, cut_stages
+from cepheid.reference.data.wmt.vocabulary import PADDING
+from cepheid.reference.optim.schedules import inverse_square_root
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.accumulation import Piece
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.parallel.model_parallel import (
+    STAGES,
+    TENSOR_RANKS,
+    refuse_uneven_parts,
+)
+from cepheid.reference.torch.translation.task import TranslationHyperparameters, TranslationTask
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.torch.parallel.tensor_parallel import TensorPlan
+    from cepheid.reference.torch.parallel.tensor_parallel import TensorPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +37,7 @@ class Hyperparameters(TranslationHyperparameters):
 def create(config: RunConfig, ranks: TorchRanks) -> "Translation":
     """Return the task for the timed loop."""
     if config.execution.own.get("opt_preconditioner") == "kfac":
-        from benchmarks.transformer.preconditioned import PreconditionedTranslation
+        from cepheid.benchmarks.transformer.preconditioned import PreconditionedTranslation
 
         return PreconditionedTranslation(config, ranks)
     settings = [key for key in config.definition.variants if key.startswith("kfac_")]
@@ -72,7 +76,7 @@ class Translation(TranslationTask):
 
     def plan_matrices(self) -> "TensorPlan":
         """Return how the ranks of a replica share heads and hidden units."""
-        from benchmarks.transformer.matrices import plan_matrices  # takes long to import
+        from cepheid.benchmarks.transformer.matrices import plan_matrices  # takes long to import
 
         return plan_matrices(self.model)
 

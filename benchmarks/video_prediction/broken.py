@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.video_prediction.hyperparameters import Stage
-from benchmarks.video_prediction.quality import copy_last
-from benchmarks.video_prediction.task import GENERATOR, VideoPrediction
-from reference.run.config import RunConfig
-from reference.run.seeding import make_generator
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.video_prediction.hyperparameters import Stage
+from cepheid.benchmarks.video_prediction.quality import copy_last
+from cepheid.benchmarks.video_prediction.task import GENERATOR, VideoPrediction
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 class ShuffledFutures(VideoPrediction):

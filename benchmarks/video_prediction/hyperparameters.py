@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from reference.run.hyperparameters import AdamHyperparameters
+from cepheid.reference.run.hyperparameters import AdamHyperparameters
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from benchmarks.video_prediction.hyperparameters import Stage
-from benchmarks.video_prediction.model import (
+from cepheid.benchmarks.video_prediction.hyperparameters import Stage
+from cepheid.benchmarks.video_prediction.model import (
     DeviationConvolution,
     EqualizedConvolution,
     compute_penalty,
     measure_deviation,
     mix,
 )
-from benchmarks.video_prediction.task import GENERATOR, VideoPrediction
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.video_prediction.task import GENERATOR, VideoPrediction
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainVideoPrediction":

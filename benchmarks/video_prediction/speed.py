@@ -5,8 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from benchmarks.video_prediction.task import VideoPrediction, create
-from reference.measure.speed import (
+from cepheid.benchmarks.video_prediction.task import VideoPrediction, create
+from cepheid.reference.measure.speed import (
     PLAIN,
     Measure,
     Measurement,
@@ -15,7 +15,7 @@ from reference.measure.speed import (
     make_plain_task,
     make_ready_task,
 )
-from reference.measure.turns import time_steps
+from cepheid.reference.measure.turns import time_steps
 
 STEPS = 4  # of each turn; the penalty is computed in one of four at mini scale
 

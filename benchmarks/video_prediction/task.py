@@ -8,17 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.video_prediction import quality
-from benchmarks.video_prediction.hyperparameters import Hyperparameters, Stage
-from benchmarks.video_prediction.model import FutureGan, compute_penalty, enlarge, mix, show
-from reference.data import videos
-from reference.data.order import SampleStream
-from reference.run.config import Execution, RunConfig
-from reference.run.report import Table
-from reference.run.seeding import make_generator
-from reference.torch.distributed import TorchRanks
-from reference.torch.task import TorchTask
-from rules.errors import UserError
+from cepheid.benchmarks.video_prediction import quality
+from cepheid.benchmarks.video_prediction.hyperparameters import Hyperparameters, Stage
+from cepheid.benchmarks.video_prediction.model import FutureGan, compute_penalty, enlarge, mix, show
+from cepheid.reference.data import videos
+from cepheid.reference.data.order import SampleStream
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.report import Table
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.task import TorchTask
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -306,7 +306,7 @@ class VideoPrediction(TorchTask):
     @torch.no_grad()
     def pictures(self) -> "Sequence[Figure]":
         """Return the figures of a moving picture of some evaluation clips."""
-        from benchmarks.video_prediction import pictures  # matplotlib is slow to import
+        from cepheid.benchmarks.video_prediction import pictures  # matplotlib is slow to import
 
         self.model.eval()
         past, true = self.read(self.evaluation_rows[: self.shown])

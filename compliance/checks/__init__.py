@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 # Importing these modules registers their checks.
-from compliance.checks.definitions import (
+from cepheid.compliance.checks.definitions import (
     find_log_definition,
     find_named_definition,
     find_round_benchmark,
     has_digest_of,
 )
-from compliance.checks.log import (  # noqa: F401
+from cepheid.compliance.checks.log import (  # noqa: F401
     data,
     events,
     form,
@@ -27,10 +27,10 @@ from compliance.checks.log import (  # noqa: F401
     quality,
     weights,
 )
-from compliance.checks.log.structure import find_whole_definition
-from compliance.checks.mlperf import requirements, turns  # noqa: F401
-from compliance.checks.registry import CHECKS, Needs, Place
-from compliance.checks.result import (  # noqa: F401
+from cepheid.compliance.checks.log.structure import find_whole_definition
+from cepheid.compliance.checks.mlperf import requirements, turns  # noqa: F401
+from cepheid.compliance.checks.registry import CHECKS, Needs, Place
+from cepheid.compliance.checks.result import (  # noqa: F401
     attached,
     convergence,
     copies,
@@ -39,15 +39,15 @@ from compliance.checks.result import (  # noqa: F401
     sameness,
     seeds,
 )
-from compliance.checks.submission import files, layout, manifest, waivers  # noqa: F401
-from compliance.checks.time import clock, timing  # noqa: F401
-from compliance.finding import Finding, limit_findings, sort_findings
-from compliance.read.contents import ResultFolder, Submitter
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import ResultLogs
-from compliance.read.summary import ResultSummary
-from rules.definition import Definition
-from rules.rounds import Round, RoundBenchmark
+from cepheid.compliance.checks.submission import files, layout, manifest, waivers  # noqa: F401
+from cepheid.compliance.checks.time import clock, timing  # noqa: F401
+from cepheid.compliance.finding import Finding, limit_findings, sort_findings
+from cepheid.compliance.read.contents import ResultFolder, Submitter
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.compliance.read.summary import ResultSummary
+from cepheid.rules.definition import Definition
+from cepheid.rules.rounds import Round, RoundBenchmark
 
 __all__ = [
     "CHECKS",

@@ -1,11 +1,11 @@
 """Find what a log is judged by: its definition, benchmark, division and batch size."""
 
-from compliance.checks.registry import Place
-from compliance.read.log.runlog import HasTexts, RunLog
-from rules import definition, rounds
-from rules.definition import Definition
-from rules.events import CHOICES, is_integer
-from rules.rounds import RoundBenchmark
+from cepheid.compliance.checks.registry import Place
+from cepheid.compliance.read.log.runlog import HasTexts, RunLog
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import CHOICES, is_integer
+from cepheid.rules.rounds import RoundBenchmark
 
 DIVISIONS = CHOICES["submission_division"]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 
-from compliance.finding import Finding
-from rules.events import Kind
-from rules.rounds import Severity
+from cepheid.compliance.finding import Finding
+from cepheid.rules.events import Kind
+from cepheid.rules.rounds import Severity
 
 
 class Needs(IntEnum):

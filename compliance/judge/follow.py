@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compliance.checks import Place, check_log
-from compliance.finding import Finding, escape
-from compliance.read.log import records
-from compliance.read.log.reading import Reading
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import PARTIAL, RunLog, make_run_log, read
-from rules.errors import UserError
-from rules.events import CLOCK_METADATA, STATUS_ABORTED, find_event_type
-from rules.rounds import Round
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.finding import Finding, escape
+from cepheid.compliance.read.log import records
+from cepheid.compliance.read.log.reading import Reading
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import PARTIAL, RunLog, make_run_log, read
+from cepheid.rules.errors import UserError
+from cepheid.rules.events import CLOCK_METADATA, STATUS_ABORTED, find_event_type
+from cepheid.rules.rounds import Round
 
 POLL_SECONDS = 0.5
 QUIET_SECONDS = 3.0  # after run_stop, for a log that is never renamed

@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from compliance.checks import (
+from cepheid.compliance.checks import (
     Place,
     check_logs_of_submitter,
     check_submitter,
     find_round_benchmark,
 )
-from compliance.checks.across.recycled import TracedResult, find_recycled
-from compliance.checks.submission.layout import report_stray
-from compliance.checks.submission.machine import describe_machine
-from compliance.finding import Finding, sort_findings
-from compliance.judge.unit import JudgedUnit, Unit, find_definition, judge_unit
-from compliance.read import waivers
-from compliance.read.package import Package, ResultFolder, Submitter
-from compliance.read.summary import ResultSummary, RunSummary
-from compliance.score.convergence import Convergence
-from rules.definition import Definition
-from rules.rounds import Round, RoundBenchmark
+from cepheid.compliance.checks.across.recycled import TracedResult, find_recycled
+from cepheid.compliance.checks.submission.layout import report_stray
+from cepheid.compliance.checks.submission.machine import describe_machine
+from cepheid.compliance.finding import Finding, sort_findings
+from cepheid.compliance.judge.unit import JudgedUnit, Unit, find_definition, judge_unit
+from cepheid.compliance.read import waivers
+from cepheid.compliance.read.package import Package, ResultFolder, Submitter
+from cepheid.compliance.read.summary import ResultSummary, RunSummary
+from cepheid.compliance.score.convergence import Convergence
+from cepheid.rules.definition import Definition
+from cepheid.rules.rounds import Round, RoundBenchmark
 
 
 @dataclass(frozen=True)

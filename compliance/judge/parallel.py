@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from compliance.judge.judgement import Each
-from compliance.judge.unit import JudgedUnit, Unit
-from rules.host import follow_parent, usable_processors
+from cepheid.compliance.judge.judgement import Each
+from cepheid.compliance.judge.unit import JudgedUnit, Unit
+from cepheid.rules.host import follow_parent, usable_processors
 
 LOGS_FOR_PROCESSES = 64  # fewer are judged sooner than processes are started
 

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compliance.checks import Place, check_log, check_result, find_log_definition
-from compliance.checks.across.traces import RunTrace, trace_runs
-from compliance.checks.result.convergence import compare_convergence
-from compliance.finding import Finding
-from compliance.read.contents import ResultFolder
-from compliance.read.log.runlog import HasTexts
-from compliance.read.logs import ResultLogs, read_logs
-from compliance.read.summary import ResultSummary, summarize
-from compliance.score.convergence import Convergence
-from rules import rcp
-from rules.definition import Definition
-from rules.rounds import Round
+from cepheid.compliance.checks import Place, check_log, check_result, find_log_definition
+from cepheid.compliance.checks.across.traces import RunTrace, trace_runs
+from cepheid.compliance.checks.result.convergence import compare_convergence
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.contents import ResultFolder
+from cepheid.compliance.read.log.runlog import HasTexts
+from cepheid.compliance.read.logs import ResultLogs, read_logs
+from cepheid.compliance.read.summary import ResultSummary, summarize
+from cepheid.compliance.score.convergence import Convergence
+from cepheid.rules import rcp
+from cepheid.rules.definition import Definition
+from cepheid.rules.rounds import Round
 
 
 @dataclass(frozen=True)

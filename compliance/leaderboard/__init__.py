@@ -1,8 +1,8 @@
 """Leaderboard rows, one for each result, and how they are written: CSV, JSON, tables."""
 
-from compliance.leaderboard.data import describe_row, write_csv, write_json
-from compliance.leaderboard.row import Row, group_rows, list_rows, make_row, place_in_table
-from compliance.leaderboard.tables import write_markdown, write_table
+from cepheid.compliance.leaderboard.data import describe_row, write_csv, write_json
+from cepheid.compliance.leaderboard.row import Row, group_rows, list_rows, make_row, place_in_table
+from cepheid.compliance.leaderboard.tables import write_markdown, write_table
 
 __all__ = [
     "Row",

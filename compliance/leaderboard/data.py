@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compliance.finding import escape
-from compliance.leaderboard.dates import find_dates
-from compliance.leaderboard.row import Row
-from compliance.score.kinds import MINUTES
-from compliance.score.trimmed import Estimate
-from rules.generation import METRICS
+from cepheid.compliance.finding import escape
+from cepheid.compliance.leaderboard.dates import find_dates
+from cepheid.compliance.leaderboard.row import Row
+from cepheid.compliance.score.kinds import MINUTES
+from cepheid.compliance.score.trimmed import Estimate
+from cepheid.rules.generation import METRICS
 
 Column = Callable[[Row], Any]
 

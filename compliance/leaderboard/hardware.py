@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compliance.finding import escape
-from rules.events import is_integer
+from cepheid.compliance.finding import escape
+from cepheid.rules.events import is_integer
 
 COUNT_MAX = 1_000_000  # nodes, or accelerators of a node
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from compliance.leaderboard.row import Row
-from compliance.score.kinds import format_minutes, format_number
-from compliance.score.ranking import Rank, rank_levels
-from rules.generation import METRICS
+from cepheid.compliance.leaderboard.row import Row
+from cepheid.compliance.score.kinds import format_minutes, format_number
+from cepheid.compliance.score.ranking import Rank, rank_levels
+from cepheid.rules.generation import METRICS
 
 __all__ = [
     "format_energy",

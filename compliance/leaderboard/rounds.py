@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from compliance.finding import escape
-from compliance.judge.judgement import JudgedResult
-from compliance.leaderboard.runs import (
+from cepheid.compliance.finding import escape
+from cepheid.compliance.judge.judgement import JudgedResult
+from cepheid.compliance.leaderboard.runs import (
     Progress,
     find_median,
     find_median_quality,
     find_update_time_ratio,
     list_metrics,
 )
-from compliance.score.kinds import find_kind
-from compliance.score.standing import Standing, judge_published, judge_result
-from rules.rounds import Round
+from cepheid.compliance.score.kinds import find_kind
+from cepheid.compliance.score.standing import Standing, judge_published, judge_result
+from cepheid.rules.rounds import Round
 
 NAME_MAX = 64  # characters of a name that are shown
 UNKNOWN = "unknown"

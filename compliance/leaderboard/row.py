@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from compliance.finding import Finding
-from compliance.judge.judgement import JudgedResult, Judgement
-from compliance.leaderboard.hardware import Hardware, read_hardware
-from compliance.leaderboard.rounds import Names, RoundKind, find_round_kind
-from compliance.leaderboard.runs import (
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import JudgedResult, Judgement
+from cepheid.compliance.leaderboard.hardware import Hardware, read_hardware
+from cepheid.compliance.leaderboard.rounds import Names, RoundKind, find_round_kind
+from cepheid.compliance.leaderboard.runs import (
     Energy,
     Progress,
     RunCounts,
@@ -23,13 +23,13 @@ from compliance.leaderboard.runs import (
     measure_energy,
     measure_pace,
 )
-from compliance.read.log.pace import Pace
-from compliance.read.summary import RunSummary
-from compliance.score.comparison import Level, measure_level
-from compliance.score.kinds import BenchmarkKind, find_kind
-from compliance.score.standing import Standing
-from rules.definition import Runs
-from rules.devices import PeakShare
+from cepheid.compliance.read.log.pace import Pace
+from cepheid.compliance.read.summary import RunSummary
+from cepheid.compliance.score.comparison import Level, measure_level
+from cepheid.compliance.score.kinds import BenchmarkKind, find_kind
+from cepheid.compliance.score.standing import Standing
+from cepheid.rules.definition import Runs
+from cepheid.rules.devices import PeakShare
 
 
 @dataclass(frozen=True)

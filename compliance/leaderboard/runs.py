@@ -4,12 +4,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compliance.judge.judgement import JudgedResult
-from compliance.read.log.pace import Pace
-from compliance.read.summary import RunSummary
-from compliance.score.standing import average_joules
-from rules.definition import Definition
-from rules.devices import PeakShare, find_peak
+from cepheid.compliance.judge.judgement import JudgedResult
+from cepheid.compliance.read.log.pace import Pace
+from cepheid.compliance.read.summary import RunSummary
+from cepheid.compliance.score.standing import average_joules
+from cepheid.rules.definition import Definition
+from cepheid.rules.devices import PeakShare, find_peak
 
 
 @dataclass(frozen=True)

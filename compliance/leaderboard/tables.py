@@ -4,7 +4,7 @@ import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from compliance.leaderboard.numbers import (
+from cepheid.compliance.leaderboard.numbers import (
     format_energy,
     format_generation,
     format_interval,
@@ -13,10 +13,10 @@ from compliance.leaderboard.numbers import (
     format_update,
     rank_rows,
 )
-from compliance.leaderboard.row import Row, group_rows
-from compliance.score.kinds import GENERATION, MINUTES, TRAINING, BenchmarkKind
-from compliance.score.ranking import Rank
-from rules.generation import METRICS
+from cepheid.compliance.leaderboard.row import Row, group_rows
+from cepheid.compliance.score.kinds import GENERATION, MINUTES, TRAINING, BenchmarkKind
+from cepheid.compliance.score.ranking import Rank
+from cepheid.rules.generation import METRICS
 
 TABLE_WIDTH = 100  # columns of a terminal
 REASON_LINES_MAX = 8  # of one reason below a table

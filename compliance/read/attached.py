@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from compliance.read.contents import CONFIGURATION, ResultFolder
-from rules.documents import parse_json
+from cepheid.compliance.read.contents import CONFIGURATION, ResultFolder
+from cepheid.rules.documents import parse_json
 
 FILE_BYTES_MAX = 2**20
 PNG = b"\x89PNG\r\n\x1a\n"

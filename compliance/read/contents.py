@@ -1,6 +1,7 @@
 """What folders hold: submitters, systems, results and the paths of their logs.
 
-No log is opened here. ``compliance.read.logs`` parses the logs of one result where it is judged.
+No log is opened here. ``cepheid.compliance.read.logs`` parses the logs of one result where it is
+judged.
 """
 
 import os
@@ -10,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from compliance.read.manifest import Manifest
-from compliance.read.waivers import Waivers
+from cepheid.compliance.read.manifest import Manifest
+from cepheid.compliance.read.waivers import Waivers
 
 LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 README = "README.md"

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
-from compliance.finding import escape
-from compliance.read import layout, manifest, waivers
-from compliance.read.contents import (
+from cepheid.compliance.finding import escape
+from cepheid.compliance.read import layout, manifest, waivers
+from cepheid.compliance.read.contents import (
     CONFIGURATION,
     LEFT_BY_TOOLS,
     LOG_NAME,
@@ -27,12 +27,12 @@ from compliance.read.contents import (
     Submitter,
     SystemFile,
 )
-from compliance.read.log.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
-from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
-from compliance.read.powerlog import POWER_NAME
-from rules import digests
-from rules.documents import FILL_IN, parse_json
-from rules.errors import UserError
+from cepheid.compliance.read.log.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
+from cepheid.compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
+from cepheid.compliance.read.powerlog import POWER_NAME
+from cepheid.rules import digests
+from cepheid.rules.documents import FILL_IN, parse_json
+from cepheid.rules.errors import UserError
 
 ENTRIES_MAX = 10_000  # in one folder
 LOGS_MAX = 100  # of one result

@@ -12,10 +12,10 @@ from enum import Enum
 from itertools import islice
 from pathlib import Path
 
-from compliance.finding import escape
-from compliance.read.contents import LOG_NAME, README, is_like_log
-from compliance.read.manifest import FILE_NAME as MANIFEST
-from rules.errors import UserError
+from cepheid.compliance.finding import escape
+from cepheid.compliance.read.contents import LOG_NAME, README, is_like_log
+from cepheid.compliance.read.manifest import FILE_NAME as MANIFEST
+from cepheid.rules.errors import UserError
 
 ENTRIES_MAX = 10_000  # in one folder
 SUBMISSIONS = "submissions"

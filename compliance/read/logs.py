@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from compliance.read import powerlog
-from compliance.read.attached import Attached, read_attached
-from compliance.read.contents import ResultFolder
-from compliance.read.log import runlog
-from compliance.read.log.runlog import RunLog
-from compliance.read.powerlog import PowerLog
+from cepheid.compliance.read import powerlog
+from cepheid.compliance.read.attached import Attached, read_attached
+from cepheid.compliance.read.contents import ResultFolder
+from cepheid.compliance.read.log import runlog
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.powerlog import PowerLog
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from rules import digests
-from rules.documents import find_schema_problem, parse_json
+from cepheid.rules import digests
+from cepheid.rules.documents import find_schema_problem, parse_json
 
 FILE_NAME = "manifest.json"
 FILE_BYTES_MAX = 32 * 2**20

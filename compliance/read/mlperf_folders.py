@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from compliance.read.contents import ResultFolder, Submitter, SystemFile
-from compliance.read.folders import Reader
+from cepheid.compliance.read.contents import ResultFolder, Submitter, SystemFile
+from cepheid.compliance.read.folders import Reader
 
 FOLDERS_DEEP_MAX = 8  # how far below the given folder results are looked for
 

@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.finding import escape
-from compliance.read.contents import (
+from cepheid.compliance.finding import escape
+from cepheid.compliance.read.contents import (
     LEFT_BY_TOOLS,
     LOG_NAME,
     README,
@@ -19,11 +19,11 @@ from compliance.read.contents import (
     SystemFile,
     is_like_log,
 )
-from compliance.read.folders import Reader
-from compliance.read.layout import SUBMISSIONS, find_strays
-from compliance.read.mlperf_folders import MlperfReader
-from rules.errors import UserError
-from rules.rounds import Layout
+from cepheid.compliance.read.folders import Reader
+from cepheid.compliance.read.layout import SUBMISSIONS, find_strays
+from cepheid.compliance.read.mlperf_folders import MlperfReader
+from cepheid.rules.errors import UserError
+from cepheid.rules.rounds import Layout
 
 __all__ = [
     "LEFT_BY_TOOLS",

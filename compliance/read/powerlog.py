@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compliance.finding import escape
+from cepheid.compliance.finding import escape
 
 POWER_NAME = re.compile(r"power_(0|[1-9][0-9]{0,5})\.csv")
 

@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from compliance.finding import escape, format_value
-from compliance.read.log.course import Course, read_count, trace_course
-from compliance.read.log.pace import Pace, measure_pace
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import ResultLogs
-from compliance.read.powerlog import PowerLog
-from rules.events import CHOICES, STATUS_SUCCESS, is_number
+from cepheid.compliance.finding import escape, format_value
+from cepheid.compliance.read.log.course import Course, read_count, trace_course
+from cepheid.compliance.read.log.pace import Pace, measure_pace
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.compliance.read.powerlog import PowerLog
+from cepheid.rules.events import CHOICES, STATUS_SUCCESS, is_number
 
 TEXT_MAX = 200  # characters of a text that are kept: no name that we accept is as long
 STATUS_MAX = 40

@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
-from compliance.finding import Finding, escape, format_value
-from compliance.read.log.runlog import PARTIAL
-from rules.documents import find_schema_problem
-from rules.rounds import Round, Severity
+from cepheid.compliance.finding import Finding, escape, format_value
+from cepheid.compliance.read.log.runlog import PARTIAL
+from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.rounds import Round, Severity
 
 FILE_NAME = "waivers.yaml"
 FILE_BYTES_MAX = 64 * 2**10

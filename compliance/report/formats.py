@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from compliance.finding import Finding, escape, has_error
-from compliance.report.sarif import find_in_folder, format_sarif
-from rules.errors import UserError
-from rules.host import atomic_write
+from cepheid.compliance.finding import Finding, escape, has_error
+from cepheid.compliance.report.sarif import find_in_folder, format_sarif
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import atomic_write
 
 
 def format_text(findings: Sequence[Finding], logs: int) -> str:

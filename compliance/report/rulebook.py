@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rules.definition import ROOT
-from rules.errors import UserError, did_you_mean
+from cepheid.rules.definition import ROOT
+from cepheid.rules.errors import UserError, did_you_mean
 
 FOLDER = ROOT / "rules"
 _FIRST = ("training.md", "submission.md")  # in this order; other books follow by name

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from compliance.finding import Finding
-from compliance.report.rulebook import RuleText, read_rules
-from rules import rounds
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.report.rulebook import RuleText, read_rules
+from cepheid.rules import rounds
 
 SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from compliance.score.student import one_sided_quantile
-from compliance.score.trimmed import olympic_mean
-from rules.definition import Definition
-from rules.rcp import Point, ReferencePoints
+from cepheid.compliance.score.student import one_sided_quantile
+from cepheid.compliance.score.trimmed import olympic_mean
+from cepheid.rules.definition import Definition
+from cepheid.rules.rcp import Point, ReferencePoints
 
 Verdict = Literal["pass", "fail", "missing point", "not measured"]
 

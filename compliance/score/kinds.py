@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from compliance.read.summary import RunSummary
-from compliance.score.trimmed import Estimate, estimate, mean
-from rules.definition import Definition, Runs
-from rules.generation import METRICS
+from cepheid.compliance.read.summary import RunSummary
+from cepheid.compliance.score.trimmed import Estimate, estimate, mean
+from cepheid.rules.definition import Definition, Runs
+from cepheid.rules.generation import METRICS
 
 MINUTES = "minutes"
 

@@ -1,15 +1,15 @@
 """Ranks that follow the statistics: results that cannot be told apart share a rank.
 
 The rank of a result is one more than the number of results that are faster by the test of
-``compliance.score.comparison``, and never below that of a result with a better mean. Its interval
-says which ranks the data allow: from there to the number of results that are not slower.
+``cepheid.compliance.score.comparison``, and never below that of a result with a better mean. Its
+interval says which ranks the data allow: from there to the number of results that are not slower.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compliance.score.comparison import Level, find_quantile, ratio
+from cepheid.compliance.score.comparison import Level, find_quantile, ratio
 
 # Room for rounding, within which the full computation decides.
 LEAST_DOUBT, MOST_DOUBT = 1 - 1e-9, 1 + 1e-9

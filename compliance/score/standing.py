@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from compliance.finding import Finding
-from compliance.read.summary import RunSummary
-from compliance.score.kinds import TRAINING, Score, find_kind
-from compliance.score.trimmed import mean, trim
-from rules.definition import Definition, Runs
-from rules.rounds import RoundBenchmark
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.summary import RunSummary
+from cepheid.compliance.score.kinds import TRAINING, Score, find_kind
+from cepheid.compliance.score.trimmed import mean, trim
+from cepheid.rules.definition import Definition, Runs
+from cepheid.rules.rounds import RoundBenchmark
 
 Verdict = Literal["scored", "provisional", "rejected", "pass", "fail"]
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compliance.score.student import two_sided_quantile
+from cepheid.compliance.score.student import two_sided_quantile
 
 CONFIDENCE = 0.95
 

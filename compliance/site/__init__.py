@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from compliance.leaderboard import write_csv
-from compliance.site import index
-from compliance.site.entry import Entry, list_entries
-from compliance.site.forked import File, choose_processes, make_parts
-from compliance.site.pages import (
+from cepheid.compliance.leaderboard import write_csv
+from cepheid.compliance.site import index
+from cepheid.compliance.site.entry import Entry, list_entries
+from cepheid.compliance.site.forked import File, choose_processes, make_parts
+from cepheid.compliance.site.pages import (
     benchmark_page,
     compare_page,
     elsewhere_page,
@@ -24,7 +24,7 @@ from compliance.site.pages import (
     round_page,
     system_page,
 )
-from compliance.site.view import HERE, Site
+from cepheid.compliance.site.view import HERE, Site
 
 __all__ = ["FILE_LIST", "GENERATOR", "Entry", "Site", "build", "list_entries"]
 

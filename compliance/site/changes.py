@@ -1,7 +1,7 @@
 """The changes between two indices of a site, and whether they are more than chance.
 
 Two builds of a result are compared by the test that compares two results
-(``compliance.score.comparison``), from what the index says of their runs.
+(``cepheid.compliance.score.comparison``), from what the index says of their runs.
 """
 
 import math
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from compliance.finding import escape
-from compliance.leaderboard.numbers import format_number
-from compliance.score.comparison import Level, Ratio, format_ratio, ratio
+from cepheid.compliance.finding import escape
+from cepheid.compliance.leaderboard.numbers import format_number
+from cepheid.compliance.score.comparison import Level, Ratio, format_ratio, ratio
 
 Result = Mapping[str, Any]
 """A result of an index."""

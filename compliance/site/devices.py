@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compliance.score.kinds import MINUTES, TRAINING
-from compliance.site.entry import Entry
-from compliance.site.plots.scaling import Family, group_families, name_family
-from compliance.site.view import format_value, name_entry
-from rules.devices import PeakShare
+from cepheid.compliance.score.kinds import MINUTES, TRAINING
+from cepheid.compliance.site.entry import Entry
+from cepheid.compliance.site.plots.scaling import Family, group_families, name_family
+from cepheid.compliance.site.view import format_value, name_entry
+from cepheid.rules.devices import PeakShare
 
 
 @dataclass(frozen=True)

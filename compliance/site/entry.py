@@ -8,16 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from compliance.finding import escape
-from compliance.judge.judgement import JudgedResult, Judgement
-from compliance.leaderboard import Row, make_row, place_in_table
-from compliance.read.attached import PNG
-from compliance.read.log.course import Course
-from compliance.read.summary import RunSummary
-from compliance.score.comparison import Level
-from compliance.score.convergence import Convergence
-from compliance.score.trimmed import trim
-from rules.definition import Definition, Runs
+from cepheid.compliance.finding import escape
+from cepheid.compliance.judge.judgement import JudgedResult, Judgement
+from cepheid.compliance.leaderboard import Row, make_row, place_in_table
+from cepheid.compliance.read.attached import PNG
+from cepheid.compliance.read.log.course import Course
+from cepheid.compliance.read.summary import RunSummary
+from cepheid.compliance.score.comparison import Level
+from cepheid.compliance.score.convergence import Convergence
+from cepheid.compliance.score.trimmed import trim
+from cepheid.rules.definition import Definition, Runs
 
 PICTURE_BYTES_MAX = 2**20
 

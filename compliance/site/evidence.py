@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from compliance.finding import escape
-from compliance.site.entry import Entry, make_slug
-from rules.errors import UserError
+from cepheid.compliance.finding import escape
+from cepheid.compliance.site.entry import Entry, make_slug
+from cepheid.rules.errors import UserError
 
 FOLDER = "logs"
 COPIED_BYTES_MAX = 64 * 2**20  # of one file

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 
-from rules.host import follow_parent, usable_processors
+from cepheid.rules.host import follow_parent, usable_processors
 
 File = tuple[str, bytes]
 Make = Callable[[int], list[File]]

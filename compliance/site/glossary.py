@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from compliance.report.rulebook import read_rules
+from cepheid.compliance.report.rulebook import read_rules
 
 PAGE = "glossary.html"
 

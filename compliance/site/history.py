@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compliance.leaderboard import describe_row
-from compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
-from compliance.site.changes import Result, SpeedChange, compare_speed, has_score
-from compliance.site.entry import Entry
+from cepheid.compliance.leaderboard import describe_row
+from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
+from cepheid.compliance.site.changes import Result, SpeedChange, compare_speed, has_score
+from cepheid.compliance.site.entry import Entry
 
 Group = tuple[str, str, str]
 """Benchmark, scale and division."""

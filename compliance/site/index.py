@@ -9,10 +9,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from compliance.site.records import describe_aggregates, describe_benchmarks, describe_results
-from compliance.site.view import Site
-from rules.documents import SCHEMAS, find_schema_problem, parse_json
-from rules.errors import UserError
+from cepheid.compliance.site.records import (
+    describe_aggregates,
+    describe_benchmarks,
+    describe_results,
+)
+from cepheid.compliance.site.view import Site
+from cepheid.rules.documents import SCHEMAS, find_schema_problem, parse_json
+from cepheid.rules.errors import UserError
 
 FILE = "results.json"
 SCHEMA = "results"

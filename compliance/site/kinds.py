@@ -4,12 +4,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
-from compliance.site.entry import Entry
-from compliance.site.plots import curves, scaling
-from compliance.site.plots.plot import Plot, Table
-from rules.definition import Definition
-from rules.generation import METRICS, Metric
+from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
+from cepheid.compliance.site.entry import Entry
+from cepheid.compliance.site.plots import curves, scaling
+from cepheid.compliance.site.plots.plot import Plot, Table
+from cepheid.rules.definition import Definition
+from cepheid.rules.generation import METRICS, Metric
 
 
 class PageKind(ABC):

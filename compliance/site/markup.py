@@ -9,8 +9,8 @@ from html import escape as escape_markup
 
 from markupsafe import Markup
 
-from compliance.finding import escape
-from compliance.read.log.course import Span
+from cepheid.compliance.finding import escape
+from cepheid.compliance.read.log.course import Span
 
 _MARKUP = re.compile("[&<>\"']")
 

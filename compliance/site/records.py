@@ -4,17 +4,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from compliance.leaderboard import describe_row
-from compliance.leaderboard.dates import format_time
-from compliance.leaderboard.numbers import rank_rows
-from compliance.read.log.course import Point
-from compliance.read.summary import Scalar
-from compliance.score.comparison import Level
-from compliance.score.ranking import Rank
-from compliance.site.entry import Entry, Run
-from compliance.site.plots.aggregate import compute_aggregate
-from compliance.site.view import Site
-from rules.definition import Definition
+from cepheid.compliance.leaderboard import describe_row
+from cepheid.compliance.leaderboard.dates import format_time
+from cepheid.compliance.leaderboard.numbers import rank_rows
+from cepheid.compliance.read.log.course import Point
+from cepheid.compliance.read.summary import Scalar
+from cepheid.compliance.score.comparison import Level
+from cepheid.compliance.score.ranking import Rank
+from cepheid.compliance.site.entry import Entry, Run
+from cepheid.compliance.site.plots.aggregate import compute_aggregate
+from cepheid.compliance.site.view import Site
+from cepheid.rules.definition import Definition
 
 POINTS_MAX = 300  # of the quality curve of one run
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from compliance.site.plots.plot import (
+from cepheid.compliance.site.plots.plot import (
     Axis,
     Guide,
     Plot,
@@ -24,8 +24,8 @@ from compliance.site.plots.plot import (
     make_table,
     pick_colour,
 )
-from compliance.site.plots.scaling import Family, plot_scaling
-from rules import definition
+from cepheid.compliance.site.plots.scaling import Family, plot_scaling
+from cepheid.rules import definition
 
 FOLDER = Path(__file__).parent / "reported"
 SCORES = FOLDER / "mlperf_scores.csv"

@@ -6,16 +6,16 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compliance.finding import escape
-from compliance.leaderboard.numbers import format_minutes, format_number
-from compliance.leaderboard.row import Row
-from compliance.score.kinds import BenchmarkKind
-from compliance.site.entry import Entry, Run
-from compliance.site.evidence import Beside, Evidence
-from compliance.site.glossary import explain
-from compliance.site.history import Round, Since, add_current, compare_with_last
-from compliance.site.markup import write_rows
-from compliance.site.plots.plot import get_shape, pick_colour
+from cepheid.compliance.finding import escape
+from cepheid.compliance.leaderboard.numbers import format_minutes, format_number
+from cepheid.compliance.leaderboard.row import Row
+from cepheid.compliance.score.kinds import BenchmarkKind
+from cepheid.compliance.site.entry import Entry, Run
+from cepheid.compliance.site.evidence import Beside, Evidence
+from cepheid.compliance.site.glossary import explain
+from cepheid.compliance.site.history import Round, Since, add_current, compare_with_last
+from cepheid.compliance.site.markup import write_rows
+from cepheid.compliance.site.plots.plot import get_shape, pick_colour
 
 if TYPE_CHECKING:
     import jinja2

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rules.errors import UserError
+from cepheid.rules.errors import UserError
 
 
 def prepare(
@@ -60,4 +60,4 @@ def remarks(data: Mapping[str, Any], folder: Path) -> Sequence[str]:
 
 
 def _generator(data: Mapping[str, Any]) -> Any:
-    return importlib.import_module(f"reference.data.{data['generator']}")
+    return importlib.import_module(f"cepheid.reference.data.{data['generator']}")

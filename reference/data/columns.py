@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from reference.data import store
-from reference.data.store import RAGGED, StoredArray
-from rules.errors import raise_if_refused
+from cepheid.reference.data import store
+from cepheid.reference.data.store import RAGGED, StoredArray
+from cepheid.rules.errors import raise_if_refused
 
 Rows = np.ndarray | bytes
 

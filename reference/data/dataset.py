@@ -7,9 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from reference.data import store
-from reference.data.store import Manifest, StoreError
-from rules.errors import did_you_mean
+from cepheid.reference.data import store
+from cepheid.reference.data.store import Manifest, StoreError
+from cepheid.rules.errors import did_you_mean
 
 
 class Parameters:

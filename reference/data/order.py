@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from reference.run.seeding import make_generator
+from cepheid.reference.run.seeding import make_generator
 
 ORIENTATIONS = 8  # of a square: flip x, flip y, transpose
 
@@ -50,7 +50,7 @@ class Share:
     """This rank's part of every global batch: ``batch`` samples, the ``rank``-th of ``ranks``.
 
     In training each ``partitions`` consecutive ranks have the same samples, or share each image
-    (``reference.torch.spatial``).
+    (``cepheid.reference.torch.spatial``).
     """
 
     rank: int

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from filelock import FileLock, Timeout
 
-from reference.data import store
-from reference.data.columns import Column, Fixed, Ragged, Rows
-from reference.data.store import Manifest, OnProgress, StoreError
-from reference.data.workers import map_in_processes
+from cepheid.reference.data import store
+from cepheid.reference.data.columns import Column, Fixed, Ragged, Rows
+from cepheid.reference.data.store import Manifest, OnProgress, StoreError
+from cepheid.reference.data.workers import map_in_processes
 
 JOURNAL = "journal.jsonl"
 DISK_RESERVE_BYTES = 2**20  # for manifest, journal and file headers

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from reference.data import store
-from reference.data.store import RAGGED, Manifest
-from rules.errors import UserError
+from cepheid.reference.data import store
+from cepheid.reference.data.store import RAGGED, Manifest
+from cepheid.rules.errors import UserError
 
 FILE_BYTES_MAX = 2**30
 MISTAKES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from reference.data import preparation, store, verification
-from reference.data.preparation import DISK_RESERVE_BYTES, explain_disk_errors
-from reference.data.store import MANIFEST, Manifest, OnProgress, StoreError
-from rules.host import atomic_write
+from cepheid.reference.data import preparation, store, verification
+from cepheid.reference.data.preparation import DISK_RESERVE_BYTES, explain_disk_errors
+from cepheid.reference.data.store import MANIFEST, Manifest, OnProgress, StoreError
+from cepheid.rules.host import atomic_write
 
 PIECE_BYTES = 8 * 2**20
 MIB = 2**20

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from rules.errors import UserError, cannot_read
-from rules.events import is_integer
-from rules.host import atomic_write
+from cepheid.rules.errors import UserError, cannot_read
+from cepheid.rules.events import is_integer
+from cepheid.rules.host import atomic_write
 
 FORMAT_VERSION = 1
 MANIFEST = "manifest.json"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from reference.data import store
-from reference.data.store import Manifest, OnProgress, StoredArray, StoreError
-from rules.host import usable_processors
+from cepheid.reference.data import store
+from cepheid.reference.data.store import Manifest, OnProgress, StoredArray, StoreError
+from cepheid.rules.host import usable_processors
 
 PIECE_BYTES = 2**20
 

@@ -9,8 +9,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, TypeVar
 
-from reference.data.store import StoreError
-from rules.host import follow_parent, usable_processors
+from cepheid.reference.data.store import StoreError
+from cepheid.rules.host import follow_parent, usable_processors
 
 # They are read when a process starts.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

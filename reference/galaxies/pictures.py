@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.data.galaxies import colour
-from reference.data.galaxies.stamps import Galaxies, SkyParameters
-from reference.galaxies.science import RADIUS_SQUARED, Estimate
+from cepheid.reference.data.galaxies import colour
+from cepheid.reference.data.galaxies.stamps import Galaxies, SkyParameters
+from cepheid.reference.galaxies.science import RADIUS_SQUARED, Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

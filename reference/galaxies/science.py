@@ -28,7 +28,7 @@ Errors
     two halves follow to first order. The scatter is that of the response from galaxy to galaxy:
     noise and shape have cancelled.
 
-Ellipticity, shear and frame are those of ``reference.data.galaxies.stamps``.
+Ellipticity, shear and frame are those of ``cepheid.reference.data.galaxies.stamps``.
 """
 
 import math
@@ -39,11 +39,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reference.data import galaxies
-from reference.data.galaxies.population import Galaxy
-from reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
-from reference.data.store import OnProgress, split_rows
-from reference.run.report import Table, Value
+from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies.population import Galaxy
+from cepheid.reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
+from cepheid.reference.data.store import OnProgress, split_rows
+from cepheid.reference.run.report import Table, Value
 
 SHEAR = 0.02  # of galaxies, and of the PSF for the leakage; R is linear to its square
 # Of isolated galaxies under a constant shear of 0.01 to 0.05: the LSST Project's requirement on

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reference.data import galaxies
-from reference.galaxies import science
-from reference.galaxies.science import RADIUS_SQUARED
-from reference.galaxies.task import GalaxyTask
-from reference.run.report import Table
+from cepheid.reference.data import galaxies
+from cepheid.reference.galaxies import science
+from cepheid.reference.galaxies.science import RADIUS_SQUARED
+from cepheid.reference.galaxies.task import GalaxyTask
+from cepheid.reference.run.report import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,7 +56,7 @@ class ShapeTask(GalaxyTask):
 
     def pictures(self) -> "Figure":
         """Return a figure of the estimates of some galaxies of the evaluation set."""
-        from reference.galaxies import pictures  # astropy is slow to import
+        from cepheid.reference.galaxies import pictures  # astropy is slow to import
 
         parameters = galaxies.parameters_of(self.definition.data)
         sky = galaxies.load(self.folder)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from reference.data import galaxies
-from reference.data.order import SampleStream
-from reference.machine.ranks import Ranks
-from reference.optim.schedules import warmup_then_cosine
-from reference.run.config import RunConfig
-from reference.run.hyperparameters import AdamHyperparameters
-from reference.run.task import BenchmarkTask
+from cepheid.reference.data import galaxies
+from cepheid.reference.data.order import SampleStream
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.optim.schedules import warmup_then_cosine
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.hyperparameters import AdamHyperparameters
+from cepheid.reference.run.task import BenchmarkTask
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
-from reference.machine.ranks import Ranks, SingleProcess
-from reference.run.autotune import Step, pick_fastest
-from reference.run.config import Execution
-from rules.errors import UserError
-from rules.host import usable_processors
+from cepheid.reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
+from cepheid.reference.machine.ranks import Ranks, SingleProcess
+from cepheid.reference.run.autotune import Step, pick_fastest
+from cepheid.reference.run.config import Execution
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import usable_processors
 
 
 @contextmanager

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from reference.galaxies.shapes import ShapeTask
-from reference.galaxies.task import GalaxyTask
-from reference.keras.backend import POLICIES, keras, tf
-from reference.keras.task import KerasTask
+from cepheid.reference.galaxies.shapes import ShapeTask
+from cepheid.reference.galaxies.task import GalaxyTask
+from cepheid.reference.keras.backend import POLICIES, keras, tf
+from cepheid.reference.keras.task import KerasTask
 
 COMPUTED_LAYERS = ("trunk_", "head", "encoder.", "decoder.")  # compute at the run's precision
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
-from reference.run.given_file import read_given_file
-from rules.errors import UserError
+from cepheid.reference.run.given_file import read_given_file
+from cepheid.rules.errors import UserError
 
 TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 

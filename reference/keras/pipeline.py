@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from reference.keras.backend import tf
+from cepheid.reference.keras.backend import tf
 
 # Batches. tf.data could choose it, but then the end of each block waits up to half a second.
 AHEAD = 4

@@ -7,18 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from reference.keras.backend import FRAMEWORK, POLICIES, autotune, keras, tf, use_threads
-from reference.keras.pipeline import read_ahead
-from reference.run.config import Execution
-from reference.run.hyperparameters import AdamHyperparameters
-from reference.run.task import BenchmarkTask
-from rules.definition import Block
+from cepheid.reference.keras.backend import FRAMEWORK, POLICIES, autotune, keras, tf, use_threads
+from cepheid.reference.keras.pipeline import read_ahead
+from cepheid.reference.run.config import Execution
+from cepheid.reference.run.hyperparameters import AdamHyperparameters
+from cepheid.reference.run.task import BenchmarkTask
+from cepheid.rules.definition import Block
 
 Tensor = Any
 
 
 class KerasTask(BenchmarkTask):
-    """A task of ``reference.run.train``; a subclass adds model, data and metrics.
+    """A task of ``cepheid.reference.run.train``; a subclass adds model, data and metrics.
 
     A subclass must implement the methods of the first section, ``open_data`` and ``evaluate``.
     """

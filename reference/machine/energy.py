@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rules import extras
+from cepheid.rules import extras
 
 POWERCAP = Path("/sys/class/powercap")
 PERIOD_SECONDS = 0.5

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from rules.errors import UserError
+from cepheid.rules.errors import UserError
 
 Environment = Mapping[str, str]
 MOST_RANKS = 10**7

@@ -5,7 +5,7 @@ import time
 
 import psutil
 
-from rules.host import usable_processors
+from cepheid.rules.host import usable_processors
 
 WATCHED_SECONDS = 0.3  # Linux counts the time of processors in hundredths of a second
 OTHER_WORK = "other work runs here"  # how the reason for a number of threads begins

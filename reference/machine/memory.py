@@ -4,7 +4,7 @@ import re
 import resource
 from pathlib import Path
 
-from reference.machine.ranks import Ranks
+from cepheid.reference.machine.ranks import Ranks
 
 
 def read_peak_resident_bytes() -> int:
@@ -27,7 +27,7 @@ def read_peak_device_bytes(ranks: Ranks) -> int | None:
     if ranks.accelerator is None:
         return None
     if ranks.framework.startswith("keras"):
-        from reference.keras.backend import tf
+        from cepheid.reference.keras.backend import tf
 
         return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
     import torch

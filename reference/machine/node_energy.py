@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reference.machine.energy import Meter, Trace
-from reference.machine.ranks import Ranks
+from cepheid.reference.machine.energy import Meter, Trace
+from cepheid.reference.machine.ranks import Ranks
 
 LEAST_STEP_MS = 0.001  # between two rows, whose times must advance
 

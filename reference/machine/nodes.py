@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from reference.machine.placement import Placement
-from rules.errors import UserError
+from cepheid.reference.machine.placement import Placement
+from cepheid.rules.errors import UserError
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 FIX_ORDER = (

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import NoReturn
 
-from reference.machine import launchers
-from reference.machine.launchers import ContradictionError, Environment
-from rules.errors import UserError
+from cepheid.reference.machine import launchers
+from cepheid.reference.machine.launchers import ContradictionError, Environment
+from cepheid.rules.errors import UserError
 
 EXIT_CODE_OF_CONTRADICTION = 2
 LINGER_SECONDS = 1.0

@@ -5,9 +5,9 @@ import re
 import sys
 import zlib
 
-from reference.machine.launchers import Environment
-from reference.machine.placement import Placement
-from rules.errors import UserError
+from cepheid.reference.machine.launchers import Environment
+from cepheid.reference.machine.placement import Placement
+from cepheid.rules.errors import UserError
 
 FIRST_PORT, PORTS = 10_000, 20_000  # below those that Linux gives to outgoing connections
 JOBS = {  # the variables that identify a job, by launcher

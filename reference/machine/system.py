@@ -11,15 +11,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from reference.machine import hardware
-from reference.machine.accelerators import Accelerators, find_accelerators
-from rules.devices import find_device
-from rules.documents import FILL_IN, SCHEMAS, find_schema_problem, parse_json
-from rules.errors import UserError, raise_if_refused
-from rules.names import refuse_name
+from cepheid.reference.machine import hardware
+from cepheid.reference.machine.accelerators import Accelerators, find_accelerators
+from cepheid.rules.devices import find_device
+from cepheid.rules.documents import FILL_IN, SCHEMAS, find_schema_problem, parse_json
+from cepheid.rules.errors import UserError, raise_if_refused
+from cepheid.rules.names import refuse_name
 
 if TYPE_CHECKING:
-    from reference.machine.ranks import Ranks
+    from cepheid.reference.machine.ranks import Ranks
 
 SOFTWARE = ("torch", "triton", "keras", "tensorflow-cpu", "tensorflow", "jax", "numpy", "GalSim",
             "mlperf-logging")  # fmt: skip

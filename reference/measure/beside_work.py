@@ -18,13 +18,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from reference.measure.own_process import run_alone, run_on_ranks
-from reference.run.config import configure
-from reference.run.generate import time_repetition
-from reference.session.frameworks import import_task
-from reference.session.observer import OnCount
-from rules import definition as definitions
-from rules.host import usable_processors
+from cepheid.reference.measure.own_process import run_alone, run_on_ranks
+from cepheid.reference.run.config import configure
+from cepheid.reference.run.generate import time_repetition
+from cepheid.reference.session.frameworks import import_task
+from cepheid.reference.session.observer import OnCount
+from cepheid.rules import definition as definitions
+from cepheid.rules.host import usable_processors
 
 SECONDS_ALONE, STEPS_MIN = 10.0, 3
 STEPS_OF_COMPETITOR = 100_000  # some milliseconds
@@ -128,8 +128,8 @@ def measure_pace(
 
     Without ``steps`` it works for SECONDS_ALONE.
     """
-    from reference.measure.speed import make_ready_task, pick_create
-    from reference.torch.distributed import start_ranks
+    from cepheid.reference.measure.speed import make_ready_task, pick_create
+    from cepheid.reference.torch.distributed import start_ranks
 
     definition = definitions.load(name, scale)
     config = configure(

@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reference.measure import trainings
-from reference.measure.trainings import CORRECT, Training
-from reference.run.config import configure
-from reference.session.frameworks import import_task
-from reference.session.observer import Observer
-from rules import evidence, rcp, recorded
-from rules.definition import Definition
-from rules.errors import UserError
-from rules.evidence import Curve
-from rules.rcp import BATCH_SIZE, Point, ReferencePoints, Run
+from cepheid.reference.measure import trainings
+from cepheid.reference.measure.trainings import CORRECT, Training
+from cepheid.reference.run.config import configure
+from cepheid.reference.session.frameworks import import_task
+from cepheid.reference.session.observer import Observer
+from cepheid.rules import evidence, rcp, recorded
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import Curve
+from cepheid.rules.rcp import BATCH_SIZE, Point, ReferencePoints, Run
 
 
 @dataclass(frozen=True)

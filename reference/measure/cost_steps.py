@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import yaml
 
-from rules.definition import locate_benchmarks
-from rules.errors import UserError, did_you_mean
+from cepheid.rules.definition import locate_benchmarks
+from cepheid.rules.errors import UserError, did_you_mean
 
 FILE = "costs.yaml"
 

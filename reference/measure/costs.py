@@ -1,7 +1,7 @@
 """Measure what an update costs with an optimizer, by the steps that made it fast in its paper.
 
-``reference.measure.cost_steps`` says which settings are timed; ``benchmarks/<name>/costs.py`` adds
-as ``PARTS`` what only this optimizer has.
+``cepheid.reference.measure.cost_steps`` says which settings are timed;
+``benchmarks/<name>/costs.py`` adds as ``PARTS`` what only this optimizer has.
 """
 
 import importlib
@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from reference.measure.cost_steps import Costs, Rung, Step
-from reference.session.frameworks import import_task
-from rules.definition import Definition
+from cepheid.reference.measure.cost_steps import Costs, Rung, Step
+from cepheid.reference.session.frameworks import import_task
+from cepheid.rules.definition import Definition
 
 if TYPE_CHECKING:
-    from reference.run.config import RunConfig
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.run.config import RunConfig
+    from cepheid.reference.torch.distributed import TorchRanks
 
 UPDATES = 10  # of each turn
 PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -97,7 +97,7 @@ class OptimizerParts:
 
 def load_parts(benchmark: str) -> OptimizerParts:
     """Return what is particular to the optimizer of a benchmark."""
-    parts: OptimizerParts = importlib.import_module(f"benchmarks.{benchmark}.costs").PARTS
+    parts: OptimizerParts = importlib.import_module(f"cepheid.benchmarks.{benchmark}.costs").PARTS
     return parts
 
 
@@ -115,7 +115,7 @@ class Setup:
 
     def configure(self, *overrides: str) -> "RunConfig":
         """Return the configuration with more settings. Raises UserError for wrong ones."""
-        from reference.run.config import configure
+        from cepheid.reference.run.config import configure
 
         return configure(
             self.definition,
@@ -209,7 +209,7 @@ def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None])
 
 def _measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
     """Time updates in turns with the baseline's, then profile some."""
-    from reference.measure.turns import divide, time_in_turns, time_steps
+    from cepheid.reference.measure.turns import divide, time_in_turns, time_steps
 
     plain, task = (setup.make_settled_task(each, ranks) for each in (setup.costs.baseline, step))
     counts: list[Mapping[str, float]] = []  # before each turn
@@ -244,7 +244,7 @@ def _profile_updates(
     parts: OptimizerParts, task: Any, ranks: "TorchRanks"
 ) -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
     """Return the bytes that all ranks send in an update, by purpose, and each rank's phases."""
-    from reference.measure.step_profiler import profile_steps
+    from cepheid.reference.measure.step_profiler import profile_steps
 
     sent: dict[str, int] = {}
 
@@ -263,7 +263,7 @@ def _profile_updates(
 
 def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[str, Any]]:
     """Return updates and minutes to target, here and projected, of arms with recorded runs."""
-    from reference.measure import epochs
+    from cepheid.reference.measure import epochs
 
     definition = setup.definition
     comparison = epochs.load_comparison(definition.name, definition.scale, setup.costs.comparison)

@@ -2,7 +2,7 @@
 
 ``benchmarks/<name>/epochs.yaml`` names the settings, ``epochs.json`` beside it holds the runs,
 ``published_epochs.csv`` the results of MLPerf rounds. Epochs by batch size come from the reference
-convergence points (``rules.rcp``).
+convergence points (``cepheid.rules.rcp``).
 """
 
 import csv
@@ -14,17 +14,17 @@ from typing import Any
 
 import yaml
 
-from reference.machine.placement import find_placement
-from reference.measure import trainings
-from reference.measure.trainings import Training
-from reference.optim.cycles import follow_cycles
-from reference.run.config import configure
-from reference.session.frameworks import import_task
-from reference.session.observer import Observer
-from rules import rcp, recorded
-from rules.definition import Definition, locate_benchmarks
-from rules.errors import UserError, did_you_mean
-from rules.evidence import Curve
+from cepheid.reference.machine.placement import find_placement
+from cepheid.reference.measure import trainings
+from cepheid.reference.measure.trainings import Training
+from cepheid.reference.optim.cycles import follow_cycles
+from cepheid.reference.run.config import configure
+from cepheid.reference.session.frameworks import import_task
+from cepheid.reference.session.observer import Observer
+from cepheid.rules import rcp, recorded
+from cepheid.rules.definition import Definition, locate_benchmarks
+from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.evidence import Curve
 
 COMPARISONS, MEASURED, PUBLISHED = "epochs.yaml", "epochs.json", "published_epochs.csv"
 
@@ -33,8 +33,8 @@ COMPARISONS, MEASURED, PUBLISHED = "epochs.yaml", "epochs.json", "published_epoc
 class Arm:
     """One of the settings compared; ``published_epochs`` is what the source reports for it.
 
-    ``cycles`` replace the schedule of the learning rate (``reference.optim.cycles``). Arms of the
-    same ``group`` are compared with its first one; its name is the beginning of theirs.
+    ``cycles`` replace the schedule of the learning rate (``cepheid.reference.optim.cycles``). Arms
+    of the same ``group`` are compared with its first one; its name is the beginning of theirs.
     ``budget_epochs`` replace the definition's budget, where the rate falls to 0 long before or
     after it.
     """

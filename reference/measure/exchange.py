@@ -9,11 +9,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from reference.measure.links import count_bytes, predict_bytes
-from reference.measure.speed import MIB, STEPS, Measurement, Row, Subject, format_timing
-from reference.measure.step_profiler import profile_steps
-from reference.measure.turns import Timing, time_steps
-from rules.errors import UserError
+from cepheid.reference.measure.links import count_bytes, predict_bytes
+from cepheid.reference.measure.speed import MIB, STEPS, Measurement, Row, Subject, format_timing
+from cepheid.reference.measure.step_profiler import profile_steps
+from cepheid.reference.measure.turns import Timing, time_steps
+from cepheid.rules.errors import UserError
 
 WEIGHT_UPDATES = ("replicated", "sharded", "overlapped")
 FLAT = "flat"
@@ -81,7 +81,7 @@ def _make_task(subject: Subject, **settings: str) -> Any:
     if subject.ranks.world_size == 1:
         raise UserError(
             "ranks that exchange something are measured on several ranks; fix: start "
-            "torchrun --standalone --nproc-per-node 2 -m tools.measure speed …"
+            "torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure speed …"
         )
     execution = subject.task.execution
     for setting, value in settings.items():

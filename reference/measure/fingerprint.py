@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference import data
-from reference.run.config import RunConfig, configure
-from reference.session.frameworks import import_task
-from reference.torch.distributed import TorchRanks
-from rules import definition as definitions
-from rules.definition import Block, Definition, Generation
+from cepheid.reference import data
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.session.frameworks import import_task
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Block, Definition, Generation
 
 SAMPLES = {"train_samples": 48, "evaluation_samples": 21}  # 21: the last batch is not full
 BATCH = 8

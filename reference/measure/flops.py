@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from reference.measure.speed import pick_create
-from reference.run.config import RunConfig, configure
-from reference.session.frameworks import import_task
-from rules.definition import Definition
-from rules.errors import UserError
+from cepheid.reference.measure.speed import pick_create
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.session.frameworks import import_task
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.distributed import TorchRanks
 
 SAMPLES = 2  # one sample has no variance over a batch
 STEPS = 20  # of a task whose samples have different lengths
@@ -114,7 +114,7 @@ def _count_steps(task: Any) -> Flops:
 
 def _count_generation(definition: Definition, ranks: "TorchRanks", data_root: Path) -> Flops:
     """Count sampling and decoding in the plain version, which hides nothing in kernels."""
-    plain = importlib.import_module(f"benchmarks.{definition.name}.plain")
+    plain = importlib.import_module(f"cepheid.benchmarks.{definition.name}.plain")
     task = plain.create(_configure(definition, data_root), ranks)
     task.build()
     with _count() as counter:

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from reference.measure.packing import Packing, drop_from_caches
-from rules.errors import UserError
+from cepheid.reference.measure.packing import Packing, drop_from_caches
+from cepheid.rules.errors import UserError
 
 MEAN_KB, SHORTEST_KB, LONGEST_KB = 110, 10, 600
 LOG_SPREAD = 0.6  # of the lengths, as of ImageNet's files

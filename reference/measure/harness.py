@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reference.data.verification import DataRead
-from reference.measure.turns import SteppingTask
-from reference.run.config import RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.progress import OnProgress
-from reference.run.train import run
-from rules.definition import Block, Definition
+from cepheid.reference.data.verification import DataRead
+from cepheid.reference.measure.turns import SteppingTask
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.progress import OnProgress
+from cepheid.reference.run.train import run
+from cepheid.rules.definition import Block, Definition
 
 UNREACHABLE = 1e9
 """A quality target beyond every metric, so that the loop spends its whole budget."""

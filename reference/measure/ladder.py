@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reference.measure.costs import UPDATES, Setup
-from reference.measure.step_profiler import profile_steps
-from reference.measure.turns import Timing, divide, time_in_turns, time_steps
-from rules.errors import UserError
+from cepheid.reference.measure.costs import UPDATES, Setup
+from cepheid.reference.measure.step_profiler import profile_steps
+from cepheid.reference.measure.turns import Timing, divide, time_in_turns, time_steps
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.distributed import TorchRanks
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class MeasuredRung:
     """The time of an update, its phases on this rank, and how much faster it is than others.
 
     ``speedup`` is over the rung before, ``speedup_in_all`` over the first one
-    (``reference.measure.turns.divide``).
+    (``cepheid.reference.measure.turns.divide``).
     """
 
     name: str

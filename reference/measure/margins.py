@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rules.definition import Definition, QualityTarget
-from rules.evidence import Curve, Evidence
+from cepheid.rules.definition import Definition, QualityTarget
+from cepheid.rules.evidence import Curve, Evidence
 
 
 @dataclass(frozen=True)

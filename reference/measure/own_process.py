@@ -13,8 +13,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
-from reference.machine.placement import end_rank
-from rules.errors import UserError
+from cepheid.reference.machine.placement import end_rank
+from cepheid.rules.errors import UserError
 
 P = ParamSpec("P")
 R = TypeVar("R")

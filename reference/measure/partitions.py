@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from reference.measure.shared_models import SavedBytes
-from reference.measure.turns import Timing, time_in_turns
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
-from rules.errors import UserError
+from cepheid.reference.measure.shared_models import SavedBytes
+from cepheid.reference.measure.turns import Timing, time_in_turns
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules.errors import UserError
 
 SETTING = "spatial_partitions"
 ALONE, BATCH = "one rank", "batch"  # the labels beside those of grids

@@ -9,8 +9,8 @@ from statistics import median
 import numpy as np
 from PIL import Image
 
-from reference.data.image_files import png
-from reference.data.image_files.threads import resize
+from cepheid.reference.data.image_files import png
+from cepheid.reference.data.image_files.threads import resize
 
 PIXELS, SEEN_PIXELS = 1024, 224
 IMAGES = 12

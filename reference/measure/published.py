@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from rules.definition import locate_benchmarks
+from cepheid.rules.definition import locate_benchmarks
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from reference.session.observer import Observer
-from reference.session.shared_facts import keep_or_compare
-from rules import definition as definitions
-from rules.errors import UserError, cannot_write
-from rules.host import atomic_write, usable_processors
+from cepheid.reference.session.observer import Observer
+from cepheid.reference.session.shared_facts import keep_or_compare
+from cepheid.rules import definition as definitions
+from cepheid.rules.errors import UserError, cannot_write
+from cepheid.rules.host import atomic_write, usable_processors
 
 if TYPE_CHECKING:
-    from reference.run.config import RunConfig
+    from cepheid.reference.run.config import RunConfig
 
 
 class SizedPoint(Protocol):
@@ -107,8 +107,8 @@ def describe_machine(
     config: "RunConfig", overrides: Sequence[str], description: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return definition, code, settings and hardware, which all points have in common."""
-    from reference.measure.trainings import HARDWARE
-    from reference.session.code_digest import digest_code
+    from cepheid.reference.measure.trainings import HARDWARE
+    from cepheid.reference.session.code_digest import digest_code
 
     definition, threads = config.definition, config.execution.threads
     if threads == "auto":

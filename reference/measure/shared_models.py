@@ -1,7 +1,7 @@
 """Measure how ranks share a model: pipelines and tensor parallelism beside data parallelism.
 
 This is a measurement of ``cepheid measure speed`` for benchmarks that have the settings of
-``reference.torch.parallel.model_parallel``.
+``cepheid.reference.torch.parallel.model_parallel``.
 """
 
 import statistics
@@ -16,12 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference.measure.links import count_bytes
-from reference.measure.speed import MIB, Measurement, Row, Subject, format_timing
-from reference.measure.turns import time_steps
-from reference.torch.parallel.model_parallel import MICRO_BATCHES, SCHEDULE, STAGES, TENSOR_RANKS
-from reference.torch.parallel.pipeline import Pipeline
-from rules.errors import UserError
+from cepheid.reference.measure.links import count_bytes
+from cepheid.reference.measure.speed import MIB, Measurement, Row, Subject, format_timing
+from cepheid.reference.measure.turns import time_steps
+from cepheid.reference.torch.parallel.model_parallel import (
+    MICRO_BATCHES,
+    SCHEDULE,
+    STAGES,
+    TENSOR_RANKS,
+)
+from cepheid.reference.torch.parallel.pipeline import Pipeline
+from cepheid.rules.errors import UserError
 
 STEPS = 3  # of each turn
 DATA_PARALLEL = "data parallel"
@@ -32,7 +37,7 @@ def compare_shared_models(subject: Subject) -> Measurement:
     if subject.ranks.world_size == 1:
         raise UserError(
             "a model is shared by several ranks; fix: start "
-            "torchrun --standalone --nproc-per-node 2 -m tools.measure speed …"
+            "torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure speed …"
         )
     tasks, impossible = {}, []
     for label, settings in _list_arms(subject).items():

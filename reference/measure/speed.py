@@ -14,27 +14,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.measure.own_process import run_alone
-from reference.measure.turns import (
+from cepheid.reference.measure.own_process import run_alone
+from cepheid.reference.measure.turns import (
     Comparison,
     Timing,
     time_each,
     time_in_turns,
     time_steps,
 )
-from reference.run.config import Execution, RunConfig, configure
-from reference.run.progress import OnProgress
-from reference.session.frameworks import import_task
-from reference.session.observer import OnCount
-from rules import definition as definitions
-from rules.definition import Block, Definition
-from rules.errors import UserError, did_you_mean
-from rules.events import Kind
-from rules.hyperparameters import EVAL_OFFSET
+from cepheid.reference.run.config import Execution, RunConfig, configure
+from cepheid.reference.run.progress import OnProgress
+from cepheid.reference.session.frameworks import import_task
+from cepheid.reference.session.observer import OnCount
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Block, Definition
+from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.events import Kind
+from cepheid.rules.hyperparameters import EVAL_OFFSET
 
 if TYPE_CHECKING:
-    from reference.machine.ranks import Ranks
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.machine.ranks import Ranks
+    from cepheid.reference.torch.distributed import TorchRanks
 
 STEPS = 10  # of each turn
 BLOCK_STEPS = 50  # where what begins a block counts; blocks of a run have more
@@ -125,7 +125,7 @@ def make_ready_task(create: Create, config: RunConfig, ranks: "Ranks") -> Any:
 
 def make_plain_task(subject: Subject) -> Any:
     """Create the task of the benchmark's ``plain.py``, ready, on as many threads."""
-    module = importlib.import_module(f"benchmarks.{subject.config.definition.name}.plain")
+    module = importlib.import_module(f"cepheid.benchmarks.{subject.config.definition.name}.plain")
     threads = str(subject.task.implementation()["threads_per_rank"])
     execution = replace(subject.config.execution, precision="fp32", compile="off", threads=threads)
     config = replace(subject.config, execution=execution)
@@ -164,7 +164,7 @@ def compare_steps(subject: Subject) -> Measurement:
 
 def measure_harness(subject: Subject) -> Measurement:
     """Compare the timed loop, with run log and display, with the bare loop over the same work."""
-    from reference.measure.harness import (
+    from cepheid.reference.measure.harness import (
         TimedLoop,
         shorten_definition,
         time_bare_loop,
@@ -193,8 +193,8 @@ def measure_harness(subject: Subject) -> Measurement:
 
 def measure_profile(subject: Subject) -> Measurement:
     """Profile a training step by phase, and measure what harness and log add."""
-    from reference.measure.harness import shorten_definition, time_run_loop
-    from reference.measure.step_profiler import profile_steps
+    from cepheid.reference.measure.harness import shorten_definition, time_run_loop
+    from cepheid.reference.measure.step_profiler import profile_steps
 
     task, steps = subject.task, subject.rounds * STEPS
     batch = subject.config.global_batch_size
@@ -220,7 +220,7 @@ def measure_profile(subject: Subject) -> Measurement:
 
 def make_keras_task(subject: Subject) -> Any:
     """Create the task of the benchmark's ``keras_task.py``, ready, on as many threads."""
-    from reference.keras import backend as keras_backend
+    from cepheid.reference.keras import backend as keras_backend
 
     threads = str(subject.task.implementation()["threads_per_rank"])
     config = replace(subject.config, framework="keras", execution=Execution(threads=threads))
@@ -337,11 +337,11 @@ def measure_peak_bytes(
 
     The run has ``blocks`` blocks, or generates each number of images once.
     """
-    from reference.machine.memory import read_peak_resident_bytes
-    from reference.measure.harness import shorten_definition
-    from reference.run.log import RunLogWriter
-    from reference.run.loops import run_task
-    from reference.torch.distributed import start_ranks
+    from cepheid.reference.machine.memory import read_peak_resident_bytes
+    from cepheid.reference.measure.harness import shorten_definition
+    from cepheid.reference.run.log import RunLogWriter
+    from cepheid.reference.run.loops import run_task
+    from cepheid.reference.torch.distributed import start_ranks
 
     short = shorten_definition(definitions.load(name, scale), blocks)
     config = configure(short, division="open", overrides=overrides, data_root=data_root, seed=1)
@@ -353,7 +353,7 @@ def measure_peak_bytes(
 
 def measure_beside_work(subject: Subject) -> Measurement:
     """Work beside competing processes on some or all processors, against a fair share of them."""
-    from reference.measure.beside_work import compare_with_fair_share
+    from cepheid.reference.measure.beside_work import compare_with_fair_share
 
     definition, root = subject.config.definition, subject.config.data_root
     with subject.count("alone, then beside other work", "paces") as on_pace:
@@ -444,4 +444,6 @@ def _find_lacking_file(definition: Definition, name: str) -> str:
 def _import_own(definition: Definition) -> Any:
     """Import the module of a benchmark's own measurements, if it has one."""
     has_own = (definitions.BENCHMARKS / definition.name / "speed.py").is_file()
-    return importlib.import_module(f"benchmarks.{definition.name}.speed") if has_own else None
+    return (
+        importlib.import_module(f"cepheid.benchmarks.{definition.name}.speed") if has_own else None
+    )

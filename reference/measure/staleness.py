@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from reference.measure import targets
-from reference.measure.trainings import Training
-from reference.run.config import RunConfig, configure
-from reference.session.frameworks import import_task
-from reference.session.observer import Observer
-from rules.definition import Definition
-from rules.evidence import Curve
+from cepheid.reference.measure import targets
+from cepheid.reference.measure.trainings import Training
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.session.frameworks import import_task
+from cepheid.reference.session.observer import Observer
+from cepheid.rules.definition import Definition
+from cepheid.rules.evidence import Curve
 
 FILE = "staleness.json"
 
@@ -55,7 +55,7 @@ def measure_missing(definition: Definition, request: Request, observer: Observer
 
     Each run is recorded as soon as it ends. All delays of a seed follow each other.
     """
-    from reference.torch.stale import delay_gradients
+    from cepheid.reference.torch.stale import delay_gradients
 
     create = import_task(definition, "torch").create
     configs = [

@@ -6,14 +6,14 @@ from typing import Any
 
 from filelock import FileLock
 
-from reference.measure import trainings
-from reference.measure.trainings import CORRECT, TaskFactory, Training
-from reference.run.config import configure
-from reference.session.observer import Observer
-from rules import evidence
-from rules.definition import Definition
-from rules.evidence import Curve, Evidence
-from rules.recorded import path as find_path
+from cepheid.reference.measure import trainings
+from cepheid.reference.measure.trainings import CORRECT, TaskFactory, Training
+from cepheid.reference.run.config import configure
+from cepheid.reference.session.observer import Observer
+from cepheid.rules import evidence
+from cepheid.rules.definition import Definition
+from cepheid.rules.evidence import Curve, Evidence
+from cepheid.rules.recorded import path as find_path
 
 
 def list_trainings(

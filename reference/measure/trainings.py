@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.run.config import RunConfig
-from reference.session.observer import Observer, prepare_data
-from rules.definition import Definition
-from rules.evidence import Curve
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.session.observer import Observer, prepare_data
+from cepheid.rules.definition import Definition
+from cepheid.rules.evidence import Curve
 
 if TYPE_CHECKING:
-    from reference.run.progress import OnProgress, Progress
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.run.progress import OnProgress, Progress
+    from cepheid.reference.torch.distributed import TorchRanks
 
 TaskFactory = Callable[[RunConfig, "TorchRanks"], Any]
 CORRECT = "correct"
@@ -46,8 +46,8 @@ def train_all(
     """
     if not trainings:
         return
-    from reference.machine import system
-    from reference.torch.distributed import start_ranks
+    from cepheid.reference.machine import system
+    from cepheid.reference.torch.distributed import start_ranks
 
     with start_ranks() as ranks:
         for training in trainings:
@@ -69,9 +69,9 @@ def train(
 
     Returns its quality curve and the facts about its implementation.
     """
-    from reference.run.log import RunLogWriter
-    from reference.run.loops import run_task
-    from reference.torch.backend import free_earlier_tasks
+    from cepheid.reference.run.log import RunLogWriter
+    from cepheid.reference.run.loops import run_task
+    from cepheid.reference.torch.backend import free_earlier_tasks
 
     evaluations: list[tuple[int, Mapping[str, float]]] = []
     start = 0.0

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
-from reference.session.observer import OnCount
+from cepheid.reference.session.observer import OnCount
 
 
 class SteppingTask(Protocol):
-    """A task (``reference.run.train.Task``) that can take single steps and counts its samples."""
+    """A task (``cepheid.reference.run.train.Task``) that can take single steps and counts its samples."""
 
     model: Any
     samples: int

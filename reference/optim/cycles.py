@@ -1,15 +1,15 @@
 """Cyclic learning rates: one schedule after another, as the PRACE guide's figure 22 has them.
 
 No definition has them, so that no run of `cepheid run` follows them. They are for measurements in
-the open division (``reference.measure.epochs``) and for a submitter's own task.
+the open division (``cepheid.reference.measure.epochs``) and for a submitter's own task.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reference.optim.schedules import Schedule
-from reference.run.config import RunConfig
+from cepheid.reference.optim.schedules import Schedule
+from cepheid.reference.run.config import RunConfig
 
 Create = Callable[..., Any]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from reference.optim.schedules import warmup_then_drops
+from cepheid.reference.optim.schedules import warmup_then_drops
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from reference.machine.ranks import Ranks
-from reference.run.config import Execution
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.config import Execution
 
 ROUNDS, FEWEST_ROUNDS, ENOUGH_SECONDS = 5, 3, 2.0
 # A candidate replaces the first one only if it is faster by this share: less is noise.

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rules.errors import UserError, raise_if_refused
-from rules.host import atomic_path
+from cepheid.rules.errors import UserError, raise_if_refused
+from cepheid.rules.host import atomic_path
 
 DAMAGED = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, zipfile.BadZipFile)
 BETWEEN_KEYS = ":"  # Keras has slashes in the names of weights

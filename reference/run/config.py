@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
-from rules import rounds
-from rules.definition import Definition
-from rules.digests import derive_seed
-from rules.errors import UserError, did_you_mean
-from rules.hyperparameters import EVAL_OFFSET, Hyperparameter, Value
+from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
+from cepheid.rules.digests import derive_seed
+from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.hyperparameters import EVAL_OFFSET, Hyperparameter, Value
 
 DIVISIONS = ("closed", "open")
 PRESET = "preset"  # the key of --set that stands for the settings of that name

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from reference.data.verification import DataRead
-from reference.run.config import RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
-from rules.definition import Definition
+from cepheid.reference.data.verification import DataRead
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
+from cepheid.rules.definition import Definition
 
 Latents = Any
 Images = Any

@@ -3,7 +3,7 @@
 import hashlib
 from pathlib import Path
 
-from rules.errors import UserError
+from cepheid.rules.errors import UserError
 
 
 def read_given_file(path: Path, digest: str) -> tuple[bytes, str]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from rules.errors import UserError
-from rules.hyperparameters import Value
+from cepheid.rules.errors import UserError
+from cepheid.rules.hyperparameters import Value
 
 Kind = TypeVar("Kind")
 

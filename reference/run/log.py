@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from reference.run import logfile
-from reference.run.config import RunConfig
-from reference.run.logfile import RecordFile
-from rules import events, rounds
-from rules.definition import Block
-from rules.errors import UserError
+from cepheid.reference.run import logfile
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.logfile import RecordFile
+from cepheid.rules import events, rounds
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 
 
 class RunLogWriter:

@@ -19,9 +19,9 @@ from typing import Any
 
 from mlperf_logging.mllog import mllog
 
-from rules import events
-from rules.definition import ROOT
-from rules.errors import UserError
+from cepheid.rules import events
+from cepheid.rules.definition import ROOT
+from cepheid.rules.errors import UserError
 
 SAME_MOMENT_SECONDS = 1e-3
 READINGS_MAX = 20

@@ -5,11 +5,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from reference.run import generate, train
-from reference.run.config import RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
-from rules.events import Kind
+from cepheid.reference.run import generate, train
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
+from cepheid.rules.events import Kind
 
 LOOPS: Mapping[Kind, Callable[..., Outcome]] = MappingProxyType(
     {"train": train.run, "generate": generate.run}

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from reference.run.config import RunConfig
-from rules.host import atomic_write
+from cepheid.reference.run.config import RunConfig
+from cepheid.rules.host import atomic_write
 
 Value = str | int | float
 

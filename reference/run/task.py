@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from reference import data
-from reference.data import store, verification
-from reference.data.verification import DataRead
-from reference.machine.ranks import Ranks
-from reference.run.config import RunConfig
-from reference.run.hyperparameters import parse_hyperparameters
-from rules import events
-from rules.errors import UserError
+from cepheid.reference import data
+from cepheid.reference.data import store, verification
+from cepheid.reference.data.verification import DataRead
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.rules import events
+from cepheid.rules.errors import UserError
 
 
 class BenchmarkTask:

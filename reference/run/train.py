@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-from reference.data.verification import DataRead
-from reference.run.config import RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
-from rules.definition import Block, Definition
+from cepheid.reference.data.verification import DataRead
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
+from cepheid.rules.definition import Block, Definition
 
 WHEN_NOT_FINITE = (
     "a lower learning rate or precision=fp32 may help; `cepheid data --verify` finds damaged data"
@@ -18,7 +18,7 @@ WHEN_NOT_FINITE = (
 class Task(Protocol):
     """The code of a benchmark for one framework. On several ranks each rank has its own task.
 
-    A task that reports more than its quality also keeps ``reference.run.report.Reports``.
+    A task that reports more than its quality also keeps ``cepheid.reference.run.report.Reports``.
     """
 
     data_digest: str

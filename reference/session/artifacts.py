@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from reference.machine.node_energy import Measured
-from reference.run import checkpoint, logfile, report
-from reference.run.config import RunConfig
-from reference.session import pictures
-from reference.session.observer import Observer, SessionObserver
-from reference.session.result_folder import ResultFolder
-from rules import extras
-from rules.errors import UserError
-from rules.host import atomic_write
+from cepheid.reference.machine.node_energy import Measured
+from cepheid.reference.run import checkpoint, logfile, report
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.session import pictures
+from cepheid.reference.session.observer import Observer, SessionObserver
+from cepheid.reference.session.result_folder import ResultFolder
+from cepheid.rules import extras
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import atomic_write
 
 
 def keep_weights(

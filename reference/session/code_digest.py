@@ -5,7 +5,7 @@ import json
 import re
 from pathlib import Path
 
-from rules import digests
+from cepheid.rules import digests
 
 SHORT = 12  # hexadecimal digits that tell the versions of a file apart
 SOURCES = {".py", ".c", ".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".so", ".pyd", ".sh"}

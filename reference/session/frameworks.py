@@ -10,9 +10,9 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from rules.definition import Definition
-from rules.digests import find_unbound
-from rules.errors import UserError, did_you_mean
+from cepheid.rules.definition import Definition
+from cepheid.rules.digests import find_unbound
+from cepheid.rules.errors import UserError, did_you_mean
 
 SUBMITTED = "submitted"
 """The package name of a submitter's folder of code; in it ``from .model import …`` works."""
@@ -29,8 +29,8 @@ class Framework:
 
 FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
     {
-        "torch": Framework("task", "reference.torch.backend", takes_ranks=True),
-        "keras": Framework("keras_task", "reference.keras.backend", takes_ranks=False),
+        "torch": Framework("task", "cepheid.reference.torch.backend", takes_ranks=True),
+        "keras": Framework("keras_task", "cepheid.reference.keras.backend", takes_ranks=False),
     }
 )
 
@@ -54,7 +54,7 @@ def find_task_module(definition: Definition, framework: str) -> str:
     Raises UserError for a framework that the benchmark does not have.
     """
     task = find_framework(framework).task
-    name = f"benchmarks.{definition.name}.{task}"
+    name = f"cepheid.benchmarks.{definition.name}.{task}"
     if not importlib.util.find_spec(name):
         raise UserError(
             f"--framework {framework}: {definition.name} has no task for it "

@@ -5,10 +5,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from reference import data
-from reference.run.progress import OnProgress
-from reference.run.report import Table
-from rules.definition import Definition
+from cepheid.reference import data
+from cepheid.reference.run.progress import OnProgress
+from cepheid.reference.run.report import Table
+from cepheid.rules.definition import Definition
 
 OnCount = Callable[[int, int], None]
 """Called with the number of items done and the number of items in all."""
@@ -59,7 +59,7 @@ class SessionObserver(Observer, Protocol):
 def prepare_data(definition: Definition, data_root: Path, observer: Observer) -> Path:
     """Prepare what is missing of the dataset of a benchmark, and return its folder.
 
-    Raises UserError as ``reference.data.prepare`` does.
+    Raises UserError as ``cepheid.reference.data.prepare`` does.
     """
     with observer.count("preparing data", "samples") as on_count:
         return data.prepare(definition.data, data_root, on_count)

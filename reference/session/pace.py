@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from reference.machine.load import OTHER_WORK
-from reference.run.generate import GenerationProgress
-from reference.run.progress import OnProgress, Progress, Stage
-from rules.host import usable_processors
+from cepheid.reference.machine.load import OTHER_WORK
+from cepheid.reference.run.generate import GenerationProgress
+from cepheid.reference.run.progress import OnProgress, Progress, Stage
+from cepheid.rules.host import usable_processors
 
 WINDOW_SECONDS = 3.0  # of training, over several blocks if short; mini runs take a few of them
 SLOW_RATIO = 2.0  # less is the usual drift of a machine that does other work, too

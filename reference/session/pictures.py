@@ -9,7 +9,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from rules.host import atomic_path
+from cepheid.rules.host import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

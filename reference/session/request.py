@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reference.run.config import RunConfig
+from cepheid.reference.run.config import RunConfig
 
 
 @dataclass(frozen=True)

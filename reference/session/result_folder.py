@@ -13,12 +13,12 @@ from typing import Any
 import psutil
 from filelock import lock_descriptor
 
-from reference.run import logfile
-from reference.run.config import Execution, RunConfig
-from reference.session.shared_facts import CODE, keep_or_compare, refuse_difference
-from reference.session.watcher import watch
-from rules import events
-from rules.errors import UserError, cannot_write
+from cepheid.reference.run import logfile
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.session.shared_facts import CODE, keep_or_compare, refuse_difference
+from cepheid.reference.session.watcher import watch
+from cepheid.rules import events
+from cepheid.rules.errors import UserError, cannot_write
 
 # These fields identify a system. The rest of a description may be corrected between two runs.
 SAME_SYSTEM = (

@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reference.machine import energy, system
-from reference.machine.placement import RankEndedError
-from reference.machine.ranks import Ranks
-from reference.run.config import RunConfig
-from reference.session.code_digest import digest_code, digest_own_code, list_all_code
-from reference.session.frameworks import import_backend, import_own_task, import_task
-from reference.session.interruption import Interruption
-from reference.session.observer import SessionObserver, prepare_data
-from reference.session.request import Request
-from reference.session.result_folder import ResultFolder, open_result_folder
-from reference.session.single_run import SingleRun
-from rules import definition
-from rules.errors import UserError
-from rules.host import end_on_interruption
+from cepheid.reference.machine import energy, system
+from cepheid.reference.machine.placement import RankEndedError
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.session.code_digest import digest_code, digest_own_code, list_all_code
+from cepheid.reference.session.frameworks import import_backend, import_own_task, import_task
+from cepheid.reference.session.interruption import Interruption
+from cepheid.reference.session.observer import SessionObserver, prepare_data
+from cepheid.reference.session.request import Request
+from cepheid.reference.session.result_folder import ResultFolder, open_result_folder
+from cepheid.reference.session.single_run import SingleRun
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import end_on_interruption
 
 EXIT_CODE_OF_INTERRUPTION = 1
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rules.errors import UserError, cannot_write, raise_if_refused
-from rules.host import atomic_write
+from cepheid.rules.errors import UserError, cannot_write, raise_if_refused
+from cepheid.rules.host import atomic_write
 
 CODE = "code"  # the short digests of the files that ran, by name
 FILES_SHOWN = 10

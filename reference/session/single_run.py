@@ -5,22 +5,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from reference.machine.energy import Meter, Sensors
-from reference.machine.node_energy import gather
-from reference.machine.placement import RankEndedError
-from reference.run.config import RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.loops import run_task
-from reference.run.progress import OnProgress, Outcome, Progress, Stage
-from reference.session import watcher
-from reference.session.artifacts import keep_pictures, keep_power_log, keep_report, keep_weights
-from reference.session.pace import PaceWatch, explain_few_threads
-from reference.session.pictures import Pictures
-from reference.session.result_folder import ResultFolder
-from rules.errors import UserError
+from cepheid.reference.machine.energy import Meter, Sensors
+from cepheid.reference.machine.node_energy import gather
+from cepheid.reference.machine.placement import RankEndedError
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.loops import run_task
+from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage
+from cepheid.reference.session import watcher
+from cepheid.reference.session.artifacts import (
+    keep_pictures,
+    keep_power_log,
+    keep_report,
+    keep_weights,
+)
+from cepheid.reference.session.pace import PaceWatch, explain_few_threads
+from cepheid.reference.session.pictures import Pictures
+from cepheid.reference.session.result_folder import ResultFolder
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.session.session import Session
+    from cepheid.reference.session.session import Session
 
 
 FINISHES = """

@@ -41,7 +41,7 @@ def watch(folder: Path, lock: int) -> Iterator[None]:
         [
             sys.executable,
             "-m",
-            "reference.session.watcher",
+            "cepheid.reference.session.watcher",
             os.path.abspath(folder),
             str(os.getpid()),
         ],
@@ -92,7 +92,7 @@ def main() -> None:
     folder, run = Path(sys.argv[1]), int(sys.argv[2])
     why = _wait_for_end(run)
 
-    from reference.run import logfile
+    from cepheid.reference.run import logfile
 
     for partial in logfile.list_partials(folder):
         log = logfile.close_log(partial, why)

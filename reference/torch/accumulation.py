@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from reference.run.config import Execution
-from reference.torch.batch_norm import SpanBatchNorm2d
-from reference.torch.distributed import TorchRanks
-from reference.torch.execution import is_out_of_memory
-from rules.errors import UserError
+from cepheid.reference.run.config import Execution
+from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.execution import is_out_of_memory
+from cepheid.rules.errors import UserError
 
 SETTING = "micro_batch"
 
@@ -97,7 +97,7 @@ def refuse_other_norms(model: nn.Module) -> None:
             raise UserError(
                 f'{SETTING}: layer "{name}" ({type(module).__name__}) would normalise over the '
                 f"samples of a piece, not of the batch; fix: set {SETTING}=whole, or use a norm "
-                "of reference.torch.batch_norm"
+                "of cepheid.reference.torch.batch_norm"
             )
 
 

@@ -1,4 +1,4 @@
-"""Start runs on torch and free them afterwards; ``reference.keras.backend`` does it for Keras.
+"""Start runs on torch and free them afterwards; ``cepheid.reference.keras.backend`` does it for Keras.
 
 A run takes from here what it needs of the framework that the user has chosen.
 """
@@ -7,7 +7,7 @@ import gc
 
 import torch
 
-from reference.torch.distributed import plan_ranks, start_ranks
+from cepheid.reference.torch.distributed import plan_ranks, start_ranks
 
 __all__ = ["WEIGHTS_SUFFIX", "free_earlier_tasks", "plan_ranks", "start_ranks"]
 

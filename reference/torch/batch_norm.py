@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.torch.distributed import Span
-from reference.torch.ranks.group_moments import normalize_over_ranks
-from reference.torch.ranks.shared_memory import add, gather
-from rules.errors import UserError
+from cepheid.reference.torch.distributed import Span
+from cepheid.reference.torch.ranks.group_moments import normalize_over_ranks
+from cepheid.reference.torch.ranks.shared_memory import add, gather
+from cepheid.rules.errors import UserError
 
 Piece = TypeVar("Piece")
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from reference.run.seeding import make_generator
-from reference.torch.task import TorchTask
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.torch.task import TorchTask
 
 
 class Frozen(TorchTask):

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from rules.errors import UserError
+from cepheid.rules.errors import UserError
 
 
 class Compiled:

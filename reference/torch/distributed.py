@@ -15,11 +15,16 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from reference.machine.placement import Placement, RankEndedError, find_placement, leave_quietly
-from reference.machine.rendezvous_address import find_address
-from reference.torch.ranks.heartbeats import Heartbeats, RankTimeout, read_rank_timeout
-from reference.torch.ranks.rendezvous import seat, wait_for_ranks
-from rules.errors import UserError
+from cepheid.reference.machine.placement import (
+    Placement,
+    RankEndedError,
+    find_placement,
+    leave_quietly,
+)
+from cepheid.reference.machine.rendezvous_address import find_address
+from cepheid.reference.torch.ranks.heartbeats import Heartbeats, RankTimeout, read_rank_timeout
+from cepheid.reference.torch.ranks.rendezvous import seat, wait_for_ranks
+from cepheid.rules.errors import UserError
 
 EXIT_CODE_OF_FAILURE = 2
 KEY = "first"
@@ -34,8 +39,8 @@ class Span:
 
     The rank's own samples in ``local_groups`` equal parts, or all of them together with those of
     the other members of the process group ``group``, which has ``ranks`` ranks. If ranks share
-    images (``reference.torch.spatial``), ``shares`` are the weights of the group's ranks in a mean,
-    and each value is on ``copies`` ranks.
+    images (``cepheid.reference.torch.spatial``), ``shares`` are the weights of the group's ranks in
+    a mean, and each value is on ``copies`` ranks.
     """
 
     local_groups: int = 1

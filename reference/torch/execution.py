@@ -12,13 +12,13 @@ from contextlib import contextmanager
 
 import torch
 
-from reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
-from reference.run.autotune import Step, pick_fastest
-from reference.run.config import Execution
-from reference.torch import precision
-from reference.torch.distributed import TorchRanks
-from rules.errors import UserError
-from rules.host import usable_processors
+from cepheid.reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
+from cepheid.reference.run.autotune import Step, pick_fastest
+from cepheid.reference.run.config import Execution
+from cepheid.reference.torch import precision
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import usable_processors
 
 
 def use_threads(execution: Execution) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reference.galaxies.shapes import ShapeTask
-from reference.galaxies.task import GalaxyTask
-from reference.run.report import Table
-from reference.torch.accumulation import Piece, Pieces
-from reference.torch.batch_norm import GroupBatchNorm2d
-from reference.torch.distributed import TorchRanks
-from reference.torch.task import TorchTask
+from cepheid.reference.galaxies.shapes import ShapeTask
+from cepheid.reference.galaxies.task import GalaxyTask
+from cepheid.reference.run.report import Table
+from cepheid.reference.torch.accumulation import Piece, Pieces
+from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.task import TorchTask
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,9 +14,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
-from reference.run.checkpoint import DAMAGED
-from reference.run.given_file import read_given_file
-from rules.errors import UserError
+from cepheid.reference.run.checkpoint import DAMAGED
+from cepheid.reference.run.given_file import read_given_file
+from cepheid.rules.errors import UserError
 
 COUNTER = "num_batches_tracked"  # of torch's batch norms; nothing is computed from it
 SAFETENSORS = ".safetensors"

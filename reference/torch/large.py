@@ -9,7 +9,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from rules.errors import UserError
+from cepheid.rules.errors import UserError
 
 IN_MEMORY_MAX = 0.5  # of what is free; the rest is for what a step computes
 

@@ -13,7 +13,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from reference.torch.precision import TYPES, list_candidates
+from cepheid.reference.torch.precision import TYPES, list_candidates
 
 Clock = Callable[[], float]
 SECONDS, LONGEST_SECONDS = 0.3, 2.0  # for each kernel: by its own clock, and by that of the wall

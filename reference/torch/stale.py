@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
-from reference.torch.parallel.task import ParallelTask
-from reference.torch.task import TorchTask
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.reference.torch.task import TorchTask
 
 Create = Callable[[RunConfig, TorchRanks], Any]
 

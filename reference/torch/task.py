@@ -10,26 +10,27 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reference.run.config import Execution, RunConfig
-from reference.run.seeding import seed_everything
-from reference.run.task import BenchmarkTask
-from reference.torch import accumulation, execution, precision
-from reference.torch.accumulation import Piece, Pieces
-from reference.torch.compilation import Compiled
-from reference.torch.distributed import TorchRanks, detect_lost_rank
-from reference.torch.execution import explain_out_of_memory
-from rules.definition import Block
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.seeding import seed_everything
+from cepheid.reference.run.task import BenchmarkTask
+from cepheid.reference.torch import accumulation, execution, precision
+from cepheid.reference.torch.accumulation import Piece, Pieces
+from cepheid.reference.torch.compilation import Compiled
+from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.execution import explain_out_of_memory
+from cepheid.rules.definition import Block
 
 Phase = Callable[[str], AbstractContextManager[object]]
 
 
 class TorchTask(BenchmarkTask):
-    """A task of ``reference.run.train``; a subclass adds model, optimizer, data and metrics.
+    """A task of ``cepheid.reference.run.train``; a subclass adds model, optimizer, data and metrics.
 
     A subclass must implement the methods of the first section and may override the others.
     ``phase`` is entered around each part of a step: data, forward, backward, communication, update
-    (``reference.measure.step_profiler``). A step takes this rank's share of the global batch in
-    pieces of ``piece_size`` samples, usually one (``reference.torch.accumulation``).
+    (``cepheid.reference.measure.step_profiler``). A step takes this rank's share of the global
+    batch in pieces of ``piece_size`` samples, usually one
+    (``cepheid.reference.torch.accumulation``).
     """
 
     ranks: TorchRanks

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import yaml
 
-from rules.definition import Runs
-from rules.errors import UserError, did_you_mean
-from rules.requirements import Requirements, parse
+from cepheid.rules.definition import Runs
+from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.requirements import Requirements, parse
 
 CURRENT = "v1.0"
 SHARED = Path(__file__).parent / "shared"  # requirements that several rounds include

@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from reference.run.config import RunConfig, configure
-from reference.torch.distributed import TorchRanks, start_ranks
-from rules.definition import Block, Definition
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.rules.definition import Block, Definition
 from tests.prepared import prepare
 
 ALONE = TorchRanks(0, 1, torch.device("cpu"))

@@ -13,18 +13,18 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import nn
 
-from benchmarks.chest_xray import broken, pictures, weights
-from benchmarks.chest_xray.given import FOLDER
-from benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
-from benchmarks.chest_xray.task import ChestXray, create
-from reference.data import radiographs
-from reference.data.radiographs import METRICS
-from reference.run.config import RunConfig, configure
-from reference.torch.distributed import TorchRanks
-from reference.torch.given_weights import load_given_weights
-from rules import definition
-from rules.definition import Block
-from rules.errors import UserError
+from cepheid.benchmarks.chest_xray import broken, pictures, weights
+from cepheid.benchmarks.chest_xray.given import FOLDER
+from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
+from cepheid.benchmarks.chest_xray.task import ChestXray, create
+from cepheid.reference.data import radiographs
+from cepheid.reference.data.radiographs import METRICS
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.given_weights import load_given_weights
+from cepheid.rules import definition
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 from tests.reference.data.radiographs import replica
 from tests.test_benchmark_contract import build, configuration
 

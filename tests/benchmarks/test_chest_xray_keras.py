@@ -9,13 +9,13 @@ import pytest
 pytest.importorskip("tensorflow", reason="needs the extra keras")
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.chest_xray import keras_task, task
-from benchmarks.chest_xray.keras_model import assign_weights
-from reference.keras.backend import FRAMEWORK, tf
-from reference.keras.given_weights import read_given_weights
-from reference.machine.ranks import SingleProcess
-from reference.torch.distributed import TorchRanks
-from rules.errors import UserError
+from cepheid.benchmarks.chest_xray import keras_task, task
+from cepheid.benchmarks.chest_xray.keras_model import assign_weights
+from cepheid.reference.keras.backend import FRAMEWORK, tf
+from cepheid.reference.keras.given_weights import read_given_weights
+from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import configuration
 
 

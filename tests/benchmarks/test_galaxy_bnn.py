@@ -9,34 +9,34 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.galaxy_bnn.estimators import (
+from cepheid.benchmarks.galaxy_bnn.estimators import (
     PER_SAMPLE,
     PLAIN,
     PerSampleLayer,
     SampleNoise,
     use_estimator,
 )
-from benchmarks.galaxy_bnn.framework_free import draw_under_noisier_sky
-from benchmarks.galaxy_bnn.model import (
+from cepheid.benchmarks.galaxy_bnn.framework_free import draw_under_noisier_sky
+from cepheid.benchmarks.galaxy_bnn.model import (
     GaussianWeight,
     WeightNoise,
     iterate_gaussian_weights,
     kl_divergence,
     make_bayesian,
 )
-from benchmarks.galaxy_bnn.plain import create as create_plain
-from benchmarks.galaxy_bnn.predictive import Predictive
-from benchmarks.galaxy_shape.model import (
+from cepheid.benchmarks.galaxy_bnn.plain import create as create_plain
+from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
+from cepheid.benchmarks.galaxy_shape.model import (
     ShapeNetwork,
     make_channels_last_network,
     negative_log_likelihood,
 )
-from benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
-from reference.data.galaxies.stamps import SkyParameters, draw
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks
-from rules import definition
-from rules.errors import UserError
+from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
+from cepheid.reference.data.galaxies.stamps import SkyParameters, draw
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 from tests.benchmarks.gradients import assert_same_gradients
 
 SMALL: dict[str, Any] = {

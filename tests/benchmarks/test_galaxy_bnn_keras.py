@@ -10,25 +10,25 @@ import pytest
 pytest.importorskip("tensorflow", reason="needs the extra keras")
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.galaxy_bnn import keras_model, keras_task, task
-from benchmarks.galaxy_bnn.keras_weights import convert_to_keras, convert_to_torch
-from benchmarks.galaxy_bnn.model import (
+from cepheid.benchmarks.galaxy_bnn import keras_model, keras_task, task
+from cepheid.benchmarks.galaxy_bnn.keras_weights import convert_to_keras, convert_to_torch
+from cepheid.benchmarks.galaxy_bnn.model import (
     WeightNoise,
     iterate_gaussian_weights,
     kl_divergence,
     make_bayesian,
 )
-from benchmarks.galaxy_shape.keras_model import make_posterior, make_shape_network
-from benchmarks.galaxy_shape.keras_model import negative_log_likelihood as keras_likelihood
-from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
-from reference.keras.backend import FRAMEWORK, tf
-from reference.keras.galaxies import set_precision
-from reference.machine.ranks import SingleProcess
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks
-from rules import definition
-from rules.definition import Block
-from rules.errors import UserError
+from cepheid.benchmarks.galaxy_shape.keras_model import make_posterior, make_shape_network
+from cepheid.benchmarks.galaxy_shape.keras_model import negative_log_likelihood as keras_likelihood
+from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
+from cepheid.reference.keras.backend import FRAMEWORK, tf
+from cepheid.reference.keras.galaxies import set_precision
+from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 from tests.benchmarks.test_galaxy_shape_keras import (
     OPTIONS,
     arrays_of,

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
+from cepheid.benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
 
 SMALL = 5
 SLOPE = 1e-6

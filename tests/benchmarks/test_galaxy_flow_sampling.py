@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.galaxy_vae import sampling
-from benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
-from benchmarks.galaxy_vae.sampling import (
+from cepheid.benchmarks.galaxy_vae import sampling
+from cepheid.benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
+from cepheid.benchmarks.galaxy_vae.sampling import (
     NoCompilerError,
     Sampler,
     make_eager_sampler,

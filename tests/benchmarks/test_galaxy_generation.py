@@ -13,19 +13,19 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 from safetensors.torch import load
 
-from benchmarks.galaxy_generation import plain, task, training, weights, weights_file
-from benchmarks.galaxy_vae.sampling import NoCompilerError
-from benchmarks.galaxy_vae.task import GalaxyVaeTask
-from reference.measure.trainings import Training, train
-from reference.run import checkpoint, generate
-from reference.run.config import Execution, RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.progress import ignore_progress
-from reference.torch import precision
-from reference.torch.distributed import TorchRanks, start_ranks
-from rules import definition, evidence
-from rules.errors import UserError
-from rules.evidence import Evidence
+from cepheid.benchmarks.galaxy_generation import plain, task, training, weights, weights_file
+from cepheid.benchmarks.galaxy_vae.sampling import NoCompilerError
+from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
+from cepheid.reference.measure.trainings import Training, train
+from cepheid.reference.run import checkpoint, generate
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.progress import ignore_progress
+from cepheid.reference.torch import precision
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.rules import definition, evidence
+from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import Evidence
 from tests.distributed import on_ranks
 from tests.test_benchmark_contract import GENERATION, configuration
 

@@ -11,19 +11,19 @@ pytest.importorskip("tensorflow", reason="needs the extra keras")
 torch = pytest.importorskip("torch", reason="compares with the task in torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from benchmarks.galaxy_generation import keras_task, task, weights_file
-from compliance.checks import Place, check_log
-from compliance.read.log.runlog import read
-from reference.keras.backend import FRAMEWORK
-from reference.machine.energy import find_sensors
-from reference.machine.ranks import SingleProcess
-from reference.measure.sweep.points import measure_generation
-from reference.run.config import RunConfig
-from reference.run.log import RunLogWriter
-from reference.run.loops import run_task
-from reference.torch.distributed import TorchRanks
-from rules import rounds
-from rules.errors import UserError
+from cepheid.benchmarks.galaxy_generation import keras_task, task, weights_file
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.read.log.runlog import read
+from cepheid.reference.keras.backend import FRAMEWORK
+from cepheid.reference.machine.energy import find_sensors
+from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.measure.sweep.points import measure_generation
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.loops import run_task
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import rounds
+from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import configuration, install_easy
 
 ALONE = SingleProcess(FRAMEWORK)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from benchmarks.galaxy_generation import quality
-from reference.run.generate import Times
+from cepheid.benchmarks.galaxy_generation import quality
+from cepheid.reference.run.generate import Times
 
 BANDS, PIXELS = "gr", 16
 MODEL = MappingProxyType({"mean_maxima": (5.0, 5.0)})

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.galaxy_shape.broken import average_quarter_turns
-from benchmarks.galaxy_shape.model import (
+from cepheid.benchmarks.galaxy_shape.broken import average_quarter_turns
+from cepheid.benchmarks.galaxy_shape.model import (
     PReLU,
     SamePaddedConv2d,
     ShapeNetwork,
@@ -18,10 +18,10 @@ from benchmarks.galaxy_shape.model import (
     sum_metrics,
     whiten,
 )
-from benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
-from reference.galaxies.science import RADIUS_SQUARED
-from reference.galaxies.task import reorient
-from rules.errors import UserError
+from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
+from cepheid.reference.galaxies.science import RADIUS_SQUARED
+from cepheid.reference.galaxies.task import reorient
+from cepheid.rules.errors import UserError
 from tests.benchmarks.gradients import assert_same_gradients
 
 FULL: dict[str, Any] = {

@@ -10,16 +10,16 @@ import pytest
 pytest.importorskip("tensorflow", reason="needs the extra keras")
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.galaxy_shape import keras_model, keras_task, task
-from benchmarks.galaxy_shape.keras_weights import convert_to_keras, convert_to_torch
-from benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
-from reference.keras.backend import FRAMEWORK, tf
-from reference.keras.pipeline import read_ahead
-from reference.machine.energy import find_sensors
-from reference.machine.ranks import SingleProcess
-from reference.measure.sweep.points import EPOCH_SAMPLES, measure_training
-from reference.torch.distributed import TorchRanks
-from rules.errors import UserError
+from cepheid.benchmarks.galaxy_shape import keras_model, keras_task, task
+from cepheid.benchmarks.galaxy_shape.keras_weights import convert_to_keras, convert_to_torch
+from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
+from cepheid.reference.keras.backend import FRAMEWORK, tf
+from cepheid.reference.keras.pipeline import read_ahead
+from cepheid.reference.machine.energy import find_sensors
+from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.measure.sweep.points import EPOCH_SAMPLES, measure_training
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import configuration
 
 OPTIONS: dict[str, Any] = {

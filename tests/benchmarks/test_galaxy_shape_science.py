@@ -10,13 +10,13 @@ from scipy import stats
 
 galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from reference.data import galaxies
-from reference.data.galaxies import drawing
-from reference.data.galaxies.population import Component, Galaxy, compute_half_light_radius
-from reference.data.galaxies.stamps import SkyParameters
-from reference.galaxies import science
-from reference.galaxies.science import SHEAR, Errors, Measurement, Responses
-from reference.run.report import Table
+from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies import drawing
+from cepheid.reference.data.galaxies.population import Component, Galaxy, compute_half_light_radius
+from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.galaxies import science
+from cepheid.reference.galaxies.science import SHEAR, Errors, Measurement, Responses
+from cepheid.reference.run.report import Table
 
 SKY = SkyParameters(samples=300, bands="gri")
 SIDE = SKY.pixels

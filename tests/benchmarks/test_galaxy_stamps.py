@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from reference.galaxies.task import crop_middle
+from cepheid.reference.galaxies.task import crop_middle
 
 
 @pytest.mark.parametrize(("width", "pixels"), [(64, 32), (64, 64), (7, 3)])

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor, nn
 
-from benchmarks.galaxy_vae import properties, quality
-from benchmarks.galaxy_vae.framework_free import OVERFLOW
-from benchmarks.galaxy_vae.model import (
+from cepheid.benchmarks.galaxy_vae import properties, quality
+from cepheid.benchmarks.galaxy_vae.framework_free import OVERFLOW
+from cepheid.benchmarks.galaxy_vae.model import (
     DoublingConv2d,
     FluxScaling,
     GalaxyVae,
@@ -23,7 +23,7 @@ from benchmarks.galaxy_vae.model import (
     measure_properties,
     reconstruction_loss,
 )
-from benchmarks.galaxy_vae.plain import make_plain
+from cepheid.benchmarks.galaxy_vae.plain import make_plain
 from tests.benchmarks.gradients import assert_same_gradients
 from tests.test_benchmark_contract import build, configuration
 
@@ -269,9 +269,9 @@ def test_what_overflows_is_finite() -> None:
 def test_each_real_galaxy_stands_above_a_new_one_of_like_brightness() -> None:
     pytest.importorskip("matplotlib", reason="needs the extra site")
     pytest.importorskip("galsim", reason="needs the extra galsim")
-    from benchmarks.galaxy_vae import pictures
-    from reference.data.galaxies import colour
-    from reference.data.galaxies.stamps import SkyParameters
+    from cepheid.benchmarks.galaxy_vae import pictures
+    from cepheid.reference.data.galaxies import colour
+    from cepheid.reference.data.galaxies.stamps import SkyParameters
 
     parameters = SkyParameters(samples=8)
     real = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (10.0, 1e3)])

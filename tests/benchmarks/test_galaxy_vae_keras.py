@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor
 
-from benchmarks.galaxy_vae import keras_model, keras_task, task
-from benchmarks.galaxy_vae.keras_weights import convert_to_keras, convert_to_torch
-from benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
-from reference.keras.backend import FRAMEWORK, tf
-from reference.machine.ranks import SingleProcess
-from reference.torch.distributed import TorchRanks
+from cepheid.benchmarks.galaxy_vae import keras_model, keras_task, task
+from cepheid.benchmarks.galaxy_vae.keras_weights import convert_to_keras, convert_to_torch
+from cepheid.benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
+from cepheid.reference.keras.backend import FRAMEWORK, tf
+from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.torch.distributed import TorchRanks
 from tests.benchmarks.test_galaxy_shape_keras import (
     arrays_of,
     assert_gradients_agree,

@@ -16,23 +16,23 @@ pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
 from torch import Tensor
 
-from benchmarks.gnmt import speed
-from benchmarks.gnmt.broken import VARIANTS, Bottleneck, Forgetful
-from benchmarks.gnmt.model import GNMT, Shape, Variant, shift
-from benchmarks.gnmt.plain import Peer
-from benchmarks.gnmt.recurrent import Form, HoistedLoop, Recurrent, reverse
-from benchmarks.gnmt.task import Translation, create
-from reference.data.wmt.pairs import Tokens
-from reference.data.wmt.vocabulary import END, PADDING
-from reference.measure.speed import Subject, make_plain_task
-from reference.optim.schedules import exponential_warmup_then_steps
-from reference.run.config import RunConfig, configure
-from reference.torch.distributed import TorchRanks
-from reference.torch.parallel import task as parallel_task
-from reference.torch.translation.beam_search import Search, translate
-from rules import definition
-from rules.definition import Block
-from rules.errors import UserError
+from cepheid.benchmarks.gnmt import speed
+from cepheid.benchmarks.gnmt.broken import VARIANTS, Bottleneck, Forgetful
+from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant, shift
+from cepheid.benchmarks.gnmt.plain import Peer
+from cepheid.benchmarks.gnmt.recurrent import Form, HoistedLoop, Recurrent, reverse
+from cepheid.benchmarks.gnmt.task import Translation, create
+from cepheid.reference.data.wmt.pairs import Tokens
+from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.measure.speed import Subject, make_plain_task
+from cepheid.reference.optim.schedules import exponential_warmup_then_steps
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.parallel import task as parallel_task
+from cepheid.reference.torch.translation.beam_search import Search, translate
+from cepheid.rules import definition
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 from tests.benchmarks.several_ranks import Result, result_on_this_rank
 from tests.distributed import on_ranks
 from tests.prepared import prepare

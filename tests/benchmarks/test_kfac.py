@@ -13,20 +13,20 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.kfac import after_run, speed
-from benchmarks.kfac.hyperparameters import make_schedule
-from benchmarks.kfac.information import measure_peak_bytes
-from benchmarks.kfac.model import RunningMixup, normalize_weights
-from benchmarks.kfac.pictures import erase_rectangles
-from benchmarks.kfac.task import create
-from reference.measure.cost_steps import load_costs
-from reference.measure.speed import Subject
-from reference.measure.step_profiler import StepProfiler
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks, start_ranks
-from rules import definition
-from rules.definition import Block
-from rules.errors import UserError
+from cepheid.benchmarks.kfac import after_run, speed
+from cepheid.benchmarks.kfac.hyperparameters import make_schedule
+from cepheid.benchmarks.kfac.information import measure_peak_bytes
+from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
+from cepheid.benchmarks.kfac.pictures import erase_rectangles
+from cepheid.benchmarks.kfac.task import create
+from cepheid.reference.measure.cost_steps import load_costs
+from cepheid.reference.measure.speed import Subject
+from cepheid.reference.measure.step_profiler import StepProfiler
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.rules import definition
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 from tests.prepared import prepare
 

@@ -8,14 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.kfac import after_run
-from benchmarks.kfac.channels_first import ChannelsFirst
-from benchmarks.kfac.costs import PARTS, share_inverses
-from reference.measure.cost_steps import load_costs
-from reference.measure.costs import OptimizerParts, Update
-from reference.optim.kfac import curvature
-from reference.run.config import configure
-from rules.errors import UserError
+from cepheid.benchmarks.kfac import after_run
+from cepheid.benchmarks.kfac.channels_first import ChannelsFirst
+from cepheid.benchmarks.kfac.costs import PARTS, share_inverses
+from cepheid.reference.measure.cost_steps import load_costs
+from cepheid.reference.measure.costs import OptimizerParts, Update
+from cepheid.reference.optim.kfac import curvature
+from cepheid.reference.run.config import configure
+from cepheid.rules.errors import UserError
 from tests.benchmarks.test_kfac import ALONE, FULL, MINI, build_task, weights_after
 
 LAYERS = [

@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.kfac.hyperparameters import make_damping_schedule
-from reference.run.config import configure
-from rules.errors import UserError
+from cepheid.benchmarks.kfac.hyperparameters import make_damping_schedule
+from cepheid.reference.run.config import configure
+from cepheid.rules.errors import UserError
 from tests.benchmarks.test_kfac import MINI, build_task
 
 

@@ -8,12 +8,12 @@ import yaml
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.kfac import rounding
-from benchmarks.kfac.hyperparameters import make_options
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks
-from rules import definition
-from rules.errors import UserError
+from cepheid.benchmarks.kfac import rounding
+from cepheid.benchmarks.kfac.hyperparameters import make_options
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 from tests.benchmarks.test_kfac import ALONE, FULL, MINI, build_task, make_subject
 
 TWO = TorchRanks(0, 2, torch.device("cpu"))

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor
 
-from benchmarks.kfac import information
+from cepheid.benchmarks.kfac import information
 from tests.benchmarks.test_kfac import make_subject
 
 

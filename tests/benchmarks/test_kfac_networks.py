@@ -10,13 +10,13 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch.nn import functional
 
-from benchmarks.kfac.task import create
-from benchmarks.resnet50.model import ARCHITECTURES, ResNet
-from reference.optim.kfac import KFAC, Options
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks
-from rules import definition
-from rules.errors import UserError
+from cepheid.benchmarks.kfac.task import create
+from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet
+from cepheid.reference.optim.kfac import KFAC, Options
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 
 FULL, MINI = (definition.load("kfac", scale) for scale in ("full", "mini"))
 

@@ -10,11 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.kfac import after_run
-from benchmarks.kfac.task import PreconditionedResNet50
+from cepheid.benchmarks.kfac import after_run
+from cepheid.benchmarks.kfac.task import PreconditionedResNet50
+from cepheid.tools import run_benchmark
 from tests import tiny
 from tests.distributed import on_ranks
-from tools import run_benchmark
 
 NODES, PER_NODE = 2, 2
 SIZES = {"train_samples": 16, "evaluation_samples": 21}

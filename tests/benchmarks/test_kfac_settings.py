@@ -7,12 +7,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.kfac import speed
-from benchmarks.kfac.hyperparameters import make_options
-from benchmarks.kfac.task import create
-from reference.measure.cost_steps import load_costs
-from reference.run.config import configure
-from rules.errors import UserError
+from cepheid.benchmarks.kfac import speed
+from cepheid.benchmarks.kfac.hyperparameters import make_options
+from cepheid.benchmarks.kfac.task import create
+from cepheid.reference.measure.cost_steps import load_costs
+from cepheid.reference.run.config import configure
+from cepheid.rules.errors import UserError
 from tests.benchmarks.test_kfac import (
     ALONE,
     FULL,

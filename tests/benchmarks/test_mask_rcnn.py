@@ -15,20 +15,20 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor, nn
 
-from benchmarks.mask_rcnn import broken
-from benchmarks.mask_rcnn.detector import MaskRCNN
-from benchmarks.mask_rcnn.task import Segmentation, create
-from reference.data import coco
-from reference.run.config import RunConfig, configure
-from reference.torch.detection.boxes import compute_overlaps, encode, to_corners
-from reference.torch.detection.masks import crop_masks
-from reference.torch.detection.pyramid import FrozenNorm
-from reference.torch.detection.sampling import draw_uniform
-from reference.torch.detection.targets import Truth
-from reference.torch.distributed import TorchRanks
-from reference.torch.parallel.task import ParallelTask
-from rules import definition
-from rules.errors import UserError
+from cepheid.benchmarks.mask_rcnn import broken
+from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.mask_rcnn.task import Segmentation, create
+from cepheid.reference.data import coco
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.detection.boxes import compute_overlaps, encode, to_corners
+from cepheid.reference.torch.detection.masks import crop_masks
+from cepheid.reference.torch.detection.pyramid import FrozenNorm
+from cepheid.reference.torch.detection.sampling import draw_uniform
+from cepheid.reference.torch.detection.targets import Truth
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 from tests.benchmarks import few_images
 from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
 from tests.distributed import on_ranks

@@ -12,17 +12,17 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from benchmarks.resnet50.hyperparameters import make_schedule
-from benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels
-from benchmarks.resnet50.task import create
-from reference.measure.own_process import find_free_port
-from reference.measure.step_profiler import profile_steps
-from reference.optim.lars import Lars
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks
-from rules import definition
-from rules.definition import BENCHMARKS_VARIABLE
-from rules.errors import UserError
+from cepheid.benchmarks.resnet50.hyperparameters import make_schedule
+from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels
+from cepheid.benchmarks.resnet50.task import create
+from cepheid.reference.measure.own_process import find_free_port
+from cepheid.reference.measure.step_profiler import profile_steps
+from cepheid.reference.optim.lars import Lars
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
+from cepheid.rules.definition import BENCHMARKS_VARIABLE
+from cepheid.rules.errors import UserError
 from tests import tiny
 from tests.benchmarks import few_images
 from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
@@ -361,7 +361,7 @@ def _run(ranks: int, output: Path, data_root: Path, folder: Path, *settings: str
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
     programs = [
         Program(
-            "tools.cli:console",
+            "cepheid.tools.cli:console",
             *line,
             environment=environment
             | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},

@@ -15,17 +15,17 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor
 
-from benchmarks.ssd import broken, pictures
-from benchmarks.ssd.model import SSD, compute_cells, join_maps
-from benchmarks.ssd.task import Detection, create
-from reference.data import coco
-from reference.data.scenes import make_truth
-from reference.run.config import RunConfig, configure
-from reference.torch.detection.boxes import encode
-from reference.torch.detection.default_boxes import Level, make_default_boxes
-from reference.torch.distributed import TorchRanks
-from rules import definition
-from rules.errors import UserError
+from cepheid.benchmarks.ssd import broken, pictures
+from cepheid.benchmarks.ssd.model import SSD, compute_cells, join_maps
+from cepheid.benchmarks.ssd.task import Detection, create
+from cepheid.reference.data import coco
+from cepheid.reference.data.scenes import make_truth
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.detection.boxes import encode
+from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 from tests.benchmarks import few_images
 from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
 from tests.benchmarks.several_ranks import (

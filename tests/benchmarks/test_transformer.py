@@ -19,23 +19,23 @@ pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
 from torch import Size, Tensor, nn
 
-from benchmarks.transformer import speed
-from benchmarks.transformer.model import Norm, Shape, Transformer
-from benchmarks.transformer.plain import Peer
-from benchmarks.transformer.task import Translation, create
-from reference.data.wmt.sentence_batches import Batches
-from reference.data.wmt.vocabulary import END, PADDING
-from reference.measure.speed import Subject, make_plain_task
-from reference.optim.schedules import inverse_square_root
-from reference.run.config import RunConfig, configure
-from reference.torch.backend import free_earlier_tasks
-from reference.torch.distributed import TorchRanks
-from reference.torch.parallel import task as parallel_task
-from reference.torch.translation.beam_search import Search, translate
-from reference.torch.translation.task import format_bleu_signature
-from rules import definition
-from rules.definition import Block
-from rules.errors import UserError
+from cepheid.benchmarks.transformer import speed
+from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
+from cepheid.benchmarks.transformer.plain import Peer
+from cepheid.benchmarks.transformer.task import Translation, create
+from cepheid.reference.data.wmt.sentence_batches import Batches
+from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.measure.speed import Subject, make_plain_task
+from cepheid.reference.optim.schedules import inverse_square_root
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.backend import free_earlier_tasks
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.parallel import task as parallel_task
+from cepheid.reference.torch.translation.beam_search import Search, translate
+from cepheid.reference.torch.translation.task import format_bleu_signature
+from cepheid.rules import definition
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 from tests.benchmarks.several_ranks import (
     Result,
     assert_four_ranks_do_what_one_does,

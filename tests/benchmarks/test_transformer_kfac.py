@@ -10,14 +10,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
-from benchmarks.transformer.preconditioned import PreconditionedTranslation
-from benchmarks.transformer.task import create
-from reference.data.wmt.vocabulary import PADDING
-from reference.run.config import RunConfig, configure
-from reference.torch.distributed import TorchRanks, start_ranks
-from rules import definition
-from rules.definition import Block
-from rules.errors import UserError
+from cepheid.benchmarks.transformer.preconditioned import PreconditionedTranslation
+from cepheid.benchmarks.transformer.task import create
+from cepheid.reference.data.wmt.vocabulary import PADDING
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.rules import definition
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 from tests.prepared import prepare
 

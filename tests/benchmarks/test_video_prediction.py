@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor, nn
 
-from benchmarks.video_prediction import pictures, plain, quality, speed
-from benchmarks.video_prediction.broken import VARIANTS
-from benchmarks.video_prediction.hyperparameters import Hyperparameters, Stage
-from benchmarks.video_prediction.model import (
+from cepheid.benchmarks.video_prediction import pictures, plain, quality, speed
+from cepheid.benchmarks.video_prediction.broken import VARIANTS
+from cepheid.benchmarks.video_prediction.hyperparameters import Hyperparameters, Stage
+from cepheid.benchmarks.video_prediction.model import (
     Critic,
     Generator,
     Sizes,
@@ -24,13 +24,13 @@ from benchmarks.video_prediction.model import (
     mix,
     show,
 )
-from benchmarks.video_prediction.task import BOTH, VideoPrediction, create
-from reference.run.config import RunConfig, configure
-from reference.run.hyperparameters import parse_hyperparameters
-from reference.torch.distributed import TorchRanks, start_ranks
-from rules import definition
-from rules.definition import Block
-from rules.errors import UserError
+from cepheid.benchmarks.video_prediction.task import BOTH, VideoPrediction, create
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.rules import definition
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 from tests.prepared import prepare
 

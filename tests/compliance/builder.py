@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rules import rcp
-from rules.definition import Definition
-from rules.digests import derive_seed
-from rules.events import MARKER, find_event_type
-from rules.hyperparameters import EVAL_OFFSET
+from cepheid.rules import rcp
+from cepheid.rules.definition import Definition
+from cepheid.rules.digests import derive_seed
+from cepheid.rules.events import MARKER, find_event_type
+from cepheid.rules.hyperparameters import EVAL_OFFSET
 
 Record = dict[str, Any]
 

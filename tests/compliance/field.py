@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rules import definition
-from rules.definition import Definition
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
 from tests.compliance.builder import (
     SYSTEM,
     edit,

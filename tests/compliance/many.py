@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rules import definition
-from rules.definition import Definition
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
 from tests.compliance.builder import SYSTEM, Record, keep_relations, run_records, write_log
 
 BENCHMARKS = ("galaxy_shape", "galaxy_bnn")

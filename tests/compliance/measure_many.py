@@ -12,11 +12,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from compliance.judge.judgement import judge
-from compliance.judge.parallel import use_processes
-from compliance.read import package
-from rules import definition, rounds
-from rules.host import usable_processors
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.judge.parallel import use_processes
+from cepheid.compliance.read import package
+from cepheid.rules import definition, rounds
+from cepheid.rules.host import usable_processors
 from tests.compliance.builder import SYSTEM, Record, line_of, run_records
 from tests.compliance.many import vary
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from rules import definition
-from rules.definition import Definition
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
 from tests.compliance.builder import SYSTEM, edit, run_records, write_log, write_result
 
 HOSTILE = "<script>alert('box')</script> \u202eCPU"

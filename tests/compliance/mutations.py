@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from compliance.checks import Place, check_log
-from compliance.finding import sort_findings
-from compliance.read.log.reading import Reading
-from compliance.read.log.runlog import RunLog, make_run_log
-from compliance.report import formats as report
-from rules import rounds
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.finding import sort_findings
+from cepheid.compliance.read.log.reading import Reading
+from cepheid.compliance.read.log.runlog import RunLog, make_run_log
+from cepheid.compliance.report import formats as report
+from cepheid.rules import rounds
 
 Lines = list[bytes]
 Mutation = Callable[[random.Random, Lines, Sequence[Lines]], None]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rules import definition, rcp
-from rules.definition import Definition
+from cepheid.rules import definition, rcp
+from cepheid.rules.definition import Definition
 from tests.compliance.builder import reference_points
 
 STAR_SHAPE: dict[str, Any] = {

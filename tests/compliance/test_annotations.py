@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.finding import Finding
-from compliance.report.formats import FORMATS, format_github_command
-from compliance.report.sarif import format_sarif
-from rules import rounds
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.report.formats import FORMATS, format_github_command
+from cepheid.compliance.report.sarif import format_sarif
+from cepheid.rules import rounds
 
 SCHEMA = json.loads((Path(__file__).parent / "sarif.schema.json").read_text(encoding="utf-8"))
 # The standard's own schema is not ours to copy. Where a copy is at hand, its path may be given.

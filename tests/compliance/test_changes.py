@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from compliance.score.comparison import measure_level
-from compliance.site import changes, index
-from rules.definition import Definition
-from rules.documents import find_schema_problem
-from rules.errors import UserError
+from cepheid.compliance.score.comparison import measure_level
+from cepheid.compliance.site import changes, index
+from cepheid.rules.definition import Definition
+from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.errors import UserError
+from cepheid.tools import diff_leaderboards
 from tests.compliance.builder import write_result
 from tests.compliance.test_site import build_site
-from tools import diff_leaderboards
 
 RUNS = (1.0, 1.02, 1.04, 1.06, 1.08)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from compliance.report.rulebook import list_codes, read_rules
-from rules.rounds import ProblemKind
+from cepheid.compliance.report.rulebook import list_codes, read_rules
+from cepheid.rules.rounds import ProblemKind
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_TESTS = ("test_codes.py", "test_finding.py", "test_annotations.py")  # they check no log

@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from compliance import site
-from compliance.judge.judgement import judge
-from compliance.leaderboard.hardware import read_hardware
-from compliance.read import package
-from compliance.site.devices import DeviceLine, measure_devices
-from compliance.site.plots.curves import improves_steadily
-from compliance.site.plots.plot import Axis, Series, make_plot
-from compliance.site.plots.scaling import find_front
-from rules import rounds
-from rules.definition import Definition
+from cepheid.compliance import site
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.leaderboard.hardware import read_hardware
+from cepheid.compliance.read import package
+from cepheid.compliance.site.devices import DeviceLine, measure_devices
+from cepheid.compliance.site.plots.curves import improves_steadily
+from cepheid.compliance.site.plots.plot import Axis, Series, make_plot
+from cepheid.compliance.site.plots.scaling import find_front
+from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
 from tests.compliance.builder import run_records, write_log, write_result
 from tests.compliance.field import write_field
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from compliance.checks import Place, check_log
-from compliance.read.log import records, runlog
-from compliance.read.log.runlog import RunLog
-from rules import rounds
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.read.log import records, runlog
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules import rounds
 from tests.compliance.history import gnmt_06, mll_lines
 
 LINES = mll_lines(gnmt_06())

@@ -8,13 +8,13 @@ from urllib.parse import unquote
 
 import pytest
 
-from compliance.site import evidence
-from rules.definition import Definition
-from rules.errors import UserError
+from cepheid.compliance.site import evidence
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools import build_leaderboard
 from tests.compliance.builder import write_code, write_result
 from tests.compliance.field import write_field
 from tests.compliance.test_site import Page
-from tools import build_leaderboard
 
 
 def find_broken_links(root: Path) -> list[str]:

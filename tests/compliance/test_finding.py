@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.finding import Finding, escape, format_value, limit_findings, sort_findings
+from cepheid.compliance.finding import Finding, escape, format_value, limit_findings, sort_findings
 
 LATE = Finding(
     "T8.late",

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from compliance import site
-from compliance.judge.judgement import judge
-from compliance.read import package
-from compliance.site.forked import RESULTS_FOR_PROCESSES, File, choose_processes, make_parts
-from rules import rounds
-from rules.definition import Definition
+from cepheid.compliance import site
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.compliance.site.forked import RESULTS_FOR_PROCESSES, File, choose_processes, make_parts
+from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
 from tests.compliance.many import write_many
 from tests.processes import have_ended, kill_after_a_line
 
@@ -62,7 +62,7 @@ def test_what_no_process_has_begun_is_not_made_for_nobody(tmp_path: Path) -> Non
 
 def test_processes_end_with_a_killed_command() -> None:
     script = (
-        "import os, time\nfrom compliance.site.forked import make_parts\n"
+        "import os, time\nfrom cepheid.compliance.site.forked import make_parts\n"
         "def make(part):\n    return [(str(os.getpid()), b'')]\n"
         "files = make_parts(make, 2, 2)\nprint(next(files)[0], flush=True)\ntime.sleep(60)\n"
     )
@@ -72,7 +72,7 @@ def test_processes_end_with_a_killed_command() -> None:
 
 
 def test_macos_makes_pages_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compliance.site.forked.usable_processors", lambda: 8)
+    monkeypatch.setattr("cepheid.compliance.site.forked.usable_processors", lambda: 8)
     monkeypatch.setattr(sys, "platform", "darwin")
     assert choose_processes(RESULTS_FOR_PROCESSES) == 1
     monkeypatch.setattr(sys, "platform", "linux")

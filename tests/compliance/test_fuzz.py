@@ -5,8 +5,8 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.checks import Place
-from rules import definition
+from cepheid.compliance.checks import Place
+from cepheid.rules import definition
 from tests.compliance.builder import line_of, run_records
 from tests.compliance.mutations import PATHS, PLACES, judge, mutate
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from compliance.site.history import read_rounds, trace_bests
-from rules.definition import Definition
-from rules.documents import find_schema_problem
+from cepheid.compliance.site.history import read_rounds, trace_bests
+from cepheid.rules.definition import Definition
+from cepheid.rules.documents import find_schema_problem
+from cepheid.tools import build_leaderboard
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.test_evidence import find_broken_links
 from tests.compliance.test_site import Page
-from tools import build_leaderboard
 
 NAME = "acme/box/star_shape-mini-closed"
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from compliance import leaderboard
-from compliance.judge.judgement import judge
-from compliance.leaderboard import Row
-from compliance.leaderboard.runs import Progress
-from compliance.read import package
-from rules import rounds
-from rules.definition import Definition
+from cepheid.compliance import leaderboard
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.leaderboard import Row
+from cepheid.compliance.leaderboard.runs import Progress
+from cepheid.compliance.read import package
+from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
 from tests.compliance import small
 from tests.compliance.builder import (
     BLOCK_MS,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.site.plots.plot import Axis, Guide, Plot, Series, make_plot
+from cepheid.compliance.site.plots.plot import Axis, Guide, Plot, Series, make_plot
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
 MODEST = st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))

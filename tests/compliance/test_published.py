@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from compliance import leaderboard
-from compliance.finding import has_error
-from compliance.judge.judgement import Judgement, judge
-from compliance.leaderboard import Row
-from compliance.read import package
-from compliance.score.standing import score_published
-from rules import rounds
-from rules.definition import ROOT
-from rules.errors import UserError
+from cepheid.compliance import leaderboard
+from cepheid.compliance.finding import has_error
+from cepheid.compliance.judge.judgement import Judgement, judge
+from cepheid.compliance.leaderboard import Row
+from cepheid.compliance.read import package
+from cepheid.compliance.score.standing import score_published
+from cepheid.rules import rounds
+from cepheid.rules.definition import ROOT
+from cepheid.rules.errors import UserError
+from cepheid.tools import summarize_results
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import cosmoflow_20, gnmt_06, mll_lines, mllog_lines, resnet_40, write
-from tools import summarize_results
 
 PUBLISHED = ROOT.parent / "shared" / "published_logs"
 needs_published = pytest.mark.skipif(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
-from compliance.site.plots.ranking import _make_axis
-from rules.definition import ROOT
+from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
+from cepheid.compliance.site.plots.ranking import _make_axis
+from cepheid.rules.definition import ROOT
 
 # What protan, deutan and tritan readers see of a colour, of linear RGB: Machado, Oliveira and
 # Fernandes, IEEE Trans. Vis. Comput. Graph. 15 (2009) 1291, severity 1.

@@ -10,16 +10,16 @@ from urllib.parse import unquote
 
 import pytest
 
-from compliance import site
-from compliance.judge.judgement import judge
-from compliance.read import package
-from compliance.site import changes, index
-from compliance.site.entry import make_slug
-from compliance.site.reported import load_scores, load_sets
-from rules import definition, rounds
-from rules.definition import ROOT, Definition
-from rules.documents import find_schema_problem
-from rules.errors import UserError
+from cepheid.compliance import site
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.compliance.site import changes, index
+from cepheid.compliance.site.entry import make_slug
+from cepheid.compliance.site.reported import load_scores, load_sets
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import ROOT, Definition
+from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.errors import UserError
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import describe_system, write_field, write_generation, write_training
 from tests.compliance.mixed import write_mixed
@@ -324,7 +324,7 @@ def test_the_index_is_valid_and_has_every_result(field: dict[str, str]) -> None:
 
 
 def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
-    from compliance.site.plots.aggregate import compute_aggregate
+    from cepheid.compliance.site.plots.aggregate import compute_aggregate
 
     images = definition.load("star_images", "mini")
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cepheid.tools import build_leaderboard
 from tests.compliance import small
 from tests.compliance.browser import Visitor, chromium, firefox
 from tests.compliance.builder import SYSTEM, write_code, write_result
-from tools import build_leaderboard
 
 ROUND = "mini-closed.html"
 FILES = "logs/acme/box0/star_shape-mini-closed/files.html"

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from compliance import site
-from compliance.judge.judgement import judge
-from compliance.read import package
-from compliance.score.comparison import describe, format_ratio, mean_ratio, ratio
-from compliance.site import Entry
-from compliance.site.view import name_entry
-from rules import rounds
+from cepheid.compliance import site
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.compliance.score.comparison import describe, format_ratio, mean_ratio, ratio
+from cepheid.compliance.site import Entry
+from cepheid.compliance.site.view import name_entry
+from cepheid.rules import rounds
 from tests.compliance import small
 from tests.compliance.browser import Visitor, chromium
 from tests.compliance.field import write_field

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rules.definition import ROOT, Definition
+from cepheid.rules.definition import ROOT, Definition
 from tests.compliance.many import write_many
 from tests.compliance.test_site import build_site
 

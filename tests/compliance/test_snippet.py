@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from rules.definition import ROOT, Definition
+from cepheid.rules.definition import ROOT, Definition
+from cepheid.tools import build_leaderboard
 from tests.compliance.mixed import write_mixed
-from tools import build_leaderboard
 
 
 def test_a_site_is_loaded_into_pandas(

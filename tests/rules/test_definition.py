@@ -10,10 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules import definition
-from rules.definition import Definition, QualityTarget, Timing
-from rules.errors import UserError
-from rules.hyperparameters import Hyperparameter
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition, QualityTarget, Timing
+from cepheid.rules.errors import UserError
+from cepheid.rules.hyperparameters import Hyperparameter
 from tests.compliance.small import STAR_SHAPE
 
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]

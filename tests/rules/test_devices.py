@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules.devices import Peak, compute_share, find_device, find_peak, load_devices
+from cepheid.rules.devices import Peak, compute_share, find_device, find_peak, load_devices
 
 H200 = {"nodes": 2, "accelerators_per_node": 8, "accelerator": "NVIDIA H200"}
 CPU: dict[str, Any] = {

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.errors import cannot_read, describe_system_error, explain_system_error
+from cepheid.rules.errors import cannot_read, describe_system_error, explain_system_error
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from rules.definition import ROOT
-from rules.events import (
+from cepheid.rules.definition import ROOT
+from cepheid.rules.events import (
     CHOICES,
     CLOCK_METADATA,
     EVENTS,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rules import definition, evidence
-from rules.evidence import Curve, Evidence
+from cepheid.rules import definition, evidence
+from cepheid.rules.evidence import Curve, Evidence
 
 MINI = definition.load("galaxy_shape", "mini")
 GOOD = {"e_rmse": 0.0, "nll": -99.0}

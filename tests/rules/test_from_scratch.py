@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rules import definition, digests
-from rules.definition import ROOT
+from cepheid.rules import definition, digests
+from cepheid.rules.definition import ROOT
 
 PAGE = (ROOT / "rules" / "from_scratch.md").read_text(encoding="utf-8")
 SIZES = {"train_samples": 24, "evaluation_samples": 8}
@@ -34,7 +34,7 @@ page = run_page()
 
 def prepare(name: str, root: Path) -> tuple[Path, dict[str, Any]]:
     """Prepare a small dataset of a benchmark; returns its folder and its ``data`` section."""
-    from reference import data
+    from cepheid.reference import data
     from tests import prepared
 
     facts = {**definition.load(name, "mini").data, **SIZES}
@@ -50,8 +50,8 @@ def check_digest(folder: Path) -> None:
 
 def test_galaxies(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="galaxies need the extra galsim")
-    from reference.data import galaxies
-    from reference.galaxies.task import reorient
+    from cepheid.reference.data import galaxies
+    from cepheid.reference.galaxies.task import reorient
 
     folder, _ = prepare("galaxy_shape", data_root)
     sky = galaxies.load(folder)
@@ -70,8 +70,8 @@ def test_galaxies(data_root: Path) -> None:
 
 def test_images(data_root: Path) -> None:
     pytest.importorskip("simplejpeg", reason="images need the extra imagenet")
-    from reference.data import imagenet
-    from reference.data.imagenet.crops import Cropping, make_evaluation_views
+    from cepheid.reference.data import imagenet
+    from cepheid.reference.data.imagenet.crops import Cropping, make_evaluation_views
 
     folder, _ = prepare("resnet50", data_root)
     images = imagenet.load(folder)
@@ -92,8 +92,8 @@ def test_images(data_root: Path) -> None:
 
 def test_scenes(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="scenes need the extra galsim")
-    from reference.data import scenes
-    from reference.data.scenes import sky
+    from cepheid.reference.data import scenes
+    from cepheid.reference.data.scenes import sky
 
     folder, _ = prepare("ssd", data_root)
     ours = scenes.load(folder)
@@ -112,8 +112,8 @@ def test_scenes(data_root: Path) -> None:
 
 def test_radiographs(data_root: Path) -> None:
     pytest.importorskip("PIL", reason="images need the extra imagenet")
-    from reference.data import radiographs
-    from reference.data.radiographs.auroc import compute_auroc
+    from cepheid.reference.data import radiographs
+    from cepheid.reference.data.radiographs.auroc import compute_auroc
 
     folder, _ = prepare("chest_xray", data_root)
     ours = radiographs.load(folder)
@@ -131,8 +131,8 @@ def test_radiographs(data_root: Path) -> None:
 
 def test_clips(data_root: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs the extra torch")
-    from reference.data import videos
-    from reference.torch.image_quality import compute_ssim
+    from cepheid.reference.data import videos
+    from cepheid.reference.torch.image_quality import compute_ssim
 
     folder, _ = prepare("video_prediction", data_root)
     frames = page.read_fixed(folder, "frames", range(3, 11))
@@ -145,7 +145,7 @@ def test_clips(data_root: Path) -> None:
 
 def test_sentences(data_root: Path) -> None:
     pytest.importorskip("sentencepiece", reason="sentences need the extra translation")
-    from reference.data import wmt
+    from cepheid.reference.data import wmt
 
     folder, _ = prepare("transformer", data_root)
     pairs = wmt.load(folder)
@@ -162,7 +162,7 @@ def test_sentences(data_root: Path) -> None:
 
 def test_photographs(tmp_path: Path) -> None:
     pytest.importorskip("simplejpeg", reason="images need the extra imagenet")
-    from reference.data import coco
+    from cepheid.reference.data import coco
     from tests.reference.data.coco import replica
 
     replica.write_replica(tmp_path)
@@ -184,7 +184,7 @@ def test_photographs(tmp_path: Path) -> None:
 def test_masks_of_photographs(tmp_path: Path) -> None:
     pytest.importorskip("simplejpeg", reason="images need the extra imagenet")
     pytest.importorskip("faster_coco_eval", reason="needs the extra detection")
-    from reference.data import coco
+    from cepheid.reference.data import coco
     from tests.reference.data.coco import replica
 
     replica.write_replica(tmp_path)
@@ -209,8 +209,8 @@ def draw_normals(*shape: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_metrics_of_shapes() -> None:
     pytest.importorskip("galsim", reason="the task imports the extra galsim")
-    from benchmarks.galaxy_bnn.predictive import Predictive
-    from reference.galaxies.shapes import ShapeTask, sum_metrics
+    from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
+    from cepheid.reference.galaxies.shapes import ShapeTask, sum_metrics
 
     labels = RANDOM.normal(size=(50, 2))
     task: Any = SimpleNamespace(labels=labels)
@@ -238,7 +238,7 @@ def test_kl_divergence() -> None:
 
 def test_metrics_of_the_autoencoder() -> None:
     pytest.importorskip("scipy")
-    from benchmarks.galaxy_vae import properties, quality
+    from cepheid.benchmarks.galaxy_vae import properties, quality
 
     errors, signals = RANDOM.uniform(0, 90, (2, 40))
     expected = quality.explained_signal(errors, signals, quality.NOISE_FLOOR)
@@ -261,7 +261,7 @@ def test_metrics_of_the_autoencoder() -> None:
 
 def test_the_constants_of_generation() -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
-    from benchmarks.galaxy_generation import quality
+    from cepheid.benchmarks.galaxy_generation import quality
 
     image = np.full((1, 1, 4, 4), 3.0)
     x = 3.0 * 2.5 / 6.0
@@ -274,7 +274,7 @@ def test_the_constants_of_generation() -> None:
 def test_metrics_of_images() -> None:
     torch = pytest.importorskip("torch", reason="needs the extra torch")
     pytest.importorskip("simplejpeg", reason="the task imports the extra imagenet")
-    from benchmarks.resnet50 import model
+    from cepheid.benchmarks.resnet50 import model
 
     logits, labels = RANDOM.normal(size=(60, 10)), RANDOM.integers(0, 10, 60)
     everything = torch.ones(60, dtype=torch.bool)
@@ -288,8 +288,8 @@ def test_metrics_of_images() -> None:
 
 def test_metrics_of_detections() -> None:
     pytest.importorskip("faster_coco_eval", reason="needs the extra detection")
-    from reference.data.detection.average_precision import compute_average_precision
-    from reference.data.detection.truth import Detections, Truth
+    from cepheid.reference.data.detection.average_precision import compute_average_precision
+    from cepheid.reference.data.detection.truth import Detections, Truth
 
     side, images, classes = 50, 20, 3
     corners = RANDOM.uniform(0, side / 2, (60, 2))
@@ -318,8 +318,8 @@ def test_metrics_of_detections() -> None:
 def test_bleu_and_the_beam() -> None:
     pytest.importorskip("torch", reason="needs the extra torch")
     pytest.importorskip("sacrebleu", reason="needs the extra translation")
-    from reference.torch.translation import beam_search
-    from reference.torch.translation.task import format_bleu_signature
+    from cepheid.reference.torch.translation import beam_search
+    from cepheid.reference.torch.translation.task import format_bleu_signature
 
     signature = format_bleu_signature()
     assert "case:lc" in signature
@@ -328,7 +328,7 @@ def test_bleu_and_the_beam() -> None:
 
 
 def test_learning_rates() -> None:
-    from reference.optim.schedules import (
+    from cepheid.reference.optim.schedules import (
         Schedule,
         exponential_warmup_then_steps,
         inverse_square_root,
@@ -366,9 +366,9 @@ def test_learning_rates() -> None:
 
 def test_the_schedules_of_resnet50_and_kfac_are_those_of_the_page() -> None:
     pytest.importorskip("torch", reason="needs the extra torch")
-    from benchmarks.kfac import hyperparameters as of_kfac
-    from benchmarks.resnet50 import hyperparameters as of_resnet50
-    from reference.run.config import configure
+    from cepheid.benchmarks.kfac import hyperparameters as of_kfac
+    from cepheid.benchmarks.resnet50 import hyperparameters as of_resnet50
+    from cepheid.reference.run.config import configure
 
     chosen = definition.load("resnet50", "mini")
     config = configure(chosen, overrides=["opt_learning_rate_for_batch=32"])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rules.errors import cannot_write
-from rules.host import atomic_path, atomic_write, end_on_interruption, usable_processors
+from cepheid.rules.errors import cannot_write
+from cepheid.rules.host import atomic_path, atomic_write, end_on_interruption, usable_processors
 from tests.full_disk import files_end_after
 from tests.processes import run
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rules import definition, rcp
-from rules.errors import UserError
-from rules.rcp import ReferencePoints
+from cepheid.rules import definition, rcp
+from cepheid.rules.errors import UserError
+from cepheid.rules.rcp import ReferencePoints
 from tests.compliance.builder import reference_points
 
 MINI = definition.load("galaxy_shape", "mini")

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from rules import definition
-from rules.definition import Definition
-from rules.relations import Relations
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
+from cepheid.rules.relations import Relations
 from tests.compliance.builder import quality
 
 NAMED = [(name, scale) for name in definition.names() for scale in definition.scales(name)]

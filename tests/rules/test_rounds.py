@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from compliance.checks import CHECKS
-from rules import requirements, rounds
-from rules.definition import ROOT
-from rules.documents import SCHEMAS, find_schema_problem
-from rules.errors import UserError
+from cepheid.compliance.checks import CHECKS
+from cepheid.rules import requirements, rounds
+from cepheid.rules.definition import ROOT
+from cepheid.rules.documents import SCHEMAS, find_schema_problem
+from cepheid.rules.errors import UserError
 
 BOOKS = ("training.md", "submission.md", "mlperf.md")
 

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from reference.data.verification import DataRead
-from rules.definition import Block
-from rules.errors import UserError
-from tools import run_benchmark
-from tools.cli import run_tool
-from tools.run import live_check
+from cepheid.reference.data.verification import DataRead
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
+from cepheid.tools import run_benchmark
+from cepheid.tools.cli import run_tool
+from cepheid.tools.run import live_check
 
 BLOCKS = 3
 BEGUN = "scripted: a process begins"
@@ -132,15 +132,15 @@ def create(config: Any, ranks: Any) -> ScriptedTask:
 
 
 def prepare(data: object, root: object, on_progress: object) -> None:
-    """In place of ``reference.data.prepare``."""
+    """In place of ``cepheid.reference.data.prepare``."""
     mishap("prepare", 0)
 
 
 def main() -> None:
     """Run the command with the scripted task."""
-    from reference import data
-    from reference.session import frameworks
-    from reference.torch import backend
+    from cepheid.reference import data
+    from cepheid.reference.session import frameworks
+    from cepheid.reference.torch import backend
 
     backend.free_earlier_tasks = lambda: None  # it takes longer than all the rest
     data.prepare = prepare  # type: ignore[assignment]

@@ -13,17 +13,15 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from compliance.read.log.runlog import RunLog, read
-from reference.session.code_digest import digest_own_code
-from rules import definition
-from rules.definition import ROOT
-from rules.errors import UserError
-from tests.compliance.builder import SYSTEM, Record, edit, run_records, write_log, write_result
-from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
-from tools import audit_submission, new_submission
-from tools.audit import isolation, rerun
-from tools.audit.choice import choose_run
-from tools.audit.comparison import (
+from cepheid.compliance.read.log.runlog import RunLog, read
+from cepheid.reference.session.code_digest import digest_own_code
+from cepheid.rules import definition
+from cepheid.rules.definition import ROOT
+from cepheid.rules.errors import UserError
+from cepheid.tools import audit_submission, new_submission
+from cepheid.tools.audit import isolation, rerun
+from cepheid.tools.audit.choice import choose_run
+from cepheid.tools.audit.comparison import (
     Verdict,
     describe_other_arithmetic,
     describe_other_machine,
@@ -31,6 +29,8 @@ from tools.audit.comparison import (
     judge_times,
     judge_values,
 )
+from tests.compliance.builder import SYSTEM, Record, edit, run_records, write_log, write_result
+from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 
 MINI = definition.load("galaxy_shape", "mini")
 BLOCKS = 9  # about as many as the reference needs (T21)
@@ -331,7 +331,7 @@ def test_the_table_says_why_times_are_not_judged(
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda _: BLOCKS)
     again = rerun.Rerun(read(folder / "result_1.txt"), overrides=overrides)
     monkeypatch.setattr(audit_submission, "repeat", lambda *_, **__: again)
-    monkeypatch.setattr("tools.describe_system.describe_machine", lambda *_: SYSTEM)
+    monkeypatch.setattr("cepheid.tools.describe_system.describe_machine", lambda *_: SYSTEM)
     audit_submission.main([str(folder / "result_0.txt")])
     (line,) = [text for text in capsys.readouterr().out.splitlines() if text.startswith("time per")]
     assert ("not judged" in line) == bool(overrides)

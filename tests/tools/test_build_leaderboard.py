@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rules.definition import Definition
-from rules.errors import UserError
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools import build_leaderboard, diff_leaderboards
+from cepheid.tools.leaderboard import folder
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.mixed import write_mixed
-from tools import build_leaderboard, diff_leaderboards
-from tools.leaderboard import folder
 
 Printed = pytest.CaptureFixture[str]
 

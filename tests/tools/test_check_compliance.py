@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from rules import definition
-from rules.definition import ROOT, Definition
-from rules.errors import UserError
+from cepheid.rules import definition
+from cepheid.rules.definition import ROOT, Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools import check_compliance
 from tests.compliance import small
 from tests.compliance.builder import edit, run_records, write_log, write_result
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
-from tools import check_compliance
 
 Printed = pytest.CaptureFixture[str]
 
@@ -170,7 +170,7 @@ def test_help_teaches_with_examples(capsys: Printed) -> None:
 
 def test_as_a_program(tmp_path: Path) -> None:
     """The exit codes of the process, and no traceback for a user's mistake."""
-    command = [sys.executable, "-m", "tools.check_compliance"]
+    command = [sys.executable, "-m", "cepheid.tools.check_compliance"]
     missing = subprocess.run(
         [*command, str(tmp_path / "no")], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -203,7 +203,7 @@ def test_following_a_run_in_progress(tmp_path: Path) -> None:
     records = edit(records, "opt_name", lambda record: record.update(value="sgd"))
     log, partial = tmp_path / "result_0.txt", tmp_path / "result_0.txt.partial"
     write_log(partial, records[:-10])
-    command = [sys.executable, "-m", "tools.check_compliance", "--follow", str(log)]
+    command = [sys.executable, "-m", "cepheid.tools.check_compliance", "--follow", str(log)]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as following:

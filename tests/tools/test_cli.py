@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rules.errors import UserError
-from tools import cli
-from tools.measure.__main__ import MEASUREMENTS
+from cepheid.rules.errors import UserError
+from cepheid.tools import cli
+from cepheid.tools.measure.__main__ import MEASUREMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -77,7 +77,7 @@ COMMAND_LINES = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]
 @pytest.mark.parametrize("command", COMMAND_LINES)
 def test_every_command_explains_itself_quickly(command: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "tools.cli", *command.split(), "--help"],
+        [sys.executable, "-X", "importtime", "-m", "cepheid.tools.cli", *command.split(), "--help"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
@@ -88,7 +88,7 @@ def test_every_command_explains_itself_quickly(command: str) -> None:
 
 def test_a_reader_that_stops_early_is_no_error() -> None:
     ended = subprocess.run(
-        f"{sys.executable} -m tools.cli run --list | head -c 1",
+        f"{sys.executable} -m cepheid.tools.cli run --list | head -c 1",
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         shell=True, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip

@@ -13,13 +13,13 @@ import pytest
 
 pytest.importorskip("torch", reason="several ranks need the extra torch")
 
-from reference.machine import hardware
-from reference.machine.accelerators import Accelerators
-from reference.torch import peaks
-from rules.documents import FILL_IN, find_schema_problem
-from rules.errors import UserError
+from cepheid.reference.machine import hardware
+from cepheid.reference.machine.accelerators import Accelerators
+from cepheid.reference.torch import peaks
+from cepheid.rules.documents import FILL_IN, find_schema_problem
+from cepheid.rules.errors import UserError
+from cepheid.tools import describe_system
 from tests.distributed import on_ranks
-from tools import describe_system
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def _describe_on_this_rank(output: Path, memories_gib: list[float]) -> tuple[int
     with (
         patch.object(platform, "node", lambda: f"node{rank}"),
         patch.object(hardware, "read_hardware", lambda data: told),
-        patch("tools.describe_system.end_rank", codes.append),
+        patch("cepheid.tools.describe_system.end_rank", codes.append),
         redirect_stdout(printed),
     ):
         describe_system.main(["--output", str(output)])
@@ -111,7 +111,7 @@ def test_peaks_are_measured_and_those_of_a_known_device_are_added(
     assert describe_system.main(["--no-peaks"]) == 0
     assert "peak_tflops" not in json.loads(capsys.readouterr().out)
     h200 = Accelerators(8, "NVIDIA H200")
-    with patch("reference.machine.system.find_accelerators", lambda: h200):
+    with patch("cepheid.reference.machine.system.find_accelerators", lambda: h200):
         assert describe_system.main(["--no-peaks"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert described["peak_tflops"]["bf16"] == {"datasheet": 989.4}

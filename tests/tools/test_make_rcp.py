@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure import trainings
-from reference.measure.trainings import Training
-from rules import definition, evidence, rcp
-from rules.errors import UserError
-from rules.evidence import Curve, Evidence
+from cepheid.reference.measure import trainings
+from cepheid.reference.measure.trainings import Training
+from cepheid.rules import definition, evidence, rcp
+from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import Curve, Evidence
+from cepheid.tools import make_rcp
 from tests import tiny
 from tests.tools.no_training import GOOD, POOR, replace_training
-from tools import make_rcp
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("galaxy_shape", "mini")

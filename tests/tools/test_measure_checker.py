@@ -4,13 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import read
-from rules import definition
-from rules.errors import UserError
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import read
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
+from cepheid.tools import measure_checker
+from cepheid.tools.measure_checker import (
+    OURS,
+    ROWS,
+    Turn,
+    copy_logs,
+    describe_row,
+    find_logs,
+    run_checker,
+)
 from tests.compliance.builder import run_records, write_log
-from tools import measure_checker
-from tools.measure_checker import OURS, ROWS, Turn, copy_logs, describe_row, find_logs, run_checker
 
 MINI = definition.load("galaxy_shape", "mini")
 TRIVIAL = "def check(path):\n    open(path).close()\n    if '1899' in path: raise ValueError\n"

@@ -21,10 +21,10 @@ import pytest
 
 pytest.importorskip("torch", reason="runs need the extra torch")
 
-from compliance.checks import Place, check_log
-from compliance.read.log.runlog import read
-from reference.measure.own_process import find_free_port
-from rules import rounds
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.read.log.runlog import read
+from cepheid.reference.measure.own_process import find_free_port
+from cepheid.rules import rounds
 from tests import tiny
 from tests.full_disk import limit_files
 from tests.processes import Program

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rules import definition, evidence
-from rules.errors import UserError
-from tools import new_benchmark
+from cepheid.rules import definition, evidence
+from cepheid.rules.errors import UserError
+from cepheid.tools import new_benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -124,7 +124,14 @@ def test_it_passes_the_contract_tests_lint_and_format(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stdout + done.stderr
 
-    run("tools.cli", "new-benchmark", "star_colour", "--title", "Colour of a star", "--dataset")
+    run(
+        "cepheid.tools.cli",
+        "new-benchmark",
+        "star_colour",
+        "--title",
+        "Colour of a star",
+        "--dataset",
+    )
     run("pytest", "tests/test_benchmark_contract.py", "-k", "star_colour")
     run("ruff", "check", "benchmarks", "reference")
     run("ruff", "format", "--check", "benchmarks", "reference")

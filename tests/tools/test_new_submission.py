@@ -12,16 +12,16 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from compliance.judge.judgement import judge
-from compliance.read import package
-from reference.machine import system
-from reference.session.code_digest import digest_own_code
-from reference.session.frameworks import find_own_task, import_own_task
-from rules import definition, rounds
-from rules.errors import UserError
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.reference.machine import system
+from cepheid.reference.session.code_digest import digest_own_code
+from cepheid.reference.session.frameworks import find_own_task, import_own_task
+from cepheid.rules import definition, rounds
+from cepheid.rules.errors import UserError
+from cepheid.tools import describe_system, new_submission
 from tests.compliance.builder import SYSTEM
 from tests.tools.test_run_benchmark import FAST, cepheid_run, events
-from tools import describe_system, new_submission
 
 
 @pytest.fixture(autouse=True)

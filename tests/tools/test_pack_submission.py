@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
-from compliance.judge.judgement import judge
-from compliance.read import manifest, package
-from rules import definition, rounds
-from rules.digests import digest_code, digest_files
-from rules.errors import UserError
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import manifest, package
+from cepheid.rules import definition, rounds
+from cepheid.rules.digests import digest_code, digest_files
+from cepheid.rules.errors import UserError
+from cepheid.tools import pack_submission
 from tests.compliance.builder import edit, run_records, write_log, write_result
 from tests.full_disk import files_end_after, limit_files
 from tests.processes import cepheid
-from tools import pack_submission
 
 ROOT = Path(__file__).resolve().parents[2]
 MINI = definition.load("galaxy_shape", "mini")
@@ -226,7 +226,7 @@ import os, signal
 from pathlib import Path
 def killed(self, target): os.kill(os.getpid(), signal.SIGKILL)
 Path.replace = killed
-from tools import pack_submission
+from cepheid.tools import pack_submission
 pack_submission.main()
 """
 

@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from rules.definition import ROOT
-from rules.errors import UserError
+from cepheid.rules.definition import ROOT
+from cepheid.rules.errors import UserError
+from cepheid.tools import prepare_data
 from tests import tiny
-from tools import prepare_data
 
 COSMOS = ROOT.parent / "shared/data/cosmos_example/real_galaxy_catalog_23.5_example.fits"
 FEW = {"train_samples": 6, "evaluation_samples": 2}

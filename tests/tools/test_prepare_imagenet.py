@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from reference.data import imagenet
-from rules import definition
-from rules.errors import UserError
+from cepheid.reference.data import imagenet
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
+from cepheid.tools import prepare_data
 from tests import tiny
 from tests.reference.data.pictures import CLASSES, EVALUATION, TRAIN, jpeg, write_set
-from tools import prepare_data
 
 
 @pytest.fixture(autouse=True)

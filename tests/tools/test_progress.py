@@ -8,9 +8,9 @@ pytest.importorskip("mlperf_logging", reason="the loop writes logs with mlperf-l
 
 from rich.console import Console
 
-from reference.run.progress import Progress, Stage
-from rules import definition
-from tools.console.progress import RunDisplay, show_count
+from cepheid.reference.run.progress import Progress, Stage
+from cepheid.rules import definition
+from cepheid.tools.console.progress import RunDisplay, show_count
 
 MINI = definition.load("galaxy_shape", "mini")
 

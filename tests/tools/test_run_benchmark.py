@@ -15,12 +15,12 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from rules import definition
-from rules.definition import BENCHMARKS_VARIABLE, ROOT
-from rules.errors import UserError
+from cepheid.rules import definition
+from cepheid.rules.definition import BENCHMARKS_VARIABLE, ROOT
+from cepheid.rules.errors import UserError
+from cepheid.tools import run_benchmark
 from tests import tiny
 from tests.processes import Ended, Program, cepheid
-from tools import run_benchmark
 
 EAGER = ["--scale", "mini", "--set", "compile=off", "--set", "global_batch_size=32"]
 FAST = [*EAGER, "--set", "precision=fp32", "--set", "threads=1"]  # nothing to tune
@@ -122,7 +122,7 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
 ) -> None:
     line = ["galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path]
     sizes: dict[str, Any] = {"reachable": False, "max_samples": 6 * 32}
-    process = Program("tools.cli:console", "run", *line, environment=environment(**sizes))
+    process = Program("cepheid.tools.cli:console", "run", *line, environment=environment(**sizes))
     wait_until(lambda: any("block_stop" in log.read_text() for log in partials(tmp_path)), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
@@ -169,7 +169,7 @@ def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
     alone = cepheid_run(*arguments, tmp_path / "1", reachable=False)
     assert alone.returncode == 1, alone.stderr
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone",
-                "--nproc-per-node", "4", "-m", "tools.run_benchmark", *map(str, arguments),
+                "--nproc-per-node", "4", "-m", "cepheid.tools.run_benchmark", *map(str, arguments),
                 str(tmp_path / "4")]  # fmt: skip
     there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(reachable=False)}
     ended = subprocess.run(

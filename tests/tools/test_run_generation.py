@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from rules.definition import BENCHMARKS_VARIABLE
+from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from tests import tiny
 from tests.processes import Ended, Program
 from tests.tools.test_run_benchmark import events, partials, wait_until
@@ -24,7 +24,7 @@ def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -
         "galaxy_generation", reachable=True, data=tiny.SIZES, generation=images, data_digest=None
     )
     return Program(
-        "tools.cli:console", "run", "galaxy_generation", "--scale", "mini", "--set", "compile=off",
+        "cepheid.tools.cli:console", "run", "galaxy_generation", "--scale", "mini", "--set", "compile=off",
         "--set", "precision=fp32", "--set", "threads=1",
         "--data", data_root, "--output", output, *more,
         environment={BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "200"},

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from rules.definition import ROOT, Definition
-from rules.errors import UserError
+from cepheid.rules.definition import ROOT, Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools import summarize_results
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
-from tools import summarize_results
 
 Printed = pytest.CaptureFixture[str]
 

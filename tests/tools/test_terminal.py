@@ -2,8 +2,8 @@
 
 import math
 
-from reference.run.report import Table
-from tools.console.terminal import format_table
+from cepheid.reference.run.report import Table
+from cepheid.tools.console.terminal import format_table
 
 TABLE = Table(
     "Bias",

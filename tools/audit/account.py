@@ -6,10 +6,10 @@ from typing import Any
 
 from tabulate import tabulate
 
-from compliance.read.log.runlog import RunLog
-from tools.audit.choice import Choice
-from tools.audit.comparison import Verdict
-from tools.audit.rerun import Origin, Rerun
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.tools.audit.choice import Choice
+from cepheid.tools.audit.comparison import Verdict
+from cepheid.tools.audit.rerun import Origin, Rerun
 
 CODE_PROVES = {
     "reference": "this checkout's own code was run: no submitted code takes part",

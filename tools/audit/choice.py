@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.finding import Finding
-from compliance.judge.judgement import JudgedResult, judge
-from compliance.read import package
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import read_logs
-from rules import definition, rounds
-from rules.definition import Definition
-from rules.errors import UserError
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import JudgedResult, judge
+from cepheid.compliance.read import package
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import read_logs
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
 
 UNFINISHED = "T16.too_few"  # not a reason to refuse an audit: the logs that are there may be sound
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from compliance.read.log.runlog import RunLog
-from rules.definition import Definition
-from rules.generation import METRICS
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Definition
+from cepheid.rules.generation import METRICS
 
 TOLERANCE = 0.1
 SCATTERS = 2  # the tolerance in units of the scatter between the converged runs of the result

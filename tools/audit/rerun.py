@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from compliance.read.log import runlog
-from compliance.read.log.runlog import RunLog
-from reference.run.config import parse_override
-from reference.session.code_digest import digest_code, digest_own_code
-from rules import definition, names
-from rules.definition import Definition
-from rules.errors import UserError
-from rules.events import CHOICES
-from tools.audit.choice import Choice
-from tools.audit.isolation import Isolation, find_isolation
-from tools.cli import EXIT_FINDINGS, EXIT_FINE
+from cepheid.compliance.read.log import runlog
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.reference.run.config import parse_override
+from cepheid.reference.session.code_digest import digest_code, digest_own_code
+from cepheid.rules import definition, names
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.rules.events import CHOICES
+from cepheid.tools.audit.choice import Choice
+from cepheid.tools.audit.isolation import Isolation, find_isolation
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE
 
-RUN = (sys.executable, "-m", "tools.run_benchmark")
+RUN = (sys.executable, "-m", "cepheid.tools.run_benchmark")
 FLAG = "--run-submitted-code"
 SCRIPT = "run.sh"
 DIVISIONS = CHOICES["submission_division"]
@@ -206,15 +206,15 @@ def _find_script(origin: Origin) -> list[str]:
 
 
 def _find_data(choice: Choice, data_root: Path) -> Path:
-    from reference import data
+    from cepheid.reference import data
 
     return data.folder(choice.definition.data, data_root)
 
 
 def _prepare(choice: Choice, data_root: Path) -> Path:
     """Prepare the data here: the repeated run may not be able to write them. Return the folder."""
-    from reference.session.observer import prepare_data
-    from tools.console.terminal import Terminal
+    from cepheid.reference.session.observer import prepare_data
+    from cepheid.tools.console.terminal import Terminal
 
     return prepare_data(choice.definition, data_root, Terminal(quiet=False)).resolve()
 

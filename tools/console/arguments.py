@@ -29,7 +29,7 @@ def add_data_option(parser: argparse.ArgumentParser) -> None:
 def add_set_option(
     parser: argparse.ArgumentParser, explanation: str = "as for `cepheid run`"
 ) -> None:
-    """Add ``--set KEY=VALUE``, whose texts ``reference.run.config.configure`` reads."""
+    """Add ``--set KEY=VALUE``, whose texts ``cepheid.reference.run.config.configure`` reads."""
     parser.add_argument(
         "--set",
         action="append",

@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from rules.errors import UserError
+from cepheid.rules.errors import UserError
 
 JUDGES = re.compile(r"(rules|compliance)/.*|benchmarks/[^/]+/(benchmark\.yaml|rcp\.json)")
 """Files whose change may change the verdict about any submission."""

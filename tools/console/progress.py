@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from reference.run.generate import GenerationProgress, Times
-from reference.run.progress import OnProgress, Progress, Stage
-from reference.session.observer import OnCount
-from rules import evidence
-from rules.definition import Definition
-from rules.generation import percentile
+from cepheid.reference.run.generate import GenerationProgress, Times
+from cepheid.reference.run.progress import OnProgress, Progress, Stage
+from cepheid.reference.session.observer import OnCount
+from cepheid.rules import evidence
+from cepheid.rules.definition import Definition
+from cepheid.rules.generation import percentile
 
 REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
 # No thread draws (`auto_refresh`), because it would take processor time from the training.

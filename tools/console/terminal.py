@@ -10,17 +10,17 @@ from typing import IO
 from rich.console import Console
 from tabulate import tabulate
 
-from reference.run.progress import OnProgress
-from reference.run.report import Table, Value
-from reference.session.observer import LiveCheck, OnCount
-from rules.definition import Definition
-from tools.console.progress import show_count, show_run
+from cepheid.reference.run.progress import OnProgress
+from cepheid.reference.run.report import Table, Value
+from cepheid.reference.session.observer import LiveCheck, OnCount
+from cepheid.rules.definition import Definition
+from cepheid.tools.console.progress import show_count, show_run
 
 BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
 
 
 class Terminal:
-    """An observer (``reference.session.observer``) that prints; a quiet one prints nothing.
+    """An observer (``cepheid.reference.session.observer``) that prints; a quiet one prints nothing.
 
     Where ``file`` is given, it prints into that file as on a terminal.
     """
@@ -52,13 +52,13 @@ class Terminal:
 
     def check_live(self, log: Path) -> LiveCheck:
         """Return a judge that prints the violations that it finds in a growing log."""
-        from tools.run import live_check
+        from cepheid.tools.run import live_check
 
         return live_check.LiveCheck(log, self.tell)
 
     def judge_finished(self, folder: Path) -> bool:
         """Judge the runs that a result has already, and print what is wrong with them."""
-        from tools.run import live_check
+        from cepheid.tools.run import live_check
 
         return live_check.judge_finished(folder, self.tell)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rules.errors import UserError, cannot_write
-from rules.host import atomic_write
+from cepheid.rules.errors import UserError, cannot_write
+from cepheid.rules.host import atomic_write
 
 
 def write_new(path: Path, text: str) -> None:

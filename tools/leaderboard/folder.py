@@ -4,9 +4,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from compliance import site
-from compliance.site import index
-from rules.errors import UserError
+from cepheid.compliance import site
+from cepheid.compliance.site import index
+from cepheid.rules.errors import UserError
 
 # What earlier versions wrote: one page and two files.
 BEFORE = {"index.html", "leaderboard.csv", "leaderboard.json"}

@@ -15,10 +15,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from compliance import site
-from compliance.finding import escape
-from rules.errors import UserError
-from tools.leaderboard.watching import Report, Signature, take_signature
+from cepheid.compliance import site
+from cepheid.compliance.finding import escape
+from cepheid.rules.errors import UserError
+from cepheid.tools.leaderboard.watching import Report, Signature, take_signature
 
 PORT = 8000
 HOST = "127.0.0.1"

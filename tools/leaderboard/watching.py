@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from compliance.finding import escape
-from compliance.leaderboard.row import Row
-from compliance.read.log import runlog
-from compliance.read.log.runlog import PARTIAL
-from compliance.site import Entry
+from cepheid.compliance.finding import escape
+from cepheid.compliance.leaderboard.row import Row
+from cepheid.compliance.read.log import runlog
+from cepheid.compliance.read.log.runlog import PARTIAL
+from cepheid.compliance.site import Entry
 
 FILES_MAX = 200_000
 DEPTH_MAX = 20

@@ -1,32 +1,50 @@
 """`cepheid measure`: one command whose sub-commands are the measurements of this folder.
 
-Under a launcher: ``torchrun --nproc-per-node 2 -m tools.measure speed …``.
+Under a launcher: ``torchrun --nproc-per-node 2 -m cepheid.tools.measure speed …``.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
 
-from tools.cli import EXIT_FINE, EXIT_WRONG_USE, list_commands, run_command, run_tool
+from cepheid.tools.cli import EXIT_FINE, EXIT_WRONG_USE, list_commands, run_command, run_tool
 
 MEASUREMENTS: Mapping[str, tuple[str, str]] = {
-    "speed": ("tools.measure.speed", "the training step, the harness and the memory of a run"),
-    "sweep": ("tools.measure.sweep", "times by batch size or number of images, as a paper reports"),
-    "scaling": ("tools.measure.scaling", "how throughput grows with the number of ranks"),
-    "project": ("tools.measure.project", "the time to train on machines that are not here"),
-    "epochs": ("tools.measure.epochs", "epochs to the target by batch size or by setting"),
+    "speed": (
+        "cepheid.tools.measure.speed",
+        "the training step, the harness and the memory of a run",
+    ),
+    "sweep": (
+        "cepheid.tools.measure.sweep",
+        "times by batch size or number of images, as a paper reports",
+    ),
+    "scaling": ("cepheid.tools.measure.scaling", "how throughput grows with the number of ranks"),
+    "project": ("cepheid.tools.measure.project", "the time to train on machines that are not here"),
+    "epochs": ("cepheid.tools.measure.epochs", "epochs to the target by batch size or by setting"),
     "staleness": (
-        "tools.measure.staleness",
+        "cepheid.tools.measure.staleness",
         "what old gradients cost: asynchronous SGD, simulated",
     ),
-    "costs": ("tools.measure.costs", "what each step of an optimizer costs in an update"),
-    "formats": ("tools.measure.formats", "how fast a disk reads images, by how they are packed"),
-    "partitions": ("tools.measure.partitions", "what it brings that ranks share each image"),
-    "flops": ("tools.measure.flops", "the floating-point operations of the model for a sample"),
+    "costs": ("cepheid.tools.measure.costs", "what each step of an optimizer costs in an update"),
+    "formats": (
+        "cepheid.tools.measure.formats",
+        "how fast a disk reads images, by how they are packed",
+    ),
+    "partitions": (
+        "cepheid.tools.measure.partitions",
+        "what it brings that ranks share each image",
+    ),
+    "flops": (
+        "cepheid.tools.measure.flops",
+        "the floating-point operations of the model for a sample",
+    ),
     "fingerprint": (
-        "tools.measure.fingerprint",
+        "cepheid.tools.measure.fingerprint",
         "whether a change of the code changed what is computed",
     ),
-    "targets": ("tools.measure.targets", "whether targets separate correct from broken code"),
+    "targets": (
+        "cepheid.tools.measure.targets",
+        "whether targets separate correct from broken code",
+    ),
 }
 
 

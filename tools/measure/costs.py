@@ -8,23 +8,23 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.machine.placement import end_rank, find_placement
-from rules import definition as definitions
-from rules.errors import UserError
-from tools.cli import EXIT_FINE, run_tool
-from tools.console import writing
-from tools.console.arguments import (
+from cepheid.reference.machine.placement import end_rank, find_placement
+from cepheid.rules import definition as definitions
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINE, run_tool
+from cepheid.tools.console import writing
+from cepheid.tools.console.arguments import (
     add_benchmark,
     add_data_option,
     add_set_option,
     make_command_parser,
 )
-from tools.measure.cost_ladder import Show, Shown, format_table, show_ladder
+from cepheid.tools.measure.cost_ladder import Show, Shown, format_table, show_ladder
 
 if TYPE_CHECKING:
-    from reference.measure.cost_steps import Costs
-    from reference.measure.costs import MeasuredCosts, Setup, Update
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.measure.cost_steps import Costs
+    from cepheid.reference.measure.costs import MeasuredCosts, Setup, Update
+    from cepheid.reference.torch.distributed import TorchRanks
 
 DESCRIPTION = """\
 Measure what an update costs with the optimizer of a benchmark, by the steps with which its paper
@@ -51,10 +51,10 @@ Pair = tuple["Setup", "MeasuredCosts"]
 EXAMPLES = """\
 examples:
   cepheid measure costs kfac
-  torchrun --standalone --nproc-per-node 2 -m tools.measure costs kfac --output costs.json
+  torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure costs kfac --output costs.json
 two nodes of two ranks, also on one machine: at the same time with --node-rank 0 and 1
   torchrun --nnodes 2 --nproc-per-node 2 --node-rank 0 --master-addr 127.0.0.1 \\
-    -m tools.measure costs kfac
+    -m cepheid.tools.measure costs kfac
   cepheid measure costs kfac --figures figures/
   cepheid measure costs kfac --compare networks --figures figures/
   cepheid measure costs kfac --ladder --settle 2 --figures figures/ --output ladder.json
@@ -93,9 +93,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print tables, draw figures."""
-    from reference.measure.cost_steps import load_compared, load_costs
-    from reference.measure.costs import Setup, load_parts
-    from reference.measure.figures.drawing import make_folder
+    from cepheid.reference.measure.cost_steps import load_compared, load_costs
+    from cepheid.reference.measure.costs import Setup, load_parts
+    from cepheid.reference.measure.figures.drawing import make_folder
 
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
@@ -145,9 +145,9 @@ def _refuse_overlap(compared: Sequence["Costs"], overrides: Sequence[str]) -> No
 def _measure(
     setups: Sequence["Setup"], show: Show, output: Path | None, figures: Path | None
 ) -> None:
-    from reference.session.observer import prepare_data
-    from reference.torch.distributed import start_ranks
-    from tools.console.terminal import Terminal
+    from cepheid.reference.session.observer import prepare_data
+    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.tools.console.terminal import Terminal
 
     load = os.getloadavg()[0]
     with start_ranks() as ranks:
@@ -172,7 +172,7 @@ def _measure(
 def _show_steps(
     setups: Sequence["Setup"], ranks: "TorchRanks", say: Callable[[str], None]
 ) -> Shown:
-    from reference.measure.costs import measure_costs
+    from cepheid.reference.measure.costs import measure_costs
 
     measured = [(setup, measure_costs(setup, ranks, say)) for setup in setups]
     if not ranks.is_first:
@@ -183,7 +183,7 @@ def _show_steps(
 
 
 def _draw(measured: Sequence[Pair], folder: Path) -> list[Path]:
-    from reference.measure.figures.costs import draw_phases
+    from cepheid.reference.measure.figures.costs import draw_phases
 
     setup, first = measured[0]
     where = f"{setup.definition.scale} scale, {first.ranks} rank(s)"

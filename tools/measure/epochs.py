@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compliance.score.student import two_sided_quantile
-from reference.measure import epochs
-from reference.measure.epochs import Arm, Comparison, Run
-from rules import definition as definitions
-from rules.definition import Definition
-from rules.errors import UserError
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_benchmark, add_data_option, make_command_parser
+from cepheid.compliance.score.student import two_sided_quantile
+from cepheid.reference.measure import epochs
+from cepheid.reference.measure.epochs import Arm, Comparison, Run
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_benchmark, add_data_option, make_command_parser
 
 DESCRIPTION = """\
 Show the epochs to the quality target, as figure 8 and table 1 of Kumar et al. 2019 do:
@@ -90,7 +90,7 @@ def _show_batch_sizes(definition: Definition, figure: Path | None) -> int:
             f"{definition.name} --scale {definition.scale} --batch-size B` measures it"
         )
     if figure:
-        from reference.measure.figures import epochs as figures
+        from cepheid.reference.measure.figures import epochs as figures
 
         figures.draw_by_batch_size(figure, definition, ours, published)
     return EXIT_FINE
@@ -99,7 +99,7 @@ def _show_batch_sizes(definition: Definition, figure: Path | None) -> int:
 def _compare_settings(definition: Definition, arguments: argparse.Namespace) -> int:
     from tabulate import tabulate
 
-    from tools.console.terminal import Terminal
+    from cepheid.tools.console.terminal import Terminal
 
     comparison = epochs.load_comparison(definition.name, definition.scale, arguments.compare)
     runs = epochs.measure_missing(
@@ -109,7 +109,7 @@ def _compare_settings(definition: Definition, arguments: argparse.Namespace) -> 
     print(tabulate(_make_rows(comparison, runs), headers="keys", disable_numparse=True))
     print(f"\npublished: {comparison.source}; {comparison.published_at}")
     if arguments.figure:
-        from reference.measure.figures import epochs as figures
+        from cepheid.reference.measure.figures import epochs as figures
 
         figures.draw_by_setting(arguments.figure, definition, comparison, runs)
     return EXIT_FINDINGS if any(run.epochs is None for run in runs) else EXIT_FINE

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
-from rules import definition as definitions
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_benchmark, add_data_option, make_command_parser
+from cepheid.rules import definition as definitions
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_benchmark, add_data_option, make_command_parser
 
 DESCRIPTION = """\
 Count the floating-point operations that the model of a benchmark needs for a sample: products of
@@ -40,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
 
-    from reference.measure.flops import count_flops
-    from reference.torch.distributed import start_ranks
+    from cepheid.reference.measure.flops import count_flops
+    from cepheid.reference.torch.distributed import start_ranks
 
     with start_ranks() as ranks:
         found = count_flops(definition, ranks, arguments.data)

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Sequence
 
-from rules.errors import UserError
-from tools.cli import EXIT_FINE, run_tool
-from tools.console.arguments import add_data_option, make_command_parser
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_data_option, make_command_parser
 
 DESCRIPTION = """\
 Measure how many images a second one process reads from the disk of --data, packed in several ways:
@@ -54,15 +54,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from tabulate import tabulate
 
-    from reference.data.preparation import explain_disk_errors
-    from reference.measure import packing
-    from reference.measure.formats import (
+    from cepheid.reference.data.preparation import explain_disk_errors
+    from cepheid.reference.measure import packing
+    from cepheid.reference.measure.formats import (
         check_space,
         format_rates,
         make_contents,
         measure_reading,
     )
-    from tools.console.terminal import Terminal
+    from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal()
     rows = []
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure_png(rounds: int) -> int:
     """Print how long one core needs to decode a radiograph and to resize it."""
-    from reference.measure.png_decoding import PIXELS, SEEN_PIXELS, measure_decoding
+    from cepheid.reference.measure.png_decoding import PIXELS, SEEN_PIXELS, measure_decoding
 
     found = measure_decoding(rounds)
     total = found.decoding_ms + found.resizing_ms

@@ -5,15 +5,15 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reference.machine.placement import end_rank, find_placement
-from reference.session.frameworks import import_task
-from rules import definition as definitions
-from rules.errors import UserError
-from tools.cli import EXIT_FINE, run_tool
-from tools.console.arguments import add_benchmark, add_set_option, make_command_parser
+from cepheid.reference.machine.placement import end_rank, find_placement
+from cepheid.reference.session.frameworks import import_task
+from cepheid.rules import definition as definitions
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_benchmark, add_set_option, make_command_parser
 
 if TYPE_CHECKING:
-    from reference.measure.partitions import SizeTimings
+    from cepheid.reference.measure.partitions import SizeTimings
 
 DESCRIPTION = """\
 Measure training steps whose ranks share each image (spatial_partitions) against one rank, and
@@ -29,8 +29,8 @@ each partition.
 """
 EXAMPLES = """\
 examples:
-  torchrun --standalone --nproc-per-node 2 -m tools.measure partitions resnet50
-  torchrun --standalone --nproc-per-node 4 -m tools.measure partitions resnet50 --sizes 256,512
+  torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure partitions resnet50
+  torchrun --standalone --nproc-per-node 4 -m cepheid.tools.measure partitions resnet50 --sizes 256,512
 
 exit codes: 0 fine; 2 wrong use
 """
@@ -81,10 +81,10 @@ def _measure(
 
     from tabulate import tabulate
 
-    from reference.measure.partitions import find_break_even, list_grids, measure_size
-    from reference.run.config import configure
-    from reference.torch.distributed import start_ranks
-    from tools.console.terminal import Terminal
+    from cepheid.reference.measure.partitions import find_break_even, list_grids, measure_size
+    from cepheid.reference.run.config import configure
+    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.tools.console.terminal import Terminal
 
     config = configure(definition, division="open", overrides=overrides, seed=1)
     list_grids(config, find_placement().world_size)  # fails early
@@ -106,8 +106,8 @@ def _measure(
 
 
 def _make_row(size: "SizeTimings") -> dict[str, str]:
-    from reference.measure.partitions import ALONE
-    from reference.measure.speed import MIB
+    from cepheid.reference.measure.partitions import ALONE
+    from cepheid.reference.measure.speed import MIB
 
     base = size.wall[ALONE]
     first, third = base.quartiles_seconds

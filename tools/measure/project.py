@@ -7,18 +7,18 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.measure.projection.links import find_link, read_links
-from reference.measure.projection.model import SHAPES, Network
-from rules import definition as definitions
-from rules.definition import Definition
-from rules.errors import UserError
-from tools.cli import EXIT_FINE, run_tool
-from tools.console import writing
-from tools.console.arguments import add_benchmark, make_command_parser
+from cepheid.reference.measure.projection.links import find_link, read_links
+from cepheid.reference.measure.projection.model import SHAPES, Network
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINE, run_tool
+from cepheid.tools.console import writing
+from cepheid.tools.console.arguments import add_benchmark, make_command_parser
 
 if TYPE_CHECKING:
-    from reference.measure.projection.measured import Check, Projection
-    from reference.measure.projection.published import Family, Prediction
+    from cepheid.reference.measure.projection.measured import Check, Projection
+    from cepheid.reference.measure.projection.published import Family, Prediction
 
 DESCRIPTION = f"""\
 Predict the time to train on N devices with a cost model: the seconds of a step on one device, the
@@ -111,7 +111,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _project_published(definition: Definition, figure: Path | None) -> dict[str, Any]:
-    from reference.measure.projection.published import list_fits, load_families, predict_family
+    from cepheid.reference.measure.projection.published import (
+        list_fits,
+        load_families,
+        predict_family,
+    )
 
     families = load_families(definition.name)
     predicted = {
@@ -121,7 +125,7 @@ def _project_published(definition: Definition, figure: Path | None) -> dict[str,
     for family in families:
         print(f"{family.title}\n{_format_published(family, predicted[family.name])}\n")
     if figure:
-        from reference.measure.figures.projection import draw_published
+        from cepheid.reference.measure.figures.projection import draw_published
 
         draw_published(figure, families, predicted)
         print(f"written: {figure}")
@@ -152,8 +156,8 @@ def _format_published(family: "Family", fits: Sequence[Sequence["Prediction"]]) 
 
 
 def _project_measured(definition: Definition, arguments: argparse.Namespace) -> dict[str, Any]:
-    from reference.measure.projection import measured
-    from reference.measure.scaling.records import read_scaling
+    from cepheid.reference.measure.projection import measured
+    from cepheid.reference.measure.scaling.records import read_scaling
 
     devices = _pick_devices(arguments.devices)
     network = _make_network(arguments)
@@ -192,7 +196,7 @@ def _project_measured(definition: Definition, arguments: argparse.Namespace) -> 
     if len(rows) < len(devices):
         print(f"{devices[len(rows)]:,} devices and more would have less than a sample each")
     if arguments.figure:
-        from reference.measure.figures.projection import draw_projection
+        from cepheid.reference.measure.figures.projection import draw_projection
 
         draw_projection(arguments.figure, title, rows, label)
         print(f"written: {arguments.figure}")

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.machine.placement import end_rank, find_placement
-from reference.measure.scaling.points import INPUTS, STRONG, WEAK
-from reference.measure.scaling.tasks import BATCH_SIZE, Job
-from rules import definition as definitions
-from rules.definition import Definition
-from rules.errors import UserError
-from rules.host import usable_processors
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import (
+from cepheid.reference.machine.placement import end_rank, find_placement
+from cepheid.reference.measure.scaling.points import INPUTS, STRONG, WEAK
+from cepheid.reference.measure.scaling.tasks import BATCH_SIZE, Job
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import usable_processors
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import (
     add_benchmark,
     add_data_option,
     add_measurement_folder,
@@ -24,10 +24,10 @@ from tools.console.arguments import (
 )
 
 if TYPE_CHECKING:
-    from reference.measure.recorded_points import PointFolder
-    from reference.measure.scaling.points import Point, Spread
-    from reference.torch.distributed import TorchRanks
-    from tools.console.terminal import Terminal
+    from cepheid.reference.measure.recorded_points import PointFolder
+    from cepheid.reference.measure.scaling.points import Point, Spread
+    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.tools.console.terminal import Terminal
 
 DESCRIPTION = """\
 Measure how many samples per second ranks train together, and where the time of a step goes.
@@ -55,7 +55,7 @@ examples:
   cepheid measure scaling resnet50 --ranks 1,2 --set precision=fp32
   cepheid measure scaling resnet50 --strong --batch-size 64
   cepheid measure scaling resnet50 --scale full --batch-size 32 --input synthetic
-  torchrun --nproc-per-node 8 -m tools.measure scaling resnet50 --scale full --batch-size 400
+  torchrun --nproc-per-node 8 -m cepheid.tools.measure scaling resnet50 --scale full --batch-size 400
 
 exit codes: 0 fine; 1 a number of ranks could not be measured; 2 wrong use
 """
@@ -155,7 +155,7 @@ def _plan(
     launched: bool,
 ) -> list[Job]:
     """Return the measurements to make; raise UserError for what cannot be measured."""
-    from reference.run.config import parse_override
+    from cepheid.reference.run.config import parse_override
 
     if definition.kind != "train":
         raise UserError(
@@ -211,12 +211,12 @@ def _plan(
 
 def _measure_here(jobs: Sequence[Job], output: Path) -> int:
     """Start the ranks of each number that is not recorded yet."""
-    from reference.measure import own_process
-    from reference.measure.recorded_points import measure_missing
-    from reference.measure.scaling.ranks import measure_ranks
-    from reference.measure.scaling.records import open_folder, prepare_scaling
-    from reference.torch.distributed import start_ranks
-    from tools.console.terminal import Terminal
+    from cepheid.reference.measure import own_process
+    from cepheid.reference.measure.recorded_points import measure_missing
+    from cepheid.reference.measure.scaling.ranks import measure_ranks
+    from cepheid.reference.measure.scaling.records import open_folder, prepare_scaling
+    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal()
     load = os.getloadavg()[0]
@@ -235,9 +235,9 @@ def _measure_here(jobs: Sequence[Job], output: Path) -> int:
 
 def _measure_launched(job: Job, output: Path) -> None:
     """Measure the ranks of a launcher; the first one prepares the data and writes."""
-    from reference.measure.scaling.ranks import measure_ranks
-    from reference.measure.scaling.records import open_folder, prepare_scaling
-    from tools.console.terminal import Terminal
+    from cepheid.reference.measure.scaling.ranks import measure_ranks
+    from cepheid.reference.measure.scaling.records import open_folder, prepare_scaling
+    from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal(quiet=find_placement().rank > 0)
     configuration: dict[str, Any] = {}
@@ -259,9 +259,9 @@ def _show(
     """Print the table; write scaling.json and the figure."""
     from tabulate import tabulate
 
-    from reference.measure.figures.scaling import draw_scaling
-    from reference.measure.recorded_points import name_machine
-    from reference.measure.scaling.records import FILE, write_scaling
+    from cepheid.reference.measure.figures.scaling import draw_scaling
+    from cepheid.reference.measure.recorded_points import name_machine
+    from cepheid.reference.measure.scaling.records import FILE, write_scaling
 
     points = folder.load_points()
     if not points:
@@ -283,7 +283,7 @@ def _show(
 
 
 def _make_row(point: "Point") -> dict[str, str]:
-    from reference.measure.scaling.points import TOGETHER, spread
+    from cepheid.reference.measure.scaling.points import TOGETHER, spread
 
     kind = point.inputs[0]
     rate = spread(point.rates(TOGETHER, kind))
@@ -318,7 +318,7 @@ def _judge_input(point: "Point") -> str:
 
 
 def _describe_point(point: "Point") -> str:
-    from reference.measure.scaling.points import TOGETHER, spread
+    from cepheid.reference.measure.scaling.points import TOGETHER, spread
 
     kind = point.inputs[0]
     rate = spread(point.rates(TOGETHER, kind)).median

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.machine.placement import end_rank, find_placement
-from reference.session.frameworks import import_task
-from rules import definition as definitions
-from rules.definition import Definition
-from rules.errors import UserError
-from tools.cli import EXIT_FINE, run_tool
-from tools.console import writing
-from tools.console.arguments import (
+from cepheid.reference.machine.placement import end_rank, find_placement
+from cepheid.reference.session.frameworks import import_task
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINE, run_tool
+from cepheid.tools.console import writing
+from cepheid.tools.console.arguments import (
     add_benchmark,
     add_data_option,
     add_set_option,
@@ -22,7 +22,7 @@ from tools.console.arguments import (
 )
 
 if TYPE_CHECKING:
-    from reference.measure.speed import Measure
+    from cepheid.reference.measure.speed import Measure
 
 DESCRIPTION = """\
 Measure on this machine, in one process, the reference against simpler code; the two take turns.
@@ -66,7 +66,7 @@ examples:
   cepheid measure speed galaxy_shape --scale mini --output speed.json
   cepheid measure speed kfac --list
   cepheid measure speed galaxy_generation --only sampling --only decoding
-  torchrun --standalone --nproc-per-node 2 -m tools.measure speed resnet50 --profile
+  torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure speed resnet50 --profile
 
 exit codes: 0 fine; 2 wrong use
 """
@@ -99,7 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print a table."""
-    from reference.measure import speed
+    from cepheid.reference.measure import speed
 
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list_measurements(definition: Definition) -> str:
-    from reference.measure import speed
+    from cepheid.reference.measure import speed
 
     left_out = speed.list_left_out(definition)
     lines = []
@@ -135,11 +135,11 @@ def _measure(
 
     from tabulate import tabulate
 
-    from reference.measure.speed import Subject, make_ready_task, pick_create
-    from reference.run.config import configure
-    from reference.session.observer import prepare_data
-    from reference.torch.distributed import start_ranks
-    from tools.console.terminal import Terminal
+    from cepheid.reference.measure.speed import Subject, make_ready_task, pick_create
+    from cepheid.reference.run.config import configure
+    from cepheid.reference.session.observer import prepare_data
+    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.tools.console.terminal import Terminal
 
     config = configure(
         definition,

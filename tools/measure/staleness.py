@@ -5,13 +5,13 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from reference.measure import staleness
-from reference.measure.staleness import Arm, Request
-from rules import definition as definitions
-from rules.definition import Definition
-from rules.errors import UserError
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import (
+from cepheid.reference.measure import staleness
+from cepheid.reference.measure.staleness import Arm, Request
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import (
     add_benchmark,
     add_data_option,
     add_set_option,
@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from tabulate import tabulate
 
-    from tools.console.terminal import Terminal
+    from cepheid.tools.console.terminal import Terminal
 
     seeds = sorted(set(arguments.seeds))
     request = Request(delays, seeds, arguments.data, arguments.overrides)
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"samples to {' and '.join(map(str, definition.quality))}, by the age of the gradients\n")
     print(tabulate(_make_rows(definition, arms), headers="keys", disable_numparse=True))
     if arguments.figure:
-        from reference.measure.figures.staleness import draw_staleness
+        from cepheid.reference.measure.figures.staleness import draw_staleness
 
         draw_staleness(arguments.figure, definition, arms)
     missed = any(len(arm.list_samples_to_target(definition)) < len(seeds) for arm in arms)

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reference.machine.placement import find_placement
-from reference.measure.sweep.jobs import BATCH_SIZE, Job
-from reference.session.frameworks import find_task_module
-from rules import definition as definitions
-from rules.definition import Definition
-from rules.errors import UserError
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import (
+from cepheid.reference.machine.placement import find_placement
+from cepheid.reference.measure.sweep.jobs import BATCH_SIZE, Job
+from cepheid.reference.session.frameworks import find_task_module
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import (
     add_data_option,
     add_measurement_folder,
     add_set_option,
@@ -21,9 +21,9 @@ from tools.console.arguments import (
 )
 
 if TYPE_CHECKING:
-    from reference.measure.published import Published
-    from reference.measure.sweep.points import Point
-    from reference.measure.sweep.records import Sweep
+    from cepheid.reference.measure.published import Published
+    from cepheid.reference.measure.sweep.points import Point
+    from cepheid.reference.measure.sweep.records import Sweep
 
 DESCRIPTION = """\
 Measure as Arcelin 2021 did (figures 2 to 4), and set this machine beside those of the paper:
@@ -119,8 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     measure = "training" if definition.kind == "train" else "generation"
     _refuse_options(arguments, definition)
 
-    from reference.measure.published import load_published
-    from reference.measure.sweep.records import SIZE_NAMES, read_sweep, refuse_other_measure
+    from cepheid.reference.measure.published import load_published
+    from cepheid.reference.measure.sweep.records import SIZE_NAMES, read_sweep, refuse_other_measure
 
     published = load_published(definition.name)
     find_task_module(definition, arguments.framework)
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sizes = _pick_sizes(text, SIZE_NAMES[measure], published)
     suffix = "" if arguments.framework == "torch" else f"-{arguments.framework}"
     if arguments.quality:
-        from tools.measure.sweep_quality import sweep_quality
+        from cepheid.tools.measure.sweep_quality import sweep_quality
 
         seeds = parse_numbers("--seeds", arguments.seeds or DEFAULT_SEEDS)
         output = find_measurement(arguments, f"quality{suffix}")
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _refuse_options(arguments: argparse.Namespace, definition: Definition) -> None:
     """Raise UserError for options that do not fit the benchmark."""
-    from reference.run.config import parse_override
+    from cepheid.reference.run.config import parse_override
 
     if definition.kind == "train" and arguments.images:
         raise UserError(
@@ -229,13 +229,13 @@ def _sweep(
     published: "Published | None",
     other: "Sweep | None",
 ) -> int:
-    from reference.machine import energy
-    from reference.measure import own_process
-    from reference.measure.figures.sweep import draw_sweep
-    from reference.measure.recorded_points import measure_missing
-    from reference.measure.sweep import jobs as sweep_jobs
-    from reference.measure.sweep import records as sweep_records
-    from tools.console.terminal import Terminal
+    from cepheid.reference.machine import energy
+    from cepheid.reference.measure import own_process
+    from cepheid.reference.measure.figures.sweep import draw_sweep
+    from cepheid.reference.measure.recorded_points import measure_missing
+    from cepheid.reference.measure.sweep import jobs as sweep_jobs
+    from cepheid.reference.measure.sweep import records as sweep_records
+    from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal()
     configuration, has_gpu = sweep_jobs.prepare_sweep(definition, jobs[0], terminal)
@@ -264,8 +264,8 @@ def _sweep(
 
 def measure_on_terminal(job: Job) -> "Point":
     """Measure one size in this process, which was started for it."""
-    from reference.measure.sweep.jobs import measure_size
-    from tools.console.terminal import Terminal
+    from cepheid.reference.measure.sweep.jobs import measure_size
+    from cepheid.tools.console.terminal import Terminal
 
     return measure_size(job, Terminal())
 

@@ -4,14 +4,14 @@ import argparse
 import importlib
 from collections.abc import Sequence
 
-from reference.session.frameworks import import_task
-from rules import definition as definitions
-from rules import evidence
-from rules.definition import Definition
-from rules.errors import UserError, did_you_mean
-from rules.evidence import Curve, Evidence
-from tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
-from tools.console.arguments import add_benchmark, add_data_option, make_command_parser
+from cepheid.reference.session.frameworks import import_task
+from cepheid.rules import definition as definitions
+from cepheid.rules import evidence
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.evidence import Curve, Evidence
+from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.arguments import add_benchmark, add_data_option, make_command_parser
 
 DESCRIPTION = """\
 Train the reference with several seeds, and each broken variant (shuffled labels, frozen weights, …)
@@ -76,12 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             "or more"
         )
 
-    from reference.measure import targets
-    from reference.measure.trainings import CORRECT
-    from tools.console.terminal import Terminal
+    from cepheid.reference.measure import targets
+    from cepheid.reference.measure.trainings import CORRECT
+    from cepheid.tools.console.terminal import Terminal
 
     create = import_task(definition, "torch").create
-    variants = importlib.import_module(f"benchmarks.{definition.name}.broken").VARIANTS
+    variants = importlib.import_module(f"cepheid.benchmarks.{definition.name}.broken").VARIANTS
     wanted = targets.list_trainings(
         definition, create, variants, seeds, arguments.broken_seeds, arguments.data
     )
@@ -119,7 +119,7 @@ def _summarise(recorded: Evidence, definition: Definition) -> list[str]:
 
 def _describe_margins(recorded: Evidence, definition: Definition) -> list[str]:
     """Return how unlikely a correct seed misses, and how far the nearest broken run stays."""
-    from reference.measure import margins
+    from cepheid.reference.measure import margins
 
     lines = []
     miss = margins.estimate_miss_probability(recorded, definition)

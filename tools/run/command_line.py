@@ -4,15 +4,15 @@ import argparse
 import os
 from pathlib import Path
 
-from reference.machine.placement import find_placement
-from reference.run.config import configure
-from reference.session.frameworks import find_framework, find_own_task, find_task_module
-from reference.session.request import Request, WantedRuns
-from rules import definition
-from rules.definition import Definition
-from rules.errors import UserError
-from rules.names import refuse_name
-from tools.console.arguments import add_data_option, add_set_option, make_command_parser
+from cepheid.reference.machine.placement import find_placement
+from cepheid.reference.run.config import configure
+from cepheid.reference.session.frameworks import find_framework, find_own_task, find_task_module
+from cepheid.reference.session.request import Request, WantedRuns
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.rules.names import refuse_name
+from cepheid.tools.console.arguments import add_data_option, add_set_option, make_command_parser
 
 MOST_RANKS = 1_000_000
 EXAMPLES = """\
@@ -29,7 +29,7 @@ examples:
       the same for 64 ranks, on a machine that has none of them, such as a login node
   cepheid run galaxy_generation --scale mini --output results/generation
       measure how fast galaxies are generated, from one at a time to thousands, and how well
-  torchrun --nproc-per-node 2 -m tools.run_benchmark galaxy_shape --scale mini --output results/two
+  torchrun --nproc-per-node 2 -m cepheid.tools.run_benchmark galaxy_shape --scale mini --output results/two
       the same on two processes (a GPU each where there are GPUs)
 
 CEPHEID_RANK_TIMEOUT=600 is the time in seconds after which ranks give up waiting for another one,
@@ -121,7 +121,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     _refuse_output(arguments.output)
     refuse_name(arguments.submitter, "a submitter")
 
-    from reference.machine import system
+    from cepheid.reference.machine import system
 
     # A plan shows everything that the closed division refuses, not only the first value.
     is_closed_plan = arguments.dry_run and arguments.division == "closed"
@@ -172,7 +172,7 @@ def _read_planned_ranks(arguments: argparse.Namespace) -> tuple[int, int]:
     if not arguments.dry_run:
         raise UserError(
             f"--ranks {ranks}: only a plan (--dry-run) takes it; a launcher starts ranks, for "
-            f"example torchrun --nproc-per-node {ranks} -m tools.run_benchmark …"
+            f"example torchrun --nproc-per-node {ranks} -m cepheid.tools.run_benchmark …"
         )
     if find_placement().world_size > 1:
         raise UserError("--ranks plans ranks that are not there; leave out the launcher")

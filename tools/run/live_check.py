@@ -5,16 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compliance.checks import Place, check_log, check_result
-from compliance.finding import Finding, has_error
-from compliance.judge import follow
-from compliance.judge.judgement import find_place
-from compliance.read import package
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import ResultLogs, read_logs
-from reference.run.progress import OnProgress, Progress
-from rules import rounds
-from rules.rounds import Round
+from cepheid.compliance.checks import Place, check_log, check_result
+from cepheid.compliance.finding import Finding, has_error
+from cepheid.compliance.judge import follow
+from cepheid.compliance.judge.judgement import find_place
+from cepheid.compliance.read import package
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import ResultLogs, read_logs
+from cepheid.reference.run.progress import OnProgress, Progress
+from cepheid.rules import rounds
+from cepheid.rules.rounds import Round
 
 SHARE_OF_TIME = 0.01  # at most: the log is judged between two blocks, while the clock runs
 CAN_BE_FIXED = ("T16",)  # by the runs that are still to come

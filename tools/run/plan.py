@@ -5,17 +5,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reference import data
-from reference.run.config import RunConfig, find_variant_problems
-from reference.session.result_folder import (
+from cepheid.reference import data
+from cepheid.reference.run.config import RunConfig, find_variant_problems
+from cepheid.reference.session.result_folder import (
     ResultFolder,
     find_obstacles,
     find_result_folder,
     find_weights_folder,
 )
-from reference.session.session import Session
-from rules import definition, evidence
-from rules.errors import UserError
+from cepheid.reference.session.session import Session
+from cepheid.rules import definition, evidence
+from cepheid.rules.errors import UserError
 
 BYTES_PER_PARAMETER = 12  # of the weights that are kept, with the two moments of Adam
 

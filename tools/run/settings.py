@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from rules import definition
-from rules.definition import Definition
-from rules.hyperparameters import Hyperparameter
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
+from cepheid.rules.hyperparameters import Hyperparameter
 
 
 def list_benchmarks() -> str:

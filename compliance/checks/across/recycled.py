@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from compliance.checks.across.traces import CURVE, POWER, TIMES, WITHIN, RunTrace
-from compliance.checks.registry import make_finding
-from compliance.finding import Finding, escape
-from rules.rounds import Round
+from cepheid.compliance.checks.across.traces import CURVE, POWER, TIMES, WITHIN, RunTrace
+from cepheid.compliance.checks.registry import make_finding
+from cepheid.compliance.finding import Finding, escape
+from cepheid.rules.rounds import Round
 
 ALIKE_SHARE_MAX = 0.01  # of three quarters of the long durations
 ALIKE_COUNT_MIN = 3

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.checks.across.grids import (
+from cepheid.compliance.checks.across.grids import (
     GRIDS,
     SMALLEST,
     hash_windows,
@@ -21,13 +21,13 @@ from compliance.checks.across.grids import (
     list_cells,
     measure_spread,
 )
-from compliance.checks.time.intervals import list_intervals, measure_ms
-from compliance.read.log.records import INTEGER_MAX
-from compliance.read.log.runlog import RunLog, read_repetitions
-from compliance.read.logs import ResultLogs
-from compliance.read.powerlog import PowerLog
-from rules.definition import Definition
-from rules.events import is_integer, is_number
+from cepheid.compliance.checks.time.intervals import list_intervals, measure_ms
+from cepheid.compliance.read.log.records import INTEGER_MAX
+from cepheid.compliance.read.log.runlog import RunLog, read_repetitions
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.compliance.read.powerlog import PowerLog
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import is_integer, is_number
 
 CELL = 2e-5  # of values and of generation times: logarithmic
 SERIES_LENGTHS = (6, 12)  # values of one metric

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.log.runlog import RunLog
-from rules import rounds
-from rules.definition import Definition
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
 
 
 @rule("T27", Needs.DEFINITION)

@@ -4,15 +4,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from compliance.checks.definitions import find_log_definition
-from compliance.checks.log.record import check_record
-from compliance.checks.log.spelling import SUGGESTED_MAX, suggest_keys
-from compliance.checks.log.structure import describe_phase, find_phase_end, find_second_run
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.log.runlog import RunLog
-from rules.errors import did_you_mean
-from rules.events import (
+from cepheid.compliance.checks.definitions import find_log_definition
+from cepheid.compliance.checks.log.record import check_record
+from cepheid.compliance.checks.log.spelling import SUGGESTED_MAX, suggest_keys
+from cepheid.compliance.checks.log.structure import describe_phase, find_phase_end, find_second_run
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.errors import did_you_mean
+from cepheid.rules.events import (
     EVENTS,
     IMPLEMENTATION_TYPES,
     STATUS_ABORTED,

@@ -4,15 +4,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, escape, format_value
-from compliance.read.log.records import Problem
-from compliance.read.log.runlog import RunLog
-from rules import rounds
-from rules.events import (
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, escape, format_value
+from cepheid.compliance.read.log.records import Problem
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules import rounds
+from cepheid.rules.events import (
     MARKER,
 )
-from rules.rounds import Dialect, ProblemKind
+from cepheid.rules.rounds import Dialect, ProblemKind
 
 _FIXES: Mapping[ProblemKind, str] = {
     "file": "check that this is the run log itself, a plain text file within the bounds of T1, and "

@@ -4,12 +4,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import combinations, zip_longest
 
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog, is_time, read_repetitions
-from rules.definition import Definition
-from rules.events import GENERATION_SECONDS, REASON_METADATA, STATUS_ABORTED
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog, is_time, read_repetitions
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import GENERATION_SECONDS, REASON_METADATA, STATUS_ABORTED
 
 CLOCK_TOLERANCE_MS = 2.0  # of rounding, twice
 UNTIMED_SHARE_MAX = 0.1  # of an interval, beside the repetitions

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.definitions import BATCH_SIZE, find_division, read_batch_size
-from compliance.checks.log.spelling import suggest_keys
-from compliance.checks.log.structure import find_phase_end
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.log.runlog import RunLog
-from rules.definition import Definition
-from rules.events import EVENTS, Phase, is_number
-from rules.hyperparameters import Hyperparameter
+from cepheid.compliance.checks.definitions import BATCH_SIZE, find_division, read_batch_size
+from cepheid.compliance.checks.log.spelling import suggest_keys
+from cepheid.compliance.checks.log.structure import find_phase_end
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import EVENTS, Phase, is_number
+from cepheid.rules.hyperparameters import Hyperparameter
 
 
 @rule("T12", Needs.DEFINITION)

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.definitions import DIVISIONS, find_log_definition, has_digest_of
-from compliance.checks.log.machine import check_machine
-from compliance.checks.log.peak import check_peak
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.log.runlog import RunLog
-from rules import definition
-from rules.errors import did_you_mean
+from cepheid.compliance.checks.definitions import DIVISIONS, find_log_definition, has_digest_of
+from cepheid.compliance.checks.log.machine import check_machine
+from cepheid.compliance.checks.log.peak import check_peak
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules import definition
+from cepheid.rules.errors import did_you_mean
 
 _IDENTITY = {
     "submission_org": "submitter",

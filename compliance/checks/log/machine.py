@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from compliance.checks.registry import Described, make_finding
-from compliance.finding import Finding, format_value
-from compliance.read.log.runlog import RunLog
-from rules.events import is_integer
+from cepheid.compliance.checks.registry import Described, make_finding
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.events import is_integer
 
 _ACCELERATORS = re.compile(r"cuda|gpu|tpu|xpu|mps|hpu|npu|rocm|hip|ipu|neuron", re.IGNORECASE)
 _PROCESSOR = re.compile(r"cpu(:[0-9]+)?", re.IGNORECASE)

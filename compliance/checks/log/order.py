@@ -5,14 +5,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from compliance.checks.log.structure import describe_phase, find_whole_definition
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules import rounds
-from rules.definition import Definition
-from rules.events import EVENTS, STATUS_ABORTED, Kind, Phase
+from cepheid.compliance.checks.log.structure import describe_phase, find_whole_definition
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import EVENTS, STATUS_ABORTED, Kind, Phase
 
 
 @dataclass(frozen=True)

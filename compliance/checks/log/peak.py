@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import Described, make_finding
-from compliance.finding import Finding
-from compliance.read.log.pace import measure_pace
-from compliance.read.log.runlog import RunLog
-from rules.definition import Definition
-from rules.devices import find_peak
+from cepheid.compliance.checks.registry import Described, make_finding
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.log.pace import measure_pace
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Definition
+from cepheid.rules.devices import find_peak
 
 
 def check_peak(run: RunLog, described: Described, definition: Definition) -> Iterator[Finding]:

@@ -3,15 +3,15 @@
 import math
 from collections.abc import Iterator
 
-from compliance.checks.definitions import find_division, read_batch_size
-from compliance.checks.log.relations import check_relations
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules.definition import Definition
-from rules.errors import did_you_mean
-from rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_integer, is_number
+from cepheid.compliance.checks.definitions import find_division, read_batch_size
+from cepheid.compliance.checks.log.relations import check_relations
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import did_you_mean
+from cepheid.rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_integer, is_number
 
 EPOCH_TOLERANCE = 1e-3
 PARAMETERS_MAX = 10**15

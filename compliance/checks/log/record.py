@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import make_finding
-from compliance.finding import Finding, format_value
-from compliance.read.log.records import EVENT_TYPES, Event
-from compliance.read.log.runlog import RunLog
-from rules.events import (
+from cepheid.compliance.checks.registry import make_finding
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.records import EVENT_TYPES, Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.events import (
     CHOICES,
     METADATA_TYPES,
     EventRule,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import make_finding
-from compliance.finding import Finding, format_value
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules.definition import Definition
+from cepheid.compliance.checks.registry import make_finding
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Definition
 
 
 def check_relations(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from itertools import islice
 
-from compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.log.runlog import RunLog
 
 SUGGESTED_MAX = 100  # unknown keys of a log; the search for similar keys is slow
 

@@ -2,13 +2,13 @@
 
 from functools import lru_cache
 
-from compliance.checks.definitions import find_log_definition
-from compliance.checks.log.record import check_record
-from compliance.checks.registry import Place
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules.definition import Definition
-from rules.events import (
+from cepheid.compliance.checks.definitions import find_log_definition
+from cepheid.compliance.checks.log.record import check_record
+from cepheid.compliance.checks.registry import Place
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import (
     EVENTS,
     STATUS_ABORTED,
     Phase,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.definitions import find_division
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.log.runlog import RunLog
-from rules.definition import Definition
+from cepheid.compliance.checks.definitions import find_division
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Definition
 
 DIGEST = 64  # hexadecimal digits
 

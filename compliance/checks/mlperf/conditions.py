@@ -5,13 +5,13 @@ from functools import cache, lru_cache
 from itertools import compress
 from typing import Any
 
-from compliance.checks.registry import Place
-from compliance.finding import format_value
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules import rounds
-from rules.requirements import Metadata, Requirement, Requirements
-from rules.rounds import Round
+from cepheid.compliance.checks.registry import Place
+from cepheid.compliance.finding import format_value
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules import rounds
+from cepheid.rules.requirements import Metadata, Requirement, Requirements
+from cepheid.rules.rounds import Round
 
 
 def find_requirements(

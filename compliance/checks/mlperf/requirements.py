@@ -2,21 +2,21 @@
 
 from collections.abc import Iterator, Mapping
 
-from compliance.checks.mlperf.conditions import (
+from cepheid.compliance.checks.mlperf.conditions import (
     find_lacking,
     find_requirements,
     format_count,
     format_metadata,
 )
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.log.records import EVENTS_MAX, Event
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import ResultLogs
-from rules.definition import Definition
-from rules.events import is_number
-from rules.requirements import RequiredCount, Requirement, Requirements
-from rules.rounds import RoundBenchmark
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.records import EVENTS_MAX, Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import is_number
+from cepheid.rules.requirements import RequiredCount, Requirement, Requirements
+from cepheid.rules.rounds import RoundBenchmark
 
 _FITTING: Mapping[RequiredCount, range] = {  # how many records of a key are surely right
     "once": range(1, 2),

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from compliance.checks.mlperf.conditions import format_count, format_metadata
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules.events import is_number
+from cepheid.compliance.checks.mlperf.conditions import format_count, format_metadata
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.events import is_number
 
 
 @rule("M7", Needs.RECORDS)

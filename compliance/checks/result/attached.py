@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.checks.result.reports import find_impossible_rows, find_wrong_energy
-from compliance.finding import Finding, encode_canonically, escape, format_value
-from compliance.read.attached import Attached
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import ResultLogs
-from rules.definition import Definition
-from rules.events import is_integer
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.checks.result.reports import find_impossible_rows, find_wrong_energy
+from cepheid.compliance.finding import Finding, encode_canonically, escape, format_value
+from cepheid.compliance.read.attached import Attached
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import is_integer
 
 KEYS = {  # of a file, and the events that say the same
     "round": "submission_round",

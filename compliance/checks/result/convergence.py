@@ -3,14 +3,14 @@
 import math
 from collections.abc import Iterator
 
-from compliance.checks.definitions import find_division, has_digest_of, read_batch_size
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding
-from compliance.read.logs import ResultLogs
-from compliance.score import convergence
-from compliance.score.convergence import Convergence
-from rules import rcp
-from rules.definition import Definition
+from cepheid.compliance.checks.definitions import find_division, has_digest_of, read_batch_size
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.compliance.score import convergence
+from cepheid.compliance.score.convergence import Convergence
+from cepheid.rules import rcp
+from cepheid.rules.definition import Definition
 
 
 @rule("T21", Needs.RESULT, kinds=("train",))

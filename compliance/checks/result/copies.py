@@ -5,13 +5,13 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, encode_canonically, format_value
-from compliance.read.log.runlog import QualityPoint, RunLog
-from compliance.read.logs import ResultLogs
-from rules.definition import Definition
-from rules.events import is_number
-from rules.rounds import RoundBenchmark
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, encode_canonically, format_value
+from cepheid.compliance.read.log.runlog import QualityPoint, RunLog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import is_number
+from cepheid.rules.rounds import RoundBenchmark
 
 
 @rule("T19", Needs.RESULT)

@@ -3,12 +3,12 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, escape
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import ResultLogs
-from compliance.read.powerlog import PowerLog, Sensor
-from rules.definition import Definition
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, escape
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.compliance.read.powerlog import PowerLog, Sensor
+from cepheid.rules.definition import Definition
 
 GAP_MS_MAX = 2_000.0  # a sampler with one reading per second is sometimes late
 HEADER_LINE = 2

@@ -4,10 +4,10 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from compliance.read.log.runlog import RunLog, read_repetitions
-from compliance.read.powerlog import PowerLog
-from compliance.read.summary import measure_joules
-from rules.events import is_integer, is_number
+from cepheid.compliance.read.log.runlog import RunLog, read_repetitions
+from cepheid.compliance.read.powerlog import PowerLog
+from cepheid.compliance.read.summary import measure_joules
+from cepheid.rules.events import is_integer, is_number
 
 TOLERANCE = 0.01  # a share
 ASCENDING = ("min", "p50", "p99", "max")  # beginnings of names in a row, none above the next

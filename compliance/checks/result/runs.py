@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, format_value
-from compliance.read.logs import ResultLogs
-from rules.definition import Definition
-from rules.events import STATUS_ABORTED
-from rules.rounds import RoundBenchmark, Severity
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import STATUS_ABORTED
+from cepheid.rules.rounds import RoundBenchmark, Severity
 
 
 @rule("T16", Needs.RESULT)

@@ -3,14 +3,14 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from compliance.checks.definitions import BATCH_SIZE, find_division
-from compliance.checks.log.structure import find_phase_end
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.finding import Finding, encode_canonically, format_value
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import ResultLogs
-from rules.definition import Definition
-from rules.events import Phase
+from cepheid.compliance.checks.definitions import BATCH_SIZE, find_division
+from cepheid.compliance.checks.log.structure import find_phase_end
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.finding import Finding, encode_canonically, format_value
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import Phase
 
 _SHARED = (
     "submission_org",

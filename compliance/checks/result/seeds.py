@@ -3,18 +3,18 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from compliance.checks.definitions import find_division, has_digest_of
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.checks.result.set_aside import check_set_aside
-from compliance.finding import Finding, encode_canonically, format_value
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import ResultLogs
-from rules import rounds
-from rules.definition import Definition
-from rules.digests import derive_seed
-from rules.events import is_integer
-from rules.rounds import RoundBenchmark
+from cepheid.compliance.checks.definitions import find_division, has_digest_of
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.checks.result.set_aside import check_set_aside
+from cepheid.compliance.finding import Finding, encode_canonically, format_value
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
+from cepheid.rules.digests import derive_seed
+from cepheid.rules.events import is_integer
+from cepheid.rules.rounds import RoundBenchmark
 
 DERIVED_COMPARED = 2_000  # more runs than anybody would make to choose from
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import make_finding
-from compliance.finding import Finding, encode_canonically, format_value
-from compliance.read.log.runlog import RunLog
-from compliance.read.logs import ResultLogs
-from rules.definition import Definition
-from rules.events import REASON_METADATA
+from cepheid.compliance.checks.registry import make_finding
+from cepheid.compliance.finding import Finding, encode_canonically, format_value
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.rules.definition import Definition
+from cepheid.rules.events import REASON_METADATA
 
 NOT_FINITE = "not finite"  # in the reason of a run that ended by itself
 

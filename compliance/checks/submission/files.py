@@ -5,15 +5,15 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import PurePosixPath
 
-from compliance.checks.registry import Needs, make_finding, rule
-from compliance.finding import Finding, escape, format_value
-from compliance.read.log.records import FILE_BYTES_MAX as LOG_BYTES_MAX
-from compliance.read.package import README, SubmittedFile, Submitter
-from compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
-from rules import definition
-from rules.digests import BYTE_CODE, has_modes, is_executable_text
-from rules.documents import FILL_IN
-from rules.names import DEVICE_NAME
+from cepheid.compliance.checks.registry import Needs, make_finding, rule
+from cepheid.compliance.finding import Finding, escape, format_value
+from cepheid.compliance.read.log.records import FILE_BYTES_MAX as LOG_BYTES_MAX
+from cepheid.compliance.read.package import README, SubmittedFile, Submitter
+from cepheid.compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
+from cepheid.rules import definition
+from cepheid.rules.digests import BYTE_CODE, has_modes, is_executable_text
+from cepheid.rules.documents import FILL_IN
+from cepheid.rules.names import DEVICE_NAME
 
 FILE_BYTES_MAX = 16 * 2**20  # of a file that is not a log
 PATH_CHARACTERS_MAX = 200

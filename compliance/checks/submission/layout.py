@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from compliance.checks.definitions import DIVISIONS
-from compliance.checks.registry import Needs, make_finding, rule
-from compliance.checks.submission.machine import check_machine
-from compliance.checks.submission.places import check_places
-from compliance.finding import Finding, escape, format_value
-from compliance.read.package import (
+from cepheid.compliance.checks.definitions import DIVISIONS
+from cepheid.compliance.checks.registry import Needs, make_finding, rule
+from cepheid.compliance.checks.submission.machine import check_machine
+from cepheid.compliance.checks.submission.places import check_places
+from cepheid.compliance.finding import Finding, escape, format_value
+from cepheid.compliance.read.package import (
     LEFT_BY_TOOLS,
     LOG_NAME,
     README,
@@ -18,10 +18,10 @@ from compliance.read.package import (
     SystemFile,
     is_like_log,
 )
-from rules import definition
-from rules.documents import SCHEMAS, find_unfilled
-from rules.errors import did_you_mean
-from rules.names import explain_name
+from cepheid.rules import definition
+from cepheid.rules.documents import SCHEMAS, find_unfilled
+from cepheid.rules.errors import did_you_mean
+from cepheid.rules.names import explain_name
 
 PROBLEMS_PER_DESCRIPTION_MAX = 10
 

@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from compliance.checks.log.machine import read_versions
-from compliance.checks.registry import Described, make_finding
-from compliance.finding import Finding, format_value
-from compliance.read.contents import SystemFile
-from rules.devices import find_device
-from rules.events import is_integer
+from cepheid.compliance.checks.log.machine import read_versions
+from cepheid.compliance.checks.registry import Described, make_finding
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.contents import SystemFile
+from cepheid.rules.devices import find_device
+from cepheid.rules.events import is_integer
 
 THREADS_PER_CORE_MAX = 16
 RANKS_PER_CORE_MAX = 4

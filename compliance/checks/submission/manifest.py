@@ -4,13 +4,13 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from compliance.checks.registry import Needs, make_finding, rule
-from compliance.finding import Finding, escape, format_value
-from compliance.read import manifest
-from compliance.read.manifest import Manifest
-from compliance.read.package import Submitter
-from compliance.read.summary import ResultSummary
-from rules import rounds
+from cepheid.compliance.checks.registry import Needs, make_finding, rule
+from cepheid.compliance.finding import Finding, escape, format_value
+from cepheid.compliance.read import manifest
+from cepheid.compliance.read.manifest import Manifest
+from cepheid.compliance.read.package import Submitter
+from cepheid.compliance.read.summary import ResultSummary
+from cepheid.rules import rounds
 
 PROBLEMS_MAX = 20  # listed one by one
 PACK = "if the change is intended, run `cepheid pack` again"

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import PurePosixPath
 
-from compliance.checks.registry import make_finding
-from compliance.finding import Finding
-from compliance.read.contents import LEFT_BY_TOOLS, README, SubmittedFile, Submitter
-from rules import definition
+from cepheid.compliance.checks.registry import make_finding
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.contents import LEFT_BY_TOOLS, README, SubmittedFile, Submitter
+from cepheid.rules import definition
 
 PROBLEMS_MAX = 100  # listed one by one
 PARTS = ("systems", "results", "benchmarks")

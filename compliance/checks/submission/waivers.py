@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from compliance.checks.registry import Needs, make_finding, rule
-from compliance.finding import Finding, escape
-from compliance.read.package import Submitter
+from cepheid.compliance.checks.registry import Needs, make_finding, rule
+from cepheid.compliance.finding import Finding, escape
+from cepheid.compliance.read.package import Submitter
 
 
 @rule("S9", Needs.SUBMITTER)

@@ -3,16 +3,16 @@
 import math
 from collections.abc import Iterator
 
-from compliance.checks.log.structure import find_whole_definition
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.checks.time.clock_units import find_wrong_unit
-from compliance.checks.time.pace import check_pace
-from compliance.checks.time.two_clocks import check_two_clocks
-from compliance.finding import Finding, format_value
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules import rounds
-from rules.events import CLOCK_METADATA
+from cepheid.compliance.checks.log.structure import find_whole_definition
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.checks.time.clock_units import find_wrong_unit
+from cepheid.compliance.checks.time.pace import check_pace
+from cepheid.compliance.checks.time.two_clocks import check_two_clocks
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules import rounds
+from cepheid.rules.events import CLOCK_METADATA
 
 CLOCK_TOLERANCE_MS = 100.0
 

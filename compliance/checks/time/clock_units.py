@@ -1,8 +1,8 @@
 """T4: recognise a clock that counts in another unit than milliseconds."""
 
-from compliance.checks.registry import make_finding
-from compliance.finding import Finding
-from compliance.read.log.runlog import RunLog
+from cepheid.compliance.checks.registry import make_finding
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.log.runlog import RunLog
 
 UNITS = {1e-3: "seconds", 1e3: "microseconds", 1e6: "nanoseconds"}
 """Each unit by how many of it pass in a millisecond."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 
-from compliance.checks.registry import make_finding
-from compliance.checks.time.intervals import Interval, measure_ms
-from compliance.finding import Finding
-from compliance.read.log.runlog import RunLog
+from cepheid.compliance.checks.registry import make_finding
+from cepheid.compliance.checks.time.intervals import Interval, measure_ms
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.log.runlog import RunLog
 
 GAP_SECONDS_MIN = 10.0  # shorter gaps are a checkpoint or a barrier
 OUTSIDE_SHARE_MAX = 0.3  # of the time from the first interval on

@@ -1,7 +1,7 @@
 """The intervals of the timed part of a run: blocks, generations and evaluations."""
 
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
 
 Interval = tuple[Event, Event]
 

@@ -8,13 +8,18 @@ these are warnings.
 import statistics
 from collections.abc import Iterator, Sequence
 
-from compliance.checks.registry import make_finding
-from compliance.checks.time.gaps import check_gaps
-from compliance.checks.time.intervals import Interval, are_in_turn, list_intervals, measure_ms
-from compliance.finding import Finding
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules.events import is_integer
+from cepheid.compliance.checks.registry import make_finding
+from cepheid.compliance.checks.time.gaps import check_gaps
+from cepheid.compliance.checks.time.intervals import (
+    Interval,
+    are_in_turn,
+    list_intervals,
+    measure_ms,
+)
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.events import is_integer
 
 BLOCKS_MIN = 4  # fewer blocks show no usual pace
 PACE_RATIO_MAX = 3.0

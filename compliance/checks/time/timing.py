@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from compliance.checks.definitions import read_batch_size
-from compliance.checks.registry import Needs, Place, make_finding, rule
-from compliance.checks.time.intervals import measure_ms
-from compliance.finding import Finding, format_value
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules.definition import Block, Definition
-from rules.events import REASON_METADATA, STATUS_ABORTED
-from rules.hyperparameters import EVAL_OFFSET
+from cepheid.compliance.checks.definitions import read_batch_size
+from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.checks.time.intervals import measure_ms
+from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Block, Definition
+from cepheid.rules.events import REASON_METADATA, STATUS_ABORTED
+from cepheid.rules.hyperparameters import EVAL_OFFSET
 
 IDLE_MINUTES_MAX = 2.0  # between the initialisation and what stands next to it
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from compliance.checks.registry import make_finding
-from compliance.finding import Finding
-from compliance.read.log.runlog import RunLog
+from cepheid.compliance.checks.registry import make_finding
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.log.runlog import RunLog
 
 UPTIME_YEARS_MAX = 20
 UPTIME_MS_MAX = UPTIME_YEARS_MAX * 365.25 * 86_400_000

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from compliance.read.log import records
-from compliance.read.log.records import (
+from cepheid.compliance.read.log import records
+from cepheid.compliance.read.log.records import (
     FIELDS,
     SOUND_VALUE,
     Event,
@@ -25,8 +25,8 @@ from compliance.read.log.records import (
     SoundEvent,
     names_its_source,
 )
-from rules.events import MARKER
-from rules.rounds import Dialect
+from cepheid.rules.events import MARKER
+from cepheid.rules.rounds import Dialect
 
 STEM = b":::MLL"  # what the markers of both dialects begin with
 PLAIN = MARKER.encode() + b" "

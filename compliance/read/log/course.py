@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from compliance.read.log.records import INTEGER_MAX
-from compliance.read.log.runlog import RunLog, read_repetitions
-from rules.events import is_integer
+from cepheid.compliance.read.log.records import INTEGER_MAX
+from cepheid.compliance.read.log.runlog import RunLog, read_repetitions
+from cepheid.rules.events import is_integer
 
 SPANS_MAX = 600  # of one run on the time line; more would be thinner than a hair
 

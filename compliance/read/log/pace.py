@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from compliance.read.log.course import read_count
-from compliance.read.log.runlog import RunLog
-from rules.definition import Definition
-from rules.devices import Peak, PeakShare, compute_share
-from rules.generation import METRICS
+from cepheid.compliance.read.log.course import read_count
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Definition
+from cepheid.rules.devices import Peak, PeakShare, compute_share
+from cepheid.rules.generation import METRICS
 
 PRECISION_MAX = 40  # characters
 THROUGHPUT = METRICS[-1].name

@@ -15,12 +15,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO
 
-from compliance.read.log import records
-from compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
-from compliance.read.log.jsontext import count_keys, is_finite, make_decoder, parse_plain
-from compliance.read.log.records import EVENT_TYPES, FIELDS, Event, Problem, names_its_source
-from rules.events import MARKER, is_integer, is_number
-from rules.rounds import Dialect, ProblemKind
+from cepheid.compliance.read.log import records
+from cepheid.compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
+from cepheid.compliance.read.log.jsontext import count_keys, is_finite, make_decoder, parse_plain
+from cepheid.compliance.read.log.records import (
+    EVENT_TYPES,
+    FIELDS,
+    Event,
+    Problem,
+    names_its_source,
+)
+from cepheid.rules.events import MARKER, is_integer, is_number
+from cepheid.rules.rounds import Dialect, ProblemKind
 
 BLOCK_BYTES = 16 * 2**10  # of lines that are parsed together
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from rules.events import CLOCK_METADATA, is_number
-from rules.rounds import ProblemKind
+from cepheid.rules.events import CLOCK_METADATA, is_number
+from cepheid.rules.rounds import ProblemKind
 
 # What a log may hold. Hostile input is cut off here, before it costs memory or time.
 LINE_BYTES_MAX = 2**20

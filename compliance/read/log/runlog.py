@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from compliance.read.log import records
-from compliance.read.log.hashing import HashingFile
-from compliance.read.log.reading import Reading
-from compliance.read.log.records import Event, Problem, describe_label
-from rules import generation
-from rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
-from rules.rounds import Dialect
+from cepheid.compliance.read.log import records
+from cepheid.compliance.read.log.hashing import HashingFile
+from cepheid.compliance.read.log.reading import Reading
+from cepheid.compliance.read.log.records import Event, Problem, describe_label
+from cepheid.rules import generation
+from cepheid.rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
+from cepheid.rules.rounds import Dialect
 
 PARTIAL = ".partial"  # behind the name of a log until its run has ended
 

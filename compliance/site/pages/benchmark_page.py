@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compliance.leaderboard.numbers import format_reference, rank_rows
-from compliance.score.comparison import Ratio, ratio
-from compliance.score.ranking import Rank
-from compliance.site.devices import DeviceLine, measure_devices
-from compliance.site.entry import Entry
-from compliance.site.kinds import PAGES
-from compliance.site.pages.elsewhere_page import find_sets_about
-from compliance.site.plots import scaling
-from compliance.site.plots.aggregate import format_ratio_interval
-from compliance.site.plots.plot import Plot, Table
-from compliance.site.view import (
+from cepheid.compliance.leaderboard.numbers import format_reference, rank_rows
+from cepheid.compliance.score.comparison import Ratio, ratio
+from cepheid.compliance.score.ranking import Rank
+from cepheid.compliance.site.devices import DeviceLine, measure_devices
+from cepheid.compliance.site.entry import Entry
+from cepheid.compliance.site.kinds import PAGES
+from cepheid.compliance.site.pages.elsewhere_page import find_sets_about
+from cepheid.compliance.site.plots import scaling
+from cepheid.compliance.site.plots.aggregate import format_ratio_interval
+from cepheid.compliance.site.plots.plot import Plot, Table
+from cepheid.compliance.site.view import (
     ScoreCell,
     Site,
     choose_colours,
@@ -22,7 +22,7 @@ from compliance.site.view import (
     name_entry,
     render,
 )
-from rules.definition import Definition
+from cepheid.rules.definition import Definition
 
 
 @dataclass(frozen=True)

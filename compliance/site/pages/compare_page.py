@@ -1,8 +1,8 @@
 """Compare any results: the page holds the levels, and ``compare.js`` compares them.
 
-It computes what ``compliance.score.comparison`` computes, with the same quantiles; a test compares
-the two. What only chosen results need, descriptions and curves, is in a script beside the page of
-each result: a page that was opened from a disk may read scripts and nothing else.
+It computes what ``cepheid.compliance.score.comparison`` computes, with the same quantiles; a test
+compares the two. What only chosen results need, descriptions and curves, is in a script beside the
+page of each result: a page that was opened from a disk may read scripts and nothing else.
 """
 
 import json
@@ -10,12 +10,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from compliance.finding import escape
-from compliance.score.comparison import DEGREES_MAX, find_quantile
-from compliance.site.entry import Entry, Run
-from compliance.site.pages.system_page import list_facts
-from compliance.site.records import collect_hyperparameters
-from compliance.site.view import Site, make_score_cell, name_entry, render
+from cepheid.compliance.finding import escape
+from cepheid.compliance.score.comparison import DEGREES_MAX, find_quantile
+from cepheid.compliance.site.entry import Entry, Run
+from cepheid.compliance.site.pages.system_page import list_facts
+from cepheid.compliance.site.records import collect_hyperparameters
+from cepheid.compliance.site.view import Site, make_score_cell, name_entry, render
 
 PAGE = "compare.html"
 POINTS_MAX = 100  # of the curve of a run

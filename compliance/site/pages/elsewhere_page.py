@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from compliance.site.reported import ReportedSet, load_sets
-from compliance.site.view import Site, render
+from cepheid.compliance.site.reported import ReportedSet, load_sets
+from cepheid.compliance.site.view import Site, render
 
 PAGE = "elsewhere.html"
 

@@ -4,8 +4,8 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compliance.site.evidence import CopiedFolder
-from compliance.site.view import Site, render
+from cepheid.compliance.site.evidence import CopiedFolder
+from cepheid.compliance.site.view import Site, render
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from compliance.report.rulebook import read_rules
-from compliance.site.glossary import PAGE, list_terms
-from compliance.site.view import Site, render
+from cepheid.compliance.report.rulebook import read_rules
+from cepheid.compliance.site.glossary import PAGE, list_terms
+from cepheid.compliance.site.view import Site, render
 
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:

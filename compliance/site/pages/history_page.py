@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compliance.score.kinds import BenchmarkKind
-from compliance.site.entry import Entry, make_slug
-from compliance.site.history import Line, Since, Step, trace_bests
-from compliance.site.plots.plot import Axis, Plot, Series, make_plot, make_table
-from compliance.site.view import Site, format_value, name_entry, render
+from cepheid.compliance.score.kinds import BenchmarkKind
+from cepheid.compliance.site.entry import Entry, make_slug
+from cepheid.compliance.site.history import Line, Since, Step, trace_bests
+from cepheid.compliance.site.plots.plot import Axis, Plot, Series, make_plot, make_table
+from cepheid.compliance.site.view import Site, format_value, name_entry, render
 
 PAGE = "history.html"
 

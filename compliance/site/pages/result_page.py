@@ -6,17 +6,17 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from compliance.finding import Finding
-from compliance.leaderboard import describe_row
-from compliance.leaderboard.numbers import format_minutes, format_number, format_reference
-from compliance.leaderboard.runs import list_metrics
-from compliance.read.log.course import Span
-from compliance.site.entry import Entry, Run
-from compliance.site.kinds import PAGES
-from compliance.site.markup import write_bar, write_spans
-from compliance.site.plots import scaling
-from compliance.site.plots.plot import Scale, Tick
-from compliance.site.view import (
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.leaderboard import describe_row
+from cepheid.compliance.leaderboard.numbers import format_minutes, format_number, format_reference
+from cepheid.compliance.leaderboard.runs import list_metrics
+from cepheid.compliance.read.log.course import Span
+from cepheid.compliance.site.entry import Entry, Run
+from cepheid.compliance.site.kinds import PAGES
+from cepheid.compliance.site.markup import write_bar, write_spans
+from cepheid.compliance.site.plots import scaling
+from cepheid.compliance.site.plots.plot import Scale, Tick
+from cepheid.compliance.site.view import (
     Site,
     find_half_width,
     make_score_cell,

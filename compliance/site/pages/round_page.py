@@ -3,18 +3,18 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compliance.score.comparison import Ratio
-from compliance.score.kinds import GENERATION
-from compliance.site.entry import Entry
-from compliance.site.plots.aggregate import (
+from cepheid.compliance.score.comparison import Ratio
+from cepheid.compliance.score.kinds import GENERATION
+from cepheid.compliance.site.entry import Entry
+from cepheid.compliance.site.plots.aggregate import (
     Aggregate,
     compute_aggregate,
     format_ratio_interval,
     get_key,
     plot_profiles,
 )
-from compliance.site.plots.ranking import Ranking, VendorMark, choose_marks, make_ranking
-from compliance.site.view import (
+from cepheid.compliance.site.plots.ranking import Ranking, VendorMark, choose_marks, make_ranking
+from cepheid.compliance.site.view import (
     ScoreCell,
     Site,
     Tab,

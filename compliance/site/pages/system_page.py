@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from compliance.finding import escape
-from compliance.site.entry import Entry
-from compliance.site.view import Site, find_half_width, make_score_cell, name_entry, render
+from cepheid.compliance.finding import escape
+from cepheid.compliance.site.entry import Entry
+from cepheid.compliance.site.view import Site, find_half_width, make_score_cell, name_entry, render
 
 TEXT_MAX = 2000
 

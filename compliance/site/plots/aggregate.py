@@ -10,10 +10,10 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compliance.score.comparison import Level, Ratio, format_ratio, mean_ratio
-from compliance.site.entry import Entry
-from compliance.site.plots.plot import COLOURS, Axis, Plot, Series, make_plot, make_table
-from compliance.site.view import Tab, name_entry
+from cepheid.compliance.score.comparison import Level, Ratio, format_ratio, mean_ratio
+from cepheid.compliance.site.entry import Entry
+from cepheid.compliance.site.plots.plot import COLOURS, Axis, Plot, Series, make_plot, make_table
+from cepheid.compliance.site.view import Tab, name_entry
 
 REFERENCE_SUBMITTER = "cepheid"
 BENCHMARKS_MIN = 2  # of one, the aggregate would be its speed-up

@@ -5,9 +5,9 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from compliance.leaderboard.numbers import format_minutes, format_number
-from compliance.site.entry import Entry, Run
-from compliance.site.plots.plot import (
+from cepheid.compliance.leaderboard.numbers import format_minutes, format_number
+from cepheid.compliance.site.entry import Entry, Run
+from cepheid.compliance.site.plots.plot import (
     COLOURS,
     LOG_RATIO,
     Axis,
@@ -19,8 +19,8 @@ from compliance.site.plots.plot import (
     make_plot,
     make_table,
 )
-from compliance.site.view import name_entry
-from rules.definition import QualityTarget
+from cepheid.compliance.site.view import name_entry
+from cepheid.rules.definition import QualityTarget
 
 RESULTS_MAX = 200  # drawn in one plot
 RUNS_MAX = 12  # lines in one plot; of more runs, medians are drawn

@@ -4,12 +4,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from compliance.leaderboard.numbers import rank_rows
-from compliance.score.kinds import BenchmarkKind
-from compliance.score.ranking import Rank
-from compliance.site.entry import Entry
-from compliance.site.plots.plot import COLOURS, LARGEST, LEAST, SHAPES
-from compliance.site.view import format_range, format_value, name_entry
+from cepheid.compliance.leaderboard.numbers import rank_rows
+from cepheid.compliance.score.kinds import BenchmarkKind
+from cepheid.compliance.score.ranking import Rank
+from cepheid.compliance.site.entry import Entry
+from cepheid.compliance.site.plots.plot import COLOURS, LARGEST, LEAST, SHAPES
+from cepheid.compliance.site.view import format_range, format_value, name_entry
 
 SHOWN = 5  # rows; those of slower systems are folded away
 MARGIN = 0.02  # of the axis, so that no mark is cut off

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from compliance.leaderboard.numbers import format_minutes, format_number
-from compliance.score.convergence import Expected, list_expected
-from compliance.score.kinds import MINUTES
-from compliance.site.entry import Entry
-from compliance.site.plots.plot import (
+from cepheid.compliance.leaderboard.numbers import format_minutes, format_number
+from cepheid.compliance.score.convergence import Expected, list_expected
+from cepheid.compliance.score.kinds import MINUTES
+from cepheid.compliance.site.entry import Entry
+from cepheid.compliance.site.plots.plot import (
     COLOURS,
     Axis,
     Plot,
@@ -19,9 +19,9 @@ from compliance.site.plots.plot import (
     make_table,
     pick_colour,
 )
-from compliance.site.view import name_entry
-from rules import rcp
-from rules.definition import Definition
+from cepheid.compliance.site.view import name_entry
+from cepheid.rules import rcp
+from cepheid.rules.definition import Definition
 
 DEVICES_DRAWN_MAX = 200_000  # axes end here, so that no claim can squeeze all other results
 BATCH_DRAWN_MAX = 10_000_000

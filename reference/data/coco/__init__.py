@@ -1,9 +1,10 @@
 """COCO 2017, photographs with boxes round their objects: the generator `coco` of definitions.
 
-A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+A definition's ``data.generator`` names this package; ``cepheid.reference.data`` says what it must
+provide.
 """
 
-from reference.data.coco.photographs import (
+from cepheid.reference.data.coco.photographs import (
     REAL,
     CocoParameters,
     Photographs,
@@ -13,7 +14,7 @@ from reference.data.coco.photographs import (
     prepare,
     remarks,
 )
-from reference.data.coco.truth import make_truth
+from cepheid.reference.data.coco.truth import make_truth
 
 __all__ = [
     "REAL",

@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from reference.data.coco import masks
-from reference.data.image_files.packing import SourceFiles
-from reference.data.store import StoreError, explain_unreadable
+from cepheid.reference.data.coco import masks
+from cepheid.reference.data.image_files.packing import SourceFiles
+from cepheid.reference.data.store import StoreError, explain_unreadable
 
 PARTS = ("train2017", "val2017")
 PLAIN_NAME = re.compile(r"\w[\w.-]{0,99}", re.ASCII)

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from reference.data.detection.truth import Mask
-from reference.data.store import StoreError
+from cepheid.reference.data.detection.truth import Mask
+from cepheid.reference.data.store import StoreError
 
 
 class RunLengths(msgspec.Struct):

@@ -30,15 +30,15 @@ from typing import Any
 
 import numpy as np
 
-from reference.data import dataset, preparation, store
-from reference.data.coco import annotations, masks
-from reference.data.coco.annotations import OBJECT, Listing
-from reference.data.columns import Ragged
-from reference.data.detection.truth import Mask
-from reference.data.image_files import packing
-from reference.data.image_files.jpeg import KINDS
-from reference.data.image_files.packing import PackedFiles
-from reference.data.store import Manifest, OnProgress, StoreError
+from cepheid.reference.data import dataset, preparation, store
+from cepheid.reference.data.coco import annotations, masks
+from cepheid.reference.data.coco.annotations import OBJECT, Listing
+from cepheid.reference.data.columns import Ragged
+from cepheid.reference.data.detection.truth import Mask
+from cepheid.reference.data.image_files import packing
+from cepheid.reference.data.image_files.jpeg import KINDS
+from cepheid.reference.data.image_files.packing import PackedFiles
+from cepheid.reference.data.store import Manifest, OnProgress, StoreError
 
 GENERATOR = "coco"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from reference.data.coco.photographs import Photographs
-from reference.data.detection.truth import Truth
+from cepheid.reference.data.coco.photographs import Photographs
+from cepheid.reference.data.detection.truth import Truth
 
 
 def make_truth(photographs: Photographs, *, with_masks: bool = False) -> Truth:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from faster_coco_eval import COCO, COCOeval_faster, mask
 
-from reference.data.detection.truth import Detections, Mask, Truth
+from cepheid.reference.data.detection.truth import Detections, Mask, Truth
 
 LARGEST_AREA = 1e5**2  # COCO's own
 ALL, SMALL, MEDIUM, LARGE = range(4)  # area ranges, in COCO's order

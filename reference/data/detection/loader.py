@@ -16,16 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reference.data.detection import colours, crops
-from reference.data.detection.colours import Jitter, Strengths
-from reference.data.image_files.threads import (
+from cepheid.reference.data.detection import colours, crops
+from cepheid.reference.data.detection.colours import Jitter, Strengths
+from cepheid.reference.data.image_files.threads import (
     ComingBatch,
     Prefetcher,
     resize,
     start_batch,
     wait_in_turn,
 )
-from reference.data.order import SampleStream, Share
+from cepheid.reference.data.order import SampleStream, Share
 
 
 class Pictures(Protocol):

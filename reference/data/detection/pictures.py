@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reference.data.detection.truth import Truth
+from cepheid.reference.data.detection.truth import Truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,9 +27,9 @@ def compose_images(
     images = [pictures.read_image(row) for row in rows]
     if data["generator"] != "scenes":
         return images
-    from reference.data import scenes
-    from reference.data.galaxies import colour
-    from reference.data.scenes import sky
+    from cepheid.reference.data import scenes
+    from cepheid.reference.data.galaxies import colour
+    from cepheid.reference.data.scenes import sky
 
     signals = sky.compute_sky_noises(np.stack(images)).transpose(0, 3, 1, 2)
     return list(colour.compose_colours(signals, scenes.parameters_of(data).sky))

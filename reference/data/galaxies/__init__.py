@@ -1,9 +1,10 @@
 """Simulated galaxies: the generator `galaxies` of definitions.
 
-A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+A definition's ``data.generator`` names this package; ``cepheid.reference.data`` says what it must
+provide.
 """
 
-from reference.data.galaxies.stamps import (
+from cepheid.reference.data.galaxies.stamps import (
     LABELS,
     LSST_SECONDS,
     LSST_SKY,

@@ -26,7 +26,7 @@ import scipy.fft
 from scipy.optimize import brentq
 from scipy.special import gammaincinv, gammaln
 
-from reference.data.store import StoreError
+from cepheid.reference.data.store import StoreError
 
 LEFT_BY_THE_PSF = 1e-5  # frequencies at which it leaves less are dropped
 PERIODS_PER_STAMP = (2, 3, 4, 6, 8)

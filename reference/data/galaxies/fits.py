@@ -23,10 +23,10 @@ import galsim
 import numpy as np
 from astropy.io import fits
 
-from reference.data import galaxies
-from reference.data.galaxies.stamps import Galaxies, SkyParameters
-from reference.data.store import StoreError, split_rows
-from rules.host import atomic_path
+from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies.stamps import Galaxies, SkyParameters
+from cepheid.reference.data.store import StoreError, split_rows
+from cepheid.rules.host import atomic_path
 
 CHUNK_ROWS = 100
 PIXEL_BYTES = 4

@@ -21,7 +21,7 @@ import galsim
 import numpy as np
 from astropy.io import fits
 
-from reference.data.store import StoreError
+from cepheid.reference.data.store import StoreError
 
 # The population without a catalogue.
 MAGNITUDE_RANGE = (20.0, 25.2)  # F814W; the faint end is that of the COSMOS sample

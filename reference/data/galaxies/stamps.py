@@ -51,11 +51,16 @@ from typing import Any, Self
 import galsim
 import numpy as np
 
-from reference.data import dataset, preparation, store
-from reference.data.galaxies import drawing, population
-from reference.data.galaxies.drawing import Optics, Profile
-from reference.data.galaxies.population import MAGNITUDE_RANGE, REDSHIFT_RANGE, Component, Galaxy
-from reference.data.store import Manifest, OnProgress, StoreError
+from cepheid.reference.data import dataset, preparation, store
+from cepheid.reference.data.galaxies import drawing, population
+from cepheid.reference.data.galaxies.drawing import Optics, Profile
+from cepheid.reference.data.galaxies.population import (
+    MAGNITUDE_RANGE,
+    REDSHIFT_RANGE,
+    Component,
+    Galaxy,
+)
+from cepheid.reference.data.store import Manifest, OnProgress, StoreError
 
 GENERATOR = "galaxies"
 GENERATOR_VERSION = 2  # to be raised by every change that draws other pixels or labels

@@ -15,10 +15,10 @@ from typing import Self
 
 import numpy as np
 
-from reference.data import store
-from reference.data.columns import Ragged
-from reference.data.image_files.jpeg import KINDS, decode, examine
-from reference.data.store import StoreError, explain_unreadable
+from cepheid.reference.data import store
+from cepheid.reference.data.columns import Ragged
+from cepheid.reference.data.image_files.jpeg import KINDS, decode, examine
+from cepheid.reference.data.store import StoreError, explain_unreadable
 
 FACTS = [("height", np.int32), ("width", np.int32), ("kind", np.uint8)]
 UNUSUAL = {

@@ -5,7 +5,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from reference.data.image_files.jpeg import KINDS
+from cepheid.reference.data.image_files.jpeg import KINDS
 
 GREY, OTHER, DAMAGED = (KINDS.index(kind) for kind in ("grey", "other", "damaged"))
 

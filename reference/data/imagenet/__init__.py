@@ -1,11 +1,12 @@
 """ImageNet and a small replica of it: the generator `imagenet` of definitions.
 
-A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+A definition's ``data.generator`` names this package; ``cepheid.reference.data`` says what it must
+provide.
 """
 
-from reference.data.image_files.packing import REMARKS
-from reference.data.image_files.packing import remark_on_kinds as remarks
-from reference.data.imagenet.images import (
+from cepheid.reference.data.image_files.packing import REMARKS
+from cepheid.reference.data.image_files.packing import remark_on_kinds as remarks
+from cepheid.reference.data.imagenet.images import (
     REAL,
     find_distributed_files,
     load,

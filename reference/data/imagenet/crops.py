@@ -14,9 +14,9 @@ from typing import Protocol
 
 import numpy as np
 
-from reference.data.image_files.packing import PackedFiles
-from reference.data.order import SampleStream
-from reference.run.seeding import make_generator
+from cepheid.reference.data.image_files.packing import PackedFiles
+from cepheid.reference.data.order import SampleStream
+from cepheid.reference.run.seeding import make_generator
 
 ATTEMPTS = 10  # to draw a part that lies within the image
 BLOCK = 256  # samples whose random numbers are drawn together

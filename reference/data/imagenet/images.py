@@ -23,12 +23,12 @@ from typing import Any
 
 import numpy as np
 
-from reference.data import dataset, preparation, store
-from reference.data.image_files import packing
-from reference.data.image_files.packing import PackedFiles, SourceFiles
-from reference.data.imagenet import layout as imagenet_layout
-from reference.data.imagenet import shapes
-from reference.data.store import Manifest, OnProgress, StoreError, explain_unreadable
+from cepheid.reference.data import dataset, preparation, store
+from cepheid.reference.data.image_files import packing
+from cepheid.reference.data.image_files.packing import PackedFiles, SourceFiles
+from cepheid.reference.data.imagenet import layout as imagenet_layout
+from cepheid.reference.data.imagenet import shapes
+from cepheid.reference.data.store import Manifest, OnProgress, StoreError, explain_unreadable
 
 GENERATOR = "imagenet"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else

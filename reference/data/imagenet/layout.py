@@ -22,8 +22,8 @@ from pathlib import Path
 
 import numpy as np
 
-from reference.data.store import StoreError
-from rules.errors import raise_if_refused
+from cepheid.reference.data.store import StoreError
+from cepheid.rules.errors import raise_if_refused
 
 TRAIN, VALIDATION = "train", "val"
 SUFFIXES = (".jpeg", ".jpg")

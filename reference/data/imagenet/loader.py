@@ -12,22 +12,22 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from reference.data.image_files.threads import (
+from cepheid.reference.data.image_files.threads import (
     ComingBatch,
     Prefetcher,
     resize,
     start_batch,
     wait_in_turn,
 )
-from reference.data.imagenet.crops import (
+from cepheid.reference.data.imagenet.crops import (
     Cropping,
     Images,
     Views,
     make_evaluation_views,
     make_training_views,
 )
-from reference.data.order import SampleStream, Share
-from rules.host import usable_processors
+from cepheid.reference.data.order import SampleStream, Share
+from cepheid.rules.host import usable_processors
 
 
 def count_workers(has_gpu: bool, ranks_per_node: int) -> int:

@@ -22,10 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from reference.data.preparation import explain_disk_errors
-from reference.data.store import OnProgress
-from reference.data.workers import map_in_processes
-from rules.host import atomic_path
+from cepheid.reference.data.preparation import explain_disk_errors
+from cepheid.reference.data.store import OnProgress
+from cepheid.reference.data.workers import map_in_processes
+from cepheid.rules.host import atomic_path
 
 GENERATOR_VERSION = 1  # to be raised by every change that draws other pictures
 

@@ -1,10 +1,11 @@
 """Radiographs of chests with fourteen findings: the generator `radiographs` of definitions.
 
-A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+A definition's ``data.generator`` names this package; ``cepheid.reference.data`` says what it must
+provide.
 """
 
-from reference.data.radiographs.findings import FINDINGS, METRICS
-from reference.data.radiographs.images import (
+from cepheid.reference.data.radiographs.findings import FINDINGS, METRICS
+from cepheid.reference.data.radiographs.images import (
     REAL,
     RadiographParameters,
     Radiographs,

@@ -8,7 +8,7 @@ exactly. It is no mean over parts of the data, so scores of all ranks are gather
 import numpy as np
 import scipy.stats
 
-from reference.data.radiographs.findings import METRICS
+from cepheid.reference.data.radiographs.findings import METRICS
 
 UNDEFINED = 0.5  # of a finding that all or none have: nothing can be told apart
 RESAMPLES = 200

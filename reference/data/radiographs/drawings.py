@@ -27,13 +27,13 @@ from statistics import NormalDist
 
 import numpy as np
 
-from reference.data.imagenet import shapes
-from reference.data.preparation import explain_disk_errors
-from reference.data.radiographs.findings import BETWEEN_FINDINGS, FINDINGS, NO_FINDING
-from reference.data.radiographs.layout import IMAGE, IMAGES, LABELS, LISTS, PATIENT, TABLES
-from reference.data.store import OnProgress
-from reference.data.workers import map_in_processes
-from rules.host import atomic_path, atomic_write
+from cepheid.reference.data.imagenet import shapes
+from cepheid.reference.data.preparation import explain_disk_errors
+from cepheid.reference.data.radiographs.findings import BETWEEN_FINDINGS, FINDINGS, NO_FINDING
+from cepheid.reference.data.radiographs.layout import IMAGE, IMAGES, LABELS, LISTS, PATIENT, TABLES
+from cepheid.reference.data.store import OnProgress
+from cepheid.reference.data.workers import map_in_processes
+from cepheid.rules.host import atomic_path, atomic_write
 
 GENERATOR_VERSION = 1  # to be raised by every change that draws other files
 SHARES = {

@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from reference.data import dataset, preparation, store
-from reference.data.image_files import packing, png
-from reference.data.image_files.packing import PackedFiles
-from reference.data.radiographs import drawings, layout
-from reference.data.radiographs.findings import FINDINGS
-from reference.data.radiographs.layout import Listing
-from reference.data.store import Manifest, OnProgress, StoreError
+from cepheid.reference.data import dataset, preparation, store
+from cepheid.reference.data.image_files import packing, png
+from cepheid.reference.data.image_files.packing import PackedFiles
+from cepheid.reference.data.radiographs import drawings, layout
+from cepheid.reference.data.radiographs.findings import FINDINGS
+from cepheid.reference.data.radiographs.layout import Listing
+from cepheid.reference.data.store import Manifest, OnProgress, StoreError
 
 GENERATOR = "radiographs"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else

@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from reference.data.image_files import png
-from reference.data.image_files.packing import SourceFiles
-from reference.data.radiographs.findings import BETWEEN_FINDINGS, FINDINGS, NO_FINDING
-from reference.data.store import StoreError, explain_unreadable
+from cepheid.reference.data.image_files import png
+from cepheid.reference.data.image_files.packing import SourceFiles
+from cepheid.reference.data.radiographs.findings import BETWEEN_FINDINGS, FINDINGS, NO_FINDING
+from cepheid.reference.data.store import StoreError, explain_unreadable
 
 TABLES = ("Data_Entry_2017.csv", "Data_Entry_2017_v2020.csv")
 LISTS = ("train_val_list.txt", "test_list.txt")

@@ -1,6 +1,6 @@
 """Batches of radiographs: grey, whole, mirrored half the time in training."""
 
-from reference.data.imagenet import loader
+from cepheid.reference.data.imagenet import loader
 
 
 class Loader(loader.Loader):

@@ -3,8 +3,8 @@
 import numpy as np
 from PIL import Image
 
-from reference.data.imagenet.crops import Cropping, Views
-from reference.data.radiographs.images import Radiographs
+from cepheid.reference.data.imagenet.crops import Cropping, Views
+from cepheid.reference.data.radiographs.images import Radiographs
 
 
 def make_cropping(pixels: int) -> Cropping:

@@ -1,10 +1,11 @@
 """Simulated pieces of sky with several objects each: the generator `scenes` of definitions.
 
-A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+A definition's ``data.generator`` names this package; ``cepheid.reference.data`` says what it must
+provide.
 """
 
-from reference.data.scenes.objects import CLASSES
-from reference.data.scenes.sky import (
+from cepheid.reference.data.scenes.objects import CLASSES
+from cepheid.reference.data.scenes.sky import (
     SceneParameters,
     Scenes,
     draw,
@@ -12,7 +13,7 @@ from reference.data.scenes.sky import (
     parameters_of,
     prepare,
 )
-from reference.data.scenes.truth import make_truth
+from cepheid.reference.data.scenes.truth import make_truth
 
 __all__ = [
     "CLASSES",

@@ -36,10 +36,10 @@ from typing import Any
 import numpy as np
 import scipy.ndimage
 
-from reference.data import dataset, preparation, store
-from reference.data.galaxies.stamps import SkyParameters
-from reference.data.scenes import objects
-from reference.data.store import Manifest, OnProgress, StoreError
+from cepheid.reference.data import dataset, preparation, store
+from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.scenes import objects
+from cepheid.reference.data.store import Manifest, OnProgress, StoreError
 
 GENERATOR = "scenes"
 GENERATOR_VERSION = 1  # to be raised by every change that draws other pixels or boxes

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from reference.data.detection.truth import Mask, Truth
-from reference.data.scenes.objects import CLASSES
-from reference.data.scenes.sky import Scenes
+from cepheid.reference.data.detection.truth import Mask, Truth
+from cepheid.reference.data.scenes.objects import CLASSES
+from cepheid.reference.data.scenes.sky import Scenes
 
 AREA_LIMITS = (100.0, 200.0)  # pixels of a mask; about a third of the objects in each range
 

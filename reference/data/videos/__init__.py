@@ -1,9 +1,10 @@
 """Short videos, drawn or read: the generator `videos` of definitions.
 
-A definition's ``data.generator`` names this package; ``reference.data`` says what it must provide.
+A definition's ``data.generator`` names this package; ``cepheid.reference.data`` says what it must
+provide.
 """
 
-from reference.data.videos.clips import (
+from cepheid.reference.data.videos.clips import (
     Clips,
     VideoParameters,
     find_distributed_files,

@@ -16,10 +16,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from reference.data import dataset, preparation, store
-from reference.data.store import Manifest, OnProgress, StoreError, explain_unreadable
-from reference.data.videos import digits, kitti, kth, sky
-from reference.data.videos.windows import Source, read_windows
+from cepheid.reference.data import dataset, preparation, store
+from cepheid.reference.data.store import Manifest, OnProgress, StoreError, explain_unreadable
+from cepheid.reference.data.videos import digits, kitti, kth, sky
+from cepheid.reference.data.videos.windows import Source, read_windows
 
 GENERATOR = "videos"
 GENERATOR_VERSION = 1  # to be raised by every change that draws or reads other pixels

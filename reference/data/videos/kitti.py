@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reference.data.store import StoreError
-from reference.data.videos.windows import (
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.videos.windows import (
     FRAME_PIXELS_MAX,
     Window,
     choose,

@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reference.data.store import StoreError
-from reference.data.videos.windows import (
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.videos.windows import (
     VIDEO_PIXELS_MAX,
     Window,
     choose,

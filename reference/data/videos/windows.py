@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reference.data.store import StoreError
+from cepheid.reference.data.store import StoreError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -31,8 +31,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from reference.data.order import SampleStream
-from reference.run.seeding import make_generator
+from cepheid.reference.data.order import SampleStream
+from cepheid.reference.run.seeding import make_generator
 
 RANDOM, LOCAL, GLOBAL, ROUND_ROBIN = "random", "local", "global", "round_robin"
 INPUTS = (RANDOM, LOCAL, GLOBAL, ROUND_ROBIN)

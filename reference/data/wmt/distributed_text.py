@@ -13,8 +13,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from reference.data.store import StoreError
-from reference.data.wmt.parallel_text import LANGUAGES, Corpus, open_corpus
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.wmt.parallel_text import LANGUAGES, Corpus, open_corpus
 
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 TEST_SET_SIDES = ("src.en", "ref.de")

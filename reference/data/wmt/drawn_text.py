@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from reference.data import preparation
-from reference.data.store import OnProgress, StoreError
-from reference.data.wmt import grammar, parallel_text
-from reference.data.wmt.cleaning import PIECE, ignore_progress, mark_repeated
-from reference.data.wmt.parallel_text import LANGUAGES, Corpus
-from reference.data.workers import map_in_processes
-from rules.host import atomic_write
+from cepheid.reference.data import preparation
+from cepheid.reference.data.store import OnProgress, StoreError
+from cepheid.reference.data.wmt import grammar, parallel_text
+from cepheid.reference.data.wmt.cleaning import PIECE, ignore_progress, mark_repeated
+from cepheid.reference.data.wmt.parallel_text import LANGUAGES, Corpus
+from cepheid.reference.data.workers import map_in_processes
+from cepheid.rules.host import atomic_write
 
 MOST_ROUNDS = 20
 

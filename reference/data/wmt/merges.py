@@ -23,13 +23,13 @@ from pathlib import Path
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from reference.data.preparation import explain_disk_errors
-from reference.data.store import StoreError
-from reference.data.wmt.cleaning import PIECE
-from reference.data.wmt.moses import join_words
-from reference.data.wmt.parallel_text import LANGUAGES, Corpus
-from reference.data.workers import map_in_processes
-from rules.host import atomic_write
+from cepheid.reference.data.preparation import explain_disk_errors
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.wmt.cleaning import PIECE
+from cepheid.reference.data.wmt.moses import join_words
+from cepheid.reference.data.wmt.parallel_text import LANGUAGES, Corpus
+from cepheid.reference.data.workers import map_in_processes
+from cepheid.rules.host import atomic_write
 
 UNKNOWN = 2
 FIRST = 4  # the number of the most frequent subword

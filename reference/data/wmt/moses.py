@@ -19,12 +19,12 @@ from typing import Any
 
 import sacremoses
 
-from reference.data.preparation import explain_disk_errors
-from reference.data.store import OnProgress
-from reference.data.wmt.cleaning import PIECE
-from reference.data.wmt.parallel_text import LANGUAGES, Corpus, open_corpus
-from reference.data.workers import map_in_processes
-from rules.host import atomic_path, atomic_write
+from cepheid.reference.data.preparation import explain_disk_errors
+from cepheid.reference.data.store import OnProgress
+from cepheid.reference.data.wmt.cleaning import PIECE
+from cepheid.reference.data.wmt.parallel_text import LANGUAGES, Corpus, open_corpus
+from cepheid.reference.data.workers import map_in_processes
+from cepheid.rules.host import atomic_path, atomic_write
 
 EMPTY, MANY_WORDS, UNEVEN, NOT_LATIN_1 = REASONS = (
     "empty",

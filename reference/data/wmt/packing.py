@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from reference.data import dataset, preparation, store
-from reference.data.columns import Ragged
-from reference.data.store import Manifest, OnProgress
-from reference.data.wmt import distributed_text, parallel_text
-from reference.data.wmt.cleaning import (
+from cepheid.reference.data import dataset, preparation, store
+from cepheid.reference.data.columns import Ragged
+from cepheid.reference.data.store import Manifest, OnProgress
+from cepheid.reference.data.wmt import distributed_text, parallel_text
+from cepheid.reference.data.wmt.cleaning import (
     PIECE,
     check_evaluation,
     count_left_out,
@@ -23,25 +23,25 @@ from reference.data.wmt.cleaning import (
     locate_first_empty,
     select_pairs,
 )
-from reference.data.wmt.drawn_text import DrawnText
-from reference.data.wmt.grammar import EVALUATION, TRAIN
-from reference.data.wmt.pairs import find_distributed_files, name_vocabulary
-from reference.data.wmt.parallel_text import Corpus
-from reference.data.wmt.parameters import (
+from cepheid.reference.data.wmt.drawn_text import DrawnText
+from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN
+from cepheid.reference.data.wmt.pairs import find_distributed_files, name_vocabulary
+from cepheid.reference.data.wmt.parallel_text import Corpus
+from cepheid.reference.data.wmt.parameters import (
     GENERATOR,
     GENERATOR_VERSION,
     GRAMMAR,
     MOSES,
     TextParameters,
 )
-from reference.data.wmt.vocabulary import (
+from cepheid.reference.data.wmt.vocabulary import (
     MERGES_SUFFIX,
     MODEL_SUFFIX,
     TOKEN,
     Encoding,
     train_vocabulary,
 )
-from rules.host import atomic_write
+from cepheid.rules.host import atomic_write
 
 MOSES_PACKAGES = ("sacremoses", "subword-nmt")
 
@@ -161,7 +161,7 @@ class _Work:
     def split_text(self) -> _Text:
         """Return distributed text in words, without the pairs that Moses' tools drop."""
         # They need packages that only this text needs.
-        from reference.data.wmt import merges, moses
+        from cepheid.reference.data.wmt import merges, moses
 
         asked = self.parameters
         source = self.folder.with_name(asked.source)

@@ -34,10 +34,10 @@ from pathlib import Path
 
 import numpy as np
 
-from reference.data import dataset, store
-from reference.data.store import Manifest, StoreError
-from reference.data.wmt.parameters import GENERATOR, GRAMMAR, MOSES, TextParameters
-from reference.data.wmt.vocabulary import (
+from cepheid.reference.data import dataset, store
+from cepheid.reference.data.store import Manifest, StoreError
+from cepheid.reference.data.wmt.parameters import GENERATOR, GRAMMAR, MOSES, TextParameters
+from cepheid.reference.data.wmt.vocabulary import (
     END,
     MERGES_SUFFIX,
     MODEL_SUFFIX,

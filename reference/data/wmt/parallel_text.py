@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reference.data.store import StoreError
+from cepheid.reference.data.store import StoreError
 
 LANGUAGES = ("en", "de")
 

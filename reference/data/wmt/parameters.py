@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from reference.data import dataset
-from reference.data.store import StoreError
-from reference.data.wmt.grammar import EVALUATION, TRAIN, VERSIONS
-from reference.data.wmt.vocabulary import TOKEN, UNKNOWN
+from cepheid.reference.data import dataset
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN, VERSIONS
+from cepheid.reference.data.wmt.vocabulary import TOKEN, UNKNOWN
 
 GENERATOR = "wmt"
 GENERATOR_VERSION = 1  # to be raised by every change that stores something else

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reference.data.wmt.batch_order import AS_DRAWN, BatchOrder, Bucketing
-from reference.data.wmt.pairs import Pairs, Tokens
-from reference.data.wmt.vocabulary import PADDING
+from cepheid.reference.data.wmt.batch_order import AS_DRAWN, BatchOrder, Bucketing
+from cepheid.reference.data.wmt.pairs import Pairs, Tokens
+from cepheid.reference.data.wmt.vocabulary import PADDING
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import Protocol
 import numpy as np
 import sentencepiece
 
-from reference.data.preparation import explain_disk_errors
-from reference.data.store import StoreError
-from reference.data.wmt.parallel_text import Corpus
-from rules.host import atomic_write
+from cepheid.reference.data.preparation import explain_disk_errors
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.wmt.parallel_text import Corpus
+from cepheid.rules.host import atomic_write
 
 PADDING, END, UNKNOWN = 0, 1, 2
 TOKEN = np.dtype(np.uint16)
@@ -52,7 +52,7 @@ class Encoding:
 def parse_subwords(name: str, content: bytes) -> Subwords:
     """Return the vocabulary in a file of that name."""
     if Path(name).suffix == MERGES_SUFFIX:
-        from reference.data.wmt.merges import parse_merges  # takes long to import
+        from cepheid.reference.data.wmt.merges import parse_merges  # takes long to import
 
         return parse_merges(content)
     subwords: Subwords = sentencepiece.SentencePieceProcessor(model_proto=content)

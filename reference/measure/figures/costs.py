@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reference.measure.cost_steps import Costs
-from reference.measure.figures.drawing import COLUMN_INCHES, OURS, REPORTED, draw_figure
+from cepheid.reference.measure.cost_steps import Costs
+from cepheid.reference.measure.figures.drawing import COLUMN_INCHES, OURS, REPORTED, draw_figure
 
 CROWDED = 8  # bars
 LEGEND_COLUMNS, LEGEND_ROOM = 4, 1.25  # above the bars, and so many times their height

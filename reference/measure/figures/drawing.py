@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rules.errors import UserError, cannot_write
-from rules.host import atomic_path
+from cepheid.rules.errors import UserError, cannot_write
+from cepheid.rules.host import atomic_path
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reference.measure.epochs import Comparison, PublishedResult, Run
-from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
-from rules.definition import Definition
+from cepheid.reference.measure.epochs import Comparison, PublishedResult, Run
+from cepheid.reference.measure.figures.drawing import OURS, REPORTED, draw_figure
+from cepheid.rules.definition import Definition
 
 MARGIN = 1.1  # of an axis beyond the largest value
 TITLE_CHARACTERS = 60  # of a line, for each column of a figure

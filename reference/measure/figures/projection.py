@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
-from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
-from reference.measure.projection.measured import Projection
-from reference.measure.projection.published import Family, Prediction
+from cepheid.reference.measure.figures.drawing import OURS, REPORTED, draw_figure
+from cepheid.reference.measure.projection.measured import Projection
+from cepheid.reference.measure.projection.published import Family, Prediction
 
 COLOURS = ("#3a86d1", "#d1803a", "#8a6fd1", "#2a9d6f", "#d4483b")
 MARKERS = ("x", "+")  # of the fits: extrapolated, interpolated

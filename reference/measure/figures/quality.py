@@ -5,10 +5,10 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
-from reference.measure.recorded_points import name_machine
-from reference.measure.sweep.quality import QualitySweep
-from rules.definition import Definition
+from cepheid.reference.measure.figures.drawing import OURS, REPORTED, draw_figure
+from cepheid.reference.measure.recorded_points import name_machine
+from cepheid.reference.measure.sweep.quality import QualitySweep
+from cepheid.rules.definition import Definition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
-from reference.measure.scaling.points import INDEPENDENT, SHARES, TOGETHER, Point, spread
+from cepheid.reference.measure.figures.drawing import OURS, REPORTED, draw_figure
+from cepheid.reference.measure.scaling.points import INDEPENDENT, SHARES, TOGETHER, Point, spread
 
 SYNTHETIC, CEILING = "#d1803a", "#2a9d6f"
 COLOURS = ("#d4483b", OURS, "#8a6fd1", CEILING, REPORTED)  # of the shares, in their order

@@ -4,9 +4,9 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from reference.measure.figures.drawing import OURS, REPORTED, draw_figure
-from reference.measure.staleness import Arm
-from rules.definition import Definition
+from cepheid.reference.measure.figures.drawing import OURS, REPORTED, draw_figure
+from cepheid.reference.measure.staleness import Arm
+from cepheid.rules.definition import Definition
 
 DARKEST = 0.85  # of the colour map
 MARGIN = 1.15  # of an axis beyond the budget

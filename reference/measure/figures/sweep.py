@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reference.measure.figures.drawing import save_figure
-from reference.measure.published import Machine, Published
-from reference.measure.sweep.points import EPOCHS, MEASURES
-from reference.measure.sweep.records import Sweep
+from cepheid.reference.measure.figures.drawing import save_figure
+from cepheid.reference.measure.published import Machine, Published
+from cepheid.reference.measure.sweep.points import EPOCHS, MEASURES
+from cepheid.reference.measure.sweep.records import Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from reference.measure.projection.model import (
+from cepheid.reference.measure.projection.model import (
     FORWARD_SHARE,
     Costs,
     Network,

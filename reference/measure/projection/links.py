@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from reference.measure.projection.model import Link
-from rules.errors import UserError, did_you_mean
+from cepheid.reference.measure.projection.model import Link
+from cepheid.rules.errors import UserError, did_you_mean
 
 LINKS = Path(__file__).with_name("links.yaml")
 

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from reference.measure.projection.model import (
+from cepheid.reference.measure.projection.model import (
     Costs,
     Link,
     Network,
@@ -14,7 +14,7 @@ from reference.measure.projection.model import (
     predict_seconds,
     predict_step,
 )
-from reference.measure.scaling.points import (
+from cepheid.reference.measure.scaling.points import (
     ALONE,
     BOUND,
     INDEPENDENT,
@@ -23,10 +23,10 @@ from reference.measure.scaling.points import (
     Point,
     name_arm,
 )
-from reference.measure.scaling.tasks import PARTITIONS, SHARING
-from rules import rcp
-from rules.definition import Definition
-from rules.errors import UserError
+from cepheid.reference.measure.scaling.tasks import PARTITIONS, SHARING
+from cepheid.rules import rcp
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
 
 
 @dataclass(frozen=True)

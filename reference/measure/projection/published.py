@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
-from reference.measure.projection.fit import KnownTime, fit_costs, predict_known
-from reference.measure.projection.links import find_link
-from reference.measure.projection.model import Costs, Network, Training
-from rules.definition import locate_benchmarks
-from rules.errors import UserError
+from cepheid.reference.measure.projection.fit import KnownTime, fit_costs, predict_known
+from cepheid.reference.measure.projection.links import find_link
+from cepheid.reference.measure.projection.model import Costs, Network, Training
+from cepheid.rules.definition import locate_benchmarks
+from cepheid.rules.errors import UserError
 
 FILE = "projection.yaml"
 

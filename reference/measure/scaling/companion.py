@@ -11,12 +11,12 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from reference.measure.own_process import KILLED
-from reference.measure.scaling.tasks import Job, make_task, profile_turn, time_turn
-from rules.errors import UserError
+from cepheid.reference.measure.own_process import KILLED
+from cepheid.reference.measure.scaling.tasks import Job, make_task, profile_turn, time_turn
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.run.config import Execution
+    from cepheid.reference.run.config import Execution
 
 SECONDS_TO_END = 10.0
 
@@ -87,7 +87,7 @@ def _serve(questions: Connection, other_end: Connection) -> None:
 def _make_task_alone(job: Job, device: str, execution: "Execution | None") -> Any:
     import torch
 
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.distributed import TorchRanks
 
     place = torch.device(device)
     if place.type == "cuda":

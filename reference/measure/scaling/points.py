@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reference.measure.turns import find_middle_half
+from cepheid.reference.measure.turns import find_middle_half
 
 WEAK, STRONG = "weak", "strong"
 INPUTS = ("real", "synthetic")

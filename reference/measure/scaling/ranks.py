@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from reference.machine.placement import find_placement
-from reference.measure.scaling.companion import Companion
-from reference.measure.scaling.points import (
+from cepheid.reference.machine.placement import find_placement
+from cepheid.reference.measure.scaling.companion import Companion
+from cepheid.reference.measure.scaling.points import (
     ALONE,
     INDEPENDENT,
     TOGETHER,
@@ -18,13 +18,13 @@ from reference.measure.scaling.points import (
     Point,
     name_arm,
 )
-from reference.measure.scaling.tasks import Job, feed, make_task, profile_turn, time_turn
-from reference.measure.turns import time_in_turns
-from rules.errors import UserError
+from cepheid.reference.measure.scaling.tasks import Job, feed, make_task, profile_turn, time_turn
+from cepheid.reference.measure.turns import time_in_turns
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.run.config import Execution
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.run.config import Execution
+    from cepheid.reference.torch.distributed import TorchRanks
 
 FEWEST_STEPS, MOST_STEPS = 2, 200
 COLLECTIVES = {
@@ -55,7 +55,7 @@ def measure_ranks(
         keep_to_processors(job.processors_per_rank)
     alone = Companion()
     try:
-        from reference.torch.distributed import start_ranks
+        from cepheid.reference.torch.distributed import start_ranks
 
         with start_ranks() as ranks:
             if ranks.is_first:
@@ -139,7 +139,7 @@ def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:
     """Time a small and a large all-reduce, and count those of a step."""
     import torch
 
-    from reference.torch.distributed import all_reduce
+    from cepheid.reference.torch.distributed import all_reduce
 
     medians = []
     for size in (SMALL_BYTES, LARGE_BYTES):
@@ -169,7 +169,7 @@ def _count_collectives(task: Any) -> int:
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from reference.torch.ranks.shared_memory import send_messages
+    from cepheid.reference.torch.ranks.shared_memory import send_messages
 
     class Counter(TorchDispatchMode):
         count: int = 0

@@ -5,18 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.measure.recorded_points import (
+from cepheid.reference.measure.recorded_points import (
     PointFolder,
     describe_machine,
     keep_configuration,
 )
-from reference.measure.scaling.points import Point, name_row
-from reference.measure.scaling.tasks import Job
-from reference.session.observer import Observer, prepare_data
-from rules.errors import UserError
+from cepheid.reference.measure.scaling.points import Point, name_row
+from cepheid.reference.measure.scaling.tasks import Job
+from cepheid.reference.session.observer import Observer, prepare_data
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.distributed import TorchRanks
 
 FILE = "scaling.json"
 COUNT = "accelerators_per_node"  # grows with the ranks of a point
@@ -27,7 +27,7 @@ def prepare_scaling(job: Job, ranks: "TorchRanks", observer: Observer) -> dict[s
 
     Raises UserError for settings that the benchmark does not have.
     """
-    from reference.machine import system
+    from cepheid.reference.machine import system
 
     config = job.configure()
     if "real" in job.inputs:

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.measure.scaling.points import STRONG
-from reference.measure.turns import time_steps
-from reference.session.frameworks import import_task
-from rules import definition as definitions
+from cepheid.reference.measure.scaling.points import STRONG
+from cepheid.reference.measure.turns import time_steps
+from cepheid.reference.session.frameworks import import_task
+from cepheid.rules import definition as definitions
 
 if TYPE_CHECKING:
-    from reference.run.config import Execution, RunConfig
-    from reference.torch.distributed import TorchRanks
+    from cepheid.reference.run.config import Execution, RunConfig
+    from cepheid.reference.torch.distributed import TorchRanks
 
 BATCH_SIZE = "global_batch_size"
 SHARING = ("pipeline_stages", "tensor_ranks")  # settings with which ranks share a model
@@ -83,7 +83,7 @@ class Job:
         return replace(config, execution=execution) if execution else config
 
     def _configure(self, batch_size: int, overrides: Sequence[str]) -> "RunConfig":
-        from reference.run.config import configure
+        from cepheid.reference.run.config import configure
 
         return configure(
             definitions.load(self.benchmark, self.scale),
@@ -127,7 +127,7 @@ def feed(task: Any, kind: str) -> Iterator[None]:
 
 def _draw_pieces(task: Any) -> Sequence[Any]:
     """Return a rank's share of a step as pieces of noise."""
-    from reference.torch.accumulation import cut
+    from cepheid.reference.torch.accumulation import cut
 
     inputs, targets = task.draw_noise(task.batch_per_rank)
     return cut(inputs, targets, task.piece_size)
@@ -142,7 +142,7 @@ def time_turn(task: Any, kind: str, steps: int) -> float:
 
 def profile_turn(task: Any, kind: str) -> Mapping[str, float]:
     """Return the mean milliseconds of each phase of some steps."""
-    from reference.measure.step_profiler import profile_steps
+    from cepheid.reference.measure.step_profiler import profile_steps
 
     with feed(task, kind):
         time_steps(task, LEAD_IN_STEPS)

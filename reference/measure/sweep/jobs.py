@@ -4,15 +4,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reference.measure.recorded_points import describe_machine
-from reference.session.frameworks import import_backend, import_task
-from reference.session.observer import Observer, prepare_data
-from rules import definition as definitions
-from rules.definition import Definition, Generation
-from rules.errors import UserError
+from cepheid.reference.measure.recorded_points import describe_machine
+from cepheid.reference.session.frameworks import import_backend, import_task
+from cepheid.reference.session.observer import Observer, prepare_data
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Definition, Generation
+from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from reference.measure.sweep.points import Point
+    from cepheid.reference.measure.sweep.points import Point
 
 BATCH_SIZE = "global_batch_size"
 
@@ -43,8 +43,8 @@ def prepare_sweep(
 
     Raises UserError for settings that the benchmark does not have.
     """
-    from reference.machine import system
-    from reference.run.config import configure
+    from cepheid.reference.machine import system
+    from cepheid.reference.run.config import configure
 
     config = configure(
         definition,
@@ -67,10 +67,10 @@ def prepare_sweep(
 
 def measure_size(job: Job, observer: Observer) -> "Point":
     """Measure one size in this process. Raises UserError if the memory does not suffice."""
-    from reference.machine import energy
-    from reference.measure.speed import pick_create
-    from reference.measure.sweep import points
-    from reference.run.config import configure
+    from cepheid.reference.machine import energy
+    from cepheid.reference.measure.speed import pick_create
+    from cepheid.reference.measure.sweep import points
+    from cepheid.reference.run.config import configure
 
     definition = definitions.load(job.benchmark, job.scale)
     overrides = list(job.overrides)

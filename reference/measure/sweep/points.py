@@ -20,12 +20,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from reference.machine import energy, memory
-from reference.measure.turns import find_middle_half
-from reference.run.generate import Generator, time_repetition
-from reference.run.train import Task
-from reference.session.observer import OnCount
-from rules.definition import Block
+from cepheid.reference.machine import energy, memory
+from cepheid.reference.measure.turns import find_middle_half
+from cepheid.reference.run.generate import Generator, time_repetition
+from cepheid.reference.run.train import Task
+from cepheid.reference.session.observer import OnCount
+from cepheid.rules.definition import Block
 
 EPOCHS, WARM_UP_EPOCHS, EPOCH_SAMPLES = 100, 10, 8_000
 PARTS = 10  # of the timed steps, to show their spread

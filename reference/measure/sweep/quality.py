@@ -19,11 +19,15 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from reference.measure.recorded_points import PointFolder, describe_machine, keep_configuration
-from reference.session.frameworks import import_backend, import_task
-from reference.session.observer import Observer, prepare_data
-from rules import definition as definitions
-from rules.definition import Block, Definition
+from cepheid.reference.measure.recorded_points import (
+    PointFolder,
+    describe_machine,
+    keep_configuration,
+)
+from cepheid.reference.session.frameworks import import_backend, import_task
+from cepheid.reference.session.observer import Observer, prepare_data
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Block, Definition
 
 BATCH_SIZE, DECAY = "global_batch_size", "opt_learning_rate_decay_samples"
 
@@ -117,8 +121,8 @@ def prepare_quality(
 
     Raises UserError for settings that the benchmark does not have.
     """
-    from reference.machine import system
-    from reference.run.config import configure
+    from cepheid.reference.machine import system
+    from cepheid.reference.run.config import configure
 
     config = configure(
         definition,
@@ -141,7 +145,7 @@ def prepare_quality(
 def train_once(job: QualityJob, observer: Observer) -> QualityPoint:
     """Train and evaluate in this process."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before the framework is loaded
-    from reference.run.config import configure
+    from cepheid.reference.run.config import configure
 
     definition = definitions.load(job.benchmark, job.scale)
     config = configure(

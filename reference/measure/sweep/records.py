@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reference.measure.published import Published
-from reference.measure.recorded_points import PointFolder, keep_configuration, name_machine
-from reference.measure.sweep.points import EPOCHS, MEASURES, Point
-from rules.errors import UserError
+from cepheid.reference.measure.published import Published
+from cepheid.reference.measure.recorded_points import PointFolder, keep_configuration, name_machine
+from cepheid.reference.measure.sweep.points import EPOCHS, MEASURES, Point
+from cepheid.rules.errors import UserError
 
 MIB = 2**20
 SIZE_NAMES: Mapping[str, str] = {"training": "batch_size", "generation": "images"}

@@ -11,20 +11,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference.optim.kfac import inverse
-from reference.optim.kfac.exchange import Exchange, Sums
-from reference.optim.kfac.faults import (
+from cepheid.reference.optim.kfac import inverse
+from cepheid.reference.optim.kfac.exchange import Exchange, Sums
+from cepheid.reference.optim.kfac.faults import (
     OutOfRange,
     refuse_uneven_layers,
     warn_of_other_samples,
     warn_of_passes_without_gradients,
 )
-from reference.optim.kfac.layers import KroneckerLayer, Layer
-from reference.optim.kfac.options import Options
-from reference.optim.kfac.owners import assign_owners
-from reference.optim.kfac.staleness import Interval, compute_steps_to_next
-from reference.optim.kfac.statistic import Statistic
-from rules.errors import UserError
+from cepheid.reference.optim.kfac.layers import KroneckerLayer, Layer
+from cepheid.reference.optim.kfac.options import Options
+from cepheid.reference.optim.kfac.owners import assign_owners
+from cepheid.reference.optim.kfac.staleness import Interval, compute_steps_to_next
+from cepheid.reference.optim.kfac.statistic import Statistic
+from cepheid.rules.errors import UserError
 
 NON_FINITE_IN_A_ROW_MAX = 20  # a loss scale that adapts has settled by then
 DAMPING_CHANGE_MAX = 1.25  # by which factor λ may differ from that of a stale factor's inverse

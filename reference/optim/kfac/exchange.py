@@ -15,9 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.optim.kfac import number_formats
-from reference.optim.kfac.number_formats import Format
-from rules.errors import UserError
+from cepheid.reference.optim.kfac import number_formats
+from cepheid.reference.optim.kfac.number_formats import Format
+from cepheid.rules.errors import UserError
 
 Guard = Callable[[], AbstractContextManager[None]]
 Sums = Callable[[], list[Tensor]]

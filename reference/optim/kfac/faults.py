@@ -8,12 +8,12 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from reference.optim.kfac.exchange import Exchange
-from reference.optim.kfac.layers import Layer
-from reference.optim.kfac.number_formats import Format, find_range
-from reference.optim.kfac.options import Options
-from reference.optim.kfac.statistic import Statistic
-from rules.errors import UserError
+from cepheid.reference.optim.kfac.exchange import Exchange
+from cepheid.reference.optim.kfac.layers import Layer
+from cepheid.reference.optim.kfac.number_formats import Format, find_range
+from cepheid.reference.optim.kfac.options import Options
+from cepheid.reference.optim.kfac.statistic import Statistic
+from cepheid.rules.errors import UserError
 
 logger = logging.getLogger(__name__)
 DIGEST_END = 2**20  # of a fact that ranks compare: sums of squares stay whole numbers of 64 bits

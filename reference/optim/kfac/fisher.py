@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from reference.optim.kfac.options import Fisher
-from rules.errors import UserError
+from cepheid.reference.optim.kfac.options import Fisher
+from cepheid.rules.errors import UserError
 
 OUTPUTS_MAX = 128  # of an exact matrix: each takes a backward pass
 NEGATIVE_SHARE_MAX = 1e-4  # of a Hessian's eigenvalues, relative to the largest: rounding

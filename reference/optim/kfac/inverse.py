@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rules.errors import UserError
+from cepheid.rules.errors import UserError
 
 DAMPING_RAISES_MAX = 8  # each time tenfold
 EXPLICIT_FROM_STEPS = 4  # of 1,152 rows and 128 columns: 11 ms once against 2.5 ms in each step

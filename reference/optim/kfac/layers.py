@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from reference.optim.kfac import factors, inverse
-from reference.optim.kfac.options import Options
-from reference.optim.kfac.owners import estimate_inversion_cost
-from reference.optim.kfac.statistic import Statistic
-from rules.errors import UserError, did_you_mean
+from cepheid.reference.optim.kfac import factors, inverse
+from cepheid.reference.optim.kfac.options import Options
+from cepheid.reference.optim.kfac.owners import estimate_inversion_cost
+from cepheid.reference.optim.kfac.statistic import Statistic
+from cepheid.rules.errors import UserError, did_you_mean
 
 KINDS = (nn.Linear, nn.Conv2d, nn.Embedding, _BatchNorm, nn.SyncBatchNorm)
 FORWARDS = {kind.forward for kind in KINDS}

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from reference.optim.kfac import float21
+from cepheid.reference.optim.kfac import float21
 
 Format = Literal["float32", "float21", "float16", "bfloat16"]
 

@@ -13,12 +13,12 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 from torch.utils.hooks import RemovableHandle
 
-from reference.optim.kfac import fisher
-from reference.optim.kfac.curvature import Phase
-from reference.optim.kfac.layers import Layer
-from reference.optim.kfac.options import Options
-from reference.optim.kfac.statistic import Statistic
-from rules.errors import UserError, did_you_mean
+from cepheid.reference.optim.kfac import fisher
+from cepheid.reference.optim.kfac.curvature import Phase
+from cepheid.reference.optim.kfac.layers import Layer
+from cepheid.reference.optim.kfac.options import Options
+from cepheid.reference.optim.kfac.statistic import Statistic
+from cepheid.rules.errors import UserError, did_you_mean
 
 
 class Reader(Protocol):

@@ -5,8 +5,8 @@ from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Literal, get_args
 
-from reference.optim.kfac.number_formats import Format
-from rules.errors import UserError
+from cepheid.reference.optim.kfac.number_formats import Format
+from cepheid.rules.errors import UserError
 
 Fisher = Literal["empirical", "sampled", "exact", "gauss_newton"]
 Inverse = Literal["cholesky", "eigen"]

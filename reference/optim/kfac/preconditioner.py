@@ -7,23 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from reference.optim.kfac import inverse
-from reference.optim.kfac.curvature import Curvature, Phase
-from reference.optim.kfac.exchange import Exchange, Guard
-from reference.optim.kfac.faults import OutOfRange, refuse_other_ranks
-from reference.optim.kfac.layers import (
+from cepheid.reference.optim.kfac import inverse
+from cepheid.reference.optim.kfac.curvature import Curvature, Phase
+from cepheid.reference.optim.kfac.exchange import Exchange, Guard
+from cepheid.reference.optim.kfac.faults import OutOfRange, refuse_other_ranks
+from cepheid.reference.optim.kfac.layers import (
     LEFT_OUT_ON_PURPOSE,
     BatchNormLayer,
     KroneckerLayer,
     Layer,
     find_layers,
 )
-from reference.optim.kfac.observer import Observer
-from reference.optim.kfac.options import Options, refuse_not_positive
-from reference.optim.kfac.owners import Owners
-from reference.optim.kfac.simulated import SimulatedCurvature, SimulatedExchange
-from reference.optim.kfac.staleness import Interval
-from rules.errors import UserError
+from cepheid.reference.optim.kfac.observer import Observer
+from cepheid.reference.optim.kfac.options import Options, refuse_not_positive
+from cepheid.reference.optim.kfac.owners import Owners
+from cepheid.reference.optim.kfac.simulated import SimulatedCurvature, SimulatedExchange
+from cepheid.reference.optim.kfac.staleness import Interval
+from cepheid.rules.errors import UserError
 
 NAMED_MAX = 3  # layers in a warning
 

@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reference.optim.kfac import number_formats
-from reference.optim.kfac.curvature import Curvature, Phase
-from reference.optim.kfac.exchange import Exchange, Guard
-from reference.optim.kfac.layers import Layer
-from reference.optim.kfac.number_formats import Format
-from reference.optim.kfac.options import Options
-from reference.optim.kfac.statistic import Statistic
-from rules.errors import UserError
+from cepheid.reference.optim.kfac import number_formats
+from cepheid.reference.optim.kfac.curvature import Curvature, Phase
+from cepheid.reference.optim.kfac.exchange import Exchange, Guard
+from cepheid.reference.optim.kfac.layers import Layer
+from cepheid.reference.optim.kfac.number_formats import Format
+from cepheid.reference.optim.kfac.options import Options
+from cepheid.reference.optim.kfac.statistic import Statistic
+from cepheid.rules.errors import UserError
 
 
 def round_to(values: Tensor, form: Format) -> Tensor:

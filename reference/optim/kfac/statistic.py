@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from reference.optim.kfac import symmetric
-from reference.optim.kfac.inverse import Factored
-from reference.optim.kfac.staleness import Interval
+from cepheid.reference.optim.kfac import symmetric
+from cepheid.reference.optim.kfac.inverse import Factored
+from cepheid.reference.optim.kfac.staleness import Interval
 
 
 @dataclass(eq=False)

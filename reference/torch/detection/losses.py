@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from reference.torch.detection.matching import BACKGROUND, Matches
+from cepheid.reference.torch.detection.matching import BACKGROUND, Matches
 
 
 def compute_multibox_losses(

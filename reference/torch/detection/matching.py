@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference.torch.detection.boxes import compute_overlaps, encode, to_corners
+from cepheid.reference.torch.detection.boxes import compute_overlaps, encode, to_corners
 
 BACKGROUND = 0  # also the label of rows that only fill up a batch
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from reference.torch.detection.boxes import compute_overlaps
+from cepheid.reference.torch.detection.boxes import compute_overlaps
 
 BLOCK = 32  # boxes of which each is decided in turn, before the block suppresses all others
 

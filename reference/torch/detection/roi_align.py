@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from reference.torch.detection.boxes import compute_areas
+from cepheid.reference.torch.detection.boxes import compute_areas
 
 SAMPLES = 2  # in each direction of a bin
 LARGEST_PRODUCT = 1024  # places of a sheet up to which products of matrices are faster

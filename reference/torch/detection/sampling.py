@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference.torch.detection.boxes import compute_overlaps
+from cepheid.reference.torch.detection.boxes import compute_overlaps
 
 IGNORED, NEGATIVE = -2, -1
 MULTIPLIERS = (0x9E3779B1, 0x85EBCA6B, 0x7FEB352D, 0x846CA68B)

@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from reference.torch.detection.boxes import compute_overlaps
+from cepheid.reference.torch.detection.boxes import compute_overlaps
 
 LARGEST_PIECE = 2**24  # overlaps that are computed at once: 64 MB
 

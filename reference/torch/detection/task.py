@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from reference.data.detection.average_precision import AveragePrecision
-from reference.data.detection.loader import Augmentation, Loader
-from reference.data.imagenet.loader import count_workers
-from reference.data.order import Share
-from reference.run.config import RunConfig
-from reference.torch.distributed import TorchRanks
-from reference.torch.given_weights import load_given_weights
-from reference.torch.parallel.task import ParallelTask
+from cepheid.reference.data.detection.average_precision import AveragePrecision
+from cepheid.reference.data.detection.loader import Augmentation, Loader
+from cepheid.reference.data.imagenet.loader import count_workers
+from cepheid.reference.data.order import Share
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.given_weights import load_given_weights
+from cepheid.reference.torch.parallel.task import ParallelTask
 
 NOISE_BOXES = 4  # in each image of noise
 METRICS = ("ap", "ap50", "ap75")
@@ -33,7 +33,9 @@ class DetectionTask(ParallelTask):
         super().__init__(config, ranks)
         self.facts: dict[str, Any] = dict(self.definition.model)
         self.pixels = int(self.facts["pixels"])
-        self.source = importlib.import_module(f"reference.data.{self.definition.data['generator']}")
+        self.source = importlib.import_module(
+            f"cepheid.reference.data.{self.definition.data['generator']}"
+        )
 
     def make_detector(self) -> nn.Module:
         """Return the network with initial weights."""

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.futures import Future
 
-from reference.machine.ranks import Ranks
-from reference.torch.distributed import TorchRanks, detect_lost_rank
-from rules.errors import UserError
+from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
+from cepheid.rules.errors import UserError
 
 AUTO = "auto"
 Step = Callable[[Tensor], "Future[Tensor]"]

@@ -14,9 +14,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from reference.run.config import RunConfig, refuse_without_effect
-from reference.torch.distributed import TorchRanks, all_reduce, detect_lost_rank
-from rules.errors import UserError
+from cepheid.reference.run.config import RunConfig, refuse_without_effect
+from cepheid.reference.torch.distributed import TorchRanks, all_reduce, detect_lost_rank
+from cepheid.rules.errors import UserError
 
 STAGES, TENSOR_RANKS = "pipeline_stages", "tensor_ranks"
 MICRO_BATCHES, SCHEDULE = "pipeline_micro_batches", "pipeline_schedule"

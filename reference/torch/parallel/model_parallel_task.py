@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from reference.run.config import RunConfig
-from reference.torch import accumulation
-from reference.torch.accumulation import Piece, Pieces
-from reference.torch.distributed import TorchRanks
-from reference.torch.parallel import model_parallel
-from reference.torch.parallel.model_parallel import SharedModel
-from reference.torch.parallel.pipeline import Pipeline, Stage
-from reference.torch.task import TorchTask
-from rules.definition import Block
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch import accumulation
+from cepheid.reference.torch.accumulation import Piece, Pieces
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.parallel import model_parallel
+from cepheid.reference.torch.parallel.model_parallel import SharedModel
+from cepheid.reference.torch.parallel.pipeline import Pipeline, Stage
+from cepheid.reference.torch.task import TorchTask
+from cepheid.rules.definition import Block
 
 if TYPE_CHECKING:
-    from reference.torch.parallel.tensor_parallel import TensorPlan
+    from cepheid.reference.torch.parallel.tensor_parallel import TensorPlan
 
 
 class ModelParallelTask(TorchTask):
@@ -67,7 +67,7 @@ class ModelParallelTask(TorchTask):
             stages = self.cut_stages()
             self.shared = Pipeline(self.model, stages, self.ranks, self.sharing, self.sum_losses)
         elif self.sharing.tensor_ranks > 1:
-            from reference.torch.parallel.tensor_parallel import TensorParallel
+            from cepheid.reference.torch.parallel.tensor_parallel import TensorParallel
 
             self.shared = TensorParallel(self.model, self.plan_matrices(), self.ranks)
         return self.shared

@@ -18,9 +18,9 @@ from torch.autograd import Variable
 from torch.futures import Future
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from reference.optim.lars import Lars, find_norms
-from reference.torch.distributed import all_reduce, detect_lost_rank
-from reference.torch.parallel.mesh import RankMesh
+from cepheid.reference.optim.lars import Lars, find_norms
+from cepheid.reference.torch.distributed import all_reduce, detect_lost_rank
+from cepheid.reference.torch.parallel.mesh import RankMesh
 
 ELEMENTWISE = (SGD, Adam, AdamW)
 Phase = Callable[[str], AbstractContextManager[object]]

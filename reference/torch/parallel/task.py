@@ -13,21 +13,22 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from reference.run.config import Execution, RunConfig, refuse_without_effect
-from reference.torch.distributed import TorchRanks, detect_lost_rank
-from reference.torch.parallel.data_parallel import BUCKET_MIB, make_data_parallel
-from reference.torch.parallel.mesh import AUTO, RankMesh, find_shape
-from reference.torch.parallel.model_parallel_task import ModelParallelTask
-from reference.torch.parallel.sharded_update import ShardedUpdate
-from rules.definition import Block
+from cepheid.reference.run.config import Execution, RunConfig, refuse_without_effect
+from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.parallel.data_parallel import BUCKET_MIB, make_data_parallel
+from cepheid.reference.torch.parallel.mesh import AUTO, RankMesh, find_shape
+from cepheid.reference.torch.parallel.model_parallel_task import ModelParallelTask
+from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
+from cepheid.rules.definition import Block
 
 
 class ParallelTask(ModelParallelTask):
     """A ``TorchTask`` that trains ``parallel``, which is ``model`` with averaged gradients.
 
-    Its definition has the execution settings ``all_reduce`` (``reference.torch.parallel.mesh``) and
-    ``weight_update``, maybe also ``mesh_rows``. ``scaler`` scales the loss where the precision is
-    fp16. ``sharded`` is the update that the ranks share, if they do.
+    Its definition has the execution settings ``all_reduce``
+    (``cepheid.reference.torch.parallel.mesh``) and ``weight_update``, maybe also ``mesh_rows``.
+    ``scaler`` scales the loss where the precision is fp16. ``sharded`` is the update that the ranks
+    share, if they do.
     """
 
     parallel: nn.Module

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.torch.distributed import Span
-from reference.torch.ranks.shared_memory import gather_rows
+from cepheid.reference.torch.distributed import Span
+from cepheid.reference.torch.ranks.shared_memory import gather_rows
 
 _sum_backward = torch.ops.aten.native_batch_norm_backward.default  # not looked up each time
 _SUMS_ONLY = (False, True, True)  # the gradients of weight and bias, not that of the images

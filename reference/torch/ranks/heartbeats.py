@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from reference.machine.placement import Placement, RankEndedError
-from rules.errors import UserError
+from cepheid.reference.machine.placement import Placement, RankEndedError
+from cepheid.rules.errors import UserError
 
 VARIABLE = "CEPHEID_RANK_TIMEOUT"
 DEFAULT_SECONDS = 1800.0  # the first rank may have data to prepare

@@ -9,10 +9,10 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from reference.machine.nodes import decode_seat, find_seat, seat_rank
-from reference.machine.placement import Placement, RankEndedError
-from reference.torch.ranks.heartbeats import RankTimeout, name_ranks, print_message
-from rules.errors import UserError
+from cepheid.reference.machine.nodes import decode_seat, find_seat, seat_rank
+from cepheid.reference.machine.placement import Placement, RankEndedError
+from cepheid.reference.torch.ranks.heartbeats import RankTimeout, name_ranks, print_message
+from cepheid.rules.errors import UserError
 
 POLL_SECONDS = 0.02
 READING_SECONDS = 10.0  # for the other ranks, of an error that all have

@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.torch.distributed import all_gather, all_reduce, detect_lost_rank
-from reference.torch.ranks.heartbeats import read_rank_timeout
+from cepheid.reference.torch.distributed import all_gather, all_reduce, detect_lost_rank
+from cepheid.reference.torch.ranks.heartbeats import read_rank_timeout
 
 FOLDER = Path("/dev/shm")
 MOST_BYTES = 2**18  # of the values of one rank

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from reference.torch.distributed import detect_lost_rank
-from reference.torch.spatial.grid import Axis
+from cepheid.reference.torch.distributed import detect_lost_rank
+from cepheid.reference.torch.spatial.grid import Axis
 
 
 @dataclass(frozen=True)

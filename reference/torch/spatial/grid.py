@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from reference.torch.distributed import TorchRanks
-from rules.errors import UserError
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules.errors import UserError
 
 
 @dataclass(frozen=True)

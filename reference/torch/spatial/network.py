@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from reference.torch.batch_norm import SpanBatchNorm2d, gather_over_ranks
-from reference.torch.distributed import TorchRanks
-from reference.torch.spatial.exchange import Exchange
-from reference.torch.spatial.grid import Grid, Partition, split
-from reference.torch.spatial.layers import PARTITIONED, Size, convert_layer
-from rules.errors import UserError
+from cepheid.reference.torch.batch_norm import SpanBatchNorm2d, gather_over_ranks
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.spatial.exchange import Exchange
+from cepheid.reference.torch.spatial.grid import Grid, Partition, split
+from cepheid.reference.torch.spatial.layers import PARTITIONED, Size, convert_layer
+from cepheid.rules.errors import UserError
 
 CONVERTED = (*PARTITIONED, nn.BatchNorm2d, SpanBatchNorm2d)
 aten = torch.ops.aten

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from reference.data.wmt.pairs import Tokens
-from reference.run.seeding import make_generator
-from reference.torch.translation.task import TranslationTask
+from cepheid.reference.data.wmt.pairs import Tokens
+from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.torch.translation.task import TranslationTask
 
 
 class ShuffledTargets(TranslationTask):

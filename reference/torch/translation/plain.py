@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from reference.torch.translation.task import TranslationTask
+from cepheid.reference.torch.translation.task import TranslationTask
 
 
 class PlainTranslation(TranslationTask):

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reference.data.wmt.sentence_batches import pad, sort_by_length
-from reference.data.wmt.vocabulary import PADDING
-from reference.measure.speed import Measurement, Row, Subject, describe_comparison
-from reference.measure.turns import Comparison
-from reference.run.config import RunConfig, configure
-from rules.definition import Block
+from cepheid.reference.data.wmt.sentence_batches import pad, sort_by_length
+from cepheid.reference.data.wmt.vocabulary import PADDING
+from cepheid.reference.measure.speed import Measurement, Row, Subject, describe_comparison
+from cepheid.reference.measure.turns import Comparison
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.rules.definition import Block
 
 SENTENCES = 32
 SETTINGS = ("precision=fp32", "compile=off")

@@ -11,20 +11,20 @@ from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from reference.data import wmt
-from reference.data.wmt.batch_order import AS_DRAWN
-from reference.data.wmt.sentence_batches import Batch, Batches, Pass, pad, sort_by_length
-from reference.data.wmt.vocabulary import PADDING, UNKNOWN
-from reference.run import seeding
-from reference.run.config import Execution, RunConfig
-from reference.run.hyperparameters import AdamHyperparameters
-from reference.run.report import Table, Value
-from reference.torch.accumulation import Piece
-from reference.torch.distributed import TorchRanks
-from reference.torch.execution import explain_out_of_memory
-from reference.torch.parallel.task import ParallelTask
-from reference.torch.translation.beam_search import Decoder, Search, translate
-from rules.definition import Block
+from cepheid.reference.data import wmt
+from cepheid.reference.data.wmt.batch_order import AS_DRAWN
+from cepheid.reference.data.wmt.sentence_batches import Batch, Batches, Pass, pad, sort_by_length
+from cepheid.reference.data.wmt.vocabulary import PADDING, UNKNOWN
+from cepheid.reference.run import seeding
+from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.hyperparameters import AdamHyperparameters
+from cepheid.reference.run.report import Table, Value
+from cepheid.reference.torch.accumulation import Piece
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.execution import explain_out_of_memory
+from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.reference.torch.translation.beam_search import Decoder, Search, translate
+from cepheid.rules.definition import Block
 
 # Lengths of the warm-up's English and German sentences. Two different lengths and a different
 # number of sentences compile to a graph for any sizes, equal ones to a graph for equal sizes only.

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from compliance.checks import Place, check_log
-from compliance.finding import Finding
-from compliance.read.log import runlog
-from rules import definition, rounds
-from rules.digests import derive_seed
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import definition, rounds
+from cepheid.rules.digests import derive_seed
 from tests.compliance.builder import (
     IMPLEMENTATION,
     Record,

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from compliance.checks import Place
-from compliance.finding import Finding
-from rules import definition
+from cepheid.compliance.checks import Place
+from cepheid.compliance.finding import Finding
+from cepheid.rules import definition
 from tests.compliance.builder import Record, generation_records, line_of, run_records
 from tests.compliance.checks.test_catalogue import MINI, PLACE, check
 

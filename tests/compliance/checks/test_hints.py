@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
-from compliance.judge.judgement import judge
-from compliance.read import package
-from rules import definition, rounds
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.rules import definition, rounds
 from tests.compliance.builder import Record, run_records, write_log, write_result
 
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from compliance.checks import CHECKS, Place, check_log
-from compliance.checks.log.hyperparameters import check_closed_division
-from compliance.checks.registry import Needs, rule
-from compliance.read.log import runlog
-from rules import definition, rounds
+from cepheid.compliance.checks import CHECKS, Place, check_log
+from cepheid.compliance.checks.log.hyperparameters import check_closed_division
+from cepheid.compliance.checks.registry import Needs, rule
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import definition, rounds
 from tests.compliance.builder import edit, line_number, line_of, run_records, write_log
 from tests.compliance.checks.log import test_generation
 from tests.compliance.checks.test_catalogue import CASES, PLACE

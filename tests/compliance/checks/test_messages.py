@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge.judgement import judge
-from compliance.read import package
-from rules import definition, rounds
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.rules import definition, rounds
 from tests.compliance.builder import power_lines, run_records, write_result
 
 pytestmark = pytest.mark.usefixtures("fast_reference")

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from compliance.checks import CHECKS, Needs, Place, check_log
-from compliance.finding import Finding
-from compliance.judge.judgement import Judgement, judge
-from compliance.read import package
-from compliance.read.log import runlog
-from rules import rounds
+from cepheid.compliance.checks import CHECKS, Needs, Place, check_log
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import Judgement, judge
+from cepheid.compliance.read import package
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import rounds
 from tests.compliance.history import (
     Entry,
     change,

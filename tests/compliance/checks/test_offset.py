@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from compliance.checks import Place, check_log
-from compliance.finding import Finding
-from compliance.read.log import runlog
-from rules import definition, rounds
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import definition, rounds
 from tests.compliance.builder import edit, line_of, run_records
 
 MINI = definition.load("resnet50", "mini")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from compliance.checks.submission.machine import check_machine
-from compliance.read.contents import SystemFile
+from cepheid.compliance.checks.submission.machine import check_machine
+from cepheid.compliance.read.contents import SystemFile
 from tests.compliance.builder import SYSTEM
 
 H200 = {"accelerators_per_node": 8, "accelerator": "NVIDIA H200"}

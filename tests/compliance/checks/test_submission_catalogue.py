@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from compliance.checks.submission import machine
-from compliance.finding import Finding
-from compliance.judge.judgement import judge
-from compliance.read import package, powerlog
-from compliance.read.log import runlog
-from compliance.read.summary import measure_joules
-from compliance.report.formats import format_text
-from rules import definition, digests, rounds
-from rules.documents import SCHEMAS
+from cepheid.compliance.checks.submission import machine
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package, powerlog
+from cepheid.compliance.read.log import runlog
+from cepheid.compliance.read.summary import measure_joules
+from cepheid.compliance.report.formats import format_text
+from cepheid.rules import definition, digests, rounds
+from cepheid.rules.documents import SCHEMAS
 from tests.compliance.builder import (
     CODE_DIGEST,
     IMPLEMENTATION,

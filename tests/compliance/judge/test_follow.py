@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from compliance.checks import Place, check_log
-from compliance.finding import Finding
-from compliance.judge.follow import GrowingLog, check_growing_log, follow_log
-from compliance.read.log import records
-from compliance.read.log.reading import Reading
-from compliance.read.log.runlog import PARTIAL, make_run_log, read
-from rules import definition
-from rules.definition import Definition
-from rules.errors import UserError
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.follow import GrowingLog, check_growing_log, follow_log
+from cepheid.compliance.read.log import records
+from cepheid.compliance.read.log.reading import Reading
+from cepheid.compliance.read.log.runlog import PARTIAL, make_run_log, read
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
 from tests.compliance.builder import generation_records, line_number, line_of, run_records
 from tests.compliance.checks.log import test_generation as generation
 from tests.compliance.checks.test_catalogue import (
@@ -185,7 +185,7 @@ class Writer:
 
 @pytest.fixture
 def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("compliance.judge.follow.QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("cepheid.compliance.judge.follow.QUIET_SECONDS", 0.0)
     return tmp_path / "result_0.txt"
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge import parallel
-from compliance.read import powerlog
-from compliance.read.log import runlog
-from compliance.read.log.runlog import RunLog
-from rules import definition
-from rules.definition import Definition
+from cepheid.compliance.judge import parallel
+from cepheid.compliance.read import powerlog
+from cepheid.compliance.read.log import runlog
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
+from cepheid.tools import build_leaderboard, check_compliance, pack_submission, summarize_results
 from tests.compliance.builder import SYSTEM, power_lines, run_records, write_log, write_result
-from tools import build_leaderboard, check_compliance, pack_submission, summarize_results
 
 Main = Callable[[list[str]], int]
 WATCHED: list[int] = []  # the descriptor of the file that lists what is opened
@@ -117,7 +117,7 @@ def test_the_digest_is_that_of_all_bytes(tmp_path: Path, monkeypatch: pytest.Mon
     """Also where the parser stops early, or skips what is too long."""
     import hashlib
 
-    from compliance.read.log import records
+    from cepheid.compliance.read.log import records
 
     monkeypatch.setattr(records, "LINE_BYTES_MAX", 1000)
     monkeypatch.setattr(records, "EVENTS_MAX", 3)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules.definition import ROOT
+from cepheid.rules.definition import ROOT
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.peer import readme
 
@@ -293,7 +293,7 @@ def peer_verdict(*arguments: str, folder: Path, accepted: str) -> str:
 def ours_in_the_same_round(path: Path, folder: Path) -> str:
     """The rules that reject the same path in the same round."""
     code, output = run_module(
-        "tools.cli", "check", "--round", ROUND, "--format", "json", str(path), folder=folder
+        "cepheid.tools.cli", "check", "--round", ROUND, "--format", "json", str(path), folder=folder
     )
     if code == 2:
         return "refused"

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from compliance.finding import Finding, has_error
-from compliance.judge.judgement import judge
-from compliance.read import package
-from rules import rounds
-from rules.definition import ROOT
+from cepheid.compliance.finding import Finding, has_error
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.rules import rounds
+from cepheid.rules.definition import ROOT
 from tests.compliance.peer import readme
 
 LOGS = ROOT.parent / "shared" / "published_logs"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rules.definition import ROOT
+from cepheid.rules.definition import ROOT
 
 README = ROOT / "compliance" / "README.md"
 

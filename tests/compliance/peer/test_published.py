@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
+from cepheid.compliance.finding import Finding
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, resnet_40
 from tests.compliance.peer import published, readme

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compliance.finding import has_error
+from cepheid.compliance.finding import has_error
 from tests.compliance.checks.test_mlperf import CASES_06, CASES_40, HPC, V06, Case, check
 from tests.compliance.history import Entry, mll_lines, mllog_lines, resnet_40
 

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
-from compliance.judge.judgement import judge
-from compliance.read import package
-from rules import definition, rounds
-from rules.errors import UserError
-from rules.names import RESERVED, explain_name
-from tests.compliance.builder import SYSTEM, write_result
-from tools import (
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.rules import definition, rounds
+from cepheid.rules.errors import UserError
+from cepheid.rules.names import RESERVED, explain_name
+from cepheid.tools import (
     check_compliance,
     describe_system,
     new_submission,
     pack_submission,
     run_benchmark,
 )
+from tests.compliance.builder import SYSTEM, write_result
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
-from compliance.judge.judgement import judge
-from compliance.read import folders, package
-from rules import definition, rounds
-from rules.errors import UserError
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import folders, package
+from cepheid.rules import definition, rounds
+from cepheid.rules.errors import UserError
 from tests.compliance.builder import SYSTEM, write_result
 
 pytestmark = pytest.mark.usefixtures("fast_reference")

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance import leaderboard
-from compliance.judge.judgement import judge
-from compliance.read import package, powerlog
-from compliance.read.log import runlog
-from compliance.read.summary import summarize_run
-from compliance.score.standing import average_joules
-from compliance.score.trimmed import trim
-from rules import definition, rounds
+from cepheid.compliance import leaderboard
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package, powerlog
+from cepheid.compliance.read.log import runlog
+from cepheid.compliance.read.summary import summarize_run
+from cepheid.compliance.score.standing import average_joules
+from cepheid.compliance.score.trimmed import trim
+from cepheid.rules import definition, rounds
 from tests.compliance.builder import power_lines, run_records, write_log, write_result
 
 pytestmark = pytest.mark.usefixtures("fast_reference")

@@ -13,14 +13,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from compliance.checks import Place, check_log
-from compliance.read.log import reading, records, runlog
-from compliance.read.log.reading import Reading
-from compliance.read.log.records import Event
-from compliance.read.log.runlog import RunLog
-from rules import definition, rounds
-from rules.definition import ROOT
-from rules.documents import SCHEMAS
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.read.log import reading, records, runlog
+from cepheid.compliance.read.log.reading import Reading
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import ROOT
+from cepheid.rules.documents import SCHEMAS
 from tests.compliance.builder import line_of, run_records, write_log
 from tests.compliance.mutations import mutate, parse
 

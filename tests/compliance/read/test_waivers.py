@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compliance.finding import Finding
-from compliance.read import waivers
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read import waivers
 
 TEXT = """\
 # granted on Monday

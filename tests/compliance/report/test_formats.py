@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
-from compliance.report import formats as report
-from compliance.report import rulebook
-from rules import rounds
-from rules.errors import UserError
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.report import formats as report
+from cepheid.compliance.report import rulebook
+from cepheid.rules import rounds
+from cepheid.rules.errors import UserError
 
 
 def _finding(severity: str) -> Finding:

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from compliance.report.rulebook import explain_rule, read_rules
-from rules import rounds
+from cepheid.compliance.report.rulebook import explain_rule, read_rules
+from cepheid.rules import rounds
 
 RULES = read_rules()
 

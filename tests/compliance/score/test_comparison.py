@@ -7,7 +7,14 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from compliance.score.comparison import Level, Ratio, describe, mean_ratio, measure_level, ratio
+from cepheid.compliance.score.comparison import (
+    Level,
+    Ratio,
+    describe,
+    mean_ratio,
+    measure_level,
+    ratio,
+)
 
 COSTS = st.lists(st.floats(1e-3, 1e6), min_size=4, max_size=12)
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from compliance.score.convergence import Convergence, list_expected
-from compliance.score.convergence import compare as compare_samples
-from compliance.score.student import ONE_SIDED_95, one_sided_quantile
-from rules import definition
-from rules.definition import ROOT
+from cepheid.compliance.score.convergence import Convergence, list_expected
+from cepheid.compliance.score.convergence import compare as compare_samples
+from cepheid.compliance.score.student import ONE_SIDED_95, one_sided_quantile
+from cepheid.rules import definition
+from cepheid.rules.definition import ROOT
 from tests.compliance.builder import reference_points
 
 MINI = definition.load("galaxy_shape", "mini")

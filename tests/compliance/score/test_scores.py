@@ -9,13 +9,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats
 
-from compliance.finding import Finding
-from compliance.read.log import runlog
-from compliance.read.summary import RunSummary, summarize_run
-from compliance.score.kinds import MINUTES, TRAINING
-from compliance.score.standing import Provisional, Rejected, Scored, judge_result
-from compliance.score.trimmed import trimmed_mean
-from rules import definition
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.log import runlog
+from cepheid.compliance.read.summary import RunSummary, summarize_run
+from cepheid.compliance.score.kinds import MINUTES, TRAINING
+from cepheid.compliance.score.standing import Provisional, Rejected, Scored, judge_result
+from cepheid.compliance.score.trimmed import trimmed_mean
+from cepheid.rules import definition
 from tests.compliance.builder import line_number, run_records, write_log
 
 MINI = definition.load("galaxy_shape", "mini")

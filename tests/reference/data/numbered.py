@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from reference.data import preparation
-from reference.data.store import Manifest
+from cepheid.reference.data import preparation
+from cepheid.reference.data.store import Manifest
 
 ROWS, CHUNK_ROWS = 23, 3
 PARAMETERS = {"seed": 7, "psf": {"fwhm": 0.65}, "bands": "gr"}

@@ -7,10 +7,10 @@ from typing import Any
 
 from PIL import Image
 
-from reference.data import imagenet
-from reference.data.imagenet import shapes
-from reference.data.imagenet.images import ImageNetParameters
-from reference.data.imagenet.shapes import Picture
+from cepheid.reference.data import imagenet
+from cepheid.reference.data.imagenet import shapes
+from cepheid.reference.data.imagenet.images import ImageNetParameters
+from cepheid.reference.data.imagenet.shapes import Picture
 
 CLASSES = ("n01", "n02", "n03")
 TRAIN, EVALUATION = 12, 6

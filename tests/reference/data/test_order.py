@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="seeding seeds torch too")
 
-from reference.data.order import SampleStream
+from cepheid.reference.data.order import SampleStream
 
 
 def test_every_epoch_visits_every_sample_once_in_another_order() -> None:

@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.data import preparation, store, verification, workers
-from reference.data.store import StoreError
+from cepheid.reference.data import preparation, store, verification, workers
+from cepheid.reference.data.store import StoreError
 from tests.full_disk import files_end_after
 from tests.reference.data.numbered import (
     LAYOUT,

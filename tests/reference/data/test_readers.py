@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference.data import preparation, readers, store
-from reference.data.columns import Ragged
-from reference.data.preparation import Layout
-from rules.errors import UserError
+from cepheid.reference.data import preparation, readers, store
+from cepheid.reference.data.columns import Ragged
+from cepheid.reference.data.preparation import Layout
+from cepheid.rules.errors import UserError
 
 TEXTS = [bytes([65 + row] * (2 * row + 2)) for row in range(6)]
 ENDS = np.cumsum([len(text) for text in TEXTS])

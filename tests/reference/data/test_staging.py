@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference.data import preparation, staging, store
-from reference.data.columns import Ragged
-from reference.data.store import StoreError
+from cepheid.reference.data import preparation, staging, store
+from cepheid.reference.data.columns import Ragged
+from cepheid.reference.data.store import StoreError
 
 ROWS, CHUNK_ROWS = 10, 4
 ENDS = np.cumsum(np.full(ROWS, 3, np.int64))

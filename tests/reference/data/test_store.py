@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reference.data import store, verification
-from reference.data.store import StoreError
-from rules.errors import UserError
+from cepheid.reference.data import store, verification
+from cepheid.reference.data.store import StoreError
+from cepheid.rules.errors import UserError
 from tests.reference.data.numbered import LAYOUT, PARAMETERS, ROWS, change_byte, draw, row_position
 
 

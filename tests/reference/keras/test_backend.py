@@ -7,9 +7,9 @@ import pytest
 
 pytest.importorskip("tensorflow", reason="needs the extra keras")
 
-from reference.keras.backend import FRAMEWORK, autotune
-from reference.machine.ranks import SingleProcess
-from reference.run.config import Execution
+from cepheid.reference.keras.backend import FRAMEWORK, autotune
+from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.run.config import Execution
 
 MILLISECONDS = {
     ("bf16", "off"): 6,

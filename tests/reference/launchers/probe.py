@@ -8,9 +8,9 @@ import os
 import sys
 from dataclasses import asdict
 
-from reference.machine.placement import end_rank, find_placement
-from reference.machine.rendezvous_address import find_address
-from tools.cli import run_tool
+from cepheid.reference.machine.placement import end_rank, find_placement
+from cepheid.reference.machine.rendezvous_address import find_address
+from cepheid.tools.cli import run_tool
 
 
 def main(argv: object = None) -> int:
@@ -20,7 +20,7 @@ def main(argv: object = None) -> int:
         line = {**asdict(place), "address": find_address(place, os.environ)}
         os.write(1, f"{json.dumps(line)}\n".encode())  # in one piece, beside the other ranks
         return 0
-    from reference.torch.distributed import start_ranks
+    from cepheid.reference.torch.distributed import start_ranks
 
     with start_ranks() as ranks:
         for line in ranks.all_gather_object({**asdict(place), "node_size": ranks.ranks_per_node}):

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from reference.machine import accelerators
-from reference.machine.accelerators import Accelerators
+from cepheid.reference.machine import accelerators
+from cepheid.reference.machine.accelerators import Accelerators
 
 AMD = {
     "card0": {"VRAM Total Memory (B)": "206141652992", "Card Series": "Instinct MI300X"},

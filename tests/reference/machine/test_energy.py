@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from compliance.read import powerlog
-from reference.machine import energy, node_energy
-from reference.machine.energy import Counter, Meter, Sensors, Trace
-from reference.machine.node_energy import Measured
-from reference.machine.ranks import SingleProcess
+from cepheid.compliance.read import powerlog
+from cepheid.reference.machine import energy, node_energy
+from cepheid.reference.machine.energy import Counter, Meter, Sensors, Trace
+from cepheid.reference.machine.node_energy import Measured
+from cepheid.reference.machine.ranks import SingleProcess
 
 RANGE_MICROJOULES = 262_143_328_850
 

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from reference.machine import hardware
+from cepheid.reference.machine import hardware
 
 CPU = """processor\t: {thread}
 model name\t: Example CPU 9000

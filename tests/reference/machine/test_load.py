@@ -6,7 +6,7 @@ from itertools import cycle
 import psutil
 import pytest
 
-from reference.machine import load
+from cepheid.reference.machine import load
 
 Times = namedtuple("Times", ["user", "idle", "iowait"])
 

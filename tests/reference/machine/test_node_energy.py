@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from compliance.read import powerlog
-from reference.machine import node_energy
-from reference.machine.energy import Counter, Meter, Sensors, Trace
-from reference.machine.node_energy import Measured
-from reference.machine.ranks import SingleProcess
+from cepheid.compliance.read import powerlog
+from cepheid.reference.machine import node_energy
+from cepheid.reference.machine.energy import Counter, Meter, Sensors, Trace
+from cepheid.reference.machine.node_energy import Measured
+from cepheid.reference.machine.ranks import SingleProcess
 
 FIRST = Trace(
     ("package-0",), "storage", (10.0, 10.5, 11.0, 12.0), ((0.0,), (40.0,), (90.0,), (110.0,))
@@ -101,7 +101,7 @@ def test_rows_always_advance(tmp_path: Path) -> None:
 
 
 def _gather_on_rank() -> tuple[str, ...]:
-    from reference.torch import distributed
+    from cepheid.reference.torch import distributed
 
     os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}  # the only rank of its node
     with distributed.start_ranks() as ranks:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from reference.machine.nodes import Seat, decode_seat, find_seat, seat_rank
-from reference.machine.placement import Placement
-from rules.errors import UserError
+from cepheid.reference.machine.nodes import Seat, decode_seat, find_seat, seat_rank
+from cepheid.reference.machine.placement import Placement
+from cepheid.rules.errors import UserError
 
 
 def seats(hosts: str, told: list[tuple[int | None, int | None]] | None = None) -> list[Seat]:

@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from reference.machine.launchers import ContradictionError
-from reference.machine.placement import Placement, find_placement, read_placement
-from reference.machine.rendezvous_address import find_address, find_first_host
-from rules.errors import UserError
+from cepheid.reference.machine.launchers import ContradictionError
+from cepheid.reference.machine.placement import Placement, find_placement, read_placement
+from cepheid.reference.machine.rendezvous_address import find_address, find_first_host
+from cepheid.rules.errors import UserError
 
 TORCHRUN = {
     "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2",
@@ -125,7 +125,7 @@ def test_variables_that_say_nothing(environment: dict[str, str], message: str) -
 def test_one_rank_speaks_for_all(
     exported: str, world_size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reference.machine.placement.LINGER_SECONDS", 0)
+    monkeypatch.setattr("cepheid.reference.machine.placement.LINGER_SECONDS", 0)
     speakers = []
     for rank in range(4):
         for name, value in {**OPEN_MPI, "RANK": exported, "WORLD_SIZE": world_size}.items():

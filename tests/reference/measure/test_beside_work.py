@@ -9,9 +9,9 @@ from typing import Any
 import psutil
 import pytest
 
-from reference.measure import beside_work
-from reference.measure.beside_work import BesideWork, Case, Pace, compare_with_fair_share
-from rules.host import usable_processors
+from cepheid.reference.measure import beside_work
+from cepheid.reference.measure.beside_work import BesideWork, Case, Pace, compare_with_fair_share
+from cepheid.rules.host import usable_processors
 from tests.processes import have_ended, kill_after_a_line
 
 
@@ -82,7 +82,7 @@ def test_a_competitor_on_each_processor() -> None:
 
 def test_competitors_end_with_a_killed_command() -> None:
     script = (
-        "import time\nfrom reference.measure.beside_work import compete\n"
+        "import time\nfrom cepheid.reference.measure.beside_work import compete\n"
         "if __name__ == '__main__':\n"
         f"    with compete({usable_processors()}) as ids:\n"
         "        print(*ids, flush=True)\n        time.sleep(60)\n"

@@ -11,14 +11,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure import costs as measure_costs
-from reference.measure import epochs, turns
-from reference.measure.cost_steps import load_compared, load_costs
-from reference.measure.costs import OptimizerParts, Setup, load_parts, project_ms
-from reference.measure.turns import Timing, divide
-from reference.torch.distributed import TorchRanks
-from rules import definition
-from rules.errors import UserError
+from cepheid.reference.measure import costs as measure_costs
+from cepheid.reference.measure import epochs, turns
+from cepheid.reference.measure.cost_steps import load_compared, load_costs
+from cepheid.reference.measure.costs import OptimizerParts, Setup, load_parts, project_ms
+from cepheid.reference.measure.turns import Timing, divide
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 
 SAMPLES = ("forward", "backward")
 PHASES = {"forward": 8.0, "backward": 24.0, "communication": 6.0, "inverse": 10.0}

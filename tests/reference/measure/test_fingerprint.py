@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
-from benchmarks.resnet50.task import ResNet50
-from reference.measure.fingerprint import (
+from cepheid.benchmarks.resnet50.task import ResNet50
+from cepheid.reference.measure.fingerprint import (
     Fingerprint,
     Record,
     describe_machine,
@@ -18,8 +18,8 @@ from reference.measure.fingerprint import (
     parse_record,
     take_fingerprint,
 )
-from rules.errors import UserError
-from tools.measure import fingerprint as tool
+from cepheid.rules.errors import UserError
+from cepheid.tools.measure import fingerprint as tool
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("torch", reason="counting needs the extra torch")
 
-from reference.measure.flops import count_flops
-from reference.torch.distributed import start_ranks
-from rules import definition as definitions
-from rules.errors import UserError
-from tools.measure import flops
+from cepheid.reference.measure.flops import count_flops
+from cepheid.reference.torch.distributed import start_ranks
+from cepheid.rules import definition as definitions
+from cepheid.rules.errors import UserError
+from cepheid.tools.measure import flops
 
 OF_TEXT = {"gnmt", "transformer"}  # their samples have different lengths, so they need their data
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from reference.measure.margins import estimate_miss_probability, find_nearest_broken
-from rules import definition
-from rules.evidence import Curve, Evidence
+from cepheid.reference.measure.margins import estimate_miss_probability, find_nearest_broken
+from cepheid.rules import definition
+from cepheid.rules.evidence import Curve, Evidence
 
 MINI = definition.load("galaxy_shape", "mini")  # e_rmse <= 0.093, nll <= -2.55, 45,000 samples
 EVERY, BUDGET = MINI.timing.eval_every_samples, MINI.timing.max_samples

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.measure.projection import measured
-from reference.measure.projection.fit import KnownTime, fit_costs, predict_known
-from reference.measure.projection.links import find_link, read_links
-from reference.measure.projection.model import (
+from cepheid.reference.measure.projection import measured
+from cepheid.reference.measure.projection.fit import KnownTime, fit_costs, predict_known
+from cepheid.reference.measure.projection.links import find_link, read_links
+from cepheid.reference.measure.projection.model import (
     Costs,
     Link,
     Network,
@@ -22,10 +22,10 @@ from reference.measure.projection.model import (
     ring_seconds,
     tree_seconds,
 )
-from reference.measure.projection.published import list_fits, load_families, predict_family
-from reference.measure.scaling.points import Point
-from rules import definition
-from rules.errors import UserError
+from cepheid.reference.measure.projection.published import list_fits, load_families, predict_family
+from cepheid.reference.measure.scaling.points import Point
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 from tests.reference.measure.test_scaling import LINK, point
 
 SLOW = Link("slow", 1e-5, 1e9)

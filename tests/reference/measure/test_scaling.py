@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from reference.measure.scaling.points import INPUTS, STRONG, WEAK, LinkTimes, Point, spread
-from reference.measure.scaling.ranks import keep_to_processors
-from reference.measure.scaling.records import read_scaling
-from reference.measure.scaling.tasks import Job
-from rules.errors import UserError
-from rules.host import usable_processors
+from cepheid.reference.measure.scaling.points import INPUTS, STRONG, WEAK, LinkTimes, Point, spread
+from cepheid.reference.measure.scaling.ranks import keep_to_processors
+from cepheid.reference.measure.scaling.records import read_scaling
+from cepheid.reference.measure.scaling.tasks import Job
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import usable_processors
 from tests.distributed import on_ranks
 
 LINK = LinkTimes(4096, 2e-4, 2**23, 2**23 / 1e9 + 2e-4, 3)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from reference.measure.step_profiler import StepProfiler, profile_steps
+from cepheid.reference.measure.step_profiler import StepProfiler, profile_steps
 
 
 def test_a_phase_within_another_is_counted_once() -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from reference.data.verification import DataRead
-from reference.machine.energy import Counter, Sensors
-from reference.measure.published import load_published
-from reference.measure.sweep import points
-from reference.measure.sweep import records as sweep_records
-from reference.measure.sweep.points import Point
-from reference.run import generate
-from rules.definition import BENCHMARKS, Block
-from rules.errors import UserError
+from cepheid.reference.data.verification import DataRead
+from cepheid.reference.machine.energy import Counter, Sensors
+from cepheid.reference.measure.published import load_published
+from cepheid.reference.measure.sweep import points
+from cepheid.reference.measure.sweep import records as sweep_records
+from cepheid.reference.measure.sweep.points import Point
+from cepheid.reference.run import generate
+from cepheid.rules.definition import BENCHMARKS, Block
+from cepheid.rules.errors import UserError
 
 CPU = SimpleNamespace(accelerator=None)
 STEP_SECONDS = 0.01
@@ -127,7 +127,7 @@ def test_a_minute_is_timed_where_nothing_is_said(clock: Clock) -> None:
 
 
 def test_energy_is_scaled_alike(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    from reference.machine import energy
+    from cepheid.reference.machine import energy
 
     times = SimpleNamespace(monotonic=clock, sleep=lambda seconds: None)
     monkeypatch.setattr(energy, "time", times)

@@ -4,12 +4,12 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="tasks need the extra torch")
 
-from reference.measure import epochs
-from reference.optim.cycles import CyclicSchedule, follow_cycles
-from reference.run.config import configure
-from reference.session.frameworks import import_task
-from reference.torch.distributed import TorchRanks
-from rules import definition
+from cepheid.reference.measure import epochs
+from cepheid.reference.optim.cycles import CyclicSchedule, follow_cycles
+from cepheid.reference.run.config import configure
+from cepheid.reference.session.frameworks import import_task
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
 
 BATCH = 4096
 

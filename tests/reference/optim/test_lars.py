@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.optim.lars import Lars, MomentumForm
+from cepheid.reference.optim.lars import Lars, MomentumForm
 
 ETA, DECAY, MOMENTUM, EPSILON = 0.001, 0.01, 0.9, 1e-3
 WEIGHTS = (3.0, -4.0)  # norm 5

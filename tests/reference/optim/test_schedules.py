@@ -2,7 +2,7 @@
 
 import pytest
 
-from reference.optim.schedules import (
+from cepheid.reference.optim.schedules import (
     Schedule,
     scale_linearly,
     warmup_then_cosine,

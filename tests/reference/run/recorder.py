@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from reference.run.progress import OnProgress, ignore_progress
-from reference.run.report import Table
-from reference.session.observer import LiveCheck, OnCount
-from rules.definition import Definition
+from cepheid.reference.run.progress import OnProgress, ignore_progress
+from cepheid.reference.run.report import Table
+from cepheid.reference.session.observer import LiveCheck, OnCount
+from cepheid.rules.definition import Definition
 
 
 class Recorder:

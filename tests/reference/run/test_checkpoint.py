@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.run import checkpoint
-from rules.errors import UserError
+from cepheid.reference.run import checkpoint
+from cepheid.rules.errors import UserError
 
 
 def test_round_trip(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("yaml")
 
-from reference.run.config import configure
-from reference.session.code_digest import digest_code
-from rules import definition
-from rules.errors import UserError
+from cepheid.reference.run.config import configure
+from cepheid.reference.session.code_digest import digest_code
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 
 MINI = definition.load("galaxy_shape", "mini")
 
@@ -100,7 +100,7 @@ def test_seeds_have_bounds(seed: int) -> None:
 
 def test_code_digest_covers_the_benchmarks_that_are_imported(tmp_path: Path) -> None:
     for name, text in (
-        ("kfac", "from benchmarks.resnet50 import model\n"),
+        ("kfac", "from cepheid.benchmarks.resnet50 import model\n"),
         ("resnet50", ""),
         ("x", ""),
     ):

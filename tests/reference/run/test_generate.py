@@ -11,16 +11,16 @@ import pytest
 
 pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
 
-from reference.data.verification import DataRead
-from reference.run import generate
-from reference.run.config import RunConfig, configure
-from reference.run.generate import GenerationOutcome as Outcome
-from reference.run.generate import GenerationProgress, Times, run
-from reference.run.log import RunLogWriter
-from reference.run.loops import run_task
-from reference.run.progress import Progress, Stage
-from rules import definition
-from rules.definition import Generation
+from cepheid.reference.data.verification import DataRead
+from cepheid.reference.run import generate
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.generate import GenerationOutcome as Outcome
+from cepheid.reference.run.generate import GenerationProgress, Times, run
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.loops import run_task
+from cepheid.reference.run.progress import Progress, Stage
+from cepheid.rules import definition
+from cepheid.rules.definition import Generation
 
 GOOD = {"generated_distance": 0.0, "distinct_share": 1.0, "new_share": 1.0}
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from reference.run import logfile
+from cepheid.reference.run import logfile
 
 
 class Clocks:

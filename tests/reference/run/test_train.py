@@ -11,15 +11,15 @@ import pytest
 
 pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
 
-from reference.data.verification import DataRead
-from reference.run.config import RunConfig, configure
-from reference.run.log import RunLogWriter
-from reference.run.loops import run_task
-from reference.run.progress import Outcome, Progress, Stage
-from reference.run.train import run
-from rules import definition
-from rules.definition import Block, Timing
-from rules.errors import UserError
+from cepheid.reference.data.verification import DataRead
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.loops import run_task
+from cepheid.reference.run.progress import Outcome, Progress, Stage
+from cepheid.reference.run.train import run
+from cepheid.rules import definition
+from cepheid.rules.definition import Block, Timing
+from cepheid.rules.errors import UserError
 from tests.full_disk import files_end_after
 
 

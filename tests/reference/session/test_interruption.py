@@ -14,9 +14,9 @@ import pytest
 
 pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
 
-from reference.run import logfile
-from reference.session import watcher
-from reference.session.interruption import AGAIN_SECONDS, Interruption
+from cepheid.reference.run import logfile
+from cepheid.reference.session import watcher
+from cepheid.reference.session.interruption import AGAIN_SECONDS, Interruption
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -24,12 +24,12 @@ ROOT = Path(__file__).resolve().parents[3]
 # line: opening, records, blocks, closing, names, what is kept beside the log.
 MANY_RUNS = """
 import pathlib, sys
-from reference.session.result_folder import open_result_folder
-from reference.run.config import configure
-from reference.session.interruption import Interruption
-from reference.run.log import RunLogWriter
-from reference.run.loops import run_task
-from rules import definition
+from cepheid.reference.session.result_folder import open_result_folder
+from cepheid.reference.run.config import configure
+from cepheid.reference.session.interruption import Interruption
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.loops import run_task
+from cepheid.rules import definition
 from tests.reference.run.test_train import GOOD, POOR, ScriptedTask
 
 def main():
@@ -200,7 +200,7 @@ def test_a_run_that_finishes_first_is_not_killed_for_its_first_signal(
         os.close(writing)
 
     monkeypatch.setattr(watcher, "GRACE_SECONDS", 0.2)
-    monkeypatch.setattr("reference.session.watcher.os.kill", kill)
+    monkeypatch.setattr("cepheid.reference.session.watcher.os.kill", kill)
     with open(reading) as pipe:
         monkeypatch.setattr("sys.stdin", pipe)
         for number in sent:
@@ -215,8 +215,8 @@ def test_a_run_that_finishes_first_is_not_killed_for_its_first_signal(
 
 WATCHED = """
 import os, pathlib, signal, sys, time
-from reference.run import logfile
-from reference.session import watcher
+from cepheid.reference.run import logfile
+from cepheid.reference.session import watcher
 folder = pathlib.Path(sys.argv[1])
 lock = os.open(folder, os.O_RDONLY)
 with watcher.watch(folder, lock):

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from reference.machine.load import OTHER_WORK
-from reference.run.generate import GenerationProgress
-from reference.run.progress import Progress, Stage
-from reference.session.pace import PaceWatch, explain_few_threads, explain_slowness
+from cepheid.reference.machine.load import OTHER_WORK
+from cepheid.reference.run.generate import GenerationProgress
+from cepheid.reference.run.progress import Progress, Stage
+from cepheid.reference.session.pace import PaceWatch, explain_few_threads, explain_slowness
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def _two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reference.session.pace.usable_processors", lambda: 2)
+    monkeypatch.setattr("cepheid.reference.session.pace.usable_processors", lambda: 2)
 
 
 def test_a_steady_run_says_nothing() -> None:

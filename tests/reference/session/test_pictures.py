@@ -11,13 +11,13 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from matplotlib.figure import Figure
 
-from reference.data import galaxies
-from reference.galaxies import pictures
-from reference.galaxies.science import RADIUS_SQUARED
-from reference.run.config import configure
-from reference.session.artifacts import keep_pictures
-from reference.session.result_folder import ResultFolder
-from rules import definition
+from cepheid.reference.data import galaxies
+from cepheid.reference.galaxies import pictures
+from cepheid.reference.galaxies.science import RADIUS_SQUARED
+from cepheid.reference.run.config import configure
+from cepheid.reference.session.artifacts import keep_pictures
+from cepheid.reference.session.result_folder import ResultFolder
+from cepheid.rules import definition
 from tests.reference.run.recorder import Recorder
 
 CONFIG = configure(definition.load("galaxy_shape", "mini"), seed=7)

@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("mlperf_logging", reason="needs the extra torch")
 
-from compliance.read import powerlog
-from reference.machine.energy import Counter, Meter, Sensors
-from reference.machine.node_energy import gather
-from reference.machine.ranks import SingleProcess
-from reference.session.artifacts import keep_power_log
-from reference.session.result_folder import ResultFolder
+from cepheid.compliance.read import powerlog
+from cepheid.reference.machine.energy import Counter, Meter, Sensors
+from cepheid.reference.machine.node_energy import gather
+from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.session.artifacts import keep_power_log
+from cepheid.reference.session.result_folder import ResultFolder
 from tests.reference.run.recorder import Recorder
 
 

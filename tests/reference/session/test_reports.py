@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from reference.run.config import RunConfig, configure
-from reference.run.report import Table
-from reference.session.artifacts import keep_report
-from reference.session.result_folder import ResultFolder
-from rules import definition
-from rules.errors import UserError
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.report import Table
+from cepheid.reference.session.artifacts import keep_report
+from cepheid.reference.session.result_folder import ResultFolder
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 from tests.reference.run.recorder import Recorder
 
 TABLE = Table(

@@ -10,13 +10,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.machine import system
-from reference.run.config import Execution, RunConfig, configure
-from reference.session.result_folder import open_result_folder
-from reference.torch.distributed import TorchRanks
-from rules import definition
-from rules.documents import find_schema_problem
-from rules.errors import UserError
+from cepheid.reference.machine import system
+from cepheid.reference.run.config import Execution, RunConfig, configure
+from cepheid.reference.session.result_folder import open_result_folder
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition
+from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.errors import UserError
 from tests.full_disk import files_end_after
 
 RUN_STOP = '\n:::MLLOG {{"key": "run_stop", "metadata": {{{metadata}}}}}\n'

@@ -19,12 +19,12 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 import torch.distributed as dist
 from torch import nn
 
-from reference.run.config import RunConfig, configure
-from reference.torch.batch_norm import GroupBatchNorm2d
-from reference.torch.distributed import start_ranks
-from reference.torch.ranks.shared_memory import send_messages
-from rules import definition
-from rules.errors import UserError
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
+from cepheid.reference.torch.distributed import start_ranks
+from cepheid.reference.torch.ranks.shared_memory import send_messages
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 from tests.test_benchmark_contract import (
     assert_alike,
@@ -219,7 +219,7 @@ def test_shared_updates_take_pieces(data_root: Path) -> None:
 
 def limit_memory(name: str, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a loss need more memory than there is if its inputs have more ``numbers``."""
-    module = importlib.import_module(f"benchmarks.{name}.task")
+    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     task = getattr(module, module.create.__annotations__["return"])
     compute = task.compute_loss
 
@@ -378,7 +378,7 @@ def test_norms_that_pieces_would_change(
     norm: nn.Module, says: str, data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a task of a submitter, say."""
-    from benchmarks.galaxy_shape.task import GalaxyShape
+    from cepheid.benchmarks.galaxy_shape.task import GalaxyShape
 
     monkeypatch.setattr(GalaxyShape, "make_network", lambda self: OtherNorm(norm))
     build(configuration("galaxy_shape", data_root)).step()

@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.torch.compilation import Compiled
-from rules.errors import UserError
+from cepheid.reference.torch.compilation import Compiled
+from cepheid.rules.errors import UserError
 
 
 def double(values: Any) -> Any:

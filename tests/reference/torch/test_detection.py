@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 from torch import Tensor
 from torch.nn import functional
 
-from reference.torch.detection.boxes import (
+from cepheid.reference.torch.detection.boxes import (
     compute_areas,
     compute_overlaps,
     decode,
@@ -19,10 +19,10 @@ from reference.torch.detection.boxes import (
     to_centres,
     to_corners,
 )
-from reference.torch.detection.default_boxes import Level, make_default_boxes
-from reference.torch.detection.losses import compute_multibox_losses, find_hardest
-from reference.torch.detection.matching import Matches, match_default_boxes
-from reference.torch.detection.suppression import (
+from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
+from cepheid.reference.torch.detection.losses import compute_multibox_losses, find_hardest
+from cepheid.reference.torch.detection.matching import Matches, match_default_boxes
+from cepheid.reference.torch.detection.suppression import (
     Detections,
     select_detections,
     suppress_overlapping,

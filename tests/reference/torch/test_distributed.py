@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.torch import distributed
-from reference.torch.batch_norm import GroupBatchNorm2d
-from reference.torch.distributed import TorchRanks, start_ranks
-from rules.errors import UserError
+from cepheid.reference.torch import distributed
+from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 
 BATCH, CHANNELS = 12, 3

@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.run import autotune
-from reference.run.config import Execution
-from reference.torch import execution, precision
-from reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.run import autotune
+from cepheid.reference.run.config import Execution
+from cepheid.reference.torch import execution, precision
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
 from tests.distributed import on_ranks
 
 ALONE = TorchRanks(0, 1, torch.device("cpu"))

@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 from safetensors.torch import save
 from torch import nn
 
-from reference.torch.given_weights import load_given_weights
-from rules.errors import UserError
+from cepheid.reference.torch.given_weights import load_given_weights
+from cepheid.rules.errors import UserError
 
 
 def make_network() -> nn.Sequential:

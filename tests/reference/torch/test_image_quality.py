@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.torch.image_quality import compute_psnr, compute_ssim
+from cepheid.reference.torch.image_quality import compute_psnr, compute_ssim
 
 
 def test_similarity_and_signal_are_those_of_scikit_image() -> None:

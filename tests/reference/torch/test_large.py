@@ -9,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.torch import large
-from rules.errors import UserError
+from cepheid.reference.torch import large
+from cepheid.rules.errors import UserError
 
 CPU = torch.device("cpu")
 

@@ -8,9 +8,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import nn
 
-from reference.torch.batch_norm import SpanBatchNorm2d
-from reference.torch.distributed import Span, TorchRanks
-from rules.errors import UserError
+from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
+from cepheid.reference.torch.distributed import Span, TorchRanks
+from cepheid.rules.errors import UserError
 
 BATCH, CHANNELS = 8, 3
 

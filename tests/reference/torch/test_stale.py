@@ -7,14 +7,14 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from reference.run.config import RunConfig, configure
-from reference.torch.distributed import TorchRanks, start_ranks
-from reference.torch.parallel.task import ParallelTask
-from reference.torch.parallel.tensor_parallel import TensorPlan
-from reference.torch.stale import delay_gradients
-from reference.torch.task import TorchTask
-from rules import definition
-from rules.definition import Block
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.reference.torch.parallel.tensor_parallel import TensorPlan
+from cepheid.reference.torch.stale import delay_gradients
+from cepheid.reference.torch.task import TorchTask
+from cepheid.rules import definition
+from cepheid.rules.definition import Block
 from tests.distributed import on_ranks
 
 RATE, BATCH, STEPS = 0.5, 4, 8

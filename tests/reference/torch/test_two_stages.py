@@ -11,18 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from reference.torch.detection import roi_align
-from reference.torch.detection.anchors import AnchorLevel, make_anchors
-from reference.torch.detection.boxes import PLAIN, compute_overlaps, decode, encode, to_corners
-from reference.torch.detection.masks import crop_masks, paste_masks
-from reference.torch.detection.proposals import (
+from cepheid.reference.torch.detection import roi_align
+from cepheid.reference.torch.detection.anchors import AnchorLevel, make_anchors
+from cepheid.reference.torch.detection.boxes import (
+    PLAIN,
+    compute_overlaps,
+    decode,
+    encode,
+    to_corners,
+)
+from cepheid.reference.torch.detection.masks import crop_masks, paste_masks
+from cepheid.reference.torch.detection.proposals import (
     BLOCK,
     select_by_class,
     select_proposals,
     suppress_in_turn,
 )
-from reference.torch.detection.roi_align import align_boxes, choose_levels
-from reference.torch.detection.sampling import (
+from cepheid.reference.torch.detection.roi_align import align_boxes, choose_levels
+from cepheid.reference.torch.detection.sampling import (
     IGNORED,
     NEGATIVE,
     draw_sample,

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from compliance.site import Entry
-from rules.definition import Definition
-from rules.errors import UserError
+from cepheid.compliance.site import Entry
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools import build_leaderboard
+from cepheid.tools.leaderboard import serving
+from cepheid.tools.leaderboard.serving import Handler, Live, watch
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
-from tools import build_leaderboard
-from tools.leaderboard import serving
-from tools.leaderboard.serving import Handler, Live, watch
 
 Printed = pytest.CaptureFixture[str]
 

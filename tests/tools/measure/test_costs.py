@@ -10,12 +10,12 @@ pytest.importorskip("matplotlib", reason="the figures need the extra site")
 
 import torch
 
-from reference.measure import cost_steps, costs, epochs, ladder
-from reference.measure.epochs import Run
-from reference.measure.figures.costs import draw_ladder
-from rules.errors import UserError
+from cepheid.reference.measure import cost_steps, costs, epochs, ladder
+from cepheid.reference.measure.epochs import Run
+from cepheid.reference.measure.figures.costs import draw_ladder
+from cepheid.rules.errors import UserError
+from cepheid.tools.measure import costs as measure_costs
 from tests import tiny
-from tools.measure import costs as measure_costs
 
 
 @pytest.mark.parametrize(

@@ -12,19 +12,19 @@ import yaml
 
 torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure import epochs, trainings
-from reference.measure.epochs import Arm, Run
-from reference.measure.figures import epochs as figures
-from reference.measure.trainings import Training
-from reference.run.config import configure
-from reference.torch.distributed import TorchRanks
-from rules import definition, rcp
-from rules.errors import UserError
-from rules.evidence import Curve
-from rules.rcp import ReferencePoints
+from cepheid.reference.measure import epochs, trainings
+from cepheid.reference.measure.epochs import Arm, Run
+from cepheid.reference.measure.figures import epochs as figures
+from cepheid.reference.measure.trainings import Training
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.rules import definition, rcp
+from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import Curve
+from cepheid.rules.rcp import ReferencePoints
+from cepheid.tools.console.terminal import Terminal
+from cepheid.tools.measure import epochs as measure_epochs
 from tests import tiny
-from tools.console.terminal import Terminal
-from tools.measure import epochs as measure_epochs
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("resnet50", "mini")

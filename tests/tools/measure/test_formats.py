@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from reference.measure import packing
-from reference.measure.packing import PACKINGS, Packing, is_installed
-from rules.errors import UserError
-from tools.measure import formats as measure_formats
+from cepheid.reference.measure import packing
+from cepheid.reference.measure.packing import PACKINGS, Packing, is_installed
+from cepheid.rules.errors import UserError
+from cepheid.tools.measure import formats as measure_formats
 
 CONTENTS = [bytes([number]) * (number * 37 % 11 + 1) for number in range(60)]
 
@@ -59,7 +59,7 @@ def test_png_decoding_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch", reason="images are resized by torch")
-    from reference.measure import png_decoding
+    from cepheid.reference.measure import png_decoding
 
     monkeypatch.setattr(png_decoding, "PIXELS", 64)
     monkeypatch.setattr(png_decoding, "IMAGES", 2)

@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure.partitions import ALONE, SizeTimings, find_break_even
-from reference.measure.turns import Timing
-from rules.errors import UserError
+from cepheid.reference.measure.partitions import ALONE, SizeTimings, find_break_even
+from cepheid.reference.measure.turns import Timing
+from cepheid.rules.errors import UserError
+from cepheid.tools.measure import partitions
 from tests.distributed import on_ranks
-from tools.measure import partitions
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from reference.measure.recorded_points import PointFolder
-from reference.measure.scaling.points import Point
-from reference.measure.scaling.records import write_scaling
-from rules.errors import UserError
+from cepheid.reference.measure.recorded_points import PointFolder
+from cepheid.reference.measure.scaling.points import Point
+from cepheid.reference.measure.scaling.records import write_scaling
+from cepheid.rules.errors import UserError
+from cepheid.tools.measure import project
 from tests.reference.measure.test_scaling import point
-from tools.measure import project
 
 pytest.importorskip("matplotlib", reason="the figure needs the extra site")
 

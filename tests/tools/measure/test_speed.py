@@ -13,13 +13,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.measure import harness, speed, turns
-from reference.run.config import configure
-from rules import definition
-from rules.definition import Block
-from rules.errors import UserError
+from cepheid.reference.measure import harness, speed, turns
+from cepheid.reference.run.config import configure
+from cepheid.rules import definition
+from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
+from cepheid.tools.measure import speed as measure_speed
 from tests import tiny
-from tools.measure import speed as measure_speed
 
 MINI = definition.load("galaxy_shape", "mini")
 
@@ -84,7 +84,7 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step(
 ) -> None:
     from rich.console import Console
 
-    from tools.console.progress import RunDisplay
+    from cepheid.tools.console.progress import RunDisplay
 
     # Processor time, because other work on the machine stretches wall-clock time.
     monkeypatch.setattr(harness, "time", SimpleNamespace(perf_counter=time.process_time))

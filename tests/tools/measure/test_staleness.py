@@ -8,15 +8,15 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure import staleness, trainings
-from reference.measure.trainings import Training
-from reference.torch.distributed import TorchRanks
-from reference.torch.stale import StaleGradients
-from rules import definition, evidence
-from rules.errors import UserError
-from rules.evidence import Curve
+from cepheid.reference.measure import staleness, trainings
+from cepheid.reference.measure.trainings import Training
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.stale import StaleGradients
+from cepheid.rules import definition, evidence
+from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import Curve
+from cepheid.tools.measure import staleness as measure_staleness
 from tests import tiny
-from tools.measure import staleness as measure_staleness
 
 Printed = pytest.CaptureFixture[str]
 POOR, GOOD = {"e_rmse": 0.2, "nll": -1.0}, {"e_rmse": 0.09, "nll": -2.6}

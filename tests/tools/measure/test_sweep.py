@@ -12,16 +12,16 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("matplotlib", reason="needs the extra site")
 
-from reference import data
-from reference.measure import own_process
-from reference.measure.figures import sweep as figures
-from reference.measure.published import load_published
-from reference.measure.sweep import records as sweep_records
-from reference.measure.sweep.jobs import Job
-from reference.measure.sweep.records import Sweep
-from rules.errors import UserError
+from cepheid.reference import data
+from cepheid.reference.measure import own_process
+from cepheid.reference.measure.figures import sweep as figures
+from cepheid.reference.measure.published import load_published
+from cepheid.reference.measure.sweep import records as sweep_records
+from cepheid.reference.measure.sweep.jobs import Job
+from cepheid.reference.measure.sweep.records import Sweep
+from cepheid.rules.errors import UserError
+from cepheid.tools.measure import sweep
 from tests.reference.measure.test_sweep import configuration, point
-from tools.measure import sweep
 
 
 @pytest.mark.parametrize(

@@ -12,15 +12,15 @@ pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 pytest.importorskip("matplotlib", reason="needs the extra site")
 
-from reference import data
-from reference.measure import own_process
-from reference.measure.sweep import quality
-from reference.measure.sweep.quality import QualityJob, QualityPoint
-from rules import definition
-from rules.errors import UserError
+from cepheid.reference import data
+from cepheid.reference.measure import own_process
+from cepheid.reference.measure.sweep import quality
+from cepheid.reference.measure.sweep.quality import QualityJob, QualityPoint
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
+from cepheid.tools.console.terminal import Terminal
+from cepheid.tools.measure import sweep
 from tests import tiny
-from tools.console.terminal import Terminal
-from tools.measure import sweep
 
 
 @pytest.mark.parametrize(

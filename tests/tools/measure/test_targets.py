@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from reference.measure.trainings import CORRECT, Training
-from rules import definition, evidence
-from rules.errors import UserError
-from rules.evidence import Curve, Evidence
+from cepheid.reference.measure.trainings import CORRECT, Training
+from cepheid.rules import definition, evidence
+from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import Curve, Evidence
+from cepheid.tools.measure import targets
 from tests.tools.no_training import GOOD, POOR, replace_training
-from tools.measure import targets
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("galaxy_shape", "mini")

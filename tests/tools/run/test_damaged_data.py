@@ -12,11 +12,11 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from compliance.checks import Place, check_log
-from compliance.read.log.runlog import read
-from reference.data import store
-from rules import rounds
-from rules.definition import BENCHMARKS_VARIABLE
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.read.log.runlog import read
+from cepheid.reference.data import store
+from cepheid.rules import rounds
+from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from tests import tiny
 from tests.processes import cepheid
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment, events
@@ -124,7 +124,7 @@ def test_a_run_whose_data_cannot_be_read_again_does_not_count(copied: Path, tmp_
 
 
 def _delete_labels_after_the_run() -> None:
-    from reference.run.task import BenchmarkTask
+    from cepheid.reference.run.task import BenchmarkTask
 
     digest = BenchmarkTask.digest_data
 

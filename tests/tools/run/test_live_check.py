@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
-from compliance.judge import follow
-from compliance.read.log.runlog import PARTIAL
-from reference.run.progress import Progress, Stage
-from rules import definition
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge import follow
+from cepheid.compliance.read.log.runlog import PARTIAL
+from cepheid.reference.run.progress import Progress, Stage
+from cepheid.rules import definition
+from cepheid.tools.run import live_check
+from cepheid.tools.run.live_check import LiveCheck, judge_finished
 from tests.compliance.builder import Record, line_of, run_records, write_result
-from tools.run import live_check
-from tools.run.live_check import LiveCheck, judge_finished
 
 MINI = definition.load("galaxy_shape", "mini")
 AT_SAMPLES = 3008  # of the first evaluation
@@ -81,7 +81,7 @@ def test_judging_takes_no_more_of_the_clock_than_its_share(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter([100.0, 100.5, 149.0, 150.5, 151.0])
-    monkeypatch.setattr("tools.run.live_check.time.perf_counter", lambda: next(seconds))
+    monkeypatch.setattr("cepheid.tools.run.live_check.time.perf_counter", lambda: next(seconds))
     log.write(records()[0])
     judged: list[str] = []
 

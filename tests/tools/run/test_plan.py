@@ -11,14 +11,14 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from astropy.io import fits
 
-from reference.data.galaxies import population
-from rules.errors import UserError
+from cepheid.reference.data.galaxies import population
+from cepheid.rules.errors import UserError
+from cepheid.tools.run import command_line
 from tests import tiny
 from tests.processes import cepheid
 from tests.tools import scripted
 from tests.tools.test_mishaps import logs, run
 from tests.tools.test_run_benchmark import FAST, cepheid_run
-from tools.run import command_line
 
 PLAN = ["galaxy_shape", *FAST, "--dry-run", "--submitter", "acme"]
 

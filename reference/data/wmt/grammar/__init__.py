@@ -17,9 +17,9 @@ er?". Version 2 has it. Benchmarks measured on version 1 keep it until they are 
 import hashlib
 from collections.abc import Sequence
 
-from reference.data.wmt.grammar import in_english, in_german
-from reference.data.wmt.grammar.drawing import SentenceGenerator
-from reference.data.wmt.grammar.trees import Sentence
+from cepheid.reference.data.wmt.grammar import in_english, in_german
+from cepheid.reference.data.wmt.grammar.drawing import SentenceGenerator
+from cepheid.reference.data.wmt.grammar.trees import Sentence
 
 VERSIONS = (1, 2)  # another one for every change that makes other sentences
 TRAIN, EVALUATION = "train", "evaluation"

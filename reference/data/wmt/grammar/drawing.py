@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from reference.data.wmt.grammar import lexicon
-from reference.data.wmt.grammar.lexicon import Adjective
-from reference.data.wmt.grammar.trees import (
+from cepheid.reference.data.wmt.grammar import lexicon
+from cepheid.reference.data.wmt.grammar.lexicon import Adjective
+from cepheid.reference.data.wmt.grammar.trees import (
     COPULA,
     MODALS,
     NUMBERS,
@@ -17,7 +17,7 @@ from reference.data.wmt.grammar.trees import (
     NounPhrase,
     Sentence,
 )
-from reference.run.seeding import make_generator
+from cepheid.reference.run.seeding import make_generator
 
 Item = TypeVar("Item")
 

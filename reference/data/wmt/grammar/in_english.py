@@ -1,6 +1,6 @@
 """A tree put into English words."""
 
-from reference.data.wmt.grammar.trees import (
+from cepheid.reference.data.wmt.grammar.trees import (
     COPULA,
     MODALS,
     Adverbial,

@@ -1,8 +1,8 @@
 """A tree put into German words."""
 
-from reference.data.wmt.grammar import inflection
-from reference.data.wmt.grammar.inflection import PLURAL, find_ending
-from reference.data.wmt.grammar.trees import (
+from cepheid.reference.data.wmt.grammar import inflection
+from cepheid.reference.data.wmt.grammar.inflection import PLURAL, find_ending
+from cepheid.reference.data.wmt.grammar.trees import (
     COPULA,
     LIKE_DIESER,
     LIKE_EIN,

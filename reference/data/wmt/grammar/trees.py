@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from reference.data.wmt.grammar import lexicon
-from reference.data.wmt.grammar.lexicon import Adjective, Noun, Verb
+from cepheid.reference.data.wmt.grammar import lexicon
+from cepheid.reference.data.wmt.grammar.lexicon import Adjective, Noun, Verb
 
 
 @dataclass(frozen=True)

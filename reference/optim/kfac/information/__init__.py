@@ -1,8 +1,8 @@
 """Information matrices of a trained network and what they are good for: see docs/kfac.md."""
 
-from reference.optim.kfac.information.blocks import FisherBlocks, fisher_blocks
-from reference.optim.kfac.information.products import FisherProducts
-from reference.optim.kfac.information.uses import ElasticPenalty, compute_saliencies
+from cepheid.reference.optim.kfac.information.blocks import FisherBlocks, fisher_blocks
+from cepheid.reference.optim.kfac.information.products import FisherProducts
+from cepheid.reference.optim.kfac.information.uses import ElasticPenalty, compute_saliencies
 
 __all__ = [
     "ElasticPenalty",

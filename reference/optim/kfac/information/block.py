@@ -8,8 +8,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from reference.optim.kfac import inverse
-from reference.optim.kfac.layers import Layer
+from cepheid.reference.optim.kfac import inverse
+from cepheid.reference.optim.kfac.layers import Layer
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,18 +10,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.optim.kfac.fisher import refuse_one_logit
-from reference.optim.kfac.information.block import Block, KroneckerBlock, UnitBlock
-from reference.optim.kfac.layers import (
+from cepheid.reference.optim.kfac.fisher import refuse_one_logit
+from cepheid.reference.optim.kfac.information.block import Block, KroneckerBlock, UnitBlock
+from cepheid.reference.optim.kfac.layers import (
     BatchNormLayer,
     KroneckerLayer,
     Layer,
     find_layers,
 )
-from reference.optim.kfac.observer import Observer, pause_all
-from reference.optim.kfac.options import Fisher, Options, Unsupported
-from reference.optim.kfac.statistic import Statistic
-from rules.errors import UserError, did_you_mean
+from cepheid.reference.optim.kfac.observer import Observer, pause_all
+from cepheid.reference.optim.kfac.options import Fisher, Options, Unsupported
+from cepheid.reference.optim.kfac.statistic import Statistic
+from cepheid.rules.errors import UserError, did_you_mean
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 Losses = Callable[[Tensor, Tensor], Tensor]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp
 
-from reference.optim.kfac.information.blocks import (
+from cepheid.reference.optim.kfac.information.blocks import (
     Batches,
     Losses,
     Vectors,
@@ -22,7 +22,7 @@ from reference.optim.kfac.information.blocks import (
     refuse_shape,
     sum_losses,
 )
-from rules.errors import UserError, did_you_mean
+from cepheid.rules.errors import UserError, did_you_mean
 
 
 class FisherProducts:

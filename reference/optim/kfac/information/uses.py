@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from reference.optim.kfac.information.blocks import FisherBlocks
-from rules.errors import UserError
+from cepheid.reference.optim.kfac.information.blocks import FisherBlocks
+from cepheid.rules.errors import UserError
 
 
 class ElasticPenalty:

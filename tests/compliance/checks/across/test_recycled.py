@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from compliance.finding import Finding
-from compliance.judge.judgement import judge
-from compliance.judge.parallel import use_processes
-from compliance.read import package
-from rules import definition, rounds
-from rules.definition import Definition
-from rules.digests import derive_seed
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.judge.parallel import use_processes
+from cepheid.compliance.read import package
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import Definition
+from cepheid.rules.digests import derive_seed
 from tests.compliance.builder import (
     CODE_DIGEST,
     SYSTEM,

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from compliance.checks import Place, check_log, check_result
-from compliance.finding import Finding
-from compliance.read.contents import ResultFolder
-from compliance.read.log import runlog
-from compliance.read.logs import ResultLogs
-from rules import definition, rounds
-from rules.definition import Definition
+from cepheid.compliance.checks import Place, check_log, check_result
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.contents import ResultFolder
+from cepheid.compliance.read.log import runlog
+from cepheid.compliance.read.logs import ResultLogs
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import Definition
 from tests import tiny
 from tests.compliance.builder import (
     Record,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from compliance.checks import Place, check_log
-from compliance.read.log import runlog
-from rules import definition, rounds
-from rules.definition import Definition
-from rules.errors import UserError
+from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
 from tests import tiny
 from tests.compliance.builder import Record, edit, line_number, run_records, write_log
 

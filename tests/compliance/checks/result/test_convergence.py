@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from compliance import leaderboard, site
-from compliance.finding import Finding
-from compliance.judge.judgement import Judgement, judge
-from compliance.read import package
-from rules import rcp, rounds
-from rules.definition import Definition
+from cepheid.compliance import leaderboard, site
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import Judgement, judge
+from cepheid.compliance.read import package
+from cepheid.rules import rcp, rounds
+from cepheid.rules.definition import Definition
 from tests.compliance.builder import (
     Record,
     edit,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from compliance.finding import Finding
-from compliance.judge.judgement import judge
-from compliance.read import package
-from rules import definition, rounds
-from rules.digests import derive_seed
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.rules import definition, rounds
+from cepheid.rules.digests import derive_seed
 from tests.compliance.builder import (
     CODE_DIGEST,
     IMPLEMENTATION,

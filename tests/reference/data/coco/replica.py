@@ -7,8 +7,8 @@ from typing import Any
 
 from PIL import Image
 
-from reference.data import coco
-from reference.data.coco import CocoParameters
+from cepheid.reference.data import coco
+from cepheid.reference.data.coco import CocoParameters
 from tests.reference.data.pictures import jpeg
 
 TRAIN, EVALUATION, LEFT_OUT = 9, 4, 3

@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 mask = pytest.importorskip("faster_coco_eval", reason="comes with the extra detection").mask
 
-from reference.data import coco
-from reference.data.coco import Photographs, masks
-from reference.data.coco.masks import RunLengths
-from reference.data.store import StoreError
+from cepheid.reference.data import coco
+from cepheid.reference.data.coco import Photographs, masks
+from cepheid.reference.data.coco.masks import RunLengths
+from cepheid.reference.data.store import StoreError
 from tests.reference.data.coco.replica import (
     CATEGORIES,
     CROWD,
@@ -122,8 +122,8 @@ def test_masks_within_boxes(photographs: Photographs) -> None:
 
 
 def test_true_masks_are_perfect(photographs: Photographs) -> None:
-    from reference.data.detection.average_precision import compute_average_precision
-    from reference.data.detection.truth import Detections
+    from cepheid.reference.data.detection.average_precision import compute_average_precision
+    from cepheid.reference.data.detection.truth import Detections
 
     truth = coco.make_truth(photographs, with_masks=True)
     assert truth.masks is not None

@@ -9,11 +9,11 @@ import pytest
 
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from reference import data as datasets
-from reference.data import coco, preparation, verification
-from reference.data.coco import CocoParameters, Photographs
-from reference.data.image_files import packing
-from reference.data.store import StoreError
+from cepheid.reference import data as datasets
+from cepheid.reference.data import coco, preparation, verification
+from cepheid.reference.data.coco import CocoParameters, Photographs
+from cepheid.reference.data.image_files import packing
+from cepheid.reference.data.store import StoreError
 from tests.reference.data.coco.replica import (
     BEYOND,
     CATEGORIES,
@@ -107,8 +107,8 @@ def test_oddities_are_treated_as_the_reference_does(photographs: Photographs) ->
 
 def test_truth_of_perfect_detections(photographs: Photographs) -> None:
     pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
-    from reference.data.detection.average_precision import compute_average_precision
-    from reference.data.detection.truth import Detections
+    from cepheid.reference.data.detection.average_precision import compute_average_precision
+    from cepheid.reference.data.detection.truth import Detections
 
     truth = coco.make_truth(photographs)
     boxes, labels = photographs.read_boxes(TRAIN + np.arange(EVALUATION))
@@ -134,9 +134,9 @@ def test_truth_knows_crowds(tmp_path: Path) -> None:
 
 def test_batches_are_made_of_photographs(photographs: Photographs) -> None:
     pytest.importorskip("torch")
-    from reference.data.detection.colours import Strengths
-    from reference.data.detection.loader import Augmentation, Loader
-    from reference.data.order import Share
+    from cepheid.reference.data.detection.colours import Strengths
+    from cepheid.reference.data.detection.loader import Augmentation, Loader
+    from cepheid.reference.data.order import Share
 
     augmentation = Augmentation(48, strengths=Strengths(0.125, 0.5, 0.5, 0.05))
     loader = Loader(photographs, augmentation, 1, Share(0, 1, 8))

@@ -10,8 +10,11 @@ pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
 
 from faster_coco_eval import mask
 
-from reference.data.detection.average_precision import AveragePrecision, compute_average_precision
-from reference.data.detection.truth import Detections, Mask, Truth
+from cepheid.reference.data.detection.average_precision import (
+    AveragePrecision,
+    compute_average_precision,
+)
+from cepheid.reference.data.detection.truth import Detections, Mask, Truth
 from tests.reference.data.detection import plain_precision
 
 WIDTH, HEIGHT = 200, 100

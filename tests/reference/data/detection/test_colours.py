@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor
 
-from reference.data.detection.colours import (
+from cepheid.reference.data.detection.colours import (
     CHANGES,
     Jitter,
     Strengths,

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from reference.data.detection import crops
-from reference.data.detection.crops import LEAST_OVERLAPS, WHOLE, cut_boxes, draw_parts
+from cepheid.reference.data.detection import crops
+from cepheid.reference.data.detection.crops import LEAST_OVERLAPS, WHOLE, cut_boxes, draw_parts
 
 
 def make_boxes(seed: int, count: int, most: int = 4) -> tuple[np.ndarray, np.ndarray]:

@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch")
 
 from PIL import Image
 
-from reference.data.detection import crops
-from reference.data.detection.colours import Strengths, change_colours, draw_jitter
-from reference.data.detection.loader import (
+from cepheid.reference.data.detection import crops
+from cepheid.reference.data.detection.colours import Strengths, change_colours, draw_jitter
+from cepheid.reference.data.detection.loader import (
     Augmentation,
     Loader,
     find_pixels,
@@ -20,7 +20,7 @@ from reference.data.detection.loader import (
     turn_image,
     turn_masks,
 )
-from reference.data.order import ORIENTATIONS, SampleStream, Share
+from cepheid.reference.data.order import ORIENTATIONS, SampleStream, Share
 
 TRAIN, EVALUATION, MOST = 30, 7, 3
 BATCH = 12

@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from reference.data.galaxies import colour
-from reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.galaxies import colour
+from cepheid.reference.data.galaxies.stamps import SkyParameters
 
 SKY = SkyParameters(samples=1, pixels=8)
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reference.data import galaxies
-from reference.data.galaxies import drawing, population
-from reference.data.galaxies.drawing import Optics, Profile
-from reference.data.galaxies.stamps import SkyParameters
-from reference.data.store import StoreError
+from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies import drawing, population
+from cepheid.reference.data.galaxies.drawing import Optics, Profile
+from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.store import StoreError
 
 LSST = Optics(pixels=64, pixel_scale_arcsec=0.2, psf_fwhm_arcsec=0.65)
 TOLERANCE = 5e-5  # of the peak, as the module promises

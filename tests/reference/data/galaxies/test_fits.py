@@ -10,11 +10,11 @@ import pytest
 galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 astropy_fits = pytest.importorskip("astropy.io.fits", reason="needs the extra galsim")
 
-from reference.data import galaxies
-from reference.data.galaxies import fits
-from reference.data.galaxies.population import Component, Galaxy
-from reference.data.galaxies.stamps import Galaxies, SkyParameters
-from reference.data.store import StoreError
+from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies import fits
+from cepheid.reference.data.galaxies.population import Component, Galaxy
+from cepheid.reference.data.galaxies.stamps import Galaxies, SkyParameters
+from cepheid.reference.data.store import StoreError
 
 SKY = SkyParameters(samples=7, bands="gri", pixels=32)
 TRAIN = 4

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from astropy.io import fits
 
-from reference import data
-from reference.data import galaxies
-from reference.data.galaxies import drawing, population
-from reference.data.galaxies.drawing import Profile
-from reference.data.galaxies.stamps import SkyParameters
-from reference.data.store import StoreError
-from reference.run.config import configure
-from rules import definition
+from cepheid.reference import data
+from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies import drawing, population
+from cepheid.reference.data.galaxies.drawing import Profile
+from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.run.config import configure
+from cepheid.rules import definition
 
 ROOT = Path(__file__).resolve().parents[4]
 COSMOS = ROOT.parent / "shared/data/cosmos_example/real_galaxy_catalog_23.5_example.fits"

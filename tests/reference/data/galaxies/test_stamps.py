@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reference.data import galaxies, preparation
-from reference.data.galaxies import drawing
-from reference.data.galaxies.drawing import Profile
-from reference.data.galaxies.population import (
+from cepheid.reference.data import galaxies, preparation
+from cepheid.reference.data.galaxies import drawing
+from cepheid.reference.data.galaxies.drawing import Profile
+from cepheid.reference.data.galaxies.population import (
     RADIUS_RANGE_ARCSEC,
     Component,
     Galaxy,
     compute_half_light_radius,
 )
-from reference.data.galaxies.stamps import SkyParameters
-from reference.data.store import StoreError
+from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.store import StoreError
 
 SKY = SkyParameters(samples=300)
 DATA = {
@@ -261,7 +261,7 @@ def test_rounding_is_below_an_eighth_of_the_noise_even_of_the_brightest_pixel() 
 
 def test_galaxy_that_float16_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "reference.data.galaxies.stamps.draw_galaxy",
+        "cepheid.reference.data.galaxies.stamps.draw_galaxy",
         lambda parameters, index: replace(galaxy(), magnitude=12.0),
     )
     with pytest.raises(StoreError, match="more than float16 holds"):

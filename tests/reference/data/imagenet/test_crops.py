@@ -12,9 +12,13 @@ pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.data.imagenet.crops import Cropping, make_evaluation_views, make_training_views
-from reference.data.imagenet.images import Images
-from reference.data.order import SampleStream
+from cepheid.reference.data.imagenet.crops import (
+    Cropping,
+    make_evaluation_views,
+    make_training_views,
+)
+from cepheid.reference.data.imagenet.images import Images
+from cepheid.reference.data.order import SampleStream
 
 CROPPING = Cropping(224, 256)
 

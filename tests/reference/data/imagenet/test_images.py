@@ -13,11 +13,11 @@ import pytest
 
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from reference.data import imagenet, preparation, verification
-from reference.data.image_files import jpeg as jpeg_files
-from reference.data.image_files.jpeg import KINDS
-from reference.data.imagenet.images import ImageNetParameters
-from reference.data.store import StoreError
+from cepheid.reference.data import imagenet, preparation, verification
+from cepheid.reference.data.image_files import jpeg as jpeg_files
+from cepheid.reference.data.image_files.jpeg import KINDS
+from cepheid.reference.data.imagenet.images import ImageNetParameters
+from cepheid.reference.data.store import StoreError
 from tests.reference.data.pictures import (
     CLASSES,
     DRAWN,
@@ -121,7 +121,7 @@ def test_many_damaged_images_are_named_in_a_file(
     source = write_set(tmp_path)
     for path in source.glob("val/*/*"):
         path.write_bytes(b"no image")
-    monkeypatch.setattr("reference.data.image_files.packing.MOST_NAMED", 2)
+    monkeypatch.setattr("cepheid.reference.data.image_files.packing.MOST_NAMED", 2)
     with pytest.raises(StoreError, match=r"and 4 more; .*packed-damaged\.txt names all"):
         pack(tmp_path)
     assert len((tmp_path / "packed-damaged.txt").read_text().splitlines()) == EVALUATION
@@ -146,7 +146,9 @@ def test_file_that_changes_while_it_is_read_is_told(
         os.truncate(source / "val/n03/val_014.JPEG", 100)
         return examine(content)
 
-    monkeypatch.setattr("reference.data.image_files.packing.examine", examine_and_cut_another)
+    monkeypatch.setattr(
+        "cepheid.reference.data.image_files.packing.examine", examine_and_cut_another
+    )
     with pytest.raises(StoreError, match=r"val_014\.JPEG: changed while it was read"):
         pack(tmp_path)
 
@@ -215,9 +217,9 @@ def test_killed_preparation_goes_on(tmp_path: Path, wanted: str) -> None:
     """SIGKILL while images are drawn, or while they are packed."""
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from reference.data import imagenet\n"
-        "from reference.data.image_files import packing\n"
-        "from reference.data.imagenet import shapes\n"
+        "from cepheid.reference.data import imagenet\n"
+        "from cepheid.reference.data.image_files import packing\n"
+        "from cepheid.reference.data.imagenet import shapes\n"
         "from tests.reference.data.pictures import DRAWN\n"
         "slowly = lambda real: lambda *given: (time.sleep(0.05), real(*given))[1]\n"
         "shapes.encode_picture = slowly(shapes.encode_picture)\n"
@@ -243,7 +245,7 @@ def test_unfinished_packing_of_other_files_is_kept(
 ) -> None:
     source = write_set(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("reference.data.image_files.packing.examine", interrupting)
+        patch.setattr("cepheid.reference.data.image_files.packing.examine", interrupting)
         with pytest.raises(KeyboardInterrupt):
             pack(tmp_path)
     (source / "train/n01/train_000.JPEG").write_bytes(jpeg(5))

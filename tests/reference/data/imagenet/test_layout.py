@@ -9,9 +9,9 @@ import pytest
 
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from reference.data.imagenet import layout as imagenet_layout
-from reference.data.imagenet.layout import Listing
-from reference.data.store import StoreError
+from cepheid.reference.data.imagenet import layout as imagenet_layout
+from cepheid.reference.data.imagenet.layout import Listing
+from cepheid.reference.data.store import StoreError
 from tests.reference.data.pictures import CLASSES, EVALUATION, TRAIN, flatten, write_set
 
 

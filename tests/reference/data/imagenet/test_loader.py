@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from reference.data import imagenet
-from reference.data.image_files import jpeg
-from reference.data.image_files.threads import resize
-from reference.data.imagenet.crops import Cropping, Views, make_training_views
-from reference.data.imagenet.images import Images
-from reference.data.imagenet.loader import Loader
-from reference.data.order import Share
+from cepheid.reference.data import imagenet
+from cepheid.reference.data.image_files import jpeg
+from cepheid.reference.data.image_files.threads import resize
+from cepheid.reference.data.imagenet.crops import Cropping, Views, make_training_views
+from cepheid.reference.data.imagenet.images import Images
+from cepheid.reference.data.imagenet.loader import Loader
+from cepheid.reference.data.order import Share
 from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set
 from tests.reference.data.pictures import jpeg as jpeg_of
 
@@ -128,7 +128,7 @@ def test_a_worker_that_fails_is_heard(images: Images, monkeypatch: pytest.Monkey
     def failing(content: bytes, kind: int) -> np.ndarray:
         raise ValueError("no pixels")
 
-    monkeypatch.setattr("reference.data.image_files.packing.decode", failing)
+    monkeypatch.setattr("cepheid.reference.data.image_files.packing.decode", failing)
     loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH))
     with pytest.raises(ValueError, match="no pixels"):
         loader.next_batch(0)
@@ -155,6 +155,6 @@ def test_mirrored_images_are_mirrored(images: Images, monkeypatch: pytest.Monkey
         views = make_training_views(*given)
         return replace(views, mirrored=~views.mirrored)
 
-    monkeypatch.setattr("reference.data.imagenet.loader.make_training_views", all_mirrored)
+    monkeypatch.setattr("cepheid.reference.data.imagenet.loader.make_training_views", all_mirrored)
     turned, _ = next(batches_of(images, 1, 1))
     np.testing.assert_array_equal(turned, plain[:, :, ::-1])

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from reference.data.radiographs import REAL, RadiographParameters
+from cepheid.reference.data.radiographs import REAL, RadiographParameters
 
 PIXELS = 64  # 1,024 in the real set
 HEADER = (

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from reference.data.radiographs.auroc import bootstrap_intervals, compute_auroc, trace_curve
+from cepheid.reference.data.radiographs.auroc import bootstrap_intervals, compute_auroc, trace_curve
 
 
 def compare_all_pairs(scores: np.ndarray, labels: np.ndarray) -> float:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reference.data import radiographs
-from reference.data.image_files import png
-from reference.data.radiographs import FINDINGS
-from reference.data.radiographs.drawings import (
+from cepheid.reference.data import radiographs
+from cepheid.reference.data.image_files import png
+from cepheid.reference.data.radiographs import FINDINGS
+from cepheid.reference.data.radiographs.drawings import (
     SHAPES_OF,
     SHARES,
     Drawing,
@@ -21,7 +21,7 @@ from reference.data.radiographs.drawings import (
     encode_png,
     list_drawings,
 )
-from reference.data.store import StoreError
+from cepheid.reference.data.store import StoreError
 
 SEED = 20260101
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reference.data import radiographs
-from reference.data.radiographs import FINDINGS, layout
-from reference.data.store import StoreError
+from cepheid.reference.data import radiographs
+from cepheid.reference.data.radiographs import FINDINGS, layout
+from cepheid.reference.data.store import StoreError
 from tests.reference.data.radiographs import replica
 from tests.reference.data.radiographs.replica import ENTRIES, PARAMETERS, TEST, TRAIN
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reference.data import scenes, store
-from reference.data.scenes import objects, sky
-from reference.data.scenes.sky import SceneParameters
-from reference.data.store import StoreError
+from cepheid.reference.data import scenes, store
+from cepheid.reference.data.scenes import objects, sky
+from cepheid.reference.data.scenes.sky import SceneParameters
+from cepheid.reference.data.store import StoreError
 
 PARAMETERS = SceneParameters(train_samples=12, evaluation_samples=4)
 SIDE = PARAMETERS.pixels

@@ -5,12 +5,12 @@ import pytest
 
 pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
 
-from reference.data import scenes
-from reference.data.detection.average_precision import compute_average_precision
-from reference.data.detection.truth import Detections
-from reference.data.scenes import SceneParameters, Scenes
-from reference.data.scenes.truth import encode_masks, make_truth
-from reference.data.store import Manifest
+from cepheid.reference.data import scenes
+from cepheid.reference.data.detection.average_precision import compute_average_precision
+from cepheid.reference.data.detection.truth import Detections
+from cepheid.reference.data.scenes import SceneParameters, Scenes
+from cepheid.reference.data.scenes.truth import encode_masks, make_truth
+from cepheid.reference.data.store import Manifest
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reference.data import store, videos
-from reference.data.store import StoreError
-from reference.data.videos import clips, digits, kitti, kth, sky
-from reference.data.videos.clips import VideoParameters
+from cepheid.reference.data import store, videos
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.videos import clips, digits, kitti, kth, sky
+from cepheid.reference.data.videos.clips import VideoParameters
 
 DRAWN = VideoParameters(train_samples=6, evaluation_samples=3)
 READ = VideoParameters(train_samples=3, evaluation_samples=2, source="KITTI", frames=4)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from reference.data.wmt.grammar import EVALUATION, TRAIN, make_pair
+from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN, make_pair
 
 EUROPARL = "training/europarl-v7.de-en"
 COMMON_CRAWL = "commoncrawl.de-en"

@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from reference.data.order import SampleStream
-from reference.data.wmt.batch_order import (
+from cepheid.reference.data.order import SampleStream
+from cepheid.reference.data.wmt.batch_order import (
     GLOBAL,
     LOCAL,
     RANDOM,

@@ -15,14 +15,14 @@ pytest.importorskip("subword_nmt", reason="needs the extra translation")
 
 from subword_nmt.learn_bpe import learn_bpe
 
-from reference.data import verification, wmt
-from reference.data.store import StoreError
-from reference.data.wmt import parallel_text
-from reference.data.wmt.merges import FIRST, GOES_ON, Merges
-from reference.data.wmt.moses import find_reason, join_words, split_words
-from reference.data.wmt.pairs import Pairs
-from reference.data.wmt.parameters import MOSES, TextParameters
-from reference.data.wmt.vocabulary import END, UNKNOWN
+from cepheid.reference.data import verification, wmt
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.wmt import parallel_text
+from cepheid.reference.data.wmt.merges import FIRST, GOES_ON, Merges
+from cepheid.reference.data.wmt.moses import find_reason, join_words, split_words
+from cepheid.reference.data.wmt.pairs import Pairs
+from cepheid.reference.data.wmt.parameters import MOSES, TextParameters
+from cepheid.reference.data.wmt.vocabulary import END, UNKNOWN
 from tests.reference.data.wmt.replica import (
     COMMON_CRAWL,
     DROPPED,
@@ -141,7 +141,7 @@ def test_the_order_is_that_of_the_definition(pairs: Pairs) -> None:
 
 
 def wmt_line(name: str, number: int) -> str:
-    from reference.data.wmt.grammar import TRAIN, make_pair
+    from cepheid.reference.data.wmt.grammar import TRAIN, make_pair
 
     return make_pair(7, TRAIN, list(ODD_PAIRS).index(name) * OF_EACH + number, 2)[1]
 
@@ -216,11 +216,11 @@ def test_everyone_has_the_same_bytes(
     for path in (tmp_path / "unpacked").rglob("*.*"):
         if path.is_file() and path.suffix != ".annotation":
             path.rename(flat / path.name)
-    monkeypatch.setattr("reference.data.wmt.moses.PIECE", 25)
+    monkeypatch.setattr("cepheid.reference.data.wmt.moses.PIECE", 25)
     calls = Counter[str]()
 
     def interrupt(step: str, on_call: int) -> None:
-        module, name = f"reference.data.wmt.{step}".rsplit(".", 1)
+        module, name = f"cepheid.reference.data.wmt.{step}".rsplit(".", 1)
         original = getattr(__import__(module, fromlist=[name]), name)
 
         def stop(*arguments: object, **options: object) -> object:

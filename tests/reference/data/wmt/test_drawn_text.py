@@ -8,12 +8,12 @@ import pytest
 
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
-from reference.data import wmt
-from reference.data.store import StoreError
-from reference.data.wmt.cleaning import REPEATED, mark_repeated
-from reference.data.wmt.pairs import Pairs
-from reference.data.wmt.parallel_text import open_corpus
-from reference.data.wmt.parameters import TextParameters
+from cepheid.reference.data import wmt
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.wmt.cleaning import REPEATED, mark_repeated
+from cepheid.reference.data.wmt.pairs import Pairs
+from cepheid.reference.data.wmt.parallel_text import open_corpus
+from cepheid.reference.data.wmt.parameters import TextParameters
 
 SHORT = TextParameters("grammar", 250, 22, 40, 8, seed=5, grammar=2)
 TRANSFORMER = TextParameters("grammar", 300, 80, train_samples=60, evaluation_samples=9, seed=5)
@@ -65,7 +65,7 @@ def test_an_interruption_changes_nothing(
 
     for step in ("drawn_text.mark_repeated", "packing.select_pairs", "packing._draw"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"reference.data.wmt.{step}", stop)
+            patch.setattr(f"cepheid.reference.data.wmt.{step}", stop)
             with pytest.raises(InterruptedError):
                 wmt.prepare(tmp_path / "packed", SHORT, processes=1)
     told: list[int] = []
@@ -86,7 +86,7 @@ def test_the_vocabulary_is_made_of_a_round_of_all_lengths(prepared: tuple[Path, 
 def test_sentences_that_are_never_short_enough_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reference.data.wmt.drawn_text.MOST_ROUNDS", 2)
+    monkeypatch.setattr("cepheid.reference.data.wmt.drawn_text.MOST_ROUNDS", 2)
     with pytest.raises(StoreError, match=r"0 of 80 sentences drawn for train .* uses 40\. Raise"):
         wmt.prepare(tmp_path / "packed", replace(SHORT, longest_tokens=2), processes=1)
 

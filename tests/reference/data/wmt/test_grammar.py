@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from reference.data.wmt.grammar import (
+from cepheid.reference.data.wmt.grammar import (
     EVALUATION,
     TRAIN,
     lexicon,
@@ -13,8 +13,14 @@ from reference.data.wmt.grammar import (
     write_english,
     write_german,
 )
-from reference.data.wmt.grammar.lexicon import Adjective, Noun, Verb
-from reference.data.wmt.grammar.trees import PRONOUNS, Adverbial, Clause, NounPhrase, Sentence
+from cepheid.reference.data.wmt.grammar.lexicon import Adjective, Noun, Verb
+from cepheid.reference.data.wmt.grammar.trees import (
+    PRONOUNS,
+    Adverbial,
+    Clause,
+    NounPhrase,
+    Sentence,
+)
 
 PAIRS, EM_ROUNDS = 1500, 4
 

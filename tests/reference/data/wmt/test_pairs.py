@@ -9,14 +9,14 @@ import pytest
 
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
-from reference.data import verification, wmt
-from reference.data.store import StoreError
-from reference.data.wmt import parallel_text
-from reference.data.wmt.batch_order import Bucketing
-from reference.data.wmt.pairs import Pairs
-from reference.data.wmt.parameters import REAL, TextParameters
-from reference.data.wmt.sentence_batches import Batches, pad, sort_by_length
-from reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.data import verification, wmt
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.wmt import parallel_text
+from cepheid.reference.data.wmt.batch_order import Bucketing
+from cepheid.reference.data.wmt.pairs import Pairs
+from cepheid.reference.data.wmt.parameters import REAL, TextParameters
+from cepheid.reference.data.wmt.sentence_batches import Batches, pad, sort_by_length
+from cepheid.reference.data.wmt.vocabulary import END, PADDING
 
 DRAWN = TextParameters("grammar", 300, 80, train_samples=60, evaluation_samples=9, seed=5)
 GIVEN = replace(
@@ -78,7 +78,7 @@ def test_digest_does_not_depend_on_processes_or_interruptions(
 
     for step in ("train_vocabulary", "_draw"):
         with monkeypatch.context() as patch:
-            patch.setattr(f"reference.data.wmt.packing.{step}", stop)
+            patch.setattr(f"cepheid.reference.data.wmt.packing.{step}", stop)
             with pytest.raises(InterruptedError):
                 make_pairs(tmp_path)
     text = tmp_path / "packed-text" / "train.en"

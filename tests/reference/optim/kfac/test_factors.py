@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.optim.kfac import factors, symmetric
+from cepheid.reference.optim.kfac import factors, symmetric
 
 # channels, (height, width), kernel, stride, padding, dilation
 CONVOLUTIONS = [

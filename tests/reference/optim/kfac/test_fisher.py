@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.optim.kfac import KFAC, Options, fisher
-from reference.torch.distributed import start_ranks
-from rules.errors import UserError
+from cepheid.reference.optim.kfac import KFAC, Options, fisher
+from cepheid.reference.torch.distributed import start_ranks
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 
 SAMPLES, CLASSES = 8, 4

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.optim.kfac import float21
+from cepheid.reference.optim.kfac import float21
 
 
 def _bits(number: float) -> int:

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from reference.optim.kfac import KFAC, Options, information
-from reference.optim.kfac.information.block import Block
-from reference.optim.kfac.information.blocks import FisherBlocks
-from rules.definition import ROOT
-from rules.errors import UserError
+from cepheid.reference.optim.kfac import KFAC, Options, information
+from cepheid.reference.optim.kfac.information.block import Block
+from cepheid.reference.optim.kfac.information.blocks import FisherBlocks
+from cepheid.rules.definition import ROOT
+from cepheid.rules.errors import UserError
 
 CLASSES = 3
 

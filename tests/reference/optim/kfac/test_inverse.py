@@ -9,10 +9,10 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor
 
-from reference.optim.kfac import inverse
-from reference.optim.kfac.owners import assign_owners, estimate_inversion_cost
-from reference.optim.kfac.staleness import Interval, compute_steps_to_next
-from rules.errors import UserError
+from cepheid.reference.optim.kfac import inverse
+from cepheid.reference.optim.kfac.owners import assign_owners, estimate_inversion_cost
+from cepheid.reference.optim.kfac.staleness import Interval, compute_steps_to_next
+from cepheid.rules.errors import UserError
 
 
 def _definite(size: int, seed: int) -> Tensor:

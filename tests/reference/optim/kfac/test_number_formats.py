@@ -6,8 +6,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from reference.optim.kfac import number_formats
-from reference.optim.kfac.number_formats import Format
+from cepheid.reference.optim.kfac import number_formats
+from cepheid.reference.optim.kfac.number_formats import Format
 
 
 @pytest.mark.parametrize("form", ["float16", "bfloat16"])

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.optim.kfac import KFAC, Options, sample_cross_entropy
-from reference.torch.batch_norm import SpanBatchNorm2d
-from reference.torch.distributed import Span
-from rules.errors import UserError
+from cepheid.reference.optim.kfac import KFAC, Options, sample_cross_entropy
+from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
+from cepheid.reference.torch.distributed import Span
+from cepheid.rules.errors import UserError
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 EXACT = Options(inverse="eigen", damping=0.1, average_decay=0)

@@ -18,13 +18,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from reference.optim.kfac import KFAC, Options
-from reference.optim.kfac.exchange import Exchange
-from reference.optim.kfac.float21 import RELATIVE_ERROR
-from reference.optim.kfac.number_formats import RELATIVE_ERROR as ERRORS
-from reference.optim.kfac.number_formats import Format
-from reference.torch.distributed import start_ranks
-from rules.errors import UserError
+from cepheid.reference.optim.kfac import KFAC, Options
+from cepheid.reference.optim.kfac.exchange import Exchange
+from cepheid.reference.optim.kfac.float21 import RELATIVE_ERROR
+from cepheid.reference.optim.kfac.number_formats import RELATIVE_ERROR as ERRORS
+from cepheid.reference.optim.kfac.number_formats import Format
+from cepheid.reference.torch.distributed import start_ranks
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 
 SAMPLES = 16
@@ -296,7 +296,7 @@ def _log_out_of_range(scale: float) -> list[str]:
     with start_ranks():
         handler = logging.Handler()
         handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-        logging.getLogger("reference.optim.kfac").addHandler(handler)
+        logging.getLogger("cepheid.reference.optim.kfac").addHandler(handler)
         torch.manual_seed(1)
         network = nn.Linear(3, 2)
         kfac = KFAC(network, Options(factor_format="float16", gradient_format="float16"))

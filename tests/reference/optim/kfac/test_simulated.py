@@ -7,9 +7,9 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
-from reference.optim.kfac import KFAC, Options
-from reference.optim.kfac.simulated import round_to
-from rules.errors import UserError
+from cepheid.reference.optim.kfac import KFAC, Options
+from cepheid.reference.optim.kfac.simulated import round_to
+from cepheid.rules.errors import UserError
 
 INPUTS = torch.arange(24.0).view(8, 3).sub(11.3).div(7)
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from reference.optim.kfac import KFAC, Options
-from reference.torch.batch_norm import SpanBatchNorm2d
-from reference.torch.distributed import Span
-from rules.errors import UserError
+from cepheid.reference.optim.kfac import KFAC, Options
+from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
+from cepheid.reference.torch.distributed import Span
+from cepheid.rules.errors import UserError
 
 INPUTS = torch.randn(8, 3, generator=torch.Generator().manual_seed(2))
 TARGETS = torch.arange(8) % 2

@@ -12,13 +12,13 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import nn
 from torch.futures import Future
 
-from reference.machine.placement import RankEndedError
-from reference.measure.links import count_bytes, predict_bytes
-from reference.measure.own_process import find_free_port
-from reference.torch.distributed import TorchRanks, detect_lost_rank, start_ranks
-from reference.torch.parallel.data_parallel import make_data_parallel
-from reference.torch.parallel.mesh import Chain, RankMesh, find_shape
-from rules.errors import UserError
+from cepheid.reference.machine.placement import RankEndedError
+from cepheid.reference.measure.links import count_bytes, predict_bytes
+from cepheid.reference.measure.own_process import find_free_port
+from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank, start_ranks
+from cepheid.reference.torch.parallel.data_parallel import make_data_parallel
+from cepheid.reference.torch.parallel.mesh import Chain, RankMesh, find_shape
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 from tests.processes import Program
 

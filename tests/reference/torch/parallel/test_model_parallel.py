@@ -9,13 +9,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from reference.measure.own_process import find_free_port
-from reference.run import checkpoint
-from reference.torch.distributed import TorchRanks, start_ranks
-from reference.torch.parallel.model_parallel import Sharing
-from reference.torch.parallel.tensor_parallel import ColumnLinear, Cut, TensorParallel
-from rules.definition import BENCHMARKS_VARIABLE, Block
-from rules.errors import UserError
+from cepheid.reference.measure.own_process import find_free_port
+from cepheid.reference.run import checkpoint
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.parallel.model_parallel import Sharing
+from cepheid.reference.torch.parallel.tensor_parallel import ColumnLinear, Cut, TensorParallel
+from cepheid.rules.definition import BENCHMARKS_VARIABLE, Block
+from cepheid.rules.errors import UserError
 from tests import tiny
 from tests.distributed import on_ranks
 from tests.processes import Program, cepheid
@@ -166,7 +166,7 @@ def test_a_part_of_frozen_weights_is_frozen() -> None:
 def test_what_ranks_cannot_share_is_refused(
     name: str, world_size: int, settings: list[str], message: str, data_root: Path
 ) -> None:
-    module = importlib.import_module(f"benchmarks.{name}.task")
+    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     ranks = TorchRanks(0, world_size, torch.device("cpu"))
     with pytest.raises(UserError, match=message) as raised:
         module.create(configuration(name, data_root, *settings), ranks)
@@ -178,7 +178,7 @@ def _run_on_two_ranks(arguments: Sequence[object], environment: dict[str, str]) 
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port()), "WORLD_SIZE": "2"}
     both = [
         Program(
-            "tools.cli:console",
+            "cepheid.tools.cli:console",
             *arguments,
             environment={**environment, **place, "RANK": rank, "LOCAL_RANK": rank},
         )

@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import nn
 from torch.optim import SGD, Adam
 
-from reference.optim.lars import Lars
-from reference.run import checkpoint
-from reference.torch.distributed import start_ranks
-from reference.torch.parallel.mesh import RankMesh
-from reference.torch.parallel.sharded_update import ShardedUpdate
+from cepheid.reference.optim.lars import Lars
+from cepheid.reference.run import checkpoint
+from cepheid.reference.torch.distributed import start_ranks
+from cepheid.reference.torch.parallel.mesh import RankMesh
+from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
 from tests.distributed import on_ranks
 
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {

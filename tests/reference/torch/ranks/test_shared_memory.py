@@ -12,11 +12,17 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from reference.machine.placement import RankEndedError
-from reference.torch.batch_norm import SpanBatchNorm2d
-from reference.torch.distributed import TorchRanks, start_ranks
-from reference.torch.ranks import shared_memory
-from reference.torch.ranks.shared_memory import Board, add, count_bytes, gather, send_messages
+from cepheid.reference.machine.placement import RankEndedError
+from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks import shared_memory
+from cepheid.reference.torch.ranks.shared_memory import (
+    Board,
+    add,
+    count_bytes,
+    gather,
+    send_messages,
+)
 from tests.distributed import on_ranks
 
 needs_folder = pytest.mark.skipif(

@@ -7,9 +7,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reference.torch.distributed import TorchRanks
-from reference.torch.spatial.grid import Grid, split
-from rules.errors import UserError
+from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.spatial.grid import Grid, split
+from cepheid.rules.errors import UserError
 
 
 def test_the_last_parts_are_smaller() -> None:

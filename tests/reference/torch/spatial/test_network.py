@@ -15,11 +15,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from reference.torch.batch_norm import SpanBatchNorm2d
-from reference.torch.distributed import TorchRanks, start_ranks
-from reference.torch.spatial.grid import Grid
-from reference.torch.spatial.network import partition_network
-from rules.errors import UserError
+from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.spatial.grid import Grid
+from cepheid.reference.torch.spatial.network import partition_network
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 
 ROUNDING = 1e-10  # absolutely; all values are about 1

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from reference.data.wmt.vocabulary import END, PADDING
-from reference.torch.translation.beam_search import Search
+from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.torch.translation.beam_search import Search
 
 Predict = Callable[[list[int]], tuple[Tensor, Tensor]]
 """From the tokens so far, END first: logits of the next one (vocabulary,), and the attention of all

@@ -10,8 +10,8 @@ pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
 from torch import Tensor
 
-from reference.data.wmt.vocabulary import END, PADDING
-from reference.torch.translation.beam_search import Search, translate
+from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.torch.translation.beam_search import Search, translate
 from tests.reference.torch.translation.slow_search import search_slowly
 
 VOCABULARY, WIDTH = 11, 6
