@@ -1,11 +1,17 @@
-"""Cepheid: benchmarks, rules, reference, compliance and tools under one name.
+"""Cepheid: a benchmark suite for deep learning with rules, reference and compliance tools.
 
-In a checkout the rooms are links to the folders beside this one; in an installation they lie here.
-Where a checkout has no links (Windows, an archive unpacked without them) their folders are found
-beside this one, too.
+In a checkout each room of this package is a symbolic link to the folder beside this one; in an
+installation the rooms lie here.
 """
 
+import sys
 from pathlib import Path
 
 if not (Path(__file__).parent / "rules").is_dir():
-    __path__.append(str(Path(__file__).resolve().parent.parent))
+    print(
+        "cepheid: this checkout has no symbolic links, so the rooms under cepheid/ are missing; "
+        "`git config core.symlinks true && git checkout -- cepheid` makes them, "
+        "and an installed Cepheid needs none",
+        file=sys.stderr,
+    )
+    raise SystemExit(2)

@@ -22,9 +22,9 @@ from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import Kind
 from cepheid.rules.hyperparameters import Hyperparameter, parse_hyperparameter
+from cepheid.rules.installation import ROOT
 from cepheid.rules.relations import Relations, parse_relations
 
-ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 BENCHMARKS_VARIABLE = "CEPHEID_BENCHMARKS"  # of the environment, for tests
 

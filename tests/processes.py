@@ -25,7 +25,8 @@ from unittest.mock import patch
 
 import psutil
 
-from cepheid.rules.definition import BENCHMARKS_VARIABLE, ROOT
+from cepheid.rules.definition import BENCHMARKS_VARIABLE
+from cepheid.rules.installation import ROOT
 
 Prelude = Callable[[], object]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cepheid.reference.measure.own_process import find_free_port
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 
 HOSTS = ROOT / "docs" / "cluster" / "hosts.sh"
 

@@ -9,7 +9,7 @@ import shlex
 
 import pytest
 
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 
 
 def read_instructions() -> list[tuple[str, str]]:
@@ -36,9 +36,9 @@ def test_what_it_copies_is_there_and_nothing_is_missing() -> None:
     assert [name for name in copied if not (ROOT / name).exists()] == []
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
-    packages = {name.partition(".")[0] for name in setup["options"]["packages"].split()}
+    rooms = {path.name for path in (ROOT / "cepheid").iterdir() if path.is_symlink()}
     named = {setup["metadata"]["license_files"], setup["metadata"]["long_description"].split()[-1]}
-    assert packages | named | {"benchmarks", "setup.cfg", "pyproject.toml"} <= copied
+    assert rooms | named | {"cepheid", "setup.cfg", "pyproject.toml"} <= copied
 
 
 def test_the_build_context_has_what_it_copies() -> None:

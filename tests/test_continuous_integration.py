@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from cepheid.rules import definition
-from cepheid.rules.definition import ROOT
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT
 from cepheid.tools import check_compliance
 from tests.compliance.builder import SYSTEM, write_result
 

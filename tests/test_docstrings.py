@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 
 PACKAGES = ("rules", "reference", "benchmarks", "compliance", "tools")
 TENSOR = re.compile(r"\b(Tensor|ndarray)\b")

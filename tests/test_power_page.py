@@ -11,7 +11,7 @@ import pytest
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package, powerlog
 from cepheid.rules import definition, rounds
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 from tests.compliance.builder import Record, run_records, write_log, write_result
 
 GALAXY_SHAPE = definition.load("galaxy_shape", "mini")

@@ -14,10 +14,10 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 from tests import tiny
 
-COPIED = ("rules", "reference", "benchmarks", "compliance", "tools")
+COPIED = ("cepheid", "rules", "reference", "benchmarks", "compliance", "tools")
 # `cepheid`, but a run tunes nothing unless its settings are given, as an audit gives them.
 CEPHEID = """\
 import sys
@@ -40,7 +40,8 @@ def commands() -> list[str]:
 def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) -> None:
     root, programs = tmp_path / "cepheid", tmp_path / "bin"
     for name in COPIED:
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        leave = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=leave)
     for name in ("LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, root / name)
     (root / "submissions").mkdir()

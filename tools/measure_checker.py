@@ -17,9 +17,9 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cepheid.rules import rounds
-from cepheid.rules.definition import ROOT
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
+from cepheid.rules.installation import ROOT
 from cepheid.tools.cli import EXIT_FINE, run_tool
 
 EPILOG = """\

@@ -12,13 +12,14 @@ import yaml
 
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT, require_checkout
 from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import make_command_parser
 from cepheid.tools.console.writing import make_new_folder
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
 DATASET_TEMPLATES = Path(__file__).parent / "templates" / "dataset"
-DATASETS = definition.ROOT / "reference" / "data"
+DATASETS = ROOT / "reference" / "data"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 TITLE = re.compile(r"[^\"\\:#{}\x00-\x1f]{1,100}")  # YAML and Python hold it as it is
 FORBIDDEN = "quotes, backslashes, ':', '#' and braces, at most 100 characters"
@@ -50,8 +51,7 @@ NEXT_WITH_DATASET = """\
   a. {folder}/benchmark.yaml   under data: generator: {name}, pixels: 32, seed, no other settings;
      and extras: []
   b. {folder}/task.py          from cepheid.reference.data import {name} in place of galaxies
-  c. setup.cfg                 a line cepheid.reference.data.{name} among the packages
-  d. cepheid data {name} --scale mini; then replace what it draws by your data"""
+  c. cepheid data {name} --scale mini; then replace what it draws by your data"""
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -80,6 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     if not TITLE.fullmatch(title):
         raise UserError(f'--title {title[:100]!r}: expected one line without any of " \\ : # {{ }}')
+    require_checkout("a new benchmark")
     folder = definition.locate_benchmarks() / name
     words = {"name": name, "title": title, "class_name": name.title().replace("_", "")}
     words["definition_digest"] = _compute_digest(words)

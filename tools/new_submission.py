@@ -13,6 +13,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CHOICES
+from cepheid.rules.installation import read_licence
 from cepheid.rules.names import refuse_name
 from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_data_option, make_command_parser
@@ -85,8 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     system = _find_or_describe_system(root, arguments.name, arguments.data, given)
     _write_code(code, _collect_words(chosen, arguments, str(system["system"])))
     if not any(root.glob("LICENSE*")):
-        licence = (definition.ROOT / "LICENSE").read_text(encoding="utf-8")
-        write_new(root / "LICENSE", licence)
+        write_new(root / "LICENSE", read_licence())
     if arguments.division == "open":
         result = root / "results" / str(system["system"]) / f"{chosen.name}-{chosen.scale}-open"
         if not (result / "README.md").exists():
@@ -157,8 +157,8 @@ def copy_task(benchmark: str) -> dict[str, str]:
             continue
         text = path.read_text(encoding="utf-8")
         waiting += _find_own_imports(text, benchmark)
-        text = re.sub(rf"^(\s*from )benchmarks\.{benchmark}\.", r"\1.", text, flags=re.MULTILINE)
-        text = re.sub(rf"^(\s*from )benchmarks\.{benchmark} ", r"\1. ", text, flags=re.MULTILINE)
+        text = re.sub(rf"(?m)^(\s*from ){_own_package(benchmark)}\.", r"\1.", text)
+        text = re.sub(rf"(?m)^(\s*from ){_own_package(benchmark)} ", r"\1. ", text)
         texts[f"{name}.py"] = text
     if not texts:
         raise UserError(f"{benchmark} has no task for torch to copy")
@@ -167,9 +167,15 @@ def copy_task(benchmark: str) -> dict[str, str]:
 
 def _find_own_imports(text: str, benchmark: str) -> Iterator[str]:
     """Yield the modules of the benchmark's own folder that a file imports."""
-    yield from re.findall(rf"^\s*from benchmarks\.{benchmark}\.(\w+)", text, re.MULTILINE)
-    for names in re.findall(rf"^\s*from benchmarks\.{benchmark} import (.+)", text, re.MULTILINE):
+    package = _own_package(benchmark)
+    yield from re.findall(rf"(?m)^\s*from {package}\.(\w+)", text)
+    for names in re.findall(rf"(?m)^\s*from {package} import (.+)", text):
         yield from re.findall(r"\w+", names)
+
+
+def _own_package(benchmark: str) -> str:
+    """Return the pattern of the name under which a benchmark's folder is imported."""
+    return re.escape(f"cepheid.benchmarks.{benchmark}")
 
 
 def _describe_next_steps(

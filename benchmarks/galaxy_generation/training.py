@@ -1,7 +1,7 @@
 """Train galaxy_vae far beyond its targets, for the weights that generation publishes.
 
-    python -m cepheid.benchmarks.galaxy_generation.training [--scale full] [--samples 240000] [--seed 1]
-        [--set KEY=VALUE] [--store float16]
+    python -m cepheid.benchmarks.galaxy_generation.training [--scale full]
+        [--samples 240000] [--seed 1] [--set KEY=VALUE] [--store float16]
 
 A run of the benchmark ends when it reaches its targets; here the learning rates decay over all
 ``--samples``. All else follows the definition of galaxy_vae. After each block the state is kept, so

@@ -1,6 +1,7 @@
 """The published weights: decoder and flow of a galaxy_vae run, one safetensors file per scale.
 
-    python -m cepheid.benchmarks.galaxy_generation.weights CHECKPOINT [--scale mini] [--store float16]
+    python -m cepheid.benchmarks.galaxy_generation.weights CHECKPOINT [--scale mini]
+        [--store float16]
 
 reads a checkpoint of `cepheid run galaxy_vae` (``checkpoints/…/run_0.pt``), writes
 ``weights/<scale>.safetensors`` and prints the digest for ``benchmark.yaml``. The published weights

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from cepheid.rules.definition import ROOT
 from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.installation import ROOT
 
 FOLDER = ROOT / "rules"
 _FIRST = ("training.md", "submission.md")  # in this order; other books follow by name

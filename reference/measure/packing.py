@@ -59,7 +59,7 @@ class Folder(Packing):
 
 
 class Raw(Packing):
-    """One file, and the place where each content ends: a ragged ``cepheid.reference.data.store``."""
+    """One file, and the place where each content ends: ragged rows of a store."""
 
     name = "raw file and index"
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from cepheid.reference.session.observer import Observer
 from cepheid.reference.session.shared_facts import keep_or_compare
-from cepheid.rules import definition as definitions
 from cepheid.rules.errors import UserError, cannot_write
 from cepheid.rules.host import atomic_write, usable_processors
+from cepheid.rules.installation import ROOT
 
 if TYPE_CHECKING:
     from cepheid.reference.run.config import RunConfig
@@ -118,7 +118,7 @@ def describe_machine(
         "scale": definition.scale,
         "overrides": sorted(overrides),
         "definition_digest": definition.digest,
-        "code_digest": digest_code(definitions.ROOT, definition.name),
+        "code_digest": digest_code(ROOT, definition.name),
         "parameters": definition.model["parameters"],
         "system": {key: description[key] for key in (*HARDWARE, "framework")},
         "threads": int(threads),

@@ -14,7 +14,7 @@ from cepheid.reference.session.observer import OnCount
 
 
 class SteppingTask(Protocol):
-    """A task (``cepheid.reference.run.train.Task``) that can take single steps and counts its samples."""
+    """A task of the timed loop that can take single steps and counts its samples."""
 
     model: Any
     samples: int

@@ -20,12 +20,14 @@ from typing import Any
 from mlperf_logging.mllog import mllog
 
 from cepheid.rules import events
-from cepheid.rules.definition import ROOT
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT
 
 SAME_MOMENT_SECONDS = 1e-3
 READINGS_MAX = 20
 _PARTIAL = ".partial"
+# Files are named from the rooms on, the same in a checkout (through its links) and an installation.
+_ROOMS = re.escape(str(ROOT)) + "(/cepheid)?"
 
 
 class RecordFile:
@@ -35,7 +37,7 @@ class RecordFile:
         self._lines = _WholeLines(path, os.O_EXCL if is_new else 0)
         logger = logging.Logger("cepheid run log", logging.INFO)
         logger.addHandler(self._lines)
-        self._mllog = mllog.MLLogger(logger, root_dir=re.escape(str(ROOT)))
+        self._mllog = mllog.MLLogger(logger, root_dir=_ROOMS)
 
     def write(self, key: str, value: object = None, **metadata: object) -> None:
         """Write one record with the time of now; raise UserError if it cannot be written."""

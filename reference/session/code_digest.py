@@ -71,6 +71,6 @@ def _follow_imports(root: Path, benchmarks: set[str]) -> set[str]:
 
 def _find_imports(folder: Path) -> set[str]:
     """Return the benchmarks whose modules the Python files of a folder import."""
-    statement = re.compile(r"^\s*(?:from|import) benchmarks\.(\w+)", re.MULTILINE)
+    statement = re.compile(r"^\s*(?:from|import) cepheid\.benchmarks\.(\w+)", re.MULTILINE)
     texts = (path.read_text(encoding="utf-8") for path in folder.rglob("*.py"))
     return {name for text in texts for name in statement.findall(text)}

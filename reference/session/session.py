@@ -20,9 +20,9 @@ from cepheid.reference.session.observer import SessionObserver, prepare_data
 from cepheid.reference.session.request import Request
 from cepheid.reference.session.result_folder import ResultFolder, open_result_folder
 from cepheid.reference.session.single_run import SingleRun
-from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import end_on_interruption
+from cepheid.rules.installation import ROOT
 
 EXIT_CODE_OF_INTERRUPTION = 1
 
@@ -105,7 +105,7 @@ class Session:
     def list_code(self) -> Mapping[str, str]:
         """List short digests of the files that run."""
         own = self.request.own_task
-        return list_all_code(definition.ROOT, self.config.definition.name, own and own.parent)
+        return list_all_code(ROOT, self.config.definition.name, own and own.parent)
 
     def judge_present(self, folder: ResultFolder | None) -> bool:
         """Judge the runs of earlier commands; return False if the checker rejects one of them.
@@ -163,7 +163,7 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
         identity = (
             described["submitter"],
             described["system"],
-            digest_code(definition.ROOT, config.definition.name, own and own.parent),
+            digest_code(ROOT, config.definition.name, own and own.parent),
             digest_own_code(own.parent) if own else "",
         )
         # Hosts may differ, and seeds derive from these: the values of the first rank count.

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from cepheid.rules.installation import IMPORT_ROOT
+
 GRACE_SECONDS = 10.0  # for a run to end after a signal; torchrun and Slurm kill after 30
-_ROOT = Path(__file__).resolve().parents[2]
 FINISHES = 0  # sent through the pipe among the numbers of signals, of which none is 0
 KILLED = "killed, perhaps for lack of memory"
 UNREADABLE = "stopped by SIGBUS: a mapped file could not be read (disk failed, or file cut short)"
@@ -47,7 +48,7 @@ def watch(folder: Path, lock: int) -> Iterator[None]:
         ],
         stdin=reading,
         stdout=subprocess.DEVNULL,
-        cwd=_ROOT,
+        cwd=IMPORT_ROOT,
         pass_fds=(lock,),
         start_new_session=True,  # a signal to the run's process group does not reach the watcher
     )

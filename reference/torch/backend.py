@@ -1,4 +1,4 @@
-"""Start runs on torch and free them afterwards; ``cepheid.reference.keras.backend`` does it for Keras.
+"""Start runs on torch and free them afterwards, as ``reference/keras/backend.py`` does for Keras.
 
 A run takes from here what it needs of the framework that the user has chosen.
 """

@@ -24,7 +24,7 @@ Phase = Callable[[str], AbstractContextManager[object]]
 
 
 class TorchTask(BenchmarkTask):
-    """A task of ``cepheid.reference.run.train``; a subclass adds model, optimizer, data and metrics.
+    """A task of the timed loop; a subclass adds model, optimizer, data and metrics.
 
     A subclass must implement the methods of the first section and may override the others.
     ``phase`` is entered around each part of a step: data, forward, backward, communication, update

@@ -18,8 +18,8 @@ from cepheid.compliance.leaderboard import Row
 from cepheid.compliance.read import package
 from cepheid.compliance.score.standing import score_published
 from cepheid.rules import rounds
-from cepheid.rules.definition import ROOT
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT
 from cepheid.tools import summarize_results
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import cosmoflow_20, gnmt_06, mll_lines, mllog_lines, resnet_40, write

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
 from cepheid.compliance.site.plots.ranking import _make_axis
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 
 # What protan, deutan and tritan readers see of a colour, of linear RGB: Machado, Oliveira and
 # Fernandes, IEEE Trans. Vis. Comput. Graph. 15 (2009) 1291, severity 1.

@@ -17,9 +17,10 @@ from cepheid.compliance.site import changes, index
 from cepheid.compliance.site.entry import make_slug
 from cepheid.compliance.site.reported import load_scores, load_sets
 from cepheid.rules import definition, rounds
-from cepheid.rules.definition import ROOT, Definition
+from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import describe_system, write_field, write_generation, write_training
 from tests.compliance.mixed import write_mixed

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cepheid.rules.definition import ROOT, Definition
+from cepheid.rules.definition import Definition
+from cepheid.rules.installation import ROOT
 from tests.compliance.many import write_many
 from tests.compliance.test_site import build_site
 

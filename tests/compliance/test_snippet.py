@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.rules.definition import ROOT, Definition
+from cepheid.rules.definition import Definition
+from cepheid.rules.installation import ROOT
 from cepheid.tools import build_leaderboard
 from tests.compliance.mixed import write_mixed
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.rules.definition import ROOT
 from cepheid.rules.digests import derive_seed
+from cepheid.rules.installation import ROOT
 
 
 def test_the_seed_is_the_first_four_bytes_of_the_digest() -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from cepheid.rules.definition import ROOT
 from cepheid.rules.events import (
     CHOICES,
     CLOCK_METADATA,
@@ -19,6 +18,7 @@ from cepheid.rules.events import (
     has_type,
     make_hyperparameter_rule,
 )
+from cepheid.rules.installation import ROOT
 
 T2 = (ROOT / "rules" / "training.md").read_text(encoding="utf-8").split("### T2")[1].split("###")[0]
 

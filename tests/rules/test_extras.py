@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cepheid.rules import definition, extras
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 
 PAGES = ("README.md", "docs/tutorial.md")
 
@@ -34,7 +34,7 @@ def find_packages(folders: set[Path]) -> set[str]:
         seen.add(folder)
         modules |= (found := find_modules(folder))
         names = {
-            module.split(".")[2] for module in found if module.startswith("cepheid.reference.data.")
+            module.split(".")[3] for module in found if module.startswith("cepheid.reference.data.")
         }
         folders |= {path for name in names if (path := ROOT / "reference/data" / name).is_dir()}
     return {module.partition(".")[0] for module in modules}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cepheid.rules import definition, digests
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 
 PAGE = (ROOT / "rules" / "from_scratch.md").read_text(encoding="utf-8")
 SIZES = {"train_samples": 24, "evaluation_samples": 8}
@@ -23,7 +23,7 @@ RANDOM = np.random.default_rng(7)
 def run_page() -> Any:
     """The names that the page's Python defines; it imports NumPy and the standard library."""
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
-    assert "reference" not in set(re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE))
+    assert "cepheid" not in set(re.findall(r"^(?:from|import) (\w+)", code, re.MULTILINE))
     names: dict[str, Any] = {}
     exec(compile(code, "from_scratch.md", "exec"), names)
     return SimpleNamespace(**names)

@@ -9,9 +9,9 @@ import yaml
 
 from cepheid.compliance.checks import CHECKS
 from cepheid.rules import requirements, rounds
-from cepheid.rules.definition import ROOT
 from cepheid.rules.documents import SCHEMAS, find_schema_problem
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT
 
 BOOKS = ("training.md", "submission.md", "mlperf.md")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from cepheid.rules import definition
-from cepheid.rules.definition import ROOT, Definition
+from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT
 from cepheid.tools import check_compliance
 from tests.compliance import small
 from tests.compliance.builder import edit, run_records, write_log, write_result

@@ -110,8 +110,8 @@ def test_it_passes_the_contract_tests_lint_and_format(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="the contract tests need the extra torch")
     pytest.importorskip("galsim", reason="the contract tests need the extra galsim")
     leave = shutil.ignore_patterns("__pycache__", "golden", "peer")
-    for name in ("rules", "reference", "compliance", "tools", "tests"):
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=leave)
+    for name in ("cepheid", "rules", "reference", "compliance", "tools", "tests"):
+        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=leave)
     for name in ("setup.cfg", "pyproject.toml", "benchmarks/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

@@ -42,7 +42,7 @@ def test_the_starter_is_whole(benchmark: str, tmp_path: Path) -> None:
     assert "task.py" in files
     for name, text in files.items():
         compile(text, name, "exec")
-        assert not re.search(rf"^\s*(from|import) benchmarks\.{benchmark}\b", text, re.MULTILINE)
+        assert not re.search(rf"(from|import) cepheid\.benchmarks\.{benchmark}\b", text)
         imported = re.findall(r"^\s*from \.(\w+) import", text, re.MULTILINE)
         imported += re.findall(r"^\s*from \. import (\w+)", text, re.MULTILINE)
         assert {f"{module}.py" for module in imported} <= files.keys()

@@ -24,8 +24,8 @@ def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -
         "galaxy_generation", reachable=True, data=tiny.SIZES, generation=images, data_digest=None
     )
     return Program(
-        "cepheid.tools.cli:console", "run", "galaxy_generation", "--scale", "mini", "--set", "compile=off",
-        "--set", "precision=fp32", "--set", "threads=1",
+        "cepheid.tools.cli:console", "run", "galaxy_generation", "--scale", "mini",
+        "--set", "compile=off", "--set", "precision=fp32", "--set", "threads=1",
         "--data", data_root, "--output", output, *more,
         environment={BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "200"},
     )  # fmt: skip

@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow", reason="needs the extra keras")
 pytest.importorskip("torch", reason="the small command is that of the tests for torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 from tests.tools.test_run_benchmark import FAST, environment, events
 
 KERAS = ["galaxy_shape", *FAST, "--framework", "keras", "--runs", "1"]
@@ -41,7 +41,10 @@ def test_a_run_needs_no_torch_and_says_nothing_on_stderr(tmp_path: Path) -> None
 def test_several_ranks_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
     ended = subprocess.run(
-        [sys.executable, "-m", "cepheid.tools.cli", "run", *KERAS, "--output", str(tmp_path / "out")],
+        [
+            sys.executable, "-m", "cepheid.tools.cli", "run", *KERAS,
+            "--output", str(tmp_path / "out"),
+        ],
         env={**os.environ, **ranks, "PYTHONPATH": str(ROOT)},
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.rules.definition import ROOT, Definition
+from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT
 from cepheid.tools import summarize_results
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.golden import assert_golden

@@ -15,10 +15,11 @@ from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.reference.run.config import parse_override
 from cepheid.reference.session.code_digest import digest_code, digest_own_code
-from cepheid.rules import definition, names
+from cepheid.rules import names
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.events import CHOICES
+from cepheid.rules.installation import ROOT
 from cepheid.tools.audit.choice import Choice
 from cepheid.tools.audit.isolation import Isolation, find_isolation
 from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE
@@ -71,7 +72,7 @@ def find_origin(logged: RunLog, chosen: Definition, root: Path) -> Origin:
     how = logged.value("implementation")
     how = how if isinstance(how, dict) else {}
     framework = str(how.get("framework", ""))
-    is_same = logged.text("code_digest") == digest_code(definition.ROOT, chosen.name)
+    is_same = logged.text("code_digest") == digest_code(ROOT, chosen.name)
     has_our_settings = isinstance(how.get("execution"), dict)
     if is_same or (has_our_settings and framework.startswith(("torch", "keras"))):
         return Origin("reference", code, is_same)

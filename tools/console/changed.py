@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cepheid.rules.errors import UserError
 
-JUDGES = re.compile(r"(rules|compliance)/.*|benchmarks/[^/]+/(benchmark\.yaml|rcp\.json)")
+JUDGES = re.compile(r"(cepheid|rules|compliance)/.*|benchmarks/[^/]+/(benchmark\.yaml|rcp\.json)")
 """Files whose change may change the verdict about any submission."""
 
 

@@ -30,7 +30,8 @@ each partition.
 EXAMPLES = """\
 examples:
   torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure partitions resnet50
-  torchrun --standalone --nproc-per-node 4 -m cepheid.tools.measure partitions resnet50 --sizes 256,512
+  torchrun --standalone --nproc-per-node 4 -m cepheid.tools.measure partitions resnet50 \\
+      --sizes 256,512
 
 exit codes: 0 fine; 2 wrong use
 """

@@ -55,7 +55,8 @@ examples:
   cepheid measure scaling resnet50 --ranks 1,2 --set precision=fp32
   cepheid measure scaling resnet50 --strong --batch-size 64
   cepheid measure scaling resnet50 --scale full --batch-size 32 --input synthetic
-  torchrun --nproc-per-node 8 -m cepheid.tools.measure scaling resnet50 --scale full --batch-size 400
+  torchrun --nproc-per-node 8 -m cepheid.tools.measure scaling resnet50 --scale full \\
+      --batch-size 400
 
 exit codes: 0 fine; 1 a number of ranks could not be measured; 2 wrong use
 """

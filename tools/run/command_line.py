@@ -29,7 +29,8 @@ examples:
       the same for 64 ranks, on a machine that has none of them, such as a login node
   cepheid run galaxy_generation --scale mini --output results/generation
       measure how fast galaxies are generated, from one at a time to thousands, and how well
-  torchrun --nproc-per-node 2 -m cepheid.tools.run_benchmark galaxy_shape --scale mini --output results/two
+  torchrun --nproc-per-node 2 -m cepheid.tools.run_benchmark galaxy_shape --scale mini \\
+      --output results/two
       the same on two processes (a GPU each where there are GPUs)
 
 CEPHEID_RANK_TIMEOUT=600 is the time in seconds after which ranks give up waiting for another one,

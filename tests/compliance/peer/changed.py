@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.peer import readme
 

@@ -19,7 +19,7 @@ from cepheid.compliance.finding import Finding, has_error
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.rules import rounds
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 from tests.compliance.peer import readme
 
 LOGS = ROOT.parent / "shared" / "published_logs"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from cepheid.rules.definition import ROOT
+from cepheid.rules.installation import ROOT
 
 README = ROOT / "compliance" / "README.md"
 

@@ -19,8 +19,8 @@ from cepheid.compliance.read.log.reading import Reading
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition, rounds
-from cepheid.rules.definition import ROOT
 from cepheid.rules.documents import SCHEMAS
+from cepheid.rules.installation import ROOT
 from tests.compliance.builder import line_of, run_records, write_log
 from tests.compliance.mutations import mutate, parse
 

@@ -17,8 +17,8 @@ from torch.nn import functional
 from cepheid.reference.optim.kfac import KFAC, Options, information
 from cepheid.reference.optim.kfac.information.block import Block
 from cepheid.reference.optim.kfac.information.blocks import FisherBlocks
-from cepheid.rules.definition import ROOT
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT
 
 CLASSES = 3
 
