@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.digests import find_unbound
 from cepheid.rules.errors import UserError, did_you_mean
 
+_WITHOUT_THE_NAME = re.compile(
+    r"^\s*(?:from|import) (rules|reference|benchmarks|compliance|tools)(?=[. \n])", re.MULTILINE
+)
 SUBMITTED = "submitted"
 """The package name of a submitter's folder of code; in it ``from .model import …`` works."""
 
@@ -93,8 +97,10 @@ def find_own_task(path: Path) -> Path:
 def import_own_task(file: Path) -> Any:
     """Import a submitter's own task; its folder becomes a package of its own.
 
-    Raises UserError where the module has no function ``create``, and whatever its code raises.
+    Raises UserError where the module has no function ``create`` or imports ours by their old names,
+    and whatever its code raises.
     """
+    _refuse_old_imports(file.parent)
     # Byte code beside the source would run next time, whatever the source says then.
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # for the processes of the task
@@ -110,3 +116,19 @@ def import_own_task(file: Path) -> Any:
             "reference/run/train.py describes a task"
         )
     return module
+
+
+def _refuse_old_imports(folder: Path) -> None:
+    """Raise UserError where code imports ``reference`` and not ``cepheid.reference``.
+
+    In a checkout that import may succeed, and then each module exists twice.
+    """
+    for path in sorted(folder.rglob("*.py")):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if match := _WITHOUT_THE_NAME.search(text):
+            line = text.count("\n", 0, match.start(1)) + 1
+            name = match[1]
+            raise UserError(
+                f"{path}:{line}: imports {name}, which is now cepheid.{name}; put `cepheid.` before "
+                "it, here and in the other imports of Cepheid (rules/CHANGES.md)"
+            )

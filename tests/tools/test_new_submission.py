@@ -203,3 +203,9 @@ def test_what_only_looks_like_text_is_code(name: str, tmp_path: Path) -> None:
 def test_a_missing_system_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="describe-system --output"):
         system.read_description(tmp_path / "box.json")
+
+
+def test_imports_by_the_names_of_an_earlier_version_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text("import math\n\nfrom reference.torch.task import TorchTask\n")
+    with pytest.raises(UserError, match=r"task\.py:3: imports reference.*now cepheid\.reference"):
+        import_own_task(find_own_task(tmp_path))
