@@ -129,6 +129,6 @@ def _refuse_old_imports(folder: Path) -> None:
             line = text.count("\n", 0, match.start(1)) + 1
             name = match[1]
             raise UserError(
-                f"{path}:{line}: imports {name}, which is now cepheid.{name}; put `cepheid.` before "
-                "it, here and in the other imports of Cepheid (rules/CHANGES.md)"
+                f"{path}:{line}: imports {name}, which is now cepheid.{name}; put `cepheid.` "
+                "before it, here and in the other imports of Cepheid (rules/CHANGES.md)"
             )
