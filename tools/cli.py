@@ -97,7 +97,9 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_FINE
     except Exception as error:
-        if reason := explain_system_error(error):
+        if getattr(error, "is_wrong_use", False):  # of the library second_order
+            print(f"cepheid: {error}", file=sys.stderr)
+        elif reason := explain_system_error(error):
             print(f"cepheid: {reason}", file=sys.stderr)
         elif (
             isinstance(error, ModuleNotFoundError)

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from cepheid.benchmarks.kfac.model import RunningMixup
-from cepheid.reference.optim.kfac import KFAC
-from cepheid.reference.optim.kfac.staleness import Interval
 from cepheid.reference.run.report import Table, Value
+from cepheid.second_order import KFAC
+from cepheid.second_order.staleness import Interval
 
 if TYPE_CHECKING:
     from cepheid.benchmarks.kfac.task import PreconditionedResNet50
 
 SentBytes = Mapping[tuple[str, str], int]
-"""Bytes by purpose and level (``cepheid.reference.optim.kfac.exchange``)."""
+"""Bytes by purpose and level (``cepheid.second_order.exchange``)."""
 PLAIN_TURNS, PLAIN_UPDATES = 10, 5
 PLAIN_SECONDS = 60  # limit for all turns together, on a machine where one update takes long
 

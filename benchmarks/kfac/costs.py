@@ -14,10 +14,10 @@ import torch
 from cepheid.reference.measure.costs import PROJECTED_RANKS, OptimizerParts, Update
 from cepheid.reference.measure.figures.drawing import draw_figure
 from cepheid.reference.measure.flops import count_passes
-from cepheid.reference.optim.kfac import inverse
-from cepheid.reference.optim.kfac.layers import KroneckerLayer
-from cepheid.reference.optim.kfac.owners import assign_owners
 from cepheid.rules.errors import UserError
+from cepheid.second_order import inverse
+from cepheid.second_order.layers import KroneckerLayer
+from cepheid.second_order.owners import assign_owners
 
 REPETITIONS = 3  # of each layer's inverses, of which the fastest counts
 RANKS_SHOWN = 8

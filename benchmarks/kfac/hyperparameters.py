@@ -9,15 +9,15 @@ from typing import Literal, cast, get_args
 
 from cepheid.benchmarks.resnet50.hyperparameters import ImageHyperparameters
 from cepheid.reference.machine.ranks import Ranks
-from cepheid.reference.optim.kfac import Options
-from cepheid.reference.optim.kfac.fisher import refuse_many
-from cepheid.reference.optim.kfac.number_formats import Format
-from cepheid.reference.optim.kfac.options import Fisher, Inverse, Rescaling, Sums
 from cepheid.reference.optim.schedules import Schedule, linear_warmup
 from cepheid.reference.run.config import RunConfig, refuse_without_effect
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.torch.parallel.mesh import find_shape
 from cepheid.rules.errors import UserError
+from cepheid.second_order import Options, UseError
+from cepheid.second_order.fisher import refuse_many
+from cepheid.second_order.number_formats import Format
+from cepheid.second_order.options import Fisher, Inverse, Rescaling, Sums
 
 DAMPING_RANGE = 10.0  # by which factor a schedule changes the damping
 
@@ -140,7 +140,10 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
     simulated, sums = _parse_simulated(config, ranks, factor_format)
     fisher, drawn = parse_fisher(values.kfac_fisher)
     if is_kfac and fisher in ("exact", "gauss_newton"):
-        refuse_many(fisher, int(config.definition.model["classes"]))
+        try:
+            refuse_many(fisher, int(config.definition.model["classes"]))
+        except UseError as error:  # with those of all other settings in a plan
+            raise UserError(str(error)) from error
     _, columns = find_shape(own["all_reduce"], own["mesh_rows"], ranks)
     return Options(
         damping=values.kfac_damping,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from cepheid.benchmarks.kfac.peer import compare_directions
 from cepheid.reference.measure.speed import Measurement, Row, Subject
 from cepheid.reference.measure.turns import find_middle_half
-from cepheid.reference.optim.kfac import information
+from cepheid.second_order import information
 
 SAMPLES, PIXELS, CLASSES = 64, 16, 10
 CHANNELS = (3, 16, 32, 64)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cepheid.benchmarks.kfac.task import PreconditionedResNet50
-from cepheid.reference.optim.kfac import KFAC, Options
+from cepheid.second_order import KFAC, Options
 
 DAMPING = 1e-2
 SAMPLES, FEATURES, HIDDEN, CLASSES = 64, 48, 32, 10

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from cepheid.benchmarks.kfac.task import create
 from cepheid.reference.measure.speed import Measurement, Row, Subject
-from cepheid.reference.optim.kfac.inverse import split_damping
-from cepheid.reference.optim.kfac.layers import KroneckerLayer
-from cepheid.reference.optim.kfac.number_formats import Format
-from cepheid.reference.optim.kfac.simulated import round_to
 from cepheid.reference.run.config import configure
 from cepheid.rules.errors import UserError
+from cepheid.second_order.inverse import split_damping
+from cepheid.second_order.layers import KroneckerLayer
+from cepheid.second_order.number_formats import Format
+from cepheid.second_order.simulated import round_to
 
 SETTLE_UPDATES = 60
 PUBLISHED_DAMPING = 2.5e-4

@@ -23,14 +23,14 @@ from cepheid.benchmarks.kfac.hyperparameters import (
 from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
 from cepheid.benchmarks.resnet50.task import ResNet50
-from cepheid.reference.optim.kfac import KFAC
-from cepheid.reference.optim.kfac.fisher import count_noise
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.report import Table
 from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.torch.accumulation import Pieces
 from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
+from cepheid.second_order import KFAC
+from cepheid.second_order.fisher import count_noise
 
 COUNT_FLOPS_WITH = ("opt_preconditioner=none", "model_bn_span=0")
 """The settings with which the operations of the network alone are counted (``measure flops``)."""

@@ -13,11 +13,11 @@ from torch import Tensor
 from cepheid.benchmarks.transformer.task import Translation
 from cepheid.reference.data.wmt.sentence_batches import Batch
 from cepheid.reference.data.wmt.vocabulary import PADDING
-from cepheid.reference.optim.kfac import KFAC, Options
-from cepheid.reference.optim.kfac.layers import find_layers
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
 from cepheid.rules.errors import UserError
+from cepheid.second_order import KFAC, Options
+from cepheid.second_order.layers import find_layers
 
 WHOLE = "it observes whole layers"
 NEEDS = {  # by setting: the value that K-FAC needs, and why

@@ -14,9 +14,10 @@ SOURCES = {".py", ".c", ".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".so", ".pyd
 def digest_code(root: Path, benchmark: str, own: Path | None = None) -> str:
     """Return the SHA-256 over the source files that a run executes, in the order of their paths.
 
-    These are ``rules``, ``reference``, the benchmark and those that it imports. With a folder of a
-    submitter's ``own`` code they are that folder and the benchmarks that it imports instead. The
-    digest needs no version control, and it covers edits that are not committed.
+    These are ``rules``, ``reference``, ``second_order``, the benchmark and those that it imports.
+    With a folder of a submitter's ``own`` code they are that folder and the benchmarks that it
+    imports instead. The digest needs no version control, and it covers edits that are not
+    committed.
     """
     digest = hashlib.sha256()
     for name, of_file in list_code(root, benchmark, own).items():
@@ -29,7 +30,7 @@ def digest_code(root: Path, benchmark: str, own: Path | None = None) -> str:
 def list_code(root: Path, benchmark: str, own: Path | None = None) -> dict[str, str]:
     """Return the SHA-256 of each file of the project that ``digest_code`` covers, by its name."""
     names = _follow_imports(root, {benchmark} if own is None else _find_imports(own))
-    folders = [root / "rules", root / "reference"]
+    folders = [root / room for room in ("rules", "reference", "second_order")]
     folders += [root / "benchmarks" / name for name in names]
     files = sorted(
         path for folder in folders for path in folder.rglob("*") if path.suffix in SOURCES

@@ -13,9 +13,9 @@ from cepheid.benchmarks.kfac.channels_first import ChannelsFirst
 from cepheid.benchmarks.kfac.costs import PARTS, share_inverses
 from cepheid.reference.measure.cost_steps import load_costs
 from cepheid.reference.measure.costs import OptimizerParts, Update
-from cepheid.reference.optim.kfac import curvature
 from cepheid.reference.run.config import configure
 from cepheid.rules.errors import UserError
+from cepheid.second_order import curvature
 from tests.benchmarks.test_kfac import ALONE, FULL, MINI, build_task, weights_after
 
 LAYERS = [

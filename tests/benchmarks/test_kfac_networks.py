@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from cepheid.benchmarks.kfac.task import create
 from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet
-from cepheid.reference.optim.kfac import KFAC, Options
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from cepheid.second_order import KFAC, Options
 
 FULL, MINI = (definition.load("kfac", scale) for scale in ("full", "mini"))
 

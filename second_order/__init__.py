@@ -1,0 +1,11 @@
+"""K-FAC and information matrices for any training loop in PyTorch: see README.md.
+
+This library needs PyTorch, and NumPy for ``information``, and nothing else of Cepheid.
+"""
+
+from cepheid.second_order.errors import UseError
+from cepheid.second_order.observer import sample_cross_entropy
+from cepheid.second_order.options import Options
+from cepheid.second_order.preconditioner import KFAC
+
+__all__ = ["KFAC", "Options", "UseError", "sample_cross_entropy"]

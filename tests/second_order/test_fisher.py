@@ -1,0 +1,285 @@
+"""The Fisher matrices that are not empirical: their directions, and the factors K-FAC makes."""
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cepheid.reference.torch.distributed import start_ranks
+from cepheid.second_order import KFAC, Options, fisher
+from cepheid.second_order.errors import UseError
+from tests.distributed import on_ranks
+
+SAMPLES, CLASSES = 8, 4
+EXACT = Options(fisher="exact", average_decay=0, damping=0.1)
+GAUSS_NEWTON = replace(EXACT, fisher="gauss_newton")
+SAMPLED = replace(EXACT, fisher="sampled", fisher_samples=3)
+
+
+def _cross_entropies(logits: Tensor, labels: Tensor | None = None) -> Tensor:
+    labels = torch.zeros(len(logits), dtype=torch.long) if labels is None else labels
+    return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=0.1)
+
+
+def _squares(outputs: Tensor) -> Tensor:
+    return (outputs - 1).square().sum(1)
+
+
+def _network() -> nn.Sequential:
+    """Its batch normalisation uses running statistics: samples do not depend on each other."""
+    torch.manual_seed(5)
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 2, padding=1),
+        nn.BatchNorm2d(3).eval(),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(27, 5),
+        nn.Tanh(),
+        nn.Linear(5, CLASSES),
+    )
+
+
+def _data() -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(2)
+    return (
+        torch.randn(SAMPLES, 2, 2, 2, generator=generator),
+        torch.randint(CLASSES, (SAMPLES,), generator=generator),
+        torch.rand(SAMPLES, CLASSES, generator=generator),
+    )
+
+
+def _sum_products(directions: list[Tensor]) -> Tensor:
+    return sum((v[:, :, None] * v[:, None, :] for v in directions), torch.zeros(()))
+
+
+def _softmax_fisher(logits: Tensor) -> Tensor:
+    p = logits.softmax(1)
+    return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+
+
+def test_the_directions_of_a_softmax_are_exact_and_one_fewer_than_classes() -> None:
+    logits = 3 * torch.randn(6, 5)
+    logits[0] = torch.tensor([40.0, 0, 0, 0, 0])  # all but certain of the first class
+    logits[1] = torch.tensor([-40.0, 0, 0, 0, 40])
+    found = list(fisher.make_softmax_roots(logits, torch.rand(6, 4)))
+    assert len(found) == 4
+    assert torch.allclose(_sum_products(found), _softmax_fisher(logits), atol=1e-6)
+
+
+def test_the_hessian_of_cross_entropy_is_the_fisher_matrix_whatever_the_labels() -> None:
+    logits, labels = 2 * torch.randn(6, 5), torch.randint(5, (6,))
+    roots = fisher.make_loss_roots(logits, lambda f: _cross_entropies(f, labels), torch.rand(6, 5))
+    assert torch.allclose(_sum_products(list(roots)), _softmax_fisher(logits), atol=1e-5)
+
+
+def test_the_hessians_of_other_losses() -> None:
+    outputs, noise = torch.randn(3, 2), torch.rand(3, 2)
+    squares = _sum_products(list(fisher.make_loss_roots(outputs, _squares, noise)))
+    assert torch.allclose(squares, 2 * torch.eye(2).expand(3, 2, 2), atol=1e-6)
+    linear = _sum_products(list(fisher.make_loss_roots(outputs, lambda f: f.sum(1), noise)))
+    assert not linear.any()
+    with pytest.raises(UseError, match="not convex in the outputs"):
+        list(fisher.make_loss_roots(outputs, lambda f: -_squares(f), noise))
+    with pytest.raises(UseError, match=r'fix: use reduction="none"'):
+        list(fisher.make_loss_roots(outputs, lambda f: f.sum(), noise))
+
+
+def test_labels_are_drawn_from_the_predictions() -> None:
+    logits = torch.tensor([[1.0, 0.0, -1.0, 2.0]]).expand(20_000, 4)
+    (one,) = fisher.draw_label_gradients(logits, torch.rand(20_000, 1))
+    assert torch.allclose(one.mean(0), torch.zeros(4), atol=0.02)
+    two = list(fisher.draw_label_gradients(logits, torch.rand(20_000, 2)))
+    expected = _softmax_fisher(logits[:1])[0]
+    assert torch.allclose(_sum_products(two).mean(0), expected, atol=0.02)
+    (certain,) = fisher.draw_label_gradients(logits[:1], torch.ones(1, 1))
+    assert certain[0, 3] < 0  # rounding leaves no number above all classes
+
+
+def _observe(
+    options: Options,
+    rank: int = 0,
+    ranks: int = 1,
+    pieces: int = 1,
+    losses: fisher.Losses | None = None,
+    loss_scale: float = 1.0,
+) -> dict[str, Tensor]:
+    """The averages of all factors, and the preconditioned gradients."""
+    network = _network()
+    kfac = KFAC(network, options)
+    images, labels, noise = _data()
+    share = SAMPLES // ranks
+    size = share // pieces
+    for piece in range(pieces):
+        these = slice(rank * share + piece * size, rank * share + (piece + 1) * size)
+        logits = network(images[these])
+        drawn = noise[these, : fisher.count_noise(options.fisher, options.fisher_samples, logits)]
+        part = 1 / pieces
+        kfac.observe(logits, losses, share=part, loss_scale=loss_scale, noise=drawn)
+        (loss_scale * part * functional.cross_entropy(logits, labels[these])).backward()
+    for parameter in network.parameters():
+        assert parameter.grad is not None
+        parameter.grad /= loss_scale
+        if ranks > 1:
+            torch.distributed.all_reduce(parameter.grad)
+            parameter.grad /= ranks
+    kfac.step(loss_scale=loss_scale)
+    found = {name: saved["tensors"][1] for name, saved in kfac.state_dict()["factors"].items()}
+    gradients = [p.grad.flatten() for p in network.parameters() if p.grad is not None]
+    return {**found, "gradients": torch.cat(gradients)}
+
+
+def _compute_slowly(matrix_of_outputs: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+    """B and the Fisher of the batch norm from J of each sample: E[Jᵀ H J], a row at a time."""
+    network = _network().double()
+    images = _data()[0].double()
+    seen: dict[str, Tensor] = {}
+    for name in ("0", "1", "4", "6"):
+        network[int(name)].register_forward_hook(
+            lambda module, inputs, output, name=name: seen.__setitem__(name, output)
+        )
+    norm = network[1]
+    found: dict[str, Tensor] = {}
+    for image in images:
+        outputs = network(image[None])
+        matrix = matrix_of_outputs(outputs.detach())[0]
+
+        def jacobian(of: Tensor, outputs: Tensor = outputs) -> Tensor:
+            rows = [
+                torch.autograd.grad(outputs[0, c], of, retain_graph=True)[0][0]
+                for c in range(CLASSES)
+            ]
+            return (
+                torch.stack(rows).flatten(2) if rows[0].ndim == 3 else torch.stack(rows)[..., None]
+            )
+
+        for name in ("0", "4", "6"):
+            one = jacobian(seen[name])  # (classes, channels, positions)
+            found[f"{name}.B"] = found.get(f"{name}.B", torch.zeros(())) + torch.einsum(
+                "cap,cd,dbp->ab", one, matrix, one
+            )
+        scale, shift = (
+            torch.stack(
+                [
+                    torch.autograd.grad(outputs[0, c], parameter, retain_graph=True)[0]
+                    for c in range(CLASSES)
+                ]
+            )
+            for parameter in norm.parameters()
+        )
+        products = [
+            torch.einsum("ca,cd,da->a", one, matrix, other)
+            for one, other in ((scale, scale), (scale, shift), (shift, shift))
+        ]
+        found["1.F"] = found.get("1.F", torch.zeros(())) + torch.stack(products)
+    return {name: (total / SAMPLES).float() for name, total in found.items()}
+
+
+@pytest.mark.parametrize("loss_scale", [1.0, 64.0])
+def test_the_exact_fisher_equals_that_of_jacobians(loss_scale: float) -> None:
+    found = _observe(EXACT, loss_scale=loss_scale)
+    expected = _compute_slowly(_softmax_fisher)
+    assert set(expected) == {"0.B", "1.F", "4.B", "6.B"}
+    for name, wanted in expected.items():
+        assert torch.allclose(found[name], wanted, rtol=1e-4, atol=1e-7), name
+
+
+def test_the_gauss_newton_matrix_equals_that_of_jacobians() -> None:
+    twice = 2 * torch.eye(CLASSES, dtype=torch.double)[None]
+    found = _observe(GAUSS_NEWTON, losses=_squares)
+    for name, wanted in _compute_slowly(lambda outputs: twice).items():
+        assert torch.allclose(found[name], wanted, rtol=1e-4, atol=1e-6), name
+
+
+def test_the_sampled_fisher_tends_to_the_exact_one() -> None:
+    """Over many draws; the error of a mean of n draws falls as 1 / √n."""
+    network, (images, _, _) = _network(), _data()
+    found = []
+    for options in (replace(SAMPLED, fisher_samples=2000), EXACT):
+        kfac = KFAC(network, options)
+        logits = network(images)
+        kfac.observe(logits)
+        logits.sum().backward()
+        kfac.step()
+        found.append(kfac.layers[-1].averages[1])
+        kfac.remove()
+    assert torch.allclose(found[0], found[1], atol=0.01)
+    assert not torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("options", [EXACT, SAMPLED], ids=["exact", "sampled"])
+def test_pieces_of_a_batch_equal_the_whole(options: Options) -> None:
+    whole, pieces = _observe(options), _observe(replace(options, overlap=False), pieces=4)
+    for name, wanted in whole.items():
+        assert torch.allclose(pieces[name], wanted, rtol=1e-4, atol=1e-6), name
+
+
+def _on_this_rank() -> bytes:
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        place = ranks.rank, ranks.world_size
+        found = {
+            "exact": _observe(EXACT, *place),
+            "sampled": _observe(replace(SAMPLED, overlap=True), *place),
+            "gauss_newton": _observe(GAUSS_NEWTON, *place, losses=_squares),
+        }
+    return pickle.dumps(found)
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks_equal_one(ranks: int) -> None:
+    alone = {
+        "exact": _observe(EXACT),
+        "sampled": _observe(SAMPLED),
+        "gauss_newton": _observe(GAUSS_NEWTON, losses=_squares),
+    }
+    for found in map(pickle.loads, on_ranks(ranks, _on_this_rank)):
+        for kind, expected in alone.items():
+            for name, wanted in expected.items():
+                assert torch.allclose(found[kind][name], wanted, rtol=1e-4, atol=1e-6), name
+
+
+def test_random_signs_separate_the_samples_of_a_batch_normalisation() -> None:
+    """Without them, what the norm subtracts from gradients would be taken from the curvature."""
+    torch.manual_seed(1)
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 3))
+    inputs = torch.randn(64, 3)
+    sums = {}
+    for kind, options in (("signs", EXACT), ("sampled", replace(SAMPLED, fisher_samples=60))):
+        kfac = KFAC(network, options)
+        total = torch.zeros(())
+        for _ in range(8):
+            logits = network(inputs)
+            kfac.observe(logits)
+            logits.sum().backward()
+            kfac.step()
+            total = total + kfac.layers[0].averages[1].trace()
+        sums[kind] = float(total)
+        kfac.remove()
+    assert sums["signs"] == pytest.approx(sums["sampled"], rel=0.1)
+
+
+def test_wrong_use_is_named() -> None:
+    network = nn.Linear(2, 3)
+    outputs = network(torch.ones(4, 2))
+    with pytest.raises(UseError, match='observe has no use with fisher="empirical"'):
+        KFAC(network).observe(outputs)
+    with pytest.raises(UseError, match='needs losses with fisher="gauss_newton"'):
+        KFAC(network, GAUSS_NEWTON).observe(outputs)
+    kfac = KFAC(network, EXACT)
+    with pytest.raises(UseError, match='takes no losses with fisher="exact"'):
+        kfac.observe(outputs, _squares)
+    with pytest.raises(UseError, match=r"outputs of shape \(4, 3, 1\)"):
+        kfac.observe(outputs[..., None])
+    with pytest.raises(UseError, match=r"softmax of one logit .* take the Gauss-Newton matrix"):
+        kfac.observe(outputs[:, :1])
+    with pytest.raises(UseError, match=r"noise has shape \(4, 3\), expected \(4, 2\)"):
+        kfac.observe(outputs, noise=torch.zeros(4, 3))
+    with pytest.raises(UseError, match='1,000 outputs, more than 128; fix: set fisher="sampled"'):
+        kfac.observe(torch.zeros(1, 1000))
