@@ -30,7 +30,7 @@ settings.load_profile("commit")
 # are left for the worker that has less to do at the end.
 LONG_FIRST = (
     "tests/test_",
-    "tests/compliance/test_site_browser",
+    "tests/leaderboard/test_site_browser",
     "tests/tools/",
     "tests/benchmarks/",
     "tests/reference/",

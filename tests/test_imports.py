@@ -20,7 +20,8 @@ MAY_IMPORT = {
     "reference": {"rules", "reference"},
     "benchmarks": {"rules", "second_order", "reference", "benchmarks"},
     "compliance": {"rules", "compliance"},
-    "tools": {"rules", "reference", "benchmarks", "compliance", "tools"},
+    "leaderboard": {"rules", "compliance", "leaderboard"},
+    "tools": {"rules", "reference", "benchmarks", "compliance", "leaderboard", "tools"},
 }
 OLD_NAMES = {"rules", "reference", "benchmarks", "compliance", "tools"}  # before ``cepheid.``
 CEPHEID = ROOT / "cepheid"
@@ -86,14 +87,14 @@ def test_imports_point_one_way(package: str) -> None:
         assert not wrong, f"{path.relative_to(ROOT)}: {package} must not import {sorted(wrong)}"
 
 
-@pytest.mark.parametrize("package", ["rules", "compliance"])
+@pytest.mark.parametrize("package", ["rules", "compliance", "leaderboard"])
 def test_rules_and_checks_know_no_framework(package: str) -> None:
     for path in _files(package):
         wrong = _find_imports(path) & FRAMEWORKS
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
-@pytest.mark.parametrize("package", ["rules", "compliance", "tools"])
+@pytest.mark.parametrize("package", ["rules", "compliance", "leaderboard", "tools"])
 def test_nothing_evaluates_what_it_reads(package: str) -> None:
     for path in _files(package):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -120,7 +121,7 @@ def _modules(package: str) -> list[str]:
 
 def test_importing_every_module_loads_nothing_heavy() -> None:
     """Scores, plots and pages import what they need where they need it."""
-    everything = ", ".join(_modules("rules") + _modules("compliance"))
+    everything = ", ".join(_modules("rules") + _modules("compliance") + _modules("leaderboard"))
     assert not _find_loaded(f"import {everything}") & set(HEAVY)
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cepheid.compliance import site
 from cepheid.compliance.finding import escape
 from cepheid.compliance.judge import parallel
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
-from cepheid.compliance.site import evidence, index
-from cepheid.compliance.site.history import read_rounds
+from cepheid.leaderboard.build import make_site_files
+from cepheid.leaderboard.rows.entry import Entry, list_entries
+from cepheid.leaderboard.site import evidence, index
+from cepheid.leaderboard.site.history import read_rounds
+from cepheid.leaderboard.site.view import Site
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
@@ -116,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
 
 
-def _build(arguments: argparse.Namespace, output: Path) -> tuple[site.Entry, ...]:
+def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     """Judge everything, write the site, and return what it shows."""
     folder.refuse_foreign(output)  # each time: files may have been added since the last build
     judged_in = rounds.load(arguments.round)
@@ -127,13 +129,13 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[site.Entry, ...
     for path in (stray for one in packages for stray in one.strays):
         print(f"not on the site, because it is no submission: {escape(str(path))}", file=sys.stderr)
     judgement = judge(packages, judged_in, parallel.use_processes(None), with_course=True)
-    entries = tuple(site.list_entries(judgement))
+    entries = tuple(list_entries(judgement))
     if not arguments.allow_removal:
         folder.refuse_removal(output, entries, arguments.paths)
     _check_reference(arguments.reference, entries)
     choice = arguments.logs or ("link" if arguments.serve is None else "copy")
     logs = evidence.find_evidence(choice, output, entries, arguments.paths)
-    made = site.Site(
+    made = Site(
         judgement.round,
         entries,
         output,
@@ -142,11 +144,11 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[site.Entry, ...
         logs,
         tuple(read_rounds([index.read(path) for path in arguments.history])),
     )
-    folder.write(output, site.build(made))
+    folder.write(output, make_site_files(made))
     return entries
 
 
-def _check_reference(asked: str, entries: Sequence[site.Entry]) -> None:
+def _check_reference(asked: str, entries: Sequence[Entry]) -> None:
     known = sorted({entry.system_id for entry in entries if entry.row.has_score})
     if asked and asked not in known:
         shown = ", ".join(known[:8]) or "none"

@@ -8,10 +8,10 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cepheid.compliance import leaderboard
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.compliance.report import formats as report
+from cepheid.leaderboard import rows as leaderboard
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance import leaderboard
 from cepheid.compliance.finding import has_error
 from cepheid.compliance.judge.judgement import Judgement, judge
-from cepheid.compliance.leaderboard import Row
 from cepheid.compliance.read import package
 from cepheid.compliance.score.standing import score_published
+from cepheid.leaderboard import rows as leaderboard
+from cepheid.leaderboard.rows import Row
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.installation import ROOT

@@ -4,15 +4,16 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from cepheid.compliance import site
-from cepheid.compliance.site import index
+from cepheid.leaderboard.build import FILE_LIST, GENERATOR
+from cepheid.leaderboard.rows.entry import Entry
+from cepheid.leaderboard.site import index
 from cepheid.rules.errors import UserError
 
 # What earlier versions wrote: one page and two files.
 BEFORE = {"index.html", "leaderboard.csv", "leaderboard.json"}
 
 
-def refuse_removal(output: Path, entries: Sequence[site.Entry], paths: Sequence[Path]) -> None:
+def refuse_removal(output: Path, entries: Sequence[Entry], paths: Sequence[Path]) -> None:
     """Raise UserError where the site would have no result, or lose one of the site it replaces."""
     fix = "fix: restore the results, or pass --allow-removal if they were removed on purpose"
     if not entries:
@@ -55,7 +56,7 @@ def refuse_foreign(output: Path) -> None:
             f"{output}: holds {example}, which this command did not write; "
             "choose another --output, or move that away"
         )
-    generator = f'content="{site.GENERATOR}"'.encode()
+    generator = f'content="{GENERATOR}"'.encode()
     if generator not in (output / "index.html").read_bytes():
         raise UserError(
             f"{output}: index.html is not a leaderboard; choose another --output, or move it away"
@@ -72,7 +73,7 @@ def _list_files(output: Path) -> Iterator[str]:
 def _read_file_list(output: Path) -> set[str]:
     """Return the files that an earlier call listed as its own."""
     try:
-        listed = (output / site.FILE_LIST).read_text(encoding="utf-8").splitlines()
+        listed = (output / FILE_LIST).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return BEFORE
     return set(listed)

@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from cepheid.compliance import site
 from cepheid.compliance.finding import escape
+from cepheid.leaderboard.rows.entry import Entry
 from cepheid.rules.errors import UserError
 from cepheid.tools.leaderboard.watching import Report, Signature, take_signature
 
@@ -41,7 +41,7 @@ KINDS = {
 }
 _POLICY = b"default-src 'none';"
 
-Build = Callable[[], Sequence[site.Entry]]
+Build = Callable[[], Sequence[Entry]]
 
 
 class Live:
@@ -170,7 +170,7 @@ def watch(
 
     A build that fails leaves the site as it was: an organiser may be in the middle of a change.
     """
-    report, entries = Report(), tuple[site.Entry, ...]()
+    report, entries = Report(), tuple[Entry, ...]()
     seen: Signature | None = None
     while not is_over():
         began = time.monotonic()

@@ -10,10 +10,10 @@ from itertools import islice
 from pathlib import Path
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.leaderboard.row import Row
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import PARTIAL
-from cepheid.compliance.site import Entry
+from cepheid.leaderboard.rows.entry import Entry
+from cepheid.leaderboard.rows.row import Row
 
 FILES_MAX = 200_000
 DEPTH_MAX = 20

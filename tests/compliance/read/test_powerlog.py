@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.compliance import leaderboard
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package, powerlog
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.summary import summarize_run
 from cepheid.compliance.score.standing import average_joules
 from cepheid.compliance.score.trimmed import trim
+from cepheid.leaderboard import rows as leaderboard
 from cepheid.rules import definition, rounds
 from tests.compliance.builder import power_lines, run_records, write_log, write_result
 

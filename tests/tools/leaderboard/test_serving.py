@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.site import Entry
+from cepheid.leaderboard.rows.entry import Entry
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import build_leaderboard

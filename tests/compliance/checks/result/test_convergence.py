@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance import leaderboard, site
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import Judgement, judge
 from cepheid.compliance.read import package
+from cepheid.leaderboard import rows as leaderboard
+from cepheid.leaderboard.build import make_site_files
+from cepheid.leaderboard.rows.entry import list_entries
+from cepheid.leaderboard.site.view import Site
 from cepheid.rules import rcp, rounds
 from cepheid.rules.definition import Definition
 from tests.compliance.builder import (
@@ -73,8 +76,8 @@ def test_the_factor_stands_beside_the_score_and_changes_nothing(star_shape: Defi
     assert faster.standing == compared.standing
     assert "pass 1.13" in leaderboard.write_table([faster])
     assert ",pass,1.133333" in leaderboard.write_csv([faster])
-    made = site.Site("v1.0", tuple(site.list_entries(judge_folder())), Path("site"))
-    page = dict(site.build(made))["benchmarks/star_shape-mini.html"].decode()
+    made = Site("v1.0", tuple(list_entries(judge_folder())), Path("site"))
+    page = dict(make_site_files(made))["benchmarks/star_shape-mini.html"].decode()
     assert 'data-label="RCP" class="short" data-value="1.1333' in page
 
 

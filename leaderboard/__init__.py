@@ -1,0 +1,1 @@
+"""The leaderboard: rows of results, plots, and the pages of a site that needs no server."""

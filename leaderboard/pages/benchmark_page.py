@@ -1,0 +1,202 @@
+"""A benchmark at a scale: a summary of its rules, a table for each division, and plots."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cepheid.compliance.score.comparison import Ratio, ratio
+from cepheid.compliance.score.ranking import Rank
+from cepheid.leaderboard.pages.elsewhere_page import find_sets_about
+from cepheid.leaderboard.plots import scaling
+from cepheid.leaderboard.plots.aggregate import format_ratio_interval
+from cepheid.leaderboard.plots.plot import Plot, Table
+from cepheid.leaderboard.rows.entry import Entry, name_entry
+from cepheid.leaderboard.rows.numbers import format_reference, rank_rows
+from cepheid.leaderboard.site.devices import DeviceLine, measure_devices
+from cepheid.leaderboard.site.kinds import PAGES
+from cepheid.leaderboard.site.view import (
+    ScoreCell,
+    Site,
+    choose_colours,
+    find_half_width,
+    make_score_cell,
+    render,
+)
+from cepheid.rules.definition import Definition
+
+
+@dataclass(frozen=True)
+class Line:
+    """A result in its table. ``ratio`` and ``behind`` compare it with the first of the table."""
+
+    entry: Entry
+    rank: Rank | None
+    name: str
+    colour: int | None
+    cell: ScoreCell
+    ratio: float | None
+    behind: str
+    rcp: str
+
+
+@dataclass(frozen=True)
+class Division:
+    """The results of a division; ``unranked`` have no score."""
+
+    name: str
+    lines: tuple[Line, ...]
+    spread_percent: str
+    plots: tuple[Plot, ...]
+    other_targets: tuple[Table, ...]
+    per_device: tuple[DeviceLine, ...]
+    unranked: tuple[Entry, ...]
+
+    @property
+    def has_rcp(self) -> bool:
+        """Whether anything was compared with the reference."""
+        return any(line.rcp for line in self.lines)
+
+    @property
+    def has_energy(self) -> bool:
+        """Whether any energy was measured."""
+        return any(line.kilojoules is not None for line in self.per_device)
+
+    @property
+    def has_efficiency(self) -> bool:
+        """Whether any family of systems has several sizes."""
+        return any(line.efficiency is not None for line in self.per_device)
+
+    @property
+    def has_peak_share(self) -> bool:
+        """Whether any share of a peak is known."""
+        return any(line.peak_share is not None for line in self.per_device)
+
+    @property
+    def left_out(self) -> list[str]:
+        """What the measurements of energy leave out."""
+        found = (line.entry.row.energy for line in self.per_device)
+        return list(dict.fromkeys(e.not_measured for e in found if e and e.not_measured))
+
+    @property
+    def devices(self) -> list[str]:
+        """The devices that have a price."""
+        return sorted({line.entry.row.hardware.device for line in self.per_device})
+
+
+def make_pages(site: Site) -> Iterator[tuple[str, str]]:
+    """Make a page for each benchmark and scale that has a result."""
+    found: dict[str, list[Entry]] = {}
+    for entry in site.entries:
+        if entry.is_known:
+            found.setdefault(entry.benchmark_page, []).append(entry)
+    for page, entries in found.items():
+        yield page, _render_page(site, page, entries)
+
+
+def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
+    definition = next((entry.definition for entry in entries if entry.definition), None)
+    names = sorted(
+        {entry.row.names.division for entry in entries}, key=lambda n: (n != "closed", n)
+    )
+    divisions = [
+        _make_division(
+            name, [entry for entry in entries if entry.row.names.division == name], definition
+        )
+        for name in names
+    ]
+    row = entries[0].row
+    return render(
+        site,
+        "benchmark.html",
+        page,
+        row=row,
+        definition=definition,
+        rules=_describe_rules(definition) if definition else [],
+        divisions=divisions,
+        name_entry=name_entry,
+        higher=[t.metric for t in definition.quality if t.better == "higher"] if definition else [],
+        metrics=[target.metric for target in definition.quality] if definition else [],
+        generation=PAGES[row.kind].metrics,
+        elsewhere=find_sets_about(row.names.benchmark),
+        round_kind=row.round_kind,
+    )
+
+
+def _make_division(name: str, entries: Sequence[Entry], definition: Definition | None) -> Division:
+    ranked = [entry for entry in entries if entry.row.has_score]
+    half_width = find_half_width(ranked)
+    of = choose_colours(ranked)
+    best = next((entry for entry in ranked if entry.level is not None), None)
+    ranks = [rank for _, rank in rank_rows([entry.row for entry in ranked])]
+    lines = [
+        _make_line(entry, rank, of.get(entry.id), half_width, best)
+        for entry, rank in zip(ranked, ranks, strict=True)
+    ]
+    pages = PAGES[entries[0].row.kind]
+    plots = pages.draw_results(ranked, of, definition, name) + pages.draw_field(ranked, of, name)
+    energy = scaling.plot_energy(ranked, of, name)
+    return Division(
+        name,
+        tuple(lines),
+        f"{100 * half_width:.0f}",
+        (*plots, energy) if energy else tuple(plots),
+        tuple(pages.list_other_targets(ranked, definition)),
+        tuple(measure_devices(ranked)),
+        tuple(entry for entry in entries if not entry.row.has_score),
+    )
+
+
+def _make_line(
+    entry: Entry, rank: Rank | None, colour: int | None, half_width: float, best: Entry | None
+) -> Line:
+    found = _compare_with_best(best, entry)
+    return Line(
+        entry,
+        rank,
+        name_entry(entry),
+        colour,
+        make_score_cell(entry, half_width),
+        found.value if found else None,
+        _format_behind(found) if found and entry is not best else "",
+        format_reference(entry.row),
+    )
+
+
+def _compare_with_best(best: Entry | None, entry: Entry) -> Ratio | None:
+    """Return how many times as slow as the first a result is; 1 for the first itself."""
+    if best is None or best.level is None or entry.level is None:
+        return None
+    return ratio(best.level, entry.level)
+
+
+def _format_behind(found: Ratio) -> str:
+    """Format how much slower a result is, or say that no difference can be claimed."""
+    return format_ratio_interval(found) if found.is_difference else "no difference"
+
+
+def _describe_rules(definition: Definition) -> list[tuple[str, str]]:
+    """Return what a reader must know to understand a number, as name and text."""
+    runs, timing = definition.runs, definition.timing
+    dropped = f"the fastest {runs.drop_fastest} and the slowest {runs.drop_slowest} are dropped"
+    facts = [
+        ("target", " and ".join(map(str, definition.quality))),
+        ("runs", f"{runs.required}, of which {dropped}"),
+    ]
+    if definition.generation:
+        counts = ", ".join(f"{count:,}" for count in definition.generation.counts)
+        facts.append(
+            (
+                "timed",
+                f"generating {counts} images at a time; latency is that of the smallest number",
+            )
+        )
+        facts.append(
+            ("ranked by", "images per second with the largest number of images (rule T26)")
+        )
+    else:
+        every = f"every {timing.eval_every_samples:,} samples"
+        facts.append(("evaluation", f"{every}, at most {timing.max_samples:,} samples in all"))
+        facts.append(("clock", "from run_start, before the data are touched, to run_stop"))
+    fixed = [f"{h.name} {h.default}" for h in definition.hyperparameters.values() if h.fixed]
+    if fixed:
+        facts.append(("fixed in the closed division", ", ".join(fixed)))
+    return facts

@@ -1,0 +1,96 @@
+"""The cells of a row as people read them: numbers and short phrases."""
+
+from collections.abc import Sequence
+
+from cepheid.compliance.score.kinds import BenchmarkKind, format_minutes, format_number
+from cepheid.compliance.score.ranking import Rank, rank_levels
+from cepheid.leaderboard.rows.row import Row
+from cepheid.rules.generation import METRICS
+
+__all__ = [
+    "format_energy",
+    "format_generation",
+    "format_interval",
+    "format_minutes",
+    "format_number",
+    "format_reference",
+    "format_score",
+    "format_update",
+    "rank_rows",
+]
+
+
+def format_reference(row: Row) -> str:
+    """Format the verdict of rule T21 and the factor, e.g. ``pass 1.02``.
+
+    Empty where nothing was compared, or errors stand against the result.
+    """
+    verdict, factor = row.reference.verdict, row.reference.factor
+    if row.standing.is_rejected or verdict in ("", "not measured"):
+        return ""
+    return verdict + (f" {factor:.2f}" if factor else "")
+
+
+def format_score(row: Row) -> str:
+    """Format the score; a provisional average stands in brackets."""
+    kind, standing = row.kind, row.standing
+    if standing.score:
+        return kind.format(standing.score.main.mean)
+    so_far = standing.so_far.get(kind.ranked_by)
+    return "" if so_far is None else f"({kind.format(so_far)})"
+
+
+def format_generation(row: Row) -> list[str]:
+    """Format the scores of rule T26; those of a provisional result stand in brackets."""
+    standing = row.standing
+    if standing.so_far:
+        return [f"({format_number(standing.so_far[metric.name])})" for metric in METRICS]
+    estimates = standing.score.estimates if standing.score else {}
+    found = [estimates.get(metric.name) for metric in METRICS]
+    return [format_number(estimate.mean) if estimate else "" for estimate in found]
+
+
+def format_interval(row: Row) -> str:
+    """Format the 95% interval of what ranks the result."""
+    found = row.standing.score.main if row.standing.score else None
+    if found is None or found.low is None or found.high is None:
+        return ""
+    return f"{row.kind.format(found.low)} to {row.kind.format(found.high)}"
+
+
+def format_energy(row: Row) -> str:
+    """Format the energy of a run: ``1.23 kJ a run, not measured: nothing``; empty without it."""
+    if row.energy is None or row.kilojoules is None:
+        return ""
+    return f"{row.kilojoules:,.3g} kJ a run, not measured: {row.energy.not_measured}"
+
+
+def format_update(row: Row) -> str:
+    """Format how many times as long as a plain update one takes, e.g. ``1.89×``.
+
+    Empty where no plain update was measured.
+    """
+    ratio = row.progress.update_time_ratio
+    return "" if ratio is None else f"{ratio:.2f}×"
+
+
+def rank_rows(members: Sequence[Row]) -> list[tuple[Row, Rank | None]]:
+    """Return each row with its rank among those with a score, or None; the fastest are first."""
+    levels = [row.level for row in members if row.level is not None]
+    ranks = iter(rank_levels(levels))
+    return [(row, None if row.level is None else next(ranks)) for row in members]
+
+
+def format_value(kind: BenchmarkKind, value: float) -> str:
+    """Format a value of the metric that ranks results, with a unit that suits it: ``18.1 s``."""
+    unit = kind.choose_unit(value)
+    return f"{unit.format(value)} {unit.name}"
+
+
+def format_range(row: Row) -> str:
+    """Format the 95% interval of what ranks the result, in the unit of its mean."""
+    found = row.standing.score.main if row.standing.score else None
+    if found is None or found.low is None or found.high is None:
+        return ""
+    unit = row.kind.choose_unit(found.mean)
+    return f"{unit.format(found.low)} to {unit.format(found.high)}"

@@ -1,0 +1,1 @@
+"""What the pages show beside rows: records, history, devices, numbers that others reported."""

@@ -1,0 +1,214 @@
+"""The changes between two indices of a site, and whether they are more than chance.
+
+Two builds of a result are compared by the test that compares two results
+(``cepheid.compliance.score.comparison``), from what the index says of their runs.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cepheid.compliance.finding import escape
+from cepheid.compliance.score.comparison import Level, Ratio, format_ratio, ratio
+from cepheid.leaderboard.rows.numbers import format_number
+
+Result = Mapping[str, Any]
+"""A result of an index."""
+
+SHOWN = (  # the facts whose changes are reported, in this order
+    "verdict", "definition_digest", "code_digest", "score_minutes", "score_low", "score_high",
+    "images_per_second", "images_per_second_low", "images_per_second_high", "latency_ms_p50",
+    "latency_ms_p99", "rank", "runs", "converged", "samples_to_target", "rcp_verdict",
+    "energy_joules", "batch_size", "accelerators", "accelerator", "processor", "nodes", "framework",
+    "availability", "last_run",
+)  # fmt: skip
+OF_RUN = ("minutes", "status", "samples_to_target", "seed", "energy_joules")
+LISTS = ("codes", "reasons")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A fact that has another value. ``old`` or ``new`` is None where there is none."""
+
+    field: str
+    old: object
+    new: object
+
+    def __str__(self) -> str:
+        name = escape(self.field.replace("_", " "))
+        if self.field in LISTS:
+            word = "new" if self.old is None else "no more"
+            return f"{word}: {_format(self.new if self.old is None else self.old)}"
+        return f"{name}: {_format(self.old)} → {_format(self.new)}{self._percent}"
+
+    @property
+    def _percent(self) -> str:
+        old, new = self.old, self.new
+        if isinstance(old, float) and isinstance(new, float) and old:
+            return f" ({100 * (new - old) / abs(old):+.1f}%)"
+        return ""
+
+
+@dataclass(frozen=True)
+class SpeedChange:
+    """How many times as fast a result is as before, and what can be said of that.
+
+    ``verdict`` is ``faster`` or ``slower`` where the test finds a difference, ``no difference``
+    where it finds none, ``few runs`` where it needs more, ``other definition`` where the two were
+    not judged by the same definition, and ``unknown`` where an index does not say by which, or
+    lacks what the test needs.
+    """
+
+    verdict: Literal["faster", "slower", "no difference", "few runs", "other definition", "unknown"]
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        if self.verdict == "other definition":
+            return "not comparable: the definition of the benchmark has changed"
+        if self.ratio is None:
+            return "cannot be tested: an index does not say all that a comparison needs"
+        speed = f"{format_ratio(self.ratio)}× as fast"
+        if self.low is None or self.high is None:
+            return f"{speed}; too few runs for an interval, no change can be claimed"
+        interval = f"95% interval {format_ratio(self.low)}–{format_ratio(self.high)}"
+        said = (
+            "no change can be claimed"
+            if self.verdict == "no difference"
+            else f"really {self.verdict}"
+        )
+        return f"{said}: {speed}, {interval}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A result that was ``added``, ``removed`` or ``changed``, and what is different.
+
+    ``speed`` is None unless both have a score and their runs differ.
+    """
+
+    id: str
+    kind: Literal["added", "removed", "changed"]
+    summary: str
+    speed: SpeedChange | None = None
+    differences: tuple[Difference, ...] = ()
+
+    def __str__(self) -> str:
+        told = [self.summary, *([str(self.speed)] if self.speed else []), *self.differences]
+        lines = [str(line) for line in told if line]
+        return f"{self.kind:<8} {escape(self.id)}" + "".join(f"\n           {x}" for x in lines)
+
+
+def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+    """Find what changed between two indices, by the permalinks of results."""
+    before = {result["id"]: result for result in old["results"]}
+    after = {result["id"]: result for result in new["results"]}
+    for name in sorted(before.keys() | after.keys()):
+        if name not in before:
+            yield Change(name, "added", _summarize(after[name]))
+        elif name not in after:
+            yield Change(name, "removed", _summarize(before[name]))
+        else:
+            found = tuple(_find_differences(before[name], after[name]))
+            if found:
+                speed = compare_speed(before[name], after[name])
+                yield Change(name, "changed", "", speed, found)
+
+
+def compare_speed(old: Result, new: Result) -> SpeedChange | None:
+    """Compare two builds of a result; None where one has no score, or both have the same runs."""
+    if not (has_score(old) and has_score(new)):
+        return None
+    digests = old.get("definition_digest"), new.get("definition_digest")
+    if None in digests and (old.get("round") != new.get("round") or digests[0] != digests[1]):
+        return SpeedChange("unknown")  # nothing says that the two were judged alike
+    if digests[0] != digests[1]:
+        return SpeedChange("other definition")
+    first, second = read_level(old), read_level(new)
+    if first is None or second is None:
+        return SpeedChange("unknown")
+    return None if first == second else judge_ratio(compute_ratio(second, first))
+
+
+def judge_ratio(found: Ratio | None) -> SpeedChange:
+    """Say what can be claimed from a ratio of speeds, None being one that no number holds."""
+    if found is None:
+        return SpeedChange("unknown")
+    if found.low is None or found.high is None:
+        return SpeedChange("few runs", found.value)
+    verdict: Literal["faster", "slower", "no difference"] = "no difference"
+    if found.is_difference:
+        verdict = "faster" if found.value > 1 else "slower"
+    return SpeedChange(verdict, found.value, found.low, found.high)
+
+
+def read_level(result: Result) -> Level | None:
+    """Read from an index what a result is compared by; None without it."""
+    said = result.get("comparison")
+    if said is None:
+        return None
+    degrees = said["degrees"]
+    variance = said["variance"] if degrees >= 1 else None
+    return Level(said["log_mean"], variance, degrees, said["n"])
+
+
+def compute_ratio(fast: Level, slow: Level) -> Ratio | None:
+    """Compute how many times as fast a level is; None where an index holds impossible numbers."""
+    try:
+        found = ratio(fast, slow)
+    except (OverflowError, ZeroDivisionError):
+        return None
+    ends = (found.value, found.low or 1.0, found.high or 1.0)
+    return found if all(math.isfinite(end) and end > 0 for end in ends) else None
+
+
+def has_score(result: Result) -> bool:
+    """Return whether a result of an index has a score."""
+    return result.get("score_minutes") is not None or result.get("images_per_second") is not None
+
+
+def _summarize(result: Result) -> str:
+    number, verdict = result.get("score_minutes"), escape(str(result["verdict"]))
+    if number is not None:
+        return f"{verdict}, {format_number(number)} minutes"
+    speed = result.get("images_per_second")
+    if speed is not None:
+        return f"{verdict}, {format_number(speed)} images/s"
+    return verdict
+
+
+def _find_differences(before: Result, after: Result) -> Iterator[Difference]:
+    for key in SHOWN:
+        if before.get(key) != after.get(key):
+            yield Difference(key, before.get(key), after.get(key))
+    for prefix, name in (("quality", "quality"), ("hyperparameter", "hyperparameters")):
+        yield from _compare_fields(before.get(name) or {}, after.get(name) or {}, prefix)
+    yield from _compare_runs(before["run_logs"], after["run_logs"])
+    for key in LISTS:
+        old, new = before.get(key) or (), after.get(key) or ()
+        yield from (Difference(key, one, None) for one in old if one not in new)
+        yield from (Difference(key, None, one) for one in new if one not in old)
+
+
+def _compare_fields(before: Result, after: Result, prefix: str) -> Iterator[Difference]:
+    for name in dict.fromkeys([*before, *after]):
+        if before.get(name) != after.get(name):
+            yield Difference(f"{prefix} {name}", before.get(name), after.get(name))
+
+
+def _compare_runs(before: Iterable[Result], after: Iterable[Result]) -> Iterator[Difference]:
+    """Compare runs by their numbers; one that is not there has no value at all."""
+    old, new = ({run["run"]: run for run in runs} for runs in (before, after))
+    for number in sorted(old.keys() | new.keys()):
+        for key in OF_RUN:
+            values = old.get(number, {}).get(key), new.get(number, {}).get(key)
+            if values[0] != values[1]:
+                yield Difference(f"run {number} {key}", *values)
+
+
+def _format(value: object) -> str:
+    if value is None or value == "":
+        return "none"
+    return f"{value:.6g}" if isinstance(value, float) else escape(str(value)[:200])

@@ -1,0 +1,178 @@
+"""Earlier rounds beside this one: the best result of each, and what has become of every result.
+
+Rounds are read from their indices. Two results are compared only where one definition judged both;
+where it has changed, or an index does not say, that is what is said instead of a number.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
+from cepheid.leaderboard.rows import describe_row
+from cepheid.leaderboard.rows.entry import Entry
+from cepheid.leaderboard.site.changes import Result, SpeedChange, compare_speed, has_score
+
+Group = tuple[str, str, str]
+"""Benchmark, scale and division."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round as its index tells it: the results with a score, by permalink."""
+
+    label: str
+    day: str
+    results: Mapping[str, Result]
+
+
+@dataclass(frozen=True)
+class Step:
+    """The best result of a group in a round. ``change`` compares it with the best one before it.
+
+    ``part`` counts the stretches of comparable rounds: another definition of the benchmark begins a
+    new one, and so does an index that does not say enough.
+    """
+
+    round: str
+    day: str
+    id: str
+    value: float
+    low: float | None
+    high: float | None
+    change: SpeedChange | None
+    part: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """The best results of a group over the rounds."""
+
+    group: Group
+    kind: BenchmarkKind
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Since:
+    """What has become of a result since the last round; ``change`` is None for the same runs."""
+
+    id: str
+    round: str
+    is_new: bool
+    change: SpeedChange | None
+
+    @property
+    def text(self) -> str:
+        """Say it in words."""
+        if self.is_new:
+            return "new"
+        return str(self.change) if self.change else "the same runs"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain JSON."""
+        verdict = "new" if self.is_new else self.change.verdict if self.change else "same runs"
+        found = self.change or SpeedChange("unknown")
+        return {
+            "round": self.round, "verdict": verdict, "ratio": found.ratio, "low": found.low,
+            "high": found.high,
+        }  # fmt: skip
+
+
+def read_rounds(documents: Sequence[Mapping[str, Any]]) -> list[Round]:
+    """Read rounds from their indices, the oldest first, each under a label of its own."""
+    found = [_read_round(document["round"], document["results"]) for document in documents]
+    return list(_label(found))
+
+
+def add_current(rounds: Sequence[Round], name: str, entries: Iterable[Entry]) -> list[Round]:
+    """Add the round of these entries as the last one."""
+    results = (_describe_entry(entry) for entry in entries if entry.level)
+    return list(_label([*rounds, _read_round(name, results)]))
+
+
+def _read_round(name: str, results: Iterable[Result]) -> Round:
+    scored = {result["id"]: result for result in results if has_score(result)}
+    days = [day for result in scored.values() if (day := result.get("last_run"))]
+    return Round(name, max(days, default=""), scored)
+
+
+def _describe_entry(entry: Entry) -> dict[str, Any]:
+    level = entry.level
+    assert level is not None
+    comparison = {
+        "log_mean": level.log_mean, "variance": level.variance, "degrees": level.degrees,
+        "n": level.runs,
+    }  # fmt: skip
+    return {"id": entry.id, **describe_row(entry.row), "comparison": comparison}
+
+
+def _label(rounds: Sequence[Round]) -> Iterator[Round]:
+    """Tell rounds of one name apart by their days, or else by a number."""
+    counts = Counter(one.label for one in rounds)
+    seen: Counter[str] = Counter()
+    for one in rounds:
+        label = f"{one.label} ({one.day})" if counts[one.label] > 1 and one.day else one.label
+        seen[label] += 1
+        yield replace(one, label=label if seen[label] == 1 else f"{label} no. {seen[label]}")
+
+
+def trace_bests(rounds: Sequence[Round]) -> list[Line]:
+    """Trace the best result of every benchmark, scale and division over the rounds."""
+    groups: dict[Group, list[tuple[Round, Result]]] = {}
+    for one in rounds:
+        bests: dict[Group, Result] = {}
+        for result in one.results.values():
+            group = result["benchmark"], result["scale"] or "", result["division"]
+            best = bests.get(group)
+            if best is None or _find_cost(result) < _find_cost(best):
+                bests[group] = result
+        for group, best in bests.items():
+            groups.setdefault(group, []).append((one, best))
+    return [_trace_line(group, found) for group, found in sorted(groups.items())]
+
+
+def _find_cost(result: Result) -> float:
+    minutes, speed = result.get("score_minutes"), result.get("images_per_second")
+    return float(minutes) if minutes is not None else 1 / max(float(speed or 0), 1e-300)
+
+
+def _trace_line(group: Group, found: Sequence[tuple[Round, Result]]) -> Line:
+    kind = GENERATION if found[-1][1].get("score_minutes") is None else TRAINING
+    steps: list[Step] = []
+    best_before: Result | None = None
+    part = 0
+    for one, result in found:
+        change = compare_speed(best_before, result) if best_before else None
+        if change and change.verdict in ("other definition", "unknown"):
+            part, best_before = part + 1, None
+        steps.append(_make_step(one, result, change, part))
+        if best_before is None or _find_cost(result) < _find_cost(best_before):
+            best_before = result
+    return Line(group, kind, tuple(steps))
+
+
+def _make_step(one: Round, result: Result, change: SpeedChange | None, part: int) -> Step:
+    minutes = result.get("score_minutes")
+    name = "score" if minutes is not None else "images_per_second"
+    value = result["images_per_second"] if minutes is None else minutes
+    low, high = result.get(f"{name}_low"), result.get(f"{name}_high")
+    day = result.get("last_run") or ""
+    return Step(one.label, day, result["id"], float(value), low, high, change, part)
+
+
+def compare_with_last(rounds: Sequence[Round]) -> dict[str, Since]:
+    """Compare each result of the last round with that of its permalink in the round before."""
+    if len(rounds) < 2:
+        return {}
+    before, now = rounds[-2:]
+    return {
+        name: Since(
+            name,
+            before.label,
+            name not in before.results,
+            compare_speed(before.results[name], result) if name in before.results else None,
+        )
+        for name, result in now.results.items()
+    }

@@ -1,0 +1,115 @@
+"""The machine-readable index of a site, ``results.json``: written, and read again.
+
+Each benchmark, aggregate and result stands on a line of its own, so that tools for text can compare
+two indices and a program can read a large one in parts.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from cepheid.leaderboard.site.records import (
+    describe_aggregates,
+    describe_benchmarks,
+    describe_results,
+)
+from cepheid.leaderboard.site.view import Site
+from cepheid.rules.documents import SCHEMAS, find_schema_problem, parse_json
+from cepheid.rules.errors import UserError
+
+FILE = "results.json"
+SCHEMA = "results"
+SCHEMA_FILE = f"{SCHEMA}.schema.json"
+VERSION = 2
+BYTES_MAX = 2**29  # of an index that is read
+
+
+def write_index(site: Site) -> str:
+    """Write every result with its page, its runs and findings, valid against the schema."""
+    head = {
+        "schema": SCHEMA_FILE,
+        "version": VERSION,
+        "round": site.round,
+        "commit": site.commit or None,
+    }
+    lists = {
+        "benchmarks": describe_benchmarks(site),
+        "aggregates": describe_aggregates(site),
+        "results": describe_results(site),
+    }
+    parts = [f'"{name}": {_encode(value)}' for name, value in head.items()]
+    parts += [f'"{name}": {_write_list(items)}' for name, items in lists.items()]
+    return "{\n" + ",\n".join(parts) + "\n}"
+
+
+def _write_list(items: Iterable[Mapping[str, Any]]) -> str:
+    lines = ",\n".join(map(_encode, items))
+    return f"[\n{lines}\n]" if lines else "[]"
+
+
+def _encode(value: object) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
+
+
+def read_schema() -> str:
+    """Read the schema, which stands beside the index."""
+    return (SCHEMAS / SCHEMA_FILE).read_text(encoding="utf-8").rstrip()
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """Read the index of a site, given its folder or the file itself.
+
+    Raises UserError for anything else. An index of version 1 is read as one of this version that
+    lacks what is new.
+    """
+    file, document = _parse(path)
+    if isinstance(document, dict) and document.get("version") == 1:
+        document = _upgrade(document)
+    problem = find_schema_problem(document, SCHEMA)
+    if problem:
+        raise UserError(f"{file}: is not the index of a leaderboard: {problem[:300]}")
+    assert isinstance(document, dict)
+    return document
+
+
+def read_ids(path: Path) -> set[str]:
+    """Read the permalinks of a site, of any version. Raises UserError for anything else."""
+    file, document = _parse(path)
+    results = document.get("results") if isinstance(document, dict) else None
+    if not isinstance(results, list):
+        raise UserError(f"{file}: is not the index of a leaderboard")
+    return {str(result.get("id")) for result in results if isinstance(result, dict)}
+
+
+def _parse(path: Path) -> tuple[Path, Any]:
+    """Parse the index of a site within bounds. Raises UserError where that is not possible."""
+    file = path / FILE if path.is_dir() else path
+    try:
+        if file.stat().st_size > BYTES_MAX:
+            raise UserError(f"{file}: is larger than {BYTES_MAX:,} bytes, so it is no index")
+        return file, parse_json(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UserError(
+            f"{file}: no such file; give a folder that `cepheid leaderboard` wrote"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file}: cannot be read as JSON: {error}") from error
+
+
+def _upgrade(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Add what version 2 requires, with no value, to an index of version 1."""
+    new = {
+        "commit": None, "benchmarks": [], "aggregates": [], **document, "version": VERSION
+    }  # fmt: skip
+    unknown: dict[str, Any] = {
+        "round": document.get("round"), "definition_digest": None, "code_digest": None,
+        "first_run": None, "last_run": None, "comparison": None, "hyperparameters": {},
+        "codes": [],
+    }  # fmt: skip
+    results = document.get("results")
+    if isinstance(results, list):
+        new["results"] = [
+            {**unknown, **result} if isinstance(result, dict) else result for result in results
+        ]
+    return new

@@ -1,0 +1,195 @@
+"""What the index says of benchmarks, results, runs and aggregates: plain JSON, numbers finite."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cepheid.compliance.read.log.course import Point
+from cepheid.compliance.read.summary import Scalar
+from cepheid.compliance.score.comparison import Level
+from cepheid.compliance.score.ranking import Rank
+from cepheid.leaderboard.plots.aggregate import compute_aggregate
+from cepheid.leaderboard.rows import describe_row
+from cepheid.leaderboard.rows.dates import format_time
+from cepheid.leaderboard.rows.entry import Entry, Run
+from cepheid.leaderboard.rows.numbers import rank_rows
+from cepheid.leaderboard.site.view import Site
+from cepheid.rules.definition import Definition
+
+POINTS_MAX = 300  # of the quality curve of one run
+
+
+def describe_benchmarks(site: Site) -> Iterator[dict[str, Any]]:
+    """Describe each benchmark with results, at each scale: its targets and what ranks results."""
+    seen = set()
+    for entry in site.entries:
+        key = entry.row.names.benchmark, entry.row.names.scale
+        if entry.is_known and key not in seen:
+            seen.add(key)
+            yield _describe_benchmark(entry, entry.definition)
+
+
+def _describe_benchmark(entry: Entry, definition: Definition | None) -> dict[str, Any]:
+    row = entry.row
+    judged_by = definition or row.judged.benchmark
+    assert judged_by is not None
+    runs, units = judged_by.runs, definition.units if definition else {}
+    return {
+        "benchmark": row.names.benchmark,
+        "scale": row.names.scale,
+        "title": definition.title if definition else "",
+        "summary": definition.summary if definition else "",
+        "page": entry.benchmark_page,
+        "definition_digest": definition.digest if definition else None,
+        "provisional_targets": row.provisional_targets,
+        "score": {
+            "metric": row.kind.ranked_by,
+            "unit": row.kind.unit_name,
+            "better": "lower" if row.kind.better.startswith("less") else "higher",
+        },
+        "runs": {
+            "required": runs.required,
+            "drop_fastest": runs.drop_fastest,
+            "drop_slowest": runs.drop_slowest,
+        },
+        "targets": [
+            {
+                "metric": target.metric,
+                "better": target.better,
+                "target": target.target,
+                "unit": units.get(target.metric, ""),
+                "meaning": definition.meanings.get(target.metric, "") if definition else "",
+            }
+            for target in (definition.quality if definition else ())
+        ],
+        "reported": list(definition.reported) if definition else [],
+    }
+
+
+def describe_aggregates(site: Site) -> Iterator[dict[str, Any]]:
+    """Describe the aggregate of each table, the reference with a ratio of 1."""
+    for tab in site.tabs:
+        found = compute_aggregate(tab, site.reference)
+        systems: list[dict[str, Any]] = [
+            {"system": system, "twin": twin, "ratio": one.value, "low": one.low, "high": one.high}
+            for (system, twin), one in found.ratios.items()
+        ]
+        if not found.why_not:
+            one = {"system": found.reference, "twin": 1, "ratio": 1.0, "low": 1.0, "high": 1.0}
+            systems = [one, *(other for other in systems if other["system"] != found.reference)]
+        yield {
+            "scale": tab.scale,
+            "division": tab.division,
+            "page": tab.page,
+            "reference": found.reference,
+            "benchmarks": list(found.benchmarks),
+            "why_not": found.why_not,
+            "systems": sorted(systems, key=lambda one: (-one["ratio"], one["system"])),
+        }
+
+
+def describe_results(site: Site) -> Iterator[dict[str, Any]]:
+    """Describe each result with its rank, its runs and its findings."""
+    ranks = _find_ranks(site.entries)
+    return (_describe_result(site, entry, ranks[entry.id]) for entry in site.entries)
+
+
+def _find_ranks(entries: Sequence[Entry]) -> dict[str, Rank | None]:
+    groups: dict[tuple[str, str, str], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(entry.row.group, []).append(entry)
+    found: dict[str, Rank | None] = {}
+    for members in groups.values():
+        for entry, (_, rank) in zip(members, rank_rows([e.row for e in members]), strict=True):
+            found[entry.id] = rank
+    return found
+
+
+def _describe_result(site: Site, entry: Entry, rank: Rank | None) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "page": entry.page,
+        "rank": rank.value if rank else None,
+        "rank_interval": [rank.best, rank.worst] if rank else None,
+        "availability": entry.availability,
+        "batch_size": entry.batch_size,
+        **_drop_infinite(describe_row(entry.row)),
+        "quality": _keep_finite(entry.row.progress.quality),
+        "comparison": _describe_level(entry.level),
+        "since_last_round": site.since[entry.id].as_json() if entry.id in site.since else None,
+        "hyperparameters": collect_hyperparameters(entry.runs),
+        "run_logs": [_describe_run(site, run) for run in entry.runs],
+    }
+
+
+def _describe_level(level: Level | None) -> dict[str, Any] | None:
+    """Describe what the intervals and comparisons of a result are computed from."""
+    if level is None:
+        return None
+    return {
+        "log_mean": level.log_mean,
+        "variance": level.variance,
+        "degrees": level.degrees,
+        "n": level.runs,
+    }
+
+
+def collect_hyperparameters(runs: Sequence[Run]) -> dict[str, Scalar]:
+    """Collect the hyperparameters that all runs of a result share; None where they differ."""
+    found: dict[str, Scalar] = {}
+    for name in dict.fromkeys(name for run in runs for name in run.summary.hyperparameters):
+        values = {repr(run.summary.hyperparameters.get(name)): run for run in runs}
+        same = next(iter(values.values())) if len(values) == 1 else None
+        found[name] = same.summary.hyperparameters.get(name) if same else None
+    return found
+
+
+def _describe_run(site: Site, run: Run) -> dict[str, Any]:
+    summary = run.summary
+    return {
+        "run": summary.number,
+        "log": site.link("results.json", summary.path) or None,
+        "status": summary.ending,
+        "started": format_time(summary.started_ms),
+        "minutes": summary.minutes if math.isfinite(summary.minutes) else None,
+        "counts": run.counts,
+        "samples_to_target": summary.samples,
+        "seed": summary.seed,
+        "energy_joules": summary.joules if _is_finite(summary.joules) else None,
+        **({"generation": _keep_finite(summary.generation)} if summary.generation else {}),
+        "curve": _describe_curve(run.course.curve),
+    }
+
+
+def _describe_curve(points: Sequence[Point]) -> dict[str, Any]:
+    """Describe the evaluations of a run column by column, so that a program reads a table."""
+    kept = points if len(points) <= POINTS_MAX else [*points[: POINTS_MAX - 1], points[-1]]
+    names = list(dict.fromkeys(name for point in kept for name in point.metrics))[:50]
+    return {
+        "seconds": [_round(point.seconds) for point in kept],
+        "samples": [point.samples for point in kept],
+        "metrics": {
+            name: [
+                value if _is_finite(value := point.metrics.get(name)) else None for point in kept
+            ]
+            for name in names
+        },
+        "left_out": len(points) - len(kept),
+    }
+
+
+def _round(seconds: float) -> float | None:
+    return round(seconds, 3) if math.isfinite(seconds) else None
+
+
+def _drop_infinite(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Replace infinite numbers, which JSON does not have, by None."""
+    return {key: value if _is_finite(value) else None for key, value in found.items()}
+
+
+def _keep_finite(found: Mapping[str, float]) -> dict[str, float]:
+    return {key: value for key, value in found.items() if _is_finite(value)}
+
+
+def _is_finite(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

@@ -1,0 +1,255 @@
+"""What all pages share: the site as a whole, links, templates, the spread of a result's runs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cepheid.compliance.finding import escape
+from cepheid.compliance.score.kinds import BenchmarkKind
+from cepheid.leaderboard.plots.plot import get_shape, pick_colour
+from cepheid.leaderboard.rows.entry import Entry, Run, Tab
+from cepheid.leaderboard.rows.numbers import (
+    format_minutes,
+    format_number,
+    format_range,
+    format_value,
+)
+from cepheid.leaderboard.rows.row import Row
+from cepheid.leaderboard.site.evidence import Beside, Evidence
+from cepheid.leaderboard.site.glossary import explain
+from cepheid.leaderboard.site.history import Round, Since, add_current, compare_with_last
+from cepheid.leaderboard.site.markup import write_rows
+
+if TYPE_CHECKING:
+    import jinja2
+
+TEMPLATES = Path(__file__).parents[1] / "templates"
+REASONS_MAX = 12  # of one result on a page of many; its own page has them all
+_SPREAD_LEAST = 0.05  # half width of the spread's scale, as a share of the mean
+_SPREAD_WIDTH = 176
+
+
+@dataclass(frozen=True)
+class Site:
+    """Everything that pages are made of.
+
+    ``folder`` is where the site will stand, so that links to the logs can be relative to it, unless
+    ``elsewhere`` says where a reader finds them. ``commit`` is that of the repository of the
+    submissions, as whoever publishes them says. ``earlier`` are the rounds before, oldest first.
+    """
+
+    round: str
+    entries: tuple[Entry, ...]
+    folder: Path
+    reference: str = ""
+    commit: str = ""
+    elsewhere: Evidence | None = None
+    earlier: tuple[Round, ...] = ()
+
+    @property
+    def evidence(self) -> Evidence:
+        """Where a reader finds the submitted files."""
+        return self.elsewhere or Beside(self.folder)
+
+    @cached_property
+    def rounds(self) -> list[Round]:
+        """The earlier rounds and this one; empty without earlier ones."""
+        return add_current(self.earlier, self.round, self.entries) if self.earlier else []
+
+    @cached_property
+    def since(self) -> dict[str, Since]:
+        """What has become of each result with a score since the last round, by permalink."""
+        return compare_with_last(self.rounds)
+
+    def link(self, page: str, path: Path) -> str:
+        """Return the link from a page to a submitted file or folder, empty without one."""
+        return self.evidence.link(page, path)
+
+    @cached_property
+    def tabs(self) -> tuple[Tab, ...]:
+        """The tables of the round, the official one first."""
+        return tuple(_list_tabs(self.entries))
+
+    @cached_property
+    def benchmarks(self) -> tuple[tuple[str, str, str], ...]:
+        """Benchmark, scale and page of those that the round knows and that have a result."""
+        known = [entry for entry in self.entries if entry.is_known]
+        found = {
+            e.benchmark_page: (e.row.names.benchmark, e.row.names.scale or "", e.benchmark_page)
+            for e in known
+        }
+        return tuple(found.values())
+
+
+def _list_tabs(entries: Iterable[Entry]) -> Iterable[Tab]:
+    """List the tables: full scale first, closed before open, unknown benchmarks last."""
+    found: dict[str, list[Entry]] = {}
+    for entry in entries:
+        found.setdefault(entry.tab, []).append(entry)
+
+    def place(item: tuple[str, list[Entry]]) -> tuple[bool, bool, bool, str]:
+        name, members = item
+        row, is_known = members[0].row, any(entry.is_known for entry in members)
+        return not is_known, row.names.scale != "full", row.names.division != "closed", name
+
+    for name, members in sorted(found.items(), key=place):
+        row = members[0].row
+        yield Tab(name, row.names.scale or "", row.names.division, tuple(members))
+
+
+@cache
+def load_templates() -> "jinja2.Environment":
+    """Load the templates; names and reasons come from whoever wrote the logs, so all is escaped."""
+    import jinja2
+
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_escape_text,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters["rows"] = write_rows
+    made.globals.update(
+        format_minutes=format_minutes,
+        format_number=format_number,
+        describe_standing=describe_standing,
+        explain=explain,
+        get_shape=get_shape,
+    )
+    return made
+
+
+def _escape_text(value: object) -> object:
+    """Escape direction marks and control characters of a name; markup is our own."""
+    return escape(value) if type(value) is str else value
+
+
+def render(site: Site, template: str, page: str, **context: Any) -> str:
+    """Render a page as text.
+
+    ``page`` is the file that it will be, ``root`` in a template the way back to the top.
+    """
+    depth = page.count("/")
+    made = load_templates().get_template(template)
+    return made.render(site=site, page=page, root="../" * depth, **context) + "\n"
+
+
+def describe_standing(row: Row) -> str:
+    """Say what stands in place of a score, or beside it in a round of MLPerf."""
+    return row.standing.text or row.standing.verdict
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One run in the drawing of the spread; ``place`` is in the units of the drawing."""
+
+    place: float
+    kind: str  # counted, dropped, or missed for a run that did not converge
+    title: str
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The runs of a scored result around their mean, and its interval."""
+
+    dots: tuple[Dot, ...]
+    low: float
+    high: float
+    middle: float
+    title: str
+
+
+@dataclass(frozen=True)
+class ScoreCell:
+    """The score of a result where results stand beside each other."""
+
+    entry: Entry
+    value: float | None
+    text: str
+    interval: str
+    spread: Spread | None
+    so_far: str
+
+
+def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
+    """Make the cell of a score with its spread.
+
+    ``half_width`` is that of the drawing, as a share of the mean.
+    """
+    row, kind = entry.row, entry.row.kind
+    value = row.standing.score.main.mean if row.standing.score else None
+    so_far = row.standing.so_far.get(kind.ranked_by)
+    return ScoreCell(
+        entry,
+        value,
+        "" if value is None else format_value(kind, value),
+        format_range(row),
+        draw_spread(entry, half_width),
+        "" if so_far is None else format_value(kind, so_far),
+    )
+
+
+def find_half_width(entries: Iterable[Entry]) -> float:
+    """Return half of the width of the spreads that stand in one table, as a share of the mean."""
+    widest = max((_find_deviation(entry) for entry in entries), default=0.0)
+    return max(1.08 * widest, _SPREAD_LEAST)
+
+
+def _find_deviation(entry: Entry) -> float:
+    """Return the largest distance of a run or an end of the interval, as a share of the mean."""
+    score = entry.row.standing.score
+    if score is None or not score.main.mean:
+        return 0.0
+    mean, ends = score.main.mean, [score.main.low, score.main.high]
+    values = [entry.row.kind.measure(run.summary) for run in entry.runs]
+    return max((abs(v - mean) / mean for v in (*values, *ends) if v is not None), default=0.0)
+
+
+def draw_spread(entry: Entry, half_width: float) -> Spread | None:
+    """Draw where the runs of a scored result lie around their mean; None without a score."""
+    score = entry.row.standing.score
+    if score is None or not score.main.mean:
+        return None
+    kind, mean = entry.row.kind, score.main.mean
+
+    def find_place(value: float) -> float:
+        return round(_SPREAD_WIDTH / 2 * (1 + (value - mean) / mean / half_width), 1)
+
+    dots = [
+        _draw_dot(kind, run, value, find_place)
+        for value, run in sorted(
+            ((kind.measure(run.summary), run) for run in entry.runs),
+            key=lambda found: (found[0] is None, found[0] or 0.0, found[1].summary.number),
+        )
+    ]
+    low, high = score.main.low, score.main.high
+    return Spread(
+        tuple(dots),
+        find_place(mean if low is None else low),
+        find_place(mean if high is None else high),
+        _SPREAD_WIDTH / 2,
+        f"{len(dots)} runs around {format_value(kind, mean)}",
+    )
+
+
+def _draw_dot(
+    kind: BenchmarkKind, run: Run, value: float | None, find_place: Callable[[float], float]
+) -> Dot:
+    """Draw a run: hollow if it is dropped from the mean, at the edge if it did not converge."""
+    name = f"run {run.summary.number}"
+    if value is None:
+        return Dot(_SPREAD_WIDTH, "missed", f"{name} did not converge")
+    is_dropped = kind.has_one_order and not run.counts
+    note = ", dropped from the mean" if is_dropped else ""
+    title = f"{name}: {format_value(kind, value)}{note}"
+    return Dot(find_place(value), "dropped" if is_dropped else "counted", title)
+
+
+def choose_colours(entries: Sequence[Entry]) -> dict[str, int]:
+    """Choose a colour for each result that is not rejected, the best first."""
+    shown = [entry for entry in entries if not entry.row.standing.is_rejected]
+    return {entry.id: pick_colour(number) for number, entry in enumerate(shown)}

@@ -1,0 +1,145 @@
+"""What `cepheid diff` claims: what the test of two results finds, never across definitions."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cepheid.compliance.score.comparison import measure_level
+from cepheid.leaderboard.site import changes, index
+from cepheid.rules.definition import Definition
+from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.errors import UserError
+from cepheid.tools import diff_leaderboards
+from tests.compliance.builder import write_result
+from tests.leaderboard.test_site import build_site
+
+RUNS = (1.0, 1.02, 1.04, 1.06, 1.08)
+
+
+@pytest.fixture
+def document(star_shape: Definition) -> dict[str, Any]:
+    """An index with one result."""
+    write_result(Path("out"), star_shape)
+    made: dict[str, Any] = json.loads(build_site(Path("out"))["results.json"])
+    _set_runs(made, RUNS)
+    return made
+
+
+def _set_runs(document: dict[str, Any], minutes: tuple[float, ...]) -> None:
+    (result,) = document["results"]
+    level = measure_level(minutes, 1, 1)
+    assert level
+    names = {"log_mean": level.log_mean, "variance": level.variance}
+    result["comparison"] = {**names, "degrees": level.degrees, "n": level.runs}
+    result["score_minutes"] = sum(sorted(minutes)[1:-1]) / 3
+    for run, value in zip(result["run_logs"], minutes, strict=True):
+        run["minutes"] = value
+
+
+def _change(old: dict[str, Any], new: dict[str, Any]) -> changes.Change:
+    (found,) = changes.find_changes(old, new)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.001, "no difference"), (0.5, "faster"), (2.0, "slower")]
+)
+def test_only_a_real_change_is_claimed(
+    factor: float, verdict: str, document: dict[str, Any]
+) -> None:
+    new = copy.deepcopy(document)
+    low, *rest = (factor * value for value in RUNS)
+    _set_runs(new, (low, *rest))
+    found = _change(document, new)
+    assert found.speed
+    assert found.speed.verdict == verdict
+    assert found.speed.ratio == pytest.approx(1 / factor)
+    assert ("really" in str(found)) == (verdict != "no difference")
+
+
+def test_times_of_another_definition_are_not_compared(document: dict[str, Any]) -> None:
+    new = copy.deepcopy(document)
+    _set_runs(new, tuple(value / 2 for value in RUNS))
+    new["results"][0]["definition_digest"] = "f" * 64
+    found = _change(document, new)
+    assert found.speed == changes.SpeedChange("other definition")
+    assert "not comparable" in str(found)
+
+
+def test_an_index_of_version_1_is_read_and_not_tested(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    old = copy.deepcopy(document)
+    old["version"] = 1
+    for name in ("commit", "benchmarks", "aggregates"):
+        del old[name]
+    for name in ("comparison", "hyperparameters", "round", "definition_digest", "codes"):
+        del old["results"][0][name]
+    old["results"][0]["score_minutes"] *= 2
+    (tmp_path / "results.json").write_text(json.dumps(old))
+    found = _change(dict(index.read(tmp_path)), document)
+    assert found.speed == changes.SpeedChange("unknown")
+
+
+def test_quality_hyperparameters_and_runs(document: dict[str, Any]) -> None:
+    new = copy.deepcopy(document)
+    (result,) = new["results"]
+    result["quality"]["rmse"] += 0.01
+    result["hyperparameters"]["opt_base_learning_rate"] = 0.5
+    result["run_logs"].pop()
+    result["codes"] = ["T8.late"]
+    found = {item.field: (item.old, item.new) for item in _change(document, new).differences}
+    (before,) = document["results"]
+    assert found["quality rmse"] == (before["quality"]["rmse"], result["quality"]["rmse"])
+    assert found["hyperparameter opt_base_learning_rate"] == (0.001, 0.5)
+    assert found["run 4 minutes"] == (RUNS[4], None)
+    assert found["codes"] == (None, "T8.late")
+
+
+def test_json_has_old_and_new_values(
+    document: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = copy.deepcopy(document)
+    _set_runs(new, tuple(value / 2 for value in RUNS))
+    for name, content in (("old.json", document), ("new.json", new)):
+        (tmp_path / name).write_text(json.dumps(content))
+    paths = [str(tmp_path / "old.json"), str(tmp_path / "new.json"), "--format", "json"]
+    assert diff_leaderboards.main(paths) == 1
+    (change,) = json.loads(capsys.readouterr().out)
+    assert change["speed"]["verdict"] == "faster"
+    score = next(item for item in change["differences"] if item["field"] == "score_minutes")
+    assert score["old"] == pytest.approx(2 * score["new"])
+
+
+@pytest.mark.parametrize("claim", [{"nodes": 10**30}, {"score_minutes": 1e100}, {"nodes": -1}])
+def test_an_index_with_impossible_numbers_is_refused(
+    document: dict[str, Any], tmp_path: Path, claim: dict[str, Any]
+) -> None:
+    new = copy.deepcopy(document)
+    new["results"][0] |= claim
+    (tmp_path / "results.json").write_text(json.dumps(new))
+    with pytest.raises(UserError, match="is not the index of a leaderboard"):
+        index.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "level", [{"log_mean": 1e308}, {"variance": 1e300}, {"degrees": 0}, {"degrees": 10**30}]
+)
+def test_impossible_numbers_of_an_index(level: dict[str, Any], document: dict[str, Any]) -> None:
+    new = copy.deepcopy(document)
+    new["results"][0]["comparison"] |= level
+    new["results"][0]["score_minutes"] = 1.0
+    assert find_schema_problem(new, "results") is None
+    speed = _change(document, new).speed
+    assert speed
+    assert speed.verdict in ("unknown", "few runs", "no difference")
+    str(speed)
+
+
+def test_control_characters_of_an_index_are_escaped(document: dict[str, Any]) -> None:
+    new = copy.deepcopy(document)
+    new["results"][0]["accelerator"] = "\x1b[2J\u202e"
+    assert "\x1b" not in str(_change(document, new))

@@ -1,0 +1,192 @@
+"""Logs and code that a site takes along: complete, text whatever their names say, nothing else."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from cepheid.leaderboard.site import evidence
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools import build_leaderboard
+from tests.compliance.builder import write_code, write_result
+from tests.compliance.field import write_field
+from tests.leaderboard.test_site import Page
+
+
+def find_broken_links(root: Path) -> list[str]:
+    """Find links of pages and of the index that do not lead to a file of the site."""
+    broken = []
+    for page in root.rglob("*.html"):
+        for link in Page(page.read_text(encoding="utf-8")).links:
+            target = unquote(link.split("#")[0])
+            inside = not os.path.isabs(target) and (page.parent / target).resolve()
+            if (
+                target
+                and target != "data:,"
+                and not (inside and inside.is_file() and inside.is_relative_to(root.resolve()))
+            ):
+                broken.append(f"{page.relative_to(root)}: {link}")
+    for result in json.loads((root / "results.json").read_text())["results"]:
+        for name in (result["page"], *(run["log"] for run in result["run_logs"])):
+            path = (root / unquote(name)).resolve()
+            if not (path.is_file() and path.is_relative_to(root.resolve())):
+                broken.append(f"results.json: {name}")
+    return broken
+
+
+def test_a_site_that_moves_takes_its_logs_along(star_shape: Definition, tmp_path: Path) -> None:
+    write_field(Path("submissions"), star_shape)
+    write_code(Path("submissions/acme"), "star_shape")
+    build_leaderboard.main(["submissions", "--output", "site", "--logs", "copy"])
+    moved = tmp_path / "elsewhere" / "deep"
+    shutil.copytree("site", moved)
+    shutil.rmtree("submissions")
+    assert find_broken_links(moved) == []
+    assert len(list(moved.glob("logs/*/*/*/result_*.txt"))) >= 5 * 15
+
+
+def test_links_beside_the_site_break_when_it_moves(star_shape: Definition, tmp_path: Path) -> None:
+    """The test above can fail: without copies, there is nothing to link to."""
+    write_result(Path("out"), star_shape)
+    build_leaderboard.main(["out", "--output", "site"])
+    shutil.copytree("site", tmp_path / "away")
+    assert len(find_broken_links(tmp_path / "away")) >= 2 * 5
+
+
+def test_two_builds_with_logs_are_the_same_bytes(star_shape: Definition) -> None:
+    """Also where the logs were written at another time and in another order."""
+    write_field(Path("submissions"), star_shape)
+    write_code(Path("submissions/acme"), "star_shape")
+    asked = ["submissions", "--output", "site", "--logs", "copy"]
+    build_leaderboard.main(asked)
+    first = _read_files(Path("site"))
+    shutil.move("site", "earlier")
+    shutil.move("submissions", "written")
+    for path in sorted(Path("written").rglob("*"), reverse=True):
+        if path.is_file():
+            copy = Path("submissions", path.relative_to("written"))
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy)
+            os.utime(copy, (0, 0))
+    build_leaderboard.main(asked)
+    assert any(name.startswith("logs/") for name in first)
+    assert _read_files(Path("site")) == first
+
+
+def _read_files(root: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
+
+
+def test_a_copy_is_the_log(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    build_leaderboard.main(["out", "--output", "site", "--logs", "copy"])
+    copies = Path("site/logs/acme/box/star_shape-mini-closed")
+    assert (copies / "result_3.txt").read_bytes() == (folder / "result_3.txt").read_bytes()
+    (result,) = json.loads(Path("site/results.json").read_text())["results"]
+    page = Path("site", result["page"]).read_text()
+    for name in ("definition_digest", "code_digest", "first_run", "round"):
+        assert f"{result[name]}" in page.split("<dl")[1].split("</dl>")[0]
+    assert result["run_logs"][3]["log"] == "logs/acme/box/star_shape-mini-closed/result_3.txt"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "index.html",
+        "x.svg",
+        "a.js",
+        "evil.php.txt",
+        ".htaccess",
+        "deep/er/page.xhtml",
+        "a b<c>.htm",
+    ],
+)
+def test_no_copy_is_a_page_or_a_program(name: str, star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    write_code(Path("out"), "star_shape")
+    hostile = Path("out/benchmarks/star_shape", name)
+    hostile.parent.mkdir(parents=True, exist_ok=True)
+    hostile.write_text("<script>alert(1)</script>")
+    build_leaderboard.main(["out", "--output", "site", "--logs", "copy"])
+    for path in Path("site/logs").rglob("*"):
+        if path.is_file() and path.name != "files.html":
+            assert path.suffixes == [".txt"], path
+    for page in Path("site/logs").rglob("files.html"):
+        assert "<script>alert" not in page.read_text()
+    assert find_broken_links(Path("site")) == []
+
+
+def test_nothing_outside_of_the_submission_is_copied(star_shape: Definition) -> None:
+    Path("secret.txt").write_text("hunter2")
+    folder = write_result(Path("out"), star_shape)
+    write_code(Path("out"), "star_shape")
+    Path("out/benchmarks/star_shape/link.txt").symlink_to(Path("secret.txt").resolve())
+    Path("out/benchmarks/star_shape/up").symlink_to("..", target_is_directory=True)
+    os.mkfifo("out/benchmarks/star_shape/pipe")
+    (folder / "power_0.csv").symlink_to(Path("secret.txt").resolve())
+    build_leaderboard.main(["out", "--output", "site", "--logs", "copy"])
+    for path in Path("site").rglob("*"):
+        assert not path.is_symlink()
+        assert not path.is_file() or b"hunter2" not in path.read_bytes()
+
+
+def test_code_behind_a_link_is_not_copied(star_shape: Definition) -> None:
+    Path("elsewhere/star_shape").mkdir(parents=True)
+    Path("elsewhere/star_shape/key.txt").write_text("hunter2")
+    write_result(Path("out"), star_shape)
+    Path("out/benchmarks").symlink_to(Path("elsewhere").resolve(), target_is_directory=True)
+    build_leaderboard.main(["out", "--output", "site", "--logs", "copy"])
+    assert not any(b"hunter2" in path.read_bytes() for path in Path("site").rglob("*.txt"))
+
+
+def test_what_is_too_large_is_named_and_not_copied(
+    star_shape: Definition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_result(Path("out"), star_shape)
+    write_code(Path("out"), "star_shape")
+    Path("out/benchmarks/star_shape/weights.bin").write_bytes(bytes(2**16))
+    monkeypatch.setattr(evidence, "COPIED_BYTES_MAX", 2**15)
+    build_leaderboard.main(["out", "--output", "site", "--logs", "copy"])
+    (page,) = Path("site/logs/acme/box").glob("*~code/files.html")
+    assert "weights.bin" in page.read_text()
+    assert "not copied: larger than" in page.read_text()
+    assert not list(Path("site").rglob("weights*"))
+
+
+def test_copies_have_a_total_bound(star_shape: Definition, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_result(Path("out"), star_shape)
+    monkeypatch.setattr(evidence, "COPIED_TOTAL_BYTES_MAX", 1000)
+    with pytest.raises(UserError, match=r"more than the 1,000 that a site may hold; fix: put them"):
+        build_leaderboard.main(["out", "--output", "site", "--logs", "copy"])
+    assert not Path("site").exists()
+
+
+def test_logs_at_an_address(star_shape: Definition) -> None:
+    write_result(Path("round/acme"), star_shape)
+    address = "https://example.org/round/v1.0"
+    build_leaderboard.main(["round", "--output", "site", "--logs", address])
+    (result,) = json.loads(Path("site/results.json").read_text())["results"]
+    log = f"{address}/acme/results/box/star_shape-mini-closed/result_0.txt"
+    assert result["run_logs"][0]["log"] == log
+    assert f'href="{log}"' in Path("site", result["page"]).read_text()
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "ftp://x", "https://", "x", "//x/y"])
+def test_what_is_no_address(address: str, star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    with pytest.raises(UserError, match=r"fix: give one of them"):
+        build_leaderboard.main(["out", "--output", "site", "--logs", address])
+    assert not Path("site").exists()
+
+
+def test_copies_whose_names_differ_in_case_or_dots() -> None:
+    taken: set[str] = set()
+    names = ["train.py", "Train.py", "train_py", "train.py.txt", "a/b", "a.b"]
+    chosen = [evidence._choose_name(name, taken) for name in names]
+    assert len({name.casefold() for name in chosen}) == len(names)

@@ -1,0 +1,237 @@
+"""Rows and their formats: no number beside an error, nothing unescaped, nothing too wide."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.leaderboard import rows as leaderboard
+from cepheid.leaderboard.rows import Row
+from cepheid.leaderboard.rows.runs import Progress
+from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
+from tests.compliance import small
+from tests.compliance.builder import (
+    BLOCK_MS,
+    SYSTEM,
+    edit,
+    run_records,
+    write_log,
+    write_result,
+)
+from tests.compliance.golden import assert_golden
+from tests.compliance.mixed import write_mixed
+
+
+@pytest.fixture
+def rows(star_shape: Definition) -> list[Row]:
+    write_mixed(Path("out"), star_shape)
+    return _rows(Path("out"))
+
+
+def _rows(path: Path) -> list[Row]:
+    return leaderboard.list_rows(judge([package.read(path)], rounds.load("v1.0")))
+
+
+def test_verdicts_and_order(rows: list[Row]) -> None:
+    assert [
+        (row.names.scale, row.names.division, row.names.system, row.standing.verdict)
+        for row in rows
+    ] == [
+        ("full", "closed", "box", "scored"),
+        ("mini", "closed", "a100.x8", "scored"),
+        ("mini", "closed", "box", "scored"),
+        ("mini", "closed", "odd", "rejected"),
+        ("mini", "open", "box", "provisional"),
+    ]
+
+
+def test_no_number_beside_an_error(rows: list[Row]) -> None:
+    rejected = rows[3]
+    assert rejected.reasons == ("T12.not_allowed opt_name must be adam in the closed division",)
+    assert (rejected.standing.score, rejected.standing.so_far) == (None, {})
+    assert rejected.progress == Progress()
+    data = leaderboard.describe_row(rejected)
+    numbers = ("score_minutes", "score_low", "score_high", "provisional_minutes",
+               "samples_to_target", "rcp_factor", "energy_joules")  # fmt: skip
+    assert [data[name] for name in numbers] == [None] * 7
+    assert data["quality"] == {}
+
+
+def test_a_warning_stands_below_a_score(
+    star_shape: Definition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_result(Path("out"), star_shape)
+    small.install(Path("known data").absolute(), monkeypatch, data_digest="d" * 64)
+    (row,) = found = _rows(Path("out"))
+    assert row.standing.verdict == "scored"
+    assert row.reasons == (
+        "T10.data warning: the data are not those of the reference (in 5 files)",
+    )
+    assert [finding.severity for finding in row.findings] == ["warning"] * 5
+    assert "  acme/box: scored, with a warning\n    T10.data warning" in leaderboard.write_table(
+        found
+    )
+
+
+def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    for index in (1, 3):
+        records = run_records(star_shape, index)
+        records = edit(records, "opt_name", lambda r: r.update(value="sgd"))
+        if index == 3:
+            records = edit(records, "train_samples", lambda r: r.update(value=7))
+        write_log(folder / f"result_{index}.txt", records)
+    (row,) = found = _rows(Path("out"))
+    of_both, of_one = row.reasons
+    assert of_both == "T12.not_allowed opt_name must be adam in the closed division (in 2 files)"
+    assert of_one.startswith("T10.size ")
+    assert "files" not in of_one
+    (entry,) = csv.DictReader(io.StringIO(leaderboard.write_csv(found)))
+    assert entry["reasons"] == f"{of_both}; {of_one}"
+    assert json.loads(leaderboard.write_json(found))[0]["reasons"] == [of_both, of_one]
+    assert row.standing.text == "rejected: 3 errors (T12, T10)"
+
+
+def test_hardware_counts_all_accelerators(star_shape: Definition) -> None:
+    system = {**SYSTEM, "nodes": 4, "accelerator": "Example A100", "accelerators_per_node": 8}
+    write_result(Path("out"), star_shape, system=system)
+    (row,) = _rows(Path("out"))
+    assert (row.hardware.accelerators, str(row.hardware)) == (32, "32 x Example A100")
+
+
+def test_json(rows: list[Row]) -> None:
+    content = json.loads(leaderboard.write_json(rows))
+    asked = {
+        "submitter", "system", "division", "benchmark", "scale", "accelerators", "runs",
+        "converged", "score_minutes", "score_low", "score_high", "verdict", "findings",
+    }  # fmt: skip
+    assert all(asked <= set(entry) for entry in content)
+    assert [entry["score_minutes"] is None for entry in content] == [False] * 3 + [True] * 2
+    assert content[0]["provisional_targets"] == "targets from a first look"
+    assert content[3]["findings"][0]["line"]
+    assert content[1]["converged"] == 4
+
+
+def test_csv_has_one_line_for_each_row(rows: list[Row]) -> None:
+    entries = list(csv.DictReader(io.StringIO(leaderboard.write_csv(rows))))
+    assert [entry["verdict"] for entry in entries] == [row.standing.verdict for row in rows]
+    assert float(entries[0]["score_minutes"]) == rows[0].standing.cost
+    assert entries[3]["score_minutes"] == ""
+
+
+@pytest.mark.parametrize("text", ["=cmd()", "+1", "-1", "@x"])
+def test_no_cell_is_a_formula(text: str, star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape, system={**SYSTEM, "processor": text})
+    (entry,) = csv.DictReader(io.StringIO(leaderboard.write_csv(_rows(Path("out")))))
+    assert entry["processor"] == f"'{text}"
+
+
+def test_golden_table(rows: list[Row]) -> None:
+    text = leaderboard.write_table(rows)
+    assert max(map(len, text.splitlines())) <= 100
+    assert_golden(text + "\n", "summary.txt")
+
+
+def test_golden_markdown(rows: list[Row]) -> None:
+    assert_golden(leaderboard.write_markdown(rows) + "\n", "summary.md")
+
+
+def test_golden_json(rows: list[Row]) -> None:
+    assert_golden(leaderboard.write_json(rows) + "\n", "summary.json")
+
+
+def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(
+    star_shape: Definition,
+) -> None:
+    names = {"submitter": "a" * 40, "system": "b" * 64, "processor": "c" * 200}
+    write_result(Path("out"), star_shape, runs=1, system={**SYSTEM, **names})
+    text = leaderboard.write_table(_rows(Path("out")))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "provisional: 1 of 5 runs" in text
+
+
+def test_markup_in_names_is_only_text(star_shape: Definition) -> None:
+    system = {**SYSTEM, "processor": "<img src=x> [a](b) | `c`"}
+    write_result(Path("out"), star_shape, system=system)
+    text = leaderboard.write_markdown(_rows(Path("out")))
+    assert "&lt;img src=x&gt; \\[a\\](b) \\| \\`c\\`" in text
+
+
+def test_an_update_that_does_more_is_compared_with_a_plain_one(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    updates = run_updates(star_shape)
+    for index in range(star_shape.runs.required):
+        records = run_records(star_shape, index)
+        measured = {"key": "plain_update_ms", "value": 10 * BLOCK_MS / updates}
+        after = {**records[-1], "event_type": "POINT_IN_TIME", **measured}
+        write_log(folder / f"result_{index}.txt", [*records, after])
+    (row,) = found = _rows(Path("out"))
+    assert row.progress.update_time_ratio == pytest.approx(
+        0.3 * 1.06, rel=1e-3
+    )  # the median is of run 2
+    for text in (leaderboard.write_table(found), leaderboard.write_markdown(found)):
+        assert "update" in text
+        assert "0.32×" in text
+    assert (
+        json.loads(leaderboard.write_json(found))[0]["update_time_ratio"]
+        == row.progress.update_time_ratio
+    )
+
+
+def test_what_tells_no_plain_update_is_not_compared(rows: list[Row]) -> None:
+    assert all(row.progress.update_time_ratio is None for row in rows)
+    assert "update" not in leaderboard.write_table(rows)
+
+
+PEAKS = {"fp32": {"measured": 0.001}, "bf16": {"datasheet": 9.0}}
+FLOPS_PER_SAMPLE = 10**6  # of star_shape at mini scale
+
+
+def test_the_share_of_the_peak(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape, system={**SYSTEM, "peak_tflops": PEAKS})
+    (row,) = found = _rows(Path("out"))
+    assert row.pace is not None
+    batch = int(star_shape.hyperparameters["global_batch_size"].default)
+    pace = run_updates(star_shape) * batch / (3 * 1.06 * BLOCK_MS / 1000)  # the median is of run 2
+    assert row.pace.samples_per_second == pytest.approx(pace, rel=1e-3)
+    (described,) = json.loads(leaderboard.write_json(found))
+    assert described["mfu"] == pytest.approx(pace * FLOPS_PER_SAMPLE / 1e9, rel=1e-3)
+    assert (described["mfu_precision"], described["mfu_peak"]) == ("fp32", "measured")
+    header, line = list(csv.reader(leaderboard.write_csv(found).splitlines()))
+    cells = dict(zip(header, line, strict=True))
+    assert float(cells["mfu"]) == described["mfu"]
+    assert float(cells["samples_per_second"]) == described["samples_per_second"]
+
+
+@pytest.mark.parametrize("case", ["no peak", "open", "another precision"])
+def test_no_share_is_guessed(case: str, star_shape: Definition) -> None:
+    peaks = {"no peak": {}, "another precision": {"peak_tflops": {"bf16": {"measured": 1.0}}}}
+    division = "open" if case == "open" else "closed"
+    system = {**SYSTEM, **peaks.get(case, {"peak_tflops": PEAKS})}
+    write_result(Path("out"), star_shape, division=division, system=system)
+    (row,) = found = _rows(Path("out"))
+    assert row.has_score
+    assert row.peak_share is None
+    assert json.loads(leaderboard.write_json(found))[0]["mfu"] is None
+
+
+def test_a_measured_peak_that_is_too_low_is_a_warning(star_shape: Definition) -> None:
+    low = {"fp32": {"measured": 1e-9}}
+    write_result(Path("out"), star_shape, system={**SYSTEM, "peak_tflops": low})
+    (row,) = _rows(Path("out"))
+    assert row.has_score
+    assert {found.code for found in row.findings if found.severity == "warning"} == {
+        "T14.above_peak"
+    }
+
+
+def run_updates(chosen: Definition) -> int:
+    """Of the three blocks of a run by the builder."""
+    batch = int(chosen.hyperparameters["global_batch_size"].default)
+    *_, last = (block for block in chosen.schedule(batch) if block.number <= 3)
+    return last.samples // batch

@@ -1,0 +1,437 @@
+"""The site: complete in itself, safe whatever a log says, the same for the same logs."""
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.leaderboard.build import make_site_files
+from cepheid.leaderboard.rows.entry import list_entries, make_slug
+from cepheid.leaderboard.site import changes, index
+from cepheid.leaderboard.site.reported import load_scores, load_sets
+from cepheid.leaderboard.site.view import Site
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import Definition
+from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.errors import UserError
+from cepheid.rules.installation import ROOT
+from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
+from tests.compliance.field import describe_system, write_field, write_generation, write_training
+from tests.compliance.mixed import write_mixed
+
+VOID = {"meta", "input", "br", "link", "img", "wbr"}
+EFFICIENCY = 'data-key="efficiency"'
+MINI = "results/acme/box/star_shape-mini-closed.html"
+
+
+class Page(HTMLParser):
+    """Tags, links and ids of a page; raises where tags do not close in turn."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+        self.attributes: set[str] = set()
+        self.feed(text)
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+        named = dict(attrs)
+        self.attributes |= set(named)
+        self.links += [str(named[key]) for key in ("href", "src") if named.get(key)]
+        self.ids += [str(named["id"])] if named.get("id") else []
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def build_site(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
+    """Every file of the site by its name."""
+    judgement = judge([package.read(path) for path in paths], rounds.load("v1.0"), with_course=True)
+    made = Site(judgement.round, tuple(list_entries(judgement)), folder, reference)
+    return {name: content.decode("utf-8", "replace") for name, content in make_site_files(made)}
+
+
+def make_pages(files: dict[str, str]) -> dict[str, Page]:
+    return {name: Page(text) for name, text in files.items() if name.endswith(".html")}
+
+
+@pytest.fixture
+def mixed(star_shape: Definition) -> dict[str, str]:
+    return build_site(write_mixed(Path("out"), star_shape))
+
+
+@pytest.fixture
+def field(star_shape: Definition) -> dict[str, str]:
+    return build_site(write_field(Path("submissions"), star_shape))
+
+
+def test_the_pages(mixed: dict[str, str]) -> None:
+    assert {name for name in mixed if "/" not in name} == {
+        "index.html", "full-closed.html", "mini-closed.html", "mini-open.html", "compare.html",
+        "elsewhere.html", "results.json", "results.schema.json", "results.csv", "files.txt",
+        "site.css", "site.js", "costs.js", "compare.js", "glossary.html",
+    }  # fmt: skip
+    assert {name for name in mixed if name.startswith("benchmarks/")} == {
+        "benchmarks/star_shape-full.html", "benchmarks/star_shape-mini.html",
+    }  # fmt: skip
+    assert MINI in mixed
+    assert mixed["files.txt"].splitlines() == sorted(mixed)
+
+
+def test_markup_from_logs_and_descriptions_is_text(field: dict[str, str]) -> None:
+    for name, text in field.items():
+        if name.endswith(".html"):
+            assert "<script>alert" not in text, name
+            assert "\u202e" not in text, name
+            assert len(text) < 3_000_000
+            scripts = re.findall(r"<script[^>]*>", text)
+            more = {"compare.html": 2}.get(name, name.startswith("benchmarks/"))
+            assert len(scripts) == 1 + more, name
+            assert "<b>3</b>" not in text, name
+    assert "&lt;script&gt;alert(&#39;box&#39;)&lt;/script&gt;" in field["systems/dodgy/odd.html"]
+    assert "</script" not in field["compare.html"].split('id="data">')[1].split("</script>\n")[0]
+
+
+def test_every_page_is_well_formed_and_leads_somewhere(field: dict[str, str]) -> None:
+    found = make_pages(field)
+    for name, page in found.items():
+        assert len(page.ids) == len(set(page.ids)), name
+        assert not {key for key in page.attributes if key.startswith("on")}, name
+        assert "style" not in page.attributes, name
+        for link in page.links:
+            target = link.split("#")[0]
+            if not target or link == "data:,":
+                continue
+            assert not re.match(r"[a-z+.-]+:|//", link), (name, link)
+            here = (Path("site") / name).parent / unquote(target)
+            inside = str(PurePosixPath(here.resolve().relative_to(Path.cwd())))
+            if inside.startswith("site/"):
+                assert inside.removeprefix("site/") in field, (name, link)
+            else:
+                assert here.resolve().exists(), (name, link)
+        for place in (link[1:] for link in page.links if link.startswith("#") and "=" not in link):
+            assert place in page.ids, (name, place)
+
+
+def test_nothing_is_loaded_from_elsewhere(field: dict[str, str]) -> None:
+    for name in ("site.js", "costs.js", "compare.js", "site.css"):
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", field[name])
+        assert "@import" not in field[name]
+        assert not re.search(r"\b(eval|fetch|innerHTML|XMLHttpRequest|localStorage)\b", field[name])
+
+
+def test_a_folder_cannot_pose_as_a_scheme(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    hostile = Path("javascript:alert(1)")
+    Path("out").rename(hostile)
+    links = make_pages(build_site(hostile, folder=Path(".")))[MINI].links
+    assert any("javascript%3Aalert" in link for link in links)
+    assert not any(link.startswith("javascript:") for link in links)
+
+
+def test_a_rejected_result_has_reasons_and_no_number(mixed: dict[str, str]) -> None:
+    rejected = mixed["results/acme/odd/star_shape-mini-closed.html"]
+    assert "opt_name must be adam" in rejected
+    assert '<span class="big">' not in rejected
+    assert "compare.html#r=" not in rejected
+    unranked = mixed["mini-closed.html"].split("Not ranked")[1]
+    assert "T12.not_allowed opt_name must be adam" in unranked
+    for name in ("mini-closed.html", "benchmarks/star_shape-mini.html"):
+        above, _, below = mixed[name].partition("Not ranked</h")
+        assert "acme/odd/" not in above, name  # neither in a table that filters, nor in a chart
+        assert "acme/odd/" in below, name
+        assert "checkbox" not in below, name
+
+
+def test_the_spread_shows_every_run(mixed: dict[str, str]) -> None:
+    table = mixed["benchmarks/star_shape-mini.html"].split("</table>")[0]
+    assert table.count("<circle") == 5 + 4
+    assert table.count("did not converge</title>") == 1
+    assert table.count("dropped from the mean</title>") == 2 + 1
+
+
+def test_every_run_has_a_curve_a_time_line_and_a_log(mixed: dict[str, str]) -> None:
+    text = mixed[MINI]
+    assert text.count("<polyline") >= 5 * 2  # two metrics
+    assert "target 0.1</text>" in text
+    assert text.count('<rect class="block"') == 5 * 3
+    assert text.count('<rect class="evaluation"') == 5 * 3
+    assert text.count('<rect class="init"') == 5
+    assert sum("result_" in link for link in Page(text).links) >= 5
+    assert "least plausible mean" in text
+
+
+def test_plots_have_a_title_a_description_and_a_table(field: dict[str, str]) -> None:
+    for name, text in field.items():
+        for figure in re.findall(r'<figure class="plot">.*?</figure>', text, re.DOTALL):
+            assert re.search(r"<title id=.+?<desc id=.+?</desc>", figure, re.DOTALL), name
+            assert "<table" in figure, name
+            assert "nan" not in re.sub(r"<t[de].*?</t[de]", "", figure)
+
+
+def test_generation_is_shown(field: dict[str, str]) -> None:
+    text = field["benchmarks/star_images-mini.html"]
+    assert "Latency against the number of images" in text
+    assert "Images per second against the number of images" in text
+    ranked = re.findall(r"<a href=\"../results/(acme/[^\"]+|cepheid/[^\"]+)\"", text)
+    assert ranked[0].startswith("acme/a100.x8")
+    assert "images/s" in field["mini-closed.html"]
+
+
+def test_energy_and_scaling_are_shown(field: dict[str, str]) -> None:
+    text = field["benchmarks/star_shape-mini.html"]
+    assert "Energy of a run against its time" in text
+    assert "Energy leaves out: the power supply" in text
+    scaling = text.split("<b>Time against accelerators")[1].split("</figure>")[0]
+    assert "efficiency" in scaling
+    assert "100%" in scaling
+    assert EFFICIENCY in text
+    assert "Epochs to the targets against batch size" in text
+
+
+def test_without_several_sizes_there_is_no_efficiency(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    assert EFFICIENCY not in build_site(Path("out"))["benchmarks/star_shape-mini.html"]
+
+
+def test_a_picture_stands_beside_its_page(field: dict[str, str]) -> None:
+    name = "results/cepheid/reference/star_shape-mini-closed"
+    assert f"{name}.png" in field
+    assert '<img src="star_shape-mini-closed.png"' in field[f"{name}.html"]
+
+
+def test_what_is_no_picture_is_left_out(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    (folder / "pictures_1.png").write_bytes(b"<svg onload=alert()>")
+    assert not any(name.endswith(".png") for name in build_site(Path("out")))
+
+
+def test_the_same_results_give_the_same_bytes(star_shape: Definition) -> None:
+    write_field(Path("submissions"), star_shape)
+    assert build_site(Path("submissions")) == build_site(Path("submissions"))
+
+
+def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    judgement = judge([package.read(Path("out"))], rounds.load("v1.0"))
+    with pytest.raises(ValueError, match="with_course=True"):
+        list_entries(judgement)
+
+
+def test_no_result(star_shape: Definition) -> None:
+    Path("submissions").mkdir()
+    read = package.read(Path("submissions"), may_be_empty=True)
+    judgement = judge([read], rounds.load("v1.0"))
+    made = make_site_files(Site("v1.0", tuple(list_entries(judgement)), Path("site")))
+    files = {name: content.decode() for name, content in made}
+    assert "no results yet" in files["index.html"]
+    assert json.loads(files["results.json"])["results"] == []
+    make_pages(files)
+
+
+def test_one_run_is_provisional(star_shape: Definition) -> None:
+    files = build_site(write_result(Path("out"), star_shape, runs=1))
+    make_pages(files)
+    assert "provisional: 1 of 5 runs" in files["mini-closed.html"]
+    assert "so far" in files[MINI]
+
+
+def test_an_unknown_benchmark_is_listed_and_not_ranked(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    folder.rename(folder.with_name("moon_shape-mini-closed"))
+    for log in (folder.with_name("moon_shape-mini-closed")).iterdir():
+        log.write_text(log.read_text().replace("star_shape", "moon_shape"))
+    files = build_site(Path("out"))
+    make_pages(files)
+    assert "unknown benchmark" in files["index.html"].split("Not ranked")[1]
+    assert not any(name.startswith("benchmarks/") for name in files)
+
+
+def test_systems_of_one_name_are_told_apart(star_shape: Definition) -> None:
+    write_result(Path("one"), star_shape)
+    write_result(Path("two"), star_shape, block_ms=9000)
+    files = build_site(Path("two"), Path("one"))
+    assert MINI in files
+    assert MINI.replace(".html", "~2.html") in files
+    assert build_site(Path("one"), Path("two")) == files
+    assert "1 result has the same name as another one" in files["index.html"]
+
+
+def test_a_folder_that_is_given_twice_counts_once(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    assert build_site(Path("out"), Path("out/results")) == build_site(Path("out"))
+
+
+@pytest.mark.parametrize("value", [10**400, -1, 1e308, 5e-324, math.nan, -math.inf, [[]], "x"])
+def test_no_value_of_a_log_breaks_the_site(value: object, star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    images = definition.load("star_images", "mini")
+    generated = write_result(Path("out"), images)
+
+    def spoil(record: dict[str, Any]) -> None:
+        if record["key"] in ("global_batch_size", "seed", "eval_accuracy"):
+            record["value"] = value
+        for key in ("samples_count", "images_count", "epoch_num"):
+            if key in record["metadata"]:
+                record["metadata"][key] = value
+        for name in record["metadata"].get("metrics", {}):
+            record["metadata"]["metrics"][name] = value
+
+    for run in range(5):
+        for where, asked in ((folder, star_shape), (generated, images)):
+            records = run_records(asked, run)
+            for record in records:
+                spoil(record)
+            write_log(where / f"result_{run}.txt", records)
+    files = build_site(Path("out"))
+    make_pages(files)
+    document = json.loads(files["results.json"], parse_constant=pytest.fail)
+    assert find_schema_problem(document, "results") is None
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "x" * 65, "ünïcode", ".hidden", "a b", "a:b"])
+def test_slugs_are_safe_and_differ(name: str) -> None:
+    made = make_slug(name)
+    assert re.fullmatch(r"([A-Za-z0-9_-][A-Za-z0-9._-]*)?", made)
+    assert made != name or not name
+    assert len(made) <= 80
+
+
+def test_the_index_is_valid_and_has_every_result(field: dict[str, str]) -> None:
+    document = json.loads(field["results.json"])
+    assert find_schema_problem(document, "results") is None
+    assert all(result["page"] in field for result in document["results"])
+    rejected = [r for r in document["results"] if r["verdict"] == "rejected"]
+    assert {r["submitter"] for r in rejected} == {"bolt", "dodgy"}
+    assert all(r["rank"] is None and r["score_minutes"] is None for r in rejected)
+    assert json.loads(field["results.schema.json"])["$schema"].startswith("https://json-schema")
+
+
+def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
+    from cepheid.leaderboard.plots.aggregate import compute_aggregate
+
+    images = definition.load("star_images", "mini")
+
+    def ratios() -> dict[str, float]:
+        judgement = judge(
+            [package.read(Path("submissions"))], rounds.load("v1.0"), with_course=True
+        )
+        made = Site("v1.0", tuple(list_entries(judgement)), Path("site"))
+        (tab,) = [tab for tab in made.tabs if tab.name == "mini-closed"]
+        found = compute_aggregate(tab, "")
+        assert found.reference == "cepheid/reference"
+        assert found.ratios["cepheid/reference", 1].value == 1
+        return {
+            k[0]: ratio.value for k, ratio in found.ratios.items() if k[0] != "cepheid/reference"
+        }
+
+    write_field(Path("submissions"), star_shape)
+    before = ratios()
+    assert set(before) == {f"acme/a100.x{count}" for count in (1, 2, 4, 8)}  # who has both
+    rival = describe_system("zeta", "rival", 16, accelerator="Example X")
+    write_training(Path("submissions"), star_shape, rival, 500)
+    write_generation(Path("submissions"), images, rival, 0.0001)
+    after = ratios()
+    assert after.pop("zeta/rival") > max(before.values())
+    assert after == before
+
+
+def test_there_is_no_aggregate_of_one_benchmark(mixed: dict[str, str]) -> None:
+    assert "Aggregate" not in mixed["mini-closed.html"]
+
+
+def test_what_changed_between_two_builds(star_shape: Definition) -> None:
+    write_mixed(Path("out"), star_shape)
+    old = json.loads(build_site(Path("out"))["results.json"])
+    assert list(changes.find_changes(old, old)) == []
+    write_result(Path("out"), star_shape, block_ms=15_000)
+    write_result(Path("out"), star_shape, system={**SYSTEM, "system": "new"})
+    new = json.loads(build_site(Path("out"))["results.json"])
+    new["results"] = [r for r in new["results"] if r["division"] != "open"]
+    found = {change.id: change for change in changes.find_changes(old, new)}
+    assert found["acme/new/star_shape-mini-closed"].kind == "added"
+    assert found["acme/box/star_shape-mini-open"].kind == "removed"
+    changed = found["acme/box/star_shape-mini-closed"]
+    assert changed.kind == "changed"
+    text = str(changed)
+    assert re.search(r"score minutes: 1\.\d+ → 0\.\d+ \(-", text)
+    assert re.search(r"really faster: 1\.\d+× as fast, 95% interval 1\.\d+–1\.\d+\n", text)
+    assert re.search(r"run 0 minutes: 1\.\d+ → ", text)
+    assert "acme/odd/star_shape-mini-closed" not in found
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"results": []}', "[" * 100_000])
+def test_what_is_no_index(text: str, tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(UserError, match=r"results\.json"):
+        index.read(tmp_path)
+
+
+def test_reported_numbers_have_sources() -> None:
+    for found in load_sets():
+        assert found.source
+        assert found.caveats
+        assert found.tables
+        for table in found.tables:
+            assert all(len(row) == len(table.header) for row in table.rows), table.id
+    ids = [table.id for found in load_sets() for table in found.tables]
+    asked = {"kfac-1", "kfac-2", "kfac-3", "tpu-1", *(f"guide-{n}" for n in (4, 6, 8, 9, 13))}
+    assert asked <= set(ids)
+    assert len(ids) == len(set(ids))
+
+
+def test_scores_of_published_logs_are_those_of_our_scorer() -> None:
+    import csv
+
+    expected = ROOT.parent / "shared" / "published_logs" / "expected_scores.csv"
+    if not expected.is_file():
+        pytest.skip("the published logs are not beside the checkout")
+    known = {(one.round, one.submitter, one.system, one.benchmark): one for one in load_scores()}
+    with expected.open(encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    for row in found:  # test_published.py holds our scorer to the same numbers
+        parts = row["results_folder"].split("/")
+        one = known[parts[0], parts[1], parts[3], parts[-1]]
+        assert one.scored_here
+        assert one.minutes == pytest.approx(float(row["olympic_mean_minutes"]), abs=0.001)
+    assert sum(one.scored_here for one in known.values()) == len(found)
+
+
+def test_a_small_version_says_what_it_is_first_and_in_its_plots(field: dict[str, str]) -> None:
+    said = "100 parameters on 100 generated stars; not the sky."
+    page = field["benchmarks/star_shape-mini.html"]
+    assert re.search(rf"</h1>\s*<p class=\"lead\"><b>A small version.*{said}", page)
+    captions = re.findall(r"<figcaption>.*?</figcaption>", page)
+    assert captions
+    assert all(said in caption for caption in captions)
+    ranking = field["mini-closed.html"].split('aria-labelledby="ranking-2"')[1]
+    assert said in ranking.split("<table")[0]
+
+
+def test_the_glossary_explains_terms_metrics_and_rules(field: dict[str, str]) -> None:
+    text = field["glossary.html"]
+    for words in ("Reference convergence points", "error of the shape", "model FLOPs utilisation"):
+        assert words in text
+    assert {"T21", "T23", "S2", "M1"} <= set(Page(text).ids)
+    assert (
+        'href="../../../glossary.html#T12"'
+        in field["results/dodgy/odd/star_shape-mini-closed.html"]
+    )

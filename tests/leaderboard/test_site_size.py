@@ -1,0 +1,71 @@
+"""How large a site of many results becomes, and how long and with what memory it is built."""
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cepheid.rules.definition import Definition
+from cepheid.rules.installation import ROOT
+from tests.compliance.many import write_many
+from tests.leaderboard.test_site import build_site
+
+MIB = 2**20
+PAGE_MAX = 1_000_000  # bytes of a page as a server sends it, compressed
+MANY, SECONDS_MAX, MEMORY_MAX = 2000, 60, 300 * MIB  # for two processors
+FEW = 60
+FIXED = 15_000  # bytes that a page has whatever the number of results
+
+
+def test_pages_stay_small(star_shape: Definition) -> None:
+    """No page takes a larger share of its limit than there is of the results."""
+    files = build_site(write_many(Path("out"), FEW, [star_shape]))
+    assert len(json.loads(files["results.json"])["results"]) == FEW
+    sizes = {
+        name: len(gzip.compress(text.encode()))
+        for name, text in files.items()
+        if name.endswith(".html")
+    }
+    limit = FIXED + (PAGE_MAX - FIXED) * FEW // MANY
+    assert {name: size for name, size in sizes.items() if size > limit} == {}
+
+
+@pytest.mark.slow
+def test_two_thousand_results(tmp_path: Path) -> None:
+    """The wall time holds on an idle machine; that of the processors is counted on a busy one."""
+    write_many(tmp_path / "many", MANY)
+    command = [sys.executable, "tools/cli.py", "leaderboard", str(tmp_path / "many")]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    before, memory = os.times(), 0
+    with subprocess.Popen(
+        [*command, "--output", str(tmp_path / "site")], cwd=ROOT, env=environment
+    ) as process:
+        while process.poll() is None:
+            memory = max(memory, _measure_memory(process.pid))
+            time.sleep(0.2)
+    assert process.returncode == 1  # some results are rejected
+    after = os.times()
+    used = sum(after[2:4]) - sum(before[2:4])
+    assert used / min(2, os.cpu_count() or 1) <= SECONDS_MAX
+    assert memory <= MEMORY_MAX
+    found = json.loads((tmp_path / "site" / "results.json").read_text(encoding="utf-8"))["results"]
+    assert len(found) == MANY
+    assert sum(result["verdict"] == "scored" for result in found) > MANY * 3 // 4
+    pages = (tmp_path / "site").rglob("*.html")
+    sizes = {page.name: len(gzip.compress(page.read_bytes())) for page in pages}
+    assert {name: size for name, size in sizes.items() if size > PAGE_MAX} == {}
+
+
+def _measure_memory(pid: int) -> int:
+    """Return the bytes of the largest process of a command, which are several."""
+    try:
+        root = psutil.Process(pid)
+        return max(one.memory_info().rss for one in (root, *root.children(recursive=True)))
+    except psutil.NoSuchProcess:
+        return 0
