@@ -34,6 +34,7 @@ LONG_FIRST = (
     "tests/tools/",
     "tests/benchmarks/",
     "tests/reference/",
+    "tests/measure/",
 )
 
 

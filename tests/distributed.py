@@ -7,8 +7,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.machine.placement import end_rank
-from cepheid.reference.measure.own_process import find_free_port
 from tests.processes import take_place, warm_context
 
 JOIN_SECONDS = 180

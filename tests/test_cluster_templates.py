@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.reference.measure.own_process import find_free_port
+from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules.installation import ROOT
 
 HOSTS = ROOT / "docs" / "cluster" / "hosts.sh"

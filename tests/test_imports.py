@@ -21,7 +21,8 @@ MAY_IMPORT = {
     "benchmarks": {"rules", "second_order", "reference", "benchmarks"},
     "compliance": {"rules", "compliance"},
     "leaderboard": {"rules", "compliance", "leaderboard"},
-    "tools": {"rules", "reference", "benchmarks", "compliance", "leaderboard", "tools"},
+    "measure": {"rules", "second_order", "reference", "benchmarks", "compliance", "measure"},
+    "tools": {"rules", "reference", "benchmarks", "compliance", "leaderboard", "measure", "tools"},
 }
 OLD_NAMES = {"rules", "reference", "benchmarks", "compliance", "tools"}  # before ``cepheid.``
 CEPHEID = ROOT / "cepheid"

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cepheid.reference.measure.own_process import find_free_port
+from cepheid.measure.engine.own_process import find_free_port
 from tests.distributed import on_ranks
 
 

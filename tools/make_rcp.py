@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _measure(definition: Definition, arguments: argparse.Namespace) -> None:
-    from cepheid.reference.measure import convergence_points
+    from cepheid.measure.studies import convergence_points
     from cepheid.tools.console.terminal import Terminal
 
     request = convergence_points.Request(

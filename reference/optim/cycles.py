@@ -1,7 +1,7 @@
 """Cyclic learning rates: one schedule after another, as the PRACE guide's figure 22 has them.
 
 No definition has them, so that no run of `cepheid run` follows them. They are for measurements in
-the open division (``cepheid.reference.measure.epochs``) and for a submitter's own task.
+the open division (``cepheid.measure.studies.epochs``) and for a submitter's own task.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
-from cepheid.rules.definition import Definition
 from cepheid.rules.digests import find_unbound
 from cepheid.rules.errors import UserError, did_you_mean
 
@@ -50,29 +49,6 @@ def find_framework(name: str) -> Framework:
 def import_backend(name: str) -> Any:
     """Import the module that starts runs on a framework. Raises UserError where there is none."""
     return importlib.import_module(find_framework(name).backend)
-
-
-def find_task_module(definition: Definition, framework: str) -> str:
-    """Return the name of the module with the benchmark's task, without importing it.
-
-    Raises UserError for a framework that the benchmark does not have.
-    """
-    task = find_framework(framework).task
-    name = f"cepheid.benchmarks.{definition.name}.{task}"
-    if not importlib.util.find_spec(name):
-        raise UserError(
-            f"--framework {framework}: {definition.name} has no task for it "
-            f"(benchmarks/{definition.name}/{task}.py is missing)"
-        )
-    return name
-
-
-def import_task(definition: Definition, framework: str) -> Any:
-    """Import the module with the benchmark's task for a framework.
-
-    Raises UserError for a framework that the benchmark does not have.
-    """
-    return importlib.import_module(find_task_module(definition, framework))
 
 
 def find_own_task(path: Path) -> Path:

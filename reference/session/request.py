@@ -32,7 +32,8 @@ class Request:
     wanted: WantedRuns
     submitter: str = "local"
     system: Mapping[str, Any] | None = None  # a description; None: this machine is described
-    own_task: Path | None = None  # the file of a submitter's task; None: the reference's task
+    task_module: str = ""  # the name of the module with the reference's task
+    own_task: Path | None = None  # the file of a submitter's task, which takes its place
     planned_ranks: int = 0  # of a plan for another machine; 0: the ranks that were started
     planned_ranks_per_node: int = 1
     is_continued: bool = False  # an earlier process made the run before

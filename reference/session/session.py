@@ -3,6 +3,7 @@
 Whoever starts a session hands in an observer, which shows progress and judges the growing log.
 """
 
+import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from cepheid.reference.machine.placement import RankEndedError
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.code_digest import digest_code, digest_own_code, list_all_code
-from cepheid.reference.session.frameworks import import_backend, import_own_task, import_task
+from cepheid.reference.session.frameworks import import_backend, import_own_task
 from cepheid.reference.session.interruption import Interruption
 from cepheid.reference.session.observer import SessionObserver, prepare_data
 from cepheid.reference.session.request import Request
@@ -155,7 +156,7 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
     config, own = request.config, request.own_task
     with end_on_interruption(EXIT_CODE_OF_INTERRUPTION):
         backend = import_backend(config.framework)
-        module = import_own_task(own) if own else import_task(config.definition, config.framework)
+        module = import_own_task(own) if own else importlib.import_module(request.task_module)
     with _enter_ranks(backend, request) as ranks:
         if config.definition.kind == "train":
             ranks.split_batch(config.global_batch_size)  # refused before any data are prepared

@@ -16,7 +16,7 @@ from safetensors.torch import load
 from cepheid.benchmarks.galaxy_generation import plain, task, training, weights, weights_file
 from cepheid.benchmarks.galaxy_vae.sampling import NoCompilerError
 from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
-from cepheid.reference.measure.trainings import Training, train
+from cepheid.measure.engine.trainings import Training, train
 from cepheid.reference.run import checkpoint, generate
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.log import RunLogWriter

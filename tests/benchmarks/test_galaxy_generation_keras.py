@@ -14,10 +14,10 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 from cepheid.benchmarks.galaxy_generation import keras_task, task, weights_file
 from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.read.log.runlog import read
+from cepheid.measure.studies.sweep.points import measure_generation
 from cepheid.reference.keras.backend import FRAMEWORK
 from cepheid.reference.machine.energy import find_sensors
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.measure.sweep.points import measure_generation
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.loops import run_task

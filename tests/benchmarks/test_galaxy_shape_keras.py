@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.benchmarks.galaxy_shape import keras_model, keras_task, task
 from cepheid.benchmarks.galaxy_shape.keras_weights import convert_to_keras, convert_to_torch
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
+from cepheid.measure.studies.sweep.points import EPOCH_SAMPLES, measure_training
 from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.keras.pipeline import read_ahead
 from cepheid.reference.machine.energy import find_sensors
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.measure.sweep.points import EPOCH_SAMPLES, measure_training
 from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import configuration

@@ -16,15 +16,15 @@ pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
 from torch import Tensor
 
-from cepheid.benchmarks.gnmt import speed
 from cepheid.benchmarks.gnmt.broken import VARIANTS, Bottleneck, Forgetful
 from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant, shift
 from cepheid.benchmarks.gnmt.plain import Peer
 from cepheid.benchmarks.gnmt.recurrent import Form, HoistedLoop, Recurrent, reverse
 from cepheid.benchmarks.gnmt.task import Translation, create
+from cepheid.measure.engine.subject import Subject, make_plain_task
+from cepheid.measure.studies.speed_by_benchmark import gnmt as speed
 from cepheid.reference.data.wmt.pairs import Tokens
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
-from cepheid.reference.measure.speed import Subject, make_plain_task
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.distributed import TorchRanks

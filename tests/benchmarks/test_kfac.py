@@ -13,15 +13,16 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.benchmarks.kfac import after_run, speed
+from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.hyperparameters import make_schedule
-from cepheid.benchmarks.kfac.information import measure_peak_bytes
 from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
 from cepheid.benchmarks.kfac.task import create
-from cepheid.reference.measure.cost_steps import load_costs
-from cepheid.reference.measure.speed import Subject
-from cepheid.reference.measure.step_profiler import StepProfiler
+from cepheid.measure.engine.step_profiler import StepProfiler
+from cepheid.measure.engine.subject import Subject
+from cepheid.measure.studies.costs.cost_steps import load_costs
+from cepheid.measure.studies.speed_by_benchmark import kfac as speed
+from cepheid.measure.studies.speed_by_benchmark.kfac_information import measure_peak_bytes
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition

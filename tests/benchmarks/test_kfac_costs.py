@@ -10,9 +10,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.channels_first import ChannelsFirst
-from cepheid.benchmarks.kfac.costs import PARTS, share_inverses
-from cepheid.reference.measure.cost_steps import load_costs
-from cepheid.reference.measure.costs import OptimizerParts, Update
+from cepheid.measure.studies.costs.cost_steps import load_costs
+from cepheid.measure.studies.costs.costs import OptimizerParts, Update
+from cepheid.measure.studies.costs.kfac import PARTS, share_inverses
 from cepheid.reference.run.config import configure
 from cepheid.rules.errors import UserError
 from cepheid.second_order import curvature

@@ -7,10 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.benchmarks.kfac import speed
 from cepheid.benchmarks.kfac.hyperparameters import make_options
 from cepheid.benchmarks.kfac.task import create
-from cepheid.reference.measure.cost_steps import load_costs
+from cepheid.measure.studies.costs.cost_steps import load_costs
+from cepheid.measure.studies.speed_by_benchmark import kfac as speed
 from cepheid.reference.run.config import configure
 from cepheid.rules.errors import UserError
 from tests.benchmarks.test_kfac import (

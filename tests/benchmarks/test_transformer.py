@@ -19,13 +19,13 @@ pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
 from torch import Size, Tensor, nn
 
-from cepheid.benchmarks.transformer import speed
 from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
 from cepheid.benchmarks.transformer.plain import Peer
 from cepheid.benchmarks.transformer.task import Translation, create
+from cepheid.measure.engine.subject import Subject, make_plain_task
+from cepheid.measure.studies.speed_by_benchmark import transformer as speed
 from cepheid.reference.data.wmt.sentence_batches import Batches
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
-from cepheid.reference.measure.speed import Subject, make_plain_task
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.backend import free_earlier_tasks

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor, nn
 
-from cepheid.benchmarks.video_prediction import pictures, plain, quality, speed
+from cepheid.benchmarks.video_prediction import pictures, plain, quality
 from cepheid.benchmarks.video_prediction.broken import VARIANTS
 from cepheid.benchmarks.video_prediction.hyperparameters import Hyperparameters, Stage
 from cepheid.benchmarks.video_prediction.model import (
@@ -25,6 +25,7 @@ from cepheid.benchmarks.video_prediction.model import (
     show,
 )
 from cepheid.benchmarks.video_prediction.task import BOTH, VideoPrediction, create
+from cepheid.measure.studies.speed_by_benchmark import video_prediction as speed
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.torch.distributed import TorchRanks, start_ranks

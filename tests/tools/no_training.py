@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cepheid.reference.measure import trainings
+from cepheid.measure.engine import trainings
 from tests import tiny
 
 GOOD, POOR = {"e_rmse": 0.0, "nll": -99.0}, {"e_rmse": 1.0, "nll": 99.0}

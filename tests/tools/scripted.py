@@ -138,14 +138,14 @@ def prepare(data: object, root: object, on_progress: object) -> None:
 
 def main() -> None:
     """Run the command with the scripted task."""
+    from cepheid.benchmarks import registry
     from cepheid.reference import data
-    from cepheid.reference.session import frameworks
     from cepheid.reference.torch import backend
 
     backend.free_earlier_tasks = lambda: None  # it takes longer than all the rest
     data.prepare = prepare  # type: ignore[assignment]
     live_check.SHARE_OF_TIME = 1e9  # blocks take no time here
-    frameworks.find_task_module = lambda definition, framework: "tests.tools.scripted"
+    registry.find_task_module = lambda definition, framework: "tests.tools.scripted"
     if os.environ.get(run_benchmark.EARLIER_RUNS):
         os.environ.pop("MISHAP", None)  # it is for the first run of a command
     print(BEGUN, flush=True)

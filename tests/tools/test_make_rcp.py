@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from cepheid.reference.measure import trainings
-from cepheid.reference.measure.trainings import Training
+from cepheid.measure.engine import trainings
+from cepheid.measure.engine.trainings import Training
 from cepheid.rules import definition, evidence, rcp
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence

@@ -23,7 +23,7 @@ pytest.importorskip("torch", reason="runs need the extra torch")
 
 from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.read.log.runlog import read
-from cepheid.reference.measure.own_process import find_free_port
+from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules import rounds
 from tests import tiny
 from tests.full_disk import limit_files

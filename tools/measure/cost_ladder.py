@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cepheid.reference.measure.costs import Setup
+    from cepheid.measure.studies.costs.costs import Setup
     from cepheid.reference.torch.distributed import TorchRanks
 
 
@@ -26,8 +26,8 @@ def show_ladder(
     setups: Sequence["Setup"], ranks: "TorchRanks", say: Callable[[str], None]
 ) -> Shown:
     """Measure the ladder of the one setup."""
-    from cepheid.reference.measure.figures.costs import draw_ladder
-    from cepheid.reference.measure.ladder import measure_ladder
+    from cepheid.measure.studies.costs.figure import draw_ladder
+    from cepheid.measure.studies.costs.ladder import measure_ladder
 
     (setup,) = setups
     measured = measure_ladder(setup, ranks, say)

@@ -22,8 +22,8 @@ from cepheid.tools.console.arguments import (
 from cepheid.tools.measure.cost_ladder import Show, Shown, format_table, show_ladder
 
 if TYPE_CHECKING:
-    from cepheid.reference.measure.cost_steps import Costs
-    from cepheid.reference.measure.costs import MeasuredCosts, Setup, Update
+    from cepheid.measure.studies.costs.cost_steps import Costs
+    from cepheid.measure.studies.costs.costs import MeasuredCosts, Setup, Update
     from cepheid.reference.torch.distributed import TorchRanks
 
 DESCRIPTION = """\
@@ -93,9 +93,9 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure, print tables, draw figures."""
-    from cepheid.reference.measure.cost_steps import load_compared, load_costs
-    from cepheid.reference.measure.costs import Setup, load_parts
-    from cepheid.reference.measure.figures.drawing import make_folder
+    from cepheid.measure.engine.drawing import make_folder
+    from cepheid.measure.studies.costs.cost_steps import load_compared, load_costs
+    from cepheid.measure.studies.costs.costs import Setup, load_parts
 
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
@@ -172,7 +172,7 @@ def _measure(
 def _show_steps(
     setups: Sequence["Setup"], ranks: "TorchRanks", say: Callable[[str], None]
 ) -> Shown:
-    from cepheid.reference.measure.costs import measure_costs
+    from cepheid.measure.studies.costs.costs import measure_costs
 
     measured = [(setup, measure_costs(setup, ranks, say)) for setup in setups]
     if not ranks.is_first:
@@ -183,7 +183,7 @@ def _show_steps(
 
 
 def _draw(measured: Sequence[Pair], folder: Path) -> list[Path]:
-    from cepheid.reference.measure.figures.costs import draw_phases
+    from cepheid.measure.studies.costs.figure import draw_phases
 
     setup, first = measured[0]
     where = f"{setup.definition.scale} scale, {first.ranks} rank(s)"

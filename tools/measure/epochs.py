@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from cepheid.compliance.score.student import two_sided_quantile
-from cepheid.reference.measure import epochs
-from cepheid.reference.measure.epochs import Arm, Comparison, Run
+from cepheid.measure.studies import epochs
+from cepheid.measure.studies.epochs import Arm, Comparison, Run
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -90,7 +90,7 @@ def _show_batch_sizes(definition: Definition, figure: Path | None) -> int:
             f"{definition.name} --scale {definition.scale} --batch-size B` measures it"
         )
     if figure:
-        from cepheid.reference.measure.figures import epochs as figures
+        from cepheid.measure.studies import epochs_figure as figures
 
         figures.draw_by_batch_size(figure, definition, ours, published)
     return EXIT_FINE
@@ -109,7 +109,7 @@ def _compare_settings(definition: Definition, arguments: argparse.Namespace) -> 
     print(tabulate(_make_rows(comparison, runs), headers="keys", disable_numparse=True))
     print(f"\npublished: {comparison.source}; {comparison.published_at}")
     if arguments.figure:
-        from cepheid.reference.measure.figures import epochs as figures
+        from cepheid.measure.studies import epochs_figure as figures
 
         figures.draw_by_setting(arguments.figure, definition, comparison, runs)
     return EXIT_FINDINGS if any(run.epochs is None for run in runs) else EXIT_FINE

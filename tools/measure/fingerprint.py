@@ -13,7 +13,7 @@ from cepheid.tools.console import writing
 from cepheid.tools.console.arguments import add_data_option, make_command_parser
 
 if TYPE_CHECKING:
-    from cepheid.reference.measure.fingerprint import Fingerprint, Record
+    from cepheid.measure.studies.fingerprint import Fingerprint, Record
 
 DESCRIPTION = """\
 Take the fingerprint of each benchmark at mini scale: train seven steps on 48 samples in fp32 with
@@ -55,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in names:
         definitions.load(name, "mini")
 
-    from cepheid.reference.measure import fingerprint
+    from cepheid.measure.studies import fingerprint
 
     before = _read_record(arguments.against) if arguments.against else None
     machine = fingerprint.describe_machine()
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _read_record(path: Path) -> "Record":
-    from cepheid.reference.measure.fingerprint import parse_record
+    from cepheid.measure.studies.fingerprint import parse_record
 
     try:
         return parse_record(json.loads(path.read_text(encoding="utf-8")))
@@ -89,7 +89,7 @@ def _read_record(path: Path) -> "Record":
 
 def _compare(now: "Fingerprint", before: "Record", is_same_machine: bool) -> tuple[bool, str]:
     """Return whether a benchmark computes otherwise than before, and a phrase that says so."""
-    from cepheid.reference.measure.fingerprint import find_difference
+    from cepheid.measure.studies.fingerprint import find_difference
 
     earlier = before.fingerprints.get(now.benchmark)
     if earlier is None:

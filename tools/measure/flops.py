@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
 
-    from cepheid.reference.measure.flops import count_flops
+    from cepheid.measure.studies.flops import count_flops
     from cepheid.reference.torch.distributed import start_ranks
 
     with start_ranks() as ranks:

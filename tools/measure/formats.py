@@ -54,14 +54,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     from tabulate import tabulate
 
-    from cepheid.reference.data.preparation import explain_disk_errors
-    from cepheid.reference.measure import packing
-    from cepheid.reference.measure.formats import (
+    from cepheid.measure.studies.formats import packing
+    from cepheid.measure.studies.formats.formats import (
         check_space,
         format_rates,
         make_contents,
         measure_reading,
     )
+    from cepheid.reference.data.preparation import explain_disk_errors
     from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal()
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _measure_png(rounds: int) -> int:
     """Print how long one core needs to decode a radiograph and to resize it."""
-    from cepheid.reference.measure.png_decoding import PIXELS, SEEN_PIXELS, measure_decoding
+    from cepheid.measure.studies.formats.png_decoding import PIXELS, SEEN_PIXELS, measure_decoding
 
     found = measure_decoding(rounds)
     total = found.decoding_ms + found.resizing_ms

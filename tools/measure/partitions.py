@@ -5,15 +5,15 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cepheid.benchmarks.registry import import_task
 from cepheid.reference.machine.placement import end_rank, find_placement
-from cepheid.reference.session.frameworks import import_task
 from cepheid.rules import definition as definitions
 from cepheid.rules.errors import UserError
 from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_benchmark, add_set_option, make_command_parser
 
 if TYPE_CHECKING:
-    from cepheid.reference.measure.partitions import SizeTimings
+    from cepheid.measure.studies.scaling.partitions import SizeTimings
 
 DESCRIPTION = """\
 Measure training steps whose ranks share each image (spatial_partitions) against one rank, and
@@ -82,7 +82,7 @@ def _measure(
 
     from tabulate import tabulate
 
-    from cepheid.reference.measure.partitions import find_break_even, list_grids, measure_size
+    from cepheid.measure.studies.scaling.partitions import find_break_even, list_grids, measure_size
     from cepheid.reference.run.config import configure
     from cepheid.reference.torch.distributed import start_ranks
     from cepheid.tools.console.terminal import Terminal
@@ -107,8 +107,8 @@ def _measure(
 
 
 def _make_row(size: "SizeTimings") -> dict[str, str]:
-    from cepheid.reference.measure.partitions import ALONE
-    from cepheid.reference.measure.speed import MIB
+    from cepheid.measure.engine.subject import MIB
+    from cepheid.measure.studies.scaling.partitions import ALONE
 
     base = size.wall[ALONE]
     first, third = base.quartiles_seconds

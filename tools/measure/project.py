@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cepheid.reference.measure.projection.links import find_link, read_links
-from cepheid.reference.measure.projection.model import SHAPES, Network
+from cepheid.measure.studies.projection.links import find_link, read_links
+from cepheid.measure.studies.projection.model import SHAPES, Network
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -17,8 +17,8 @@ from cepheid.tools.console import writing
 from cepheid.tools.console.arguments import add_benchmark, make_command_parser
 
 if TYPE_CHECKING:
-    from cepheid.reference.measure.projection.measured import Check, Projection
-    from cepheid.reference.measure.projection.published import Family, Prediction
+    from cepheid.measure.studies.projection.measured import Check, Projection
+    from cepheid.measure.studies.projection.published import Family, Prediction
 
 DESCRIPTION = f"""\
 Predict the time to train on N devices with a cost model: the seconds of a step on one device, the
@@ -34,7 +34,7 @@ Epochs to the target are those of the reference convergence points (rcp.json). T
 grows with the devices up to the largest of these points; more devices share it.
 
 Links: {", ".join(read_links())}
-(reference/measure/projection/links.yaml has their sources).
+(measure/studies/projection/links.yaml has their sources).
 """
 EXAMPLES = """\
 examples:
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _project_published(definition: Definition, figure: Path | None) -> dict[str, Any]:
-    from cepheid.reference.measure.projection.published import (
+    from cepheid.measure.studies.projection.published import (
         list_fits,
         load_families,
         predict_family,
@@ -125,7 +125,7 @@ def _project_published(definition: Definition, figure: Path | None) -> dict[str,
     for family in families:
         print(f"{family.title}\n{_format_published(family, predicted[family.name])}\n")
     if figure:
-        from cepheid.reference.measure.figures.projection import draw_published
+        from cepheid.measure.studies.projection.figure import draw_published
 
         draw_published(figure, families, predicted)
         print(f"written: {figure}")
@@ -156,8 +156,8 @@ def _format_published(family: "Family", fits: Sequence[Sequence["Prediction"]]) 
 
 
 def _project_measured(definition: Definition, arguments: argparse.Namespace) -> dict[str, Any]:
-    from cepheid.reference.measure.projection import measured
-    from cepheid.reference.measure.scaling.records import read_scaling
+    from cepheid.measure.studies.projection import measured
+    from cepheid.measure.studies.scaling.records import read_scaling
 
     devices = _pick_devices(arguments.devices)
     network = _make_network(arguments)
@@ -196,7 +196,7 @@ def _project_measured(definition: Definition, arguments: argparse.Namespace) -> 
     if len(rows) < len(devices):
         print(f"{devices[len(rows)]:,} devices and more would have less than a sample each")
     if arguments.figure:
-        from cepheid.reference.measure.figures.projection import draw_projection
+        from cepheid.measure.studies.projection.figure import draw_projection
 
         draw_projection(arguments.figure, title, rows, label)
         print(f"written: {arguments.figure}")

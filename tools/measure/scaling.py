@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cepheid.measure.studies.scaling.points import INPUTS, STRONG, WEAK
+from cepheid.measure.studies.scaling.tasks import BATCH_SIZE, Job
 from cepheid.reference.machine.placement import end_rank, find_placement
-from cepheid.reference.measure.scaling.points import INPUTS, STRONG, WEAK
-from cepheid.reference.measure.scaling.tasks import BATCH_SIZE, Job
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -24,8 +24,8 @@ from cepheid.tools.console.arguments import (
 )
 
 if TYPE_CHECKING:
-    from cepheid.reference.measure.recorded_points import PointFolder
-    from cepheid.reference.measure.scaling.points import Point, Spread
+    from cepheid.measure.engine.recorded_points import PointFolder
+    from cepheid.measure.studies.scaling.points import Point, Spread
     from cepheid.reference.torch.distributed import TorchRanks
     from cepheid.tools.console.terminal import Terminal
 
@@ -212,10 +212,10 @@ def _plan(
 
 def _measure_here(jobs: Sequence[Job], output: Path) -> int:
     """Start the ranks of each number that is not recorded yet."""
-    from cepheid.reference.measure import own_process
-    from cepheid.reference.measure.recorded_points import measure_missing
-    from cepheid.reference.measure.scaling.ranks import measure_ranks
-    from cepheid.reference.measure.scaling.records import open_folder, prepare_scaling
+    from cepheid.measure.engine import own_process
+    from cepheid.measure.engine.recorded_points import measure_missing
+    from cepheid.measure.studies.scaling.ranks import measure_ranks
+    from cepheid.measure.studies.scaling.records import open_folder, prepare_scaling
     from cepheid.reference.torch.distributed import start_ranks
     from cepheid.tools.console.terminal import Terminal
 
@@ -236,8 +236,8 @@ def _measure_here(jobs: Sequence[Job], output: Path) -> int:
 
 def _measure_launched(job: Job, output: Path) -> None:
     """Measure the ranks of a launcher; the first one prepares the data and writes."""
-    from cepheid.reference.measure.scaling.ranks import measure_ranks
-    from cepheid.reference.measure.scaling.records import open_folder, prepare_scaling
+    from cepheid.measure.studies.scaling.ranks import measure_ranks
+    from cepheid.measure.studies.scaling.records import open_folder, prepare_scaling
     from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal(quiet=find_placement().rank > 0)
@@ -260,9 +260,9 @@ def _show(
     """Print the table; write scaling.json and the figure."""
     from tabulate import tabulate
 
-    from cepheid.reference.measure.figures.scaling import draw_scaling
-    from cepheid.reference.measure.recorded_points import name_machine
-    from cepheid.reference.measure.scaling.records import FILE, write_scaling
+    from cepheid.measure.engine.recorded_points import name_machine
+    from cepheid.measure.studies.scaling.figure import draw_scaling
+    from cepheid.measure.studies.scaling.records import FILE, write_scaling
 
     points = folder.load_points()
     if not points:
@@ -284,7 +284,7 @@ def _show(
 
 
 def _make_row(point: "Point") -> dict[str, str]:
-    from cepheid.reference.measure.scaling.points import TOGETHER, spread
+    from cepheid.measure.studies.scaling.points import TOGETHER, spread
 
     kind = point.inputs[0]
     rate = spread(point.rates(TOGETHER, kind))
@@ -319,7 +319,7 @@ def _judge_input(point: "Point") -> str:
 
 
 def _describe_point(point: "Point") -> str:
-    from cepheid.reference.measure.scaling.points import TOGETHER, spread
+    from cepheid.measure.studies.scaling.points import TOGETHER, spread
 
     kind = point.inputs[0]
     rate = spread(point.rates(TOGETHER, kind)).median

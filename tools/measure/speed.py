@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cepheid.benchmarks.registry import import_task
 from cepheid.reference.machine.placement import end_rank, find_placement
-from cepheid.reference.session.frameworks import import_task
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -22,7 +22,7 @@ from cepheid.tools.console.arguments import (
 )
 
 if TYPE_CHECKING:
-    from cepheid.reference.measure.speed import Measure
+    from cepheid.measure.engine.subject import Measure
 
 DESCRIPTION = """\
 Measure on this machine, in one process, the reference against simpler code; the two take turns.
@@ -99,7 +99,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print a table."""
-    from cepheid.reference.measure import speed
+    from cepheid.measure.studies.speed import speed
 
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _list_measurements(definition: Definition) -> str:
-    from cepheid.reference.measure import speed
+    from cepheid.measure.studies.speed import speed
 
     left_out = speed.list_left_out(definition)
     lines = []
@@ -135,7 +135,7 @@ def _measure(
 
     from tabulate import tabulate
 
-    from cepheid.reference.measure.speed import Subject, make_ready_task, pick_create
+    from cepheid.measure.engine.subject import Subject, make_ready_task, pick_create
     from cepheid.reference.run.config import configure
     from cepheid.reference.session.observer import prepare_data
     from cepheid.reference.torch.distributed import start_ranks

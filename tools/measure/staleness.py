@@ -5,8 +5,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cepheid.reference.measure import staleness
-from cepheid.reference.measure.staleness import Arm, Request
+from cepheid.measure.studies import staleness
+from cepheid.measure.studies.staleness import Arm, Request
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"samples to {' and '.join(map(str, definition.quality))}, by the age of the gradients\n")
     print(tabulate(_make_rows(definition, arms), headers="keys", disable_numparse=True))
     if arguments.figure:
-        from cepheid.reference.measure.figures.staleness import draw_staleness
+        from cepheid.measure.studies.staleness_figure import draw_staleness
 
         draw_staleness(arguments.figure, definition, arms)
     missed = any(len(arm.list_samples_to_target(definition)) < len(seeds) for arm in arms)

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cepheid.benchmarks.registry import find_task_module
+from cepheid.measure.studies.sweep.jobs import BATCH_SIZE, Job
 from cepheid.reference.machine.placement import find_placement
-from cepheid.reference.measure.sweep.jobs import BATCH_SIZE, Job
-from cepheid.reference.session.frameworks import find_task_module
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -21,9 +21,9 @@ from cepheid.tools.console.arguments import (
 )
 
 if TYPE_CHECKING:
-    from cepheid.reference.measure.published import Published
-    from cepheid.reference.measure.sweep.points import Point
-    from cepheid.reference.measure.sweep.records import Sweep
+    from cepheid.measure.engine.published import Published
+    from cepheid.measure.studies.sweep.points import Point
+    from cepheid.measure.studies.sweep.records import Sweep
 
 DESCRIPTION = """\
 Measure as Arcelin 2021 did (figures 2 to 4), and set this machine beside those of the paper:
@@ -119,8 +119,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     measure = "training" if definition.kind == "train" else "generation"
     _refuse_options(arguments, definition)
 
-    from cepheid.reference.measure.published import load_published
-    from cepheid.reference.measure.sweep.records import SIZE_NAMES, read_sweep, refuse_other_measure
+    from cepheid.measure.engine.published import load_published
+    from cepheid.measure.studies.sweep.records import SIZE_NAMES, read_sweep, refuse_other_measure
 
     published = load_published(definition.name)
     find_task_module(definition, arguments.framework)
@@ -229,12 +229,12 @@ def _sweep(
     published: "Published | None",
     other: "Sweep | None",
 ) -> int:
+    from cepheid.measure.engine import own_process
+    from cepheid.measure.engine.recorded_points import measure_missing
+    from cepheid.measure.studies.sweep import jobs as sweep_jobs
+    from cepheid.measure.studies.sweep import records as sweep_records
+    from cepheid.measure.studies.sweep.figure import draw_sweep
     from cepheid.reference.machine import energy
-    from cepheid.reference.measure import own_process
-    from cepheid.reference.measure.figures.sweep import draw_sweep
-    from cepheid.reference.measure.recorded_points import measure_missing
-    from cepheid.reference.measure.sweep import jobs as sweep_jobs
-    from cepheid.reference.measure.sweep import records as sweep_records
     from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal()
@@ -264,7 +264,7 @@ def _sweep(
 
 def measure_on_terminal(job: Job) -> "Point":
     """Measure one size in this process, which was started for it."""
-    from cepheid.reference.measure.sweep.jobs import measure_size
+    from cepheid.measure.studies.sweep.jobs import measure_size
     from cepheid.tools.console.terminal import Terminal
 
     return measure_size(job, Terminal())

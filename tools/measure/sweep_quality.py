@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cepheid.reference.measure.sweep.quality import DECAY, QualityJob
+from cepheid.measure.studies.sweep.quality import DECAY, QualityJob
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE
 
 if TYPE_CHECKING:
-    from cepheid.reference.measure.sweep.quality import QualityPoint, QualitySweep
+    from cepheid.measure.studies.sweep.quality import QualityPoint, QualitySweep
 
 
 def sweep_quality(
@@ -22,10 +22,10 @@ def sweep_quality(
     output: Path,
 ) -> int:
     """Train what is missing, print a table, write tables and figure."""
-    from cepheid.reference.measure import own_process
-    from cepheid.reference.measure.figures.quality import draw_quality
-    from cepheid.reference.measure.recorded_points import measure_missing
-    from cepheid.reference.measure.sweep import quality
+    from cepheid.measure.engine import own_process
+    from cepheid.measure.engine.recorded_points import measure_missing
+    from cepheid.measure.studies.sweep import quality
+    from cepheid.measure.studies.sweep.quality_figure import draw_quality
     from cepheid.tools.console.terminal import Terminal
 
     samples = arguments.samples or _find_samples(definition)
@@ -72,7 +72,7 @@ def sweep_quality(
 
 def train_on_terminal(job: QualityJob) -> "QualityPoint":
     """Train in this process, which was started for it."""
-    from cepheid.reference.measure.sweep.quality import train_once
+    from cepheid.measure.studies.sweep.quality import train_once
     from cepheid.tools.console.terminal import Terminal
 
     return train_once(job, Terminal())
@@ -93,7 +93,7 @@ def _format_table(sweep: "QualitySweep") -> str:
     """Return a line for each batch size: the median over the seeds, and the range."""
     from tabulate import tabulate
 
-    from cepheid.reference.measure.sweep.quality import describe_spread
+    from cepheid.measure.studies.sweep.quality import describe_spread
 
     rows = []
     for size in sweep.sizes:

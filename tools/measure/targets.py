@@ -1,10 +1,10 @@
 """`cepheid measure targets`: measure that targets separate correct from broken implementations."""
 
 import argparse
-import importlib
 from collections.abc import Sequence
 
-from cepheid.reference.session.frameworks import import_task
+from cepheid.benchmarks import registry
+from cepheid.benchmarks.registry import import_task
 from cepheid.rules import definition as definitions
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
@@ -76,12 +76,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             "or more"
         )
 
-    from cepheid.reference.measure import targets
-    from cepheid.reference.measure.trainings import CORRECT
+    from cepheid.measure.engine.trainings import CORRECT
+    from cepheid.measure.studies import targets
     from cepheid.tools.console.terminal import Terminal
 
     create = import_task(definition, "torch").create
-    variants = importlib.import_module(f"cepheid.benchmarks.{definition.name}.broken").VARIANTS
+    variants = registry.import_module(definition.name, "broken").VARIANTS
     wanted = targets.list_trainings(
         definition, create, variants, seeds, arguments.broken_seeds, arguments.data
     )
@@ -119,7 +119,7 @@ def _summarise(recorded: Evidence, definition: Definition) -> list[str]:
 
 def _describe_margins(recorded: Evidence, definition: Definition) -> list[str]:
     """Return how unlikely a correct seed misses, and how far the nearest broken run stays."""
-    from cepheid.reference.measure import margins
+    from cepheid.measure.studies import margins
 
     lines = []
     miss = margins.estimate_miss_probability(recorded, definition)

@@ -4,9 +4,10 @@ import argparse
 import os
 from pathlib import Path
 
+from cepheid.benchmarks import registry
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.run.config import configure
-from cepheid.reference.session.frameworks import find_framework, find_own_task, find_task_module
+from cepheid.reference.session.frameworks import find_framework, find_own_task
 from cepheid.reference.session.request import Request, WantedRuns
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
@@ -136,8 +137,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         own_code=arguments.task is not None or is_closed_plan,
     )
     framework = find_framework(arguments.framework)
-    if arguments.task is None:
-        find_task_module(chosen, arguments.framework)
+    task_module = "" if arguments.task else registry.find_task_module(chosen, arguments.framework)
     ranks, per_node = _read_planned_ranks(arguments)
     world_size = ranks or find_placement().world_size
     if world_size > 1 and not framework.takes_ranks:
@@ -153,6 +153,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         wanted=_read_wanted_runs(arguments.runs, chosen),
         submitter=arguments.submitter,
         system=system.read_description(arguments.system) if arguments.system else None,
+        task_module=task_module,
         own_task=find_own_task(arguments.task) if arguments.task else None,
         planned_ranks=ranks,
         planned_ranks_per_node=per_node,

@@ -4,10 +4,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="tasks need the extra torch")
 
-from cepheid.reference.measure import epochs
+from cepheid.benchmarks.registry import import_task
+from cepheid.measure.studies import epochs
 from cepheid.reference.optim.cycles import CyclicSchedule, follow_cycles
 from cepheid.reference.run.config import configure
-from cepheid.reference.session.frameworks import import_task
 from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.rules import definition
 

@@ -10,9 +10,10 @@ pytest.importorskip("matplotlib", reason="the figures need the extra site")
 
 import torch
 
-from cepheid.reference.measure import cost_steps, costs, epochs, ladder
-from cepheid.reference.measure.epochs import Run
-from cepheid.reference.measure.figures.costs import draw_ladder
+from cepheid.measure.studies import epochs
+from cepheid.measure.studies.costs import cost_steps, costs, ladder
+from cepheid.measure.studies.costs.figure import draw_ladder
+from cepheid.measure.studies.epochs import Run
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure import costs as measure_costs
 from tests import tiny

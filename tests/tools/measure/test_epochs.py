@@ -12,10 +12,11 @@ import yaml
 
 torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from cepheid.reference.measure import epochs, trainings
-from cepheid.reference.measure.epochs import Arm, Run
-from cepheid.reference.measure.figures import epochs as figures
-from cepheid.reference.measure.trainings import Training
+from cepheid.measure.engine import trainings
+from cepheid.measure.engine.trainings import Training
+from cepheid.measure.studies import epochs
+from cepheid.measure.studies import epochs_figure as figures
+from cepheid.measure.studies.epochs import Arm, Run
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.rules import definition, rcp

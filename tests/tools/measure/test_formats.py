@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from cepheid.reference.measure import packing
-from cepheid.reference.measure.packing import PACKINGS, Packing, is_installed
+from cepheid.measure.studies.formats import packing
+from cepheid.measure.studies.formats.packing import PACKINGS, Packing, is_installed
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure import formats as measure_formats
 
@@ -59,7 +59,7 @@ def test_png_decoding_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch", reason="images are resized by torch")
-    from cepheid.reference.measure import png_decoding
+    from cepheid.measure.studies.formats import png_decoding
 
     monkeypatch.setattr(png_decoding, "PIXELS", 64)
     monkeypatch.setattr(png_decoding, "IMAGES", 2)

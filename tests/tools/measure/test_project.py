@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.reference.measure.recorded_points import PointFolder
-from cepheid.reference.measure.scaling.points import Point
-from cepheid.reference.measure.scaling.records import write_scaling
+from cepheid.measure.engine.recorded_points import PointFolder
+from cepheid.measure.studies.scaling.points import Point
+from cepheid.measure.studies.scaling.records import write_scaling
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure import project
-from tests.reference.measure.test_scaling import point
+from tests.measure.test_scaling import point
 
 pytest.importorskip("matplotlib", reason="the figure needs the extra site")
 

@@ -10,16 +10,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 pytest.importorskip("matplotlib", reason="the figure needs the extra site")
 
-from cepheid.reference.measure import own_process
-from cepheid.reference.measure.scaling import ranks
-from cepheid.reference.measure.scaling.points import ALONE, TOGETHER
-from cepheid.reference.measure.scaling.records import read_scaling
-from cepheid.reference.measure.scaling.tasks import Job
+from cepheid.measure.engine import own_process
+from cepheid.measure.studies.scaling import ranks
+from cepheid.measure.studies.scaling.points import ALONE, TOGETHER
+from cepheid.measure.studies.scaling.records import read_scaling
+from cepheid.measure.studies.scaling.tasks import Job
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure import scaling
 from tests import tiny
+from tests.measure.test_scaling import point
 from tests.processes import warm_context
-from tests.reference.measure.test_scaling import point
 
 
 @pytest.fixture(autouse=True)

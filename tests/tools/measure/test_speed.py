@@ -13,7 +13,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.reference.measure import harness, speed, turns
+from cepheid.measure.engine import turns
+from cepheid.measure.studies.speed import harness, speed
 from cepheid.reference.run.config import configure
 from cepheid.rules import definition
 from cepheid.rules.definition import Block

@@ -8,8 +8,9 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from cepheid.reference.measure import staleness, trainings
-from cepheid.reference.measure.trainings import Training
+from cepheid.measure.engine import trainings
+from cepheid.measure.engine.trainings import Training
+from cepheid.measure.studies import staleness
 from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.stale import StaleGradients
 from cepheid.rules import definition, evidence

@@ -12,16 +12,16 @@ import pytest
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("matplotlib", reason="needs the extra site")
 
+from cepheid.measure.engine import own_process
+from cepheid.measure.engine.published import load_published
+from cepheid.measure.studies.sweep import figure as figures
+from cepheid.measure.studies.sweep import records as sweep_records
+from cepheid.measure.studies.sweep.jobs import Job
+from cepheid.measure.studies.sweep.records import Sweep
 from cepheid.reference import data
-from cepheid.reference.measure import own_process
-from cepheid.reference.measure.figures import sweep as figures
-from cepheid.reference.measure.published import load_published
-from cepheid.reference.measure.sweep import records as sweep_records
-from cepheid.reference.measure.sweep.jobs import Job
-from cepheid.reference.measure.sweep.records import Sweep
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure import sweep
-from tests.reference.measure.test_sweep import configuration, point
+from tests.measure.test_sweep import configuration, point
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 pytest.importorskip("matplotlib", reason="needs the extra site")
 
+from cepheid.measure.engine import own_process
+from cepheid.measure.studies.sweep import quality
+from cepheid.measure.studies.sweep.quality import QualityJob, QualityPoint
 from cepheid.reference import data
-from cepheid.reference.measure import own_process
-from cepheid.reference.measure.sweep import quality
-from cepheid.reference.measure.sweep.quality import QualityJob, QualityPoint
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.terminal import Terminal

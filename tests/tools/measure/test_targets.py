@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from cepheid.reference.measure.trainings import CORRECT, Training
+from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence

@@ -12,9 +12,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import nn
 from torch.futures import Future
 
+from cepheid.measure.engine.links import count_bytes, predict_bytes
+from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.machine.placement import RankEndedError
-from cepheid.reference.measure.links import count_bytes, predict_bytes
-from cepheid.reference.measure.own_process import find_free_port
 from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank, start_ranks
 from cepheid.reference.torch.parallel.data_parallel import make_data_parallel
 from cepheid.reference.torch.parallel.mesh import Chain, RankMesh, find_shape

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.reference.measure.own_process import find_free_port
+from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.run import checkpoint
 from cepheid.reference.torch.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.parallel.model_parallel import Sharing

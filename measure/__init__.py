@@ -1,0 +1,1 @@
+"""The laboratory: how the reference is measured, with tables, figures and records."""

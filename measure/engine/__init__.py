@@ -1,0 +1,1 @@
+"""What studies share: turns, processes of their own, trainings, recorded points, drawings."""

@@ -1,0 +1,1 @@
+"""One study for each question that a measurement answers."""

@@ -1,0 +1,1 @@
+"""What each step of an update costs: the parts, ladders, and the figure."""

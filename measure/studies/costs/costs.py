@@ -1,0 +1,332 @@
+"""Measure what an update costs with an optimizer, by the steps that made it fast in its paper.
+
+``cepheid.measure.studies.costs.cost_steps`` says which settings are timed;
+``<benchmark>.py`` beside this module adds as ``PARTS`` what only this optimizer has.
+"""
+
+import importlib
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from cepheid.benchmarks.registry import import_task
+from cepheid.measure.studies.costs.cost_steps import Costs, Rung, Step
+from cepheid.rules.definition import Definition
+
+if TYPE_CHECKING:
+    from cepheid.reference.run.config import RunConfig
+    from cepheid.reference.torch.distributed import TorchRanks
+
+UPDATES = 10  # of each turn
+PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What was measured for one step.
+
+    The median ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles
+    of the ratios of each turn; ``phases_ms`` for each rank; ``sent_bytes`` by all ranks in an
+    update, by what was sent; ``counts`` of what the optimizer did in the timed updates.
+    """
+
+    name: str
+    milliseconds: float
+    baseline_milliseconds: float
+    ratio_quartiles: tuple[float, float]
+    phases_ms: tuple[Mapping[str, float], ...]
+    sent_bytes: Mapping[str, int]
+    counts: Mapping[str, float]
+
+    @property
+    def ratio(self) -> float:
+        """The time of an update over that of the baseline."""
+        return self.milliseconds / self.baseline_milliseconds
+
+
+class OptimizerParts:
+    """What is particular to an optimizer. The module of a benchmark has an instance as ``PARTS``.
+
+    ``phases`` are those of a step; ``sample_phases`` are those in which a rank works on its own
+    samples alone.
+    """
+
+    networks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    """What makes the task for each other network that a ladder names."""
+    phases: Sequence[str] = ("data", "forward", "backward", "communication", "update")
+    sample_phases: Collection[str] = ("data", "forward", "backward")
+
+    def refuse(self, hyperparameters: Mapping[str, Any]) -> None:
+        """Raise UserError for values with which the parts of the optimizer cannot be measured."""
+
+    def count(self, task: Any) -> Mapping[str, float]:
+        """Return counts of what the optimizer has done since the task was built."""
+        return {}
+
+    def count_bytes(self, task: Any) -> Mapping[str, int]:
+        """Return the bytes that this rank sent in the last update, by purpose and level."""
+        return {}
+
+    def describe(self, update: Update) -> Mapping[str, str]:
+        """Return more columns for the table of updates."""
+        return {}
+
+    def measure(self, task: Any) -> Mapping[str, Any]:
+        """Measure parts of the optimizer alone, with a task that is built; return facts as JSON."""
+        return {}
+
+    def stretch(
+        self, facts: Mapping[str, Any], measured_ranks: int, ranks: int
+    ) -> dict[str, float]:
+        """Return factors by which phases take longer on ``ranks`` ranks than on the first of all.
+
+        ``facts`` are those of ``measure``.
+        """
+        return {}
+
+    def list_tables(self, facts: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return more tables, rows by title."""
+        return {}
+
+    def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """Draw more figures and return their files."""
+        return ()
+
+
+def load_parts(benchmark: str) -> OptimizerParts:
+    """Return what is particular to the optimizer of a benchmark."""
+    parts: OptimizerParts = importlib.import_module(f"{__package__}.{benchmark}").PARTS
+    return parts
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How costs are measured: turns of each side, updates before the first turn, settings."""
+
+    definition: Definition
+    costs: Costs
+    parts: OptimizerParts
+    overrides: Sequence[str]
+    data_root: Path
+    rounds: int
+    settle: int
+
+    def configure(self, *overrides: str) -> "RunConfig":
+        """Return the configuration with more settings. Raises UserError for wrong ones."""
+        from cepheid.reference.run.config import configure
+
+        return configure(
+            self.definition,
+            division="open",
+            overrides=[*self.costs.overrides, *self.overrides, *overrides],
+            data_root=self.data_root,
+            seed=1,
+        )
+
+    def choose_batch(self, ranks: int) -> "Setup":
+        """Return the same with the batch of so many ranks, unless the settings name one."""
+        if self.costs.samples_per_rank is None:
+            return self
+        batch = f"global_batch_size={self.costs.samples_per_rank * ranks}"
+        return replace(self, overrides=(batch, *self.overrides))
+
+    def refuse(self) -> None:
+        """Raise UserError for settings whose costs cannot be measured, before minutes are spent."""
+        self.parts.refuse(self.configure().hyperparameters)
+
+    def make_settled_task(self, step: Step | Rung, ranks: "TorchRanks") -> Any:
+        """Return a task with the settings of a step that has made some updates."""
+        config = self.configure(*step.overrides)
+        create = import_task(self.definition, "torch").create
+        if isinstance(step, Rung) and step.network:
+            create = self.parts.networks[step.network]
+        task = create(config, ranks)
+        task.build()
+        task.warm_up()
+        task.open_data()
+        task.model.train()
+        for _ in range(self.settle):
+            task.step()
+        return task
+
+
+@dataclass(frozen=True)
+class MeasuredCosts:
+    """All that was measured; ``parts`` are the facts of ``OptimizerParts.measure``."""
+
+    ranks: int
+    global_batch_size: int
+    implementation: Mapping[str, Any]
+    baseline_phases_ms: Sequence[Mapping[str, float]]
+    updates: Sequence[Update]
+    parts: Mapping[str, Any]
+    times_to_target: Sequence[Mapping[str, Any]] = field(default=())
+
+    def as_json(self, setup: Setup) -> dict[str, Any]:
+        """Return everything for the JSON file."""
+        return {
+            "benchmark": setup.definition.name,
+            "scale": setup.definition.scale,
+            "definition_digest": setup.definition.digest,
+            "ranks": self.ranks,
+            "global_batch_size": self.global_batch_size,
+            "implementation": self.implementation,
+            "baseline": {"name": setup.costs.baseline.name, "phases_ms": self.baseline_phases_ms},
+            "updates": [asdict(update) | {"ratio": update.ratio} for update in self.updates],
+            **self.parts,
+            "times_to_target": self.times_to_target,
+        }
+
+
+def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]) -> MeasuredCosts:
+    """Measure every step in turns with the baseline, then the parts of the optimizer alone."""
+    setup = setup.choose_batch(ranks.world_size)
+    nodes = ranks.world_size // ranks.ranks_per_node
+    updates = []
+    for step in setup.costs.steps:
+        if step.needs_ranks <= ranks.world_size and step.needs_nodes <= nodes:
+            say(f"measuring: {setup.costs.name(step)}")
+            updates.append(_measure_update(setup, step, ranks))
+    say("measuring: parts of the optimizer alone")
+    task = import_task(setup.definition, "torch").create(setup.configure(), ranks)
+    task.build()
+    parts = setup.parts.measure(task)
+    baseline = setup.make_settled_task(setup.costs.baseline, ranks)
+    _, phases = _profile_updates(setup.parts, baseline, ranks)
+    measured = MeasuredCosts(
+        ranks.world_size,
+        baseline.config.global_batch_size,
+        dict(baseline.implementation()),
+        phases,
+        updates,
+        parts,
+    )
+    times = _list_times_to_target(setup, measured) if ranks.is_first else ()
+    return MeasuredCosts(**{**vars(measured), "times_to_target": times})
+
+
+def _measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
+    """Time updates in turns with the baseline's, then profile some."""
+    from cepheid.measure.engine.turns import divide, time_in_turns, time_steps
+
+    plain, task = (setup.make_settled_task(each, ranks) for each in (setup.costs.baseline, step))
+    counts: list[Mapping[str, float]] = []  # before each turn
+
+    def time_ours() -> float:
+        counts.append(setup.parts.count(task))
+        return time_steps(task, UPDATES)
+
+    theirs, ours = time_in_turns(
+        setup.rounds,
+        {
+            setup.costs.baseline.name: lambda: time_steps(plain, UPDATES),
+            step.name: time_ours,
+        },
+    )
+    _, low, high = divide(ours, theirs)
+    before = counts[1]  # the first turn does not count
+    made = {name: total - before[name] for name, total in setup.parts.count(task).items()}
+    sent, phases = _profile_updates(setup.parts, task, ranks)
+    return Update(
+        name=step.name,
+        milliseconds=1000 * ours.median_seconds,
+        baseline_milliseconds=1000 * theirs.median_seconds,
+        ratio_quartiles=(low, high),
+        phases_ms=tuple(phases),
+        sent_bytes=sent,
+        counts=made,
+    )
+
+
+def _profile_updates(
+    parts: OptimizerParts, task: Any, ranks: "TorchRanks"
+) -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
+    """Return the bytes that all ranks send in an update, by purpose, and each rank's phases."""
+    from cepheid.measure.engine.step_profiler import profile_steps
+
+    sent: dict[str, int] = {}
+
+    def add_bytes() -> None:
+        for purpose, count in parts.count_bytes(task).items():
+            sent[purpose] = sent.get(purpose, 0) + count
+
+    profile = profile_steps(task, UPDATES, add_bytes)
+    of_ranks = ranks.all_gather_object({"sent": sent, "phases": profile.phases_ms})
+    totals = {
+        purpose: round(sum(each["sent"].get(purpose, 0) for each in of_ranks) / UPDATES)
+        for purpose in sent
+    }
+    return totals, [each["phases"] for each in of_ranks]
+
+
+def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[str, Any]]:
+    """Return updates and minutes to target, here and projected, of arms with recorded runs."""
+    from cepheid.measure.studies import epochs
+
+    definition = setup.definition
+    comparison = epochs.load_comparison(definition.name, definition.scale, setup.costs.comparison)
+    runs = epochs.load_runs(setup.definition, comparison)
+    arms = [arm for arm in comparison.arms if arm.group == setup.costs.group]
+    last = measured.updates[-1]
+    rows = []
+    for arm, milliseconds, phases in (
+        (arms[0], last.baseline_milliseconds, measured.baseline_phases_ms[0]),
+        (arms[-1], last.milliseconds, last.phases_ms[0]),
+    ):
+        of_arm = [run.epochs for run in runs if run.arm == arm.name]
+        needed = [count for count in of_arm if count]
+        if not needed:
+            continue
+        samples = statistics.mean(needed) * setup.definition.train_samples
+        updates = samples / measured.global_batch_size
+        projected = {
+            ranks: updates * _project(setup, measured, phases, ranks) / 60_000
+            for ranks in PROJECTED_RANKS
+            if measured.ranks < ranks <= measured.global_batch_size
+        }
+        rows.append(
+            {
+                "optimizer": arm.name,
+                "seeds": len(of_arm),
+                "reached": len(needed),
+                "epochs": statistics.mean(needed),
+                "updates": updates,
+                "minutes": updates * milliseconds / 60_000,
+                "projected_minutes": projected,
+            }
+        )
+    return rows
+
+
+def _project(
+    setup: Setup, measured: MeasuredCosts, phases_ms: Mapping[str, float], ranks: int
+) -> float:
+    factors = setup.parts.stretch(measured.parts, measured.ranks, ranks)
+    return project_ms(phases_ms, measured.ranks, ranks, setup.parts.sample_phases, factors)
+
+
+def project_ms(
+    phases_ms: Mapping[str, float],
+    measured_ranks: int,
+    ranks: int,
+    sample_phases: Collection[str],
+    factors: Mapping[str, float],
+) -> float:
+    """Return the milliseconds of an update of the same global batch on ``ranks`` ranks.
+
+    ``phases_ms`` are those of one of ``measured_ranks`` ranks. ``sample_phases`` shrink with a
+    rank's share of the samples, ``factors`` multiply their phases, communication grows as that of a
+    ring, (P - 1) / P, and all else stays. Left out are the cost of starting a message, slower links
+    between nodes, and kernels too small for a device.
+    """
+    total = 0.0
+    for phase, milliseconds in phases_ms.items():
+        if phase in sample_phases:
+            total += milliseconds * measured_ranks / ranks
+        elif phase == "communication" and measured_ranks > 1:
+            total += milliseconds * (1 - 1 / ranks) / (1 - 1 / measured_ranks)
+        else:
+            total += milliseconds * factors.get(phase, 1.0)
+    return total

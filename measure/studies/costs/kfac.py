@@ -1,0 +1,201 @@
+"""What `cepheid measure costs kfac` adds: refreshes, bytes sent, and the inverses of each rank.
+
+``PreconditionerParts`` serves other benchmarks that K-FAC preconditions, too.
+"""
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from cepheid.measure.engine.drawing import draw_figure
+from cepheid.measure.studies.costs.costs import PROJECTED_RANKS, OptimizerParts, Update
+from cepheid.measure.studies.flops import count_passes
+from cepheid.rules.errors import UserError
+from cepheid.second_order import inverse
+from cepheid.second_order.layers import KroneckerLayer
+from cepheid.second_order.owners import assign_owners
+
+REPETITIONS = 3  # of each layer's inverses, of which the fastest counts
+RANKS_SHOWN = 8
+INVERSE_COLOUR, IDEAL_COLOUR = "#c8452f", "#8a8a8a"
+
+
+class PreconditionerParts(OptimizerParts):
+    """The parts of an update of any task whose ``kfac`` preconditions its gradients."""
+
+    phases = ("data", "forward", "backward", "factors", "communication", "inverse", "update")
+    sample_phases = ("data", "forward", "backward", "factors")
+
+    def count(self, task: Any) -> Mapping[str, float]:
+        """Return the refreshes of factors, and how many there were if none were stale."""
+        intervals = task.kfac.intervals.values()
+        return {
+            "refreshes": sum(each.refreshes for each in intervals),
+            "possible_refreshes": task.kfac.curvature.steps * len(intervals),
+        }
+
+    def count_bytes(self, task: Any) -> Mapping[str, int]:
+        """Return the bytes that this rank sent for K-FAC in the last update, by purpose and level.
+
+        Only several nodes have levels: "factors, between nodes".
+        """
+        kfac = getattr(task, "kfac", None)
+        sent = kfac.bytes_sent if kfac else {}
+        return {
+            purpose if level == "all" else f"{purpose}, {level}": count
+            for (purpose, level), count in sent.items()
+        }
+
+    def describe(self, update: Update) -> Mapping[str, str]:
+        """Return the share of refreshed factors, and the bytes of factors and between nodes."""
+        share = update.counts["refreshes"] / update.counts["possible_refreshes"]
+        sent = update.sent_bytes.items()
+        factors = sum(count for what, count in sent if what.startswith("factors"))
+        between = sum(count for what, count in sent if what.endswith("between nodes"))
+        return {
+            "refreshed": f"{share:.1%}",
+            "bytes of factors": f"{factors:,}",
+            **({"between nodes": f"{between:,}"} if between else {}),
+        }
+
+
+def _create_channels_first(*arguments: Any) -> Any:
+    # Another benchmark that imports this module needs no images.
+    from cepheid.benchmarks.kfac.channels_first import ChannelsFirst
+
+    return ChannelsFirst(*arguments)
+
+
+class KfacParts(PreconditionerParts):
+    """The parts of an update with K-FAC, as Ueno et al. 2020 measure them."""
+
+    networks: ClassVar[Mapping[str, Any]] = {"channels first": _create_channels_first}
+
+    def refuse(self, hyperparameters: Mapping[str, Any]) -> None:
+        """Raise UserError for values without K-FAC or without Cholesky inverses."""
+        if hyperparameters["opt_preconditioner"] == "none":
+            raise UserError(
+                "--set opt_preconditioner=none: then there is no K-FAC whose costs could be "
+                "measured; leave it out"
+            )
+        if hyperparameters["kfac_inverse"] == "eigen":
+            raise UserError(
+                "--set kfac_inverse=eigen: the times of inverses are measured for Cholesky "
+                "inverses only; leave it out"
+            )
+
+    def measure(self, task: Any) -> Mapping[str, Any]:
+        """Time the inverses of each layer alone: their size decides, not their values.
+
+        Also count the operations of the products of gradients and inverses, all on one rank.
+        """
+        layers = [_time_inverses(layer) for layer in task.kfac.layers]
+        balance = [
+            {"ranks": ranks, "milliseconds": share_inverses(layers, ranks)}
+            for ranks in PROJECTED_RANKS
+        ]
+        shapes = [layer.shape for layer in task.kfac.layers if isinstance(layer, KroneckerLayer)]
+        products = sum(2 * rows * columns * (rows + columns) for rows, columns in shapes)
+        images = task.batch_per_rank
+        operations = {"products": products, "network": _count_network(task), "images": images}
+        return {"inverses_ms": layers, "balance": balance, "operations": operations}
+
+    def stretch(
+        self, facts: Mapping[str, Any], measured_ranks: int, ranks: int
+    ) -> dict[str, float]:
+        """Return how much longer the busiest of ``ranks`` computes inverses than the first did."""
+        first = share_inverses(facts["inverses_ms"], measured_ranks)[0]
+        return {"inverse": max(share_inverses(facts["inverses_ms"], ranks)) / first}
+
+    def list_tables(self, facts: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Return how evenly ranks share the inverses, and the operations of the products."""
+        rows = [
+            {
+                "ranks": row["ranks"],
+                "busiest": f"{max(row['milliseconds']):,.2f}",
+                "all": f"{sum(row['milliseconds']):,.2f}",
+                "busiest / mean": (
+                    f"{max(row['milliseconds']) / statistics.mean(row['milliseconds']):.2f}"
+                ),
+                "idle ranks": row["milliseconds"].count(0.0),
+            }
+            for row in facts["balance"]
+        ]
+        title = "milliseconds of inverses, projected from the time of each layer (figure 5)"
+        products, network, images = facts["operations"].values()
+        counted = {
+            "GFLOP of the products": f"{products / 1e9:.2f}",
+            f"of the network, {images} images": f"{network / 1e9:.2f}",
+            "share": f"{products / network:.2f}" if network else "",
+        }
+        what = "Products B⁻¹GA⁻¹ of an update, counted from the shapes of the layers"
+        return {f"Inverses: {title}": rows, what: [counted]}
+
+    def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """Draw which rank computes how many inverses (figure 5)."""
+        path = folder / "balance.png"
+        with draw_figure(path, columns=2) as (_, (left, right)):
+            row = next(row for row in facts["balance"] if row["ranks"] == RANKS_SHOWN)
+            left.bar(range(RANKS_SHOWN), row["milliseconds"], color=INVERSE_COLOUR)
+            left.set_xlabel("rank")
+            left.set_ylabel("ms of inverses")
+            left.set_title(f"projected to {RANKS_SHOWN} ranks from each layer's measured time")
+            counts = [row["ranks"] for row in facts["balance"]]
+            busiest = [max(row["milliseconds"]) for row in facts["balance"]]
+            right.plot(counts, busiest, "o-", color=INVERSE_COLOUR, label="busiest rank")
+            ideal = [busiest[0] / count for count in counts]
+            right.plot(counts, ideal, "--", color=IDEAL_COLOUR, label="evenly shared")
+            right.set_xscale("log", base=2)
+            right.set_yscale("log")
+            right.set_xlabel("ranks")
+            right.legend(fontsize=8)
+            right.set_title("busiest rank")
+        return [path]
+
+
+def _count_network(task: Any) -> int:
+    """Return the operations of the passes of a step on this rank.
+
+    Those of a definition are not those of the other networks of its open division.
+    """
+    images: int = task.batch_per_rank
+    with task.kfac.pause():
+        counted = count_passes(task, images)
+    task.optimizer.zero_grad()
+    return counted.total * images
+
+
+def _time_inverses(layer: Any) -> dict[str, Any]:
+    """Return the fastest time of the inverses of one layer, and its cost in the balance."""
+    sizes = [stat.size for stat in layer.statistics if stat.is_matrix]
+    matrices = [torch.eye(size, device=layer.device) for size in sizes]
+    dampings = [torch.ones((), device=layer.device)] * len(sizes)
+    milliseconds = []
+    for _ in range(REPETITIONS):
+        start = time.perf_counter()
+        inverse.factorize_cholesky([layer.name] * len(sizes), matrices, dampings)
+        if layer.device.type == "cuda":
+            torch.cuda.synchronize(layer.device)
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    return {
+        "layer": layer.name,
+        "sizes": sizes,
+        "milliseconds": min(milliseconds),
+        "cost": layer.cost,
+    }
+
+
+def share_inverses(layers_ms: Sequence[Mapping[str, Any]], ranks: int) -> list[float]:
+    """Return the milliseconds of the inverses of each rank, as the optimizer assigns layers."""
+    owners = assign_owners([layer["cost"] for layer in layers_ms], ranks).of_layer
+    sums = [0.0] * ranks
+    for layer, owner in zip(layers_ms, owners, strict=True):
+        sums[owner] += layer["milliseconds"]
+    return sums
+
+
+PARTS = KfacParts()

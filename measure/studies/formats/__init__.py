@@ -1,0 +1,1 @@
+"""How fast a disk reads images in each packed format."""

@@ -1,0 +1,1 @@
+"""How fast a step, the harness and the input are, each against simpler code."""

@@ -1,0 +1,1 @@
+"""Measurements of speed that only one benchmark has, by its name."""

@@ -1,0 +1,1 @@
+"""Times and quality by batch size or number of images, as papers report them."""

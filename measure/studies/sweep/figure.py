@@ -1,0 +1,233 @@
+"""The figure of a sweep, like figures 2 to 4 of the paper: times on the left, ratios on the right.
+
+The caption says how much was measured, on what, and the caveats of the times beside it.
+"""
+
+import textwrap
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cepheid.measure.engine.drawing import save_figure
+from cepheid.measure.engine.published import Machine, Published
+from cepheid.measure.studies.sweep.points import EPOCHS, MEASURES
+from cepheid.measure.studies.sweep.records import Sweep
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+THIS_COLOUR, OTHER_COLOUR = "#1b1b1b", "#8a6fd1"
+REPORTED_COLOURS = ("#3a86d1", "#2a9d6f")
+ONE_COLOUR, PAPER_COLOUR = "#d4483b", "#8a8f98"
+WIDTH_INCHES, PLOTS_INCHES, LINE_INCHES = 10.0, 4.0, 0.165
+CAPTION_COLUMNS = 172
+MANY_DECADES = 10_000  # where only powers of ten are written beside the axis
+ROOM_FOR_LEGEND = 0.45  # above the values of a logarithmic axis, of the height that they take
+LOG_RATIO = 12  # values further apart than this stand on a logarithmic axis
+
+
+@dataclass(frozen=True)
+class Line:
+    """One machine in the figure: seconds by size, with their spread where it was measured."""
+
+    label: str
+    colour: str
+    style: str
+    seconds: Mapping[int, float]
+    spread: Mapping[int, tuple[float, float]]
+
+
+def draw_sweep(path: Path, sweep: Sweep, published: Published | None, other: Sweep | None) -> None:
+    """Draw a sweep as PNG, with another machine's and the reported times beside it.
+
+    Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    lines = write_caption(sweep, published, other)
+    height = PLOTS_INCHES + LINE_INCHES * len(lines) + 0.15
+    figure = Figure(figsize=(WIDTH_INCHES, height))
+    below = 1 - PLOTS_INCHES / height
+    grid = figure.add_gridspec(
+        1, 2, left=0.09, right=0.985, bottom=below + 0.125, top=0.93, wspace=0.2
+    )
+    left, right = (figure.add_subplot(grid[0, column]) for column in range(2))
+    machines = list_lines(sweep, published, other)
+    _draw_times(left, machines, sweep)
+    draw_ratios(right, machines, sweep, published)
+    figure.text(
+        0.012, below, "\n".join(lines), fontsize=8, verticalalignment="top", linespacing=1.35
+    )
+    save_figure(figure, path)
+
+
+def write_caption(sweep: Sweep, published: Published | None, other: Sweep | None) -> list[str]:
+    """Return the text below the figure, in lines of its width."""
+    measure = MEASURES[sweep.measure]
+    network = f"network of {sweep.configuration['parameters']:,} parameters"
+    parts = [f"{sweep.benchmark}, {sweep.scale} scale: {measure}, {network}."]
+    parts.append(f"This machine: {_describe_machine(sweep)}.")
+    if other:
+        parts.append(f"The other machine: {_describe_machine(other)}.")
+    if published:
+        parts.append(f"Reported: {published.source}.")
+        if published.scale != sweep.scale:
+            parts.append(
+                f"Those times are of the {published.network}: at {sweep.scale} scale the network "
+                "is a smaller one, so the ratios say nothing about the machines."
+            )
+        beyond = [p.size for p in sweep.points if p.size > max(published.in_figure)]
+        if beyond and any(machine.seconds.keys() & set(beyond) for machine in published.machines):
+            parts.append(f"Beyond {max(published.in_figure)}: from the author's notebook.")
+        parts += published.caveats
+    parts.append("Right: above the red line this machine is the faster one.")
+    return textwrap.wrap(" ".join(parts), CAPTION_COLUMNS)
+
+
+def _describe_machine(sweep: Sweep) -> str:
+    """Return machine, framework, precision, and how much of the measure was run."""
+    facts = sweep.points[0].implementation
+    kinds = sorted({str(p.implementation.get("precision", "")) for p in sweep.points} - {""})
+    parts = [sweep.machine, str(facts.get("framework", "")), " or ".join(kinds)]
+    if facts.get("weights") == "untrained":
+        parts.append("untrained weights")
+    return f"{', '.join(filter(None, parts))}; {_describe_extent(sweep)}"
+
+
+def _describe_extent(sweep: Sweep) -> str:
+    if sweep.measure == "generation":
+        counts = sorted({int(point.counts["repetitions"] or 0) for point in sweep.points})
+        return f"medians of {_format_range(counts)} repetitions, bars: their middle half"
+    epochs = sorted(EPOCHS * point.fraction for point in sweep.points)
+    if epochs[0] == EPOCHS:
+        return f"all {EPOCHS} epochs run, bars: the middle half of ten parts"
+    return (
+        f"scaled from {_format_range(epochs)} of the {EPOCHS} epochs, after a tenth of that as "
+        "warm-up; bars: the middle half of ten parts"
+    )
+
+
+def _format_range(values: Sequence[float]) -> str:
+    first, last = f"{values[0]:.3g}", f"{values[-1]:.3g}"
+    return first if first == last else f"{first} to {last}"
+
+
+def list_lines(sweep: Sweep, published: Published | None, other: Sweep | None) -> list[Line]:
+    """Return the lines of the figure, this machine first."""
+    lines = [_make_line(sweep, "this machine", THIS_COLOUR)]
+    if other:
+        lines.append(_make_line(other, f"other: {other.machine}", OTHER_COLOUR))
+    if published:
+        largest = max(*published.in_figure, *(point.size for point in sweep.points))
+        for machine, colour in zip(published.machines, REPORTED_COLOURS, strict=True):
+            lines.append(_make_reported_line(machine, colour, largest))
+    return lines
+
+
+def _make_line(sweep: Sweep, label: str, colour: str) -> Line:
+    seconds = {point.size: point.seconds for point in sweep.points}
+    spread = {point.size: point.middle_half_seconds for point in sweep.points}
+    return Line(label, colour, "o-", seconds, spread)
+
+
+def _make_reported_line(machine: Machine, colour: str, largest: int) -> Line:
+    seconds = {size: value for size, value in machine.seconds.items() if size <= largest}
+    return Line(f"{machine.name}, as reported", colour, "s--", seconds, {})
+
+
+def _draw_times(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
+    for line in lines:
+        sizes, values = list(line.seconds), list(line.seconds.values())
+        axes.plot(sizes, values, line.style, color=line.colour, label=line.label, markersize=5)
+        for size, (first, third) in line.spread.items():
+            axes.plot([size, size], [first, third], color=line.colour, linewidth=4, alpha=0.35)
+    values = [value for line in lines for value in line.seconds.values()]
+    sampling = {p.size: p.parts_seconds["sampling"] for p in sweep.points if p.parts_seconds}
+    if sampling:
+        axes.plot(list(sampling), list(sampling.values()), ":", color=THIS_COLOUR,
+                  label="this machine, sampling alone")  # fmt: skip
+        values += sampling.values()
+    _scale(axes, lines, values)
+    axes.set_ylabel(
+        f"seconds for {EPOCHS} epochs" if sweep.measure == "training" else "seconds for n images"
+    )
+    _finish(axes, sweep, f"{sweep.benchmark}, {sweep.scale} scale: time")
+
+
+def draw_ratios(
+    axes: "Axes", lines: Sequence[Line], sweep: Sweep, published: Published | None
+) -> None:
+    """Draw the times of each other machine over those of this one."""
+    this, others = lines[0], lines[1:]
+    values = [1.0]
+    for line in others:
+        sizes = sorted(this.seconds.keys() & line.seconds.keys())
+        ratios = [line.seconds[size] / this.seconds[size] for size in sizes]
+        label = line.label.split(",")[0]
+        axes.plot(sizes, ratios, line.style, color=line.colour, label=f"{label} / this machine",
+                  markersize=5)  # fmt: skip
+        values += ratios
+    if published:
+        of_paper = _divide_published(published, {size for line in lines for size in line.seconds})
+        axes.plot(list(of_paper), list(of_paper.values()), ":", color=PAPER_COLOUR,
+                  label=f"{' / '.join(published.ratio)}, as the paper draws it")  # fmt: skip
+        values += of_paper.values()
+    axes.axhline(1.0, color=ONE_COLOUR, linewidth=1.5)
+    _scale(axes, lines, values)
+    axes.set_ylabel("ratio of times")
+    _finish(axes, sweep, "ratio (red: as fast as this machine)")
+
+
+def _divide_published(published: Published, sizes: Set[int]) -> dict[int, float]:
+    """Return the ratio of the paper's figure by size, for those of ``sizes`` that it has."""
+    seconds = {machine.name: machine.seconds for machine in published.machines}
+    dividend, divisor = (seconds[name] for name in published.ratio)
+    both = dividend.keys() & divisor.keys() & sizes
+    return {size: dividend[size] / divisor[size] for size in sorted(both)}
+
+
+def _scale(axes: "Axes", lines: Sequence[Line], values: Sequence[float]) -> None:
+    """Make axes logarithmic where values differ much, with the same ticks on both plots."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    sizes = sorted({size for line in lines for size in line.seconds})
+    if max(sizes) > LOG_RATIO * min(sizes):
+        axes.set_xscale("log")
+        axes.set_xlim(min(sizes) / 1.15, max(sizes) * 1.15)
+        sizes = [size for size in sizes if size in _pick_ticks(sizes)]
+    else:
+        space = 0.06 * (max(sizes) - min(sizes))
+        axes.set_xlim(min(sizes) - space, max(sizes) + space)
+    axes.set_xticks(sizes)
+    axes.set_xticks([], minor=True)
+    axes.xaxis.set_major_formatter("{x:g}")
+    if max(values) > LOG_RATIO * min(values):
+        axes.set_yscale("log")
+        subs = (1, 2, 5) if max(values) < MANY_DECADES * min(values) else (1,)
+        axes.yaxis.set_major_locator(LogLocator(subs=subs))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.margins(y=0.12)
+        axes.set_ylim(top=max(values) * (max(values) / min(values)) ** ROOM_FOR_LEGEND)
+    else:
+        axes.set_ylim(0, 1.12 * max(values))
+
+
+def _pick_ticks(sizes: Sequence[int]) -> list[int]:
+    """Return sizes whose numbers do not overlap on a logarithmic axis."""
+    step = (max(sizes) / min(sizes)) ** (1 / 12)
+    kept = [sizes[0]]
+    for size in sizes[1:]:
+        if size >= step * kept[-1]:
+            kept.append(size)
+    return kept
+
+
+def _finish(axes: "Axes", sweep: Sweep, title: str) -> None:
+    axes.set_xlabel("batch size" if sweep.measure == "training" else "number of images")
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.25, which="both")
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend(fontsize=8)

@@ -1,1 +1,0 @@
-"""Measure the reference: speed, sweeps, epochs, costs, targets."""

@@ -1,1 +1,0 @@
-"""The figures of measurements, drawn with matplotlib (the extra site)."""

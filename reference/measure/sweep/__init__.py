@@ -1,1 +1,0 @@
-"""A sweep over batch sizes: the cosmology paper's protocol, in resumable jobs."""

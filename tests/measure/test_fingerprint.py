@@ -1,0 +1,108 @@
+"""The fingerprint of a benchmark: equal for equal code, and another one for any other training."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
+
+from cepheid.benchmarks.resnet50.task import ResNet50
+from cepheid.measure.studies.fingerprint import (
+    Fingerprint,
+    Record,
+    describe_machine,
+    digest,
+    find_difference,
+    parse_record,
+    take_fingerprint,
+)
+from cepheid.rules.errors import UserError
+from cepheid.tools.measure import fingerprint as tool
+
+
+@pytest.fixture(autouse=True)
+def keep_threads() -> Iterator[None]:
+    """A fingerprint computes on one thread; the tests that follow have theirs again."""
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def test_equal_code_has_an_equal_fingerprint_whatever_ran_before(data_root: Path) -> None:
+    first = take_fingerprint("resnet50", data_root)
+    take_fingerprint("transformer", data_root)
+    assert take_fingerprint("resnet50", data_root) == first
+    assert {"loss 1", "loss 2", "accuracy 1", "accuracy 2"} <= first.values.keys()
+
+
+def test_a_slightly_different_update_changes_the_fingerprint(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = take_fingerprint("resnet50", data_root)
+    usual = ResNet50.prepare_update
+
+    def prepare_slightly_different_update(task: ResNet50) -> None:
+        usual(task)
+        for group in task.optimizer.param_groups:
+            group["lr"] *= 1 + 1e-6
+
+    monkeypatch.setattr(ResNet50, "prepare_update", prepare_slightly_different_update)
+    now = take_fingerprint("resnet50", data_root)
+    assert now.digest != before.digest
+    assert find_difference(now, before, is_same_machine=True)
+
+
+def test_other_bits_with_values_within_rounding_differ_on_the_same_machine_only() -> None:
+    before = Fingerprint("ssd", "a", {"loss 1": 2.0})
+    now = Fingerprint("ssd", "b", {"loss 1": 2.0001})
+    assert "other bits" in find_difference(now, before, is_same_machine=True)
+    assert find_difference(now, before, is_same_machine=False) == ""
+
+
+def test_values_that_differ_by_more_than_rounding_differ_on_every_machine() -> None:
+    before = Fingerprint("ssd", "a", {"loss 1": 2.0, "loss 2": 1.0})
+    now = Fingerprint("ssd", "b", {"loss 1": 2.0, "loss 2": 1.01})
+    for is_same_machine in (True, False):
+        assert find_difference(now, before, is_same_machine) == "loss 2 was 1 and is 1.01"
+    fewer = Fingerprint("ssd", "b", {"loss 1": 2.0})
+    assert find_difference(fewer, before, is_same_machine=False) == "loss 2 is gone"
+    assert find_difference(before, fewer, is_same_machine=False) == "loss 2 is new"
+
+
+def test_a_digest_depends_on_content_and_not_on_the_order_in_memory() -> None:
+    values = torch.arange(24.0).reshape(1, 2, 3, 4)
+    assert digest(values) == digest(values.to(memory_format=torch.channels_last))
+    assert digest(values) != digest(values.reshape(2, 3, 4))
+    assert digest(values) != digest(values.double())
+    assert digest({"a": 1.0, "b": 2.0}) == digest({"b": 2.0, "a": 1.0})
+    assert digest({"a": 1.0}) != digest({"a": 1.0000001})
+
+
+def test_the_command_compares_with_an_earlier_file(
+    data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "before.json"
+    command = ["resnet50", "--data", str(data_root)]
+    assert tool.main([*command, "--output", str(kept)]) == 0
+    assert tool.main([*command, "--against", str(kept)]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("same bits")
+    document = json.loads(kept.read_text())
+    document["fingerprints"]["resnet50"] = {"digest": "0" * 16, "values": {"loss 1": 9.0}}
+    kept.write_text(json.dumps(document))
+    assert tool.main([*command, "--against", str(kept)]) == 1
+    assert "differs: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"machine": {}, "fingerprints": [1]}', "\0"])
+def test_a_file_that_is_no_record_is_named_with_the_fix(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "before.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=r"before\.json: .*--output"):
+        tool.main(["resnet50", "--against", str(path)])
+
+
+def test_a_record_survives_json() -> None:
+    record = Record(describe_machine(), {"ssd": Fingerprint("ssd", "ab", {"loss 1": 0.1})})
+    assert parse_record(json.loads(json.dumps(record.as_json()))) == record

@@ -1,0 +1,246 @@
+"""The cost model: formulas against hand numbers, limits, and what it says of published times."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cepheid.measure.studies.projection import measured
+from cepheid.measure.studies.projection.fit import KnownTime, fit_costs, predict_known
+from cepheid.measure.studies.projection.links import find_link, read_links
+from cepheid.measure.studies.projection.model import (
+    Costs,
+    Link,
+    Network,
+    Training,
+    find_row,
+    predict_seconds,
+    predict_step,
+    ring_seconds,
+    tree_seconds,
+)
+from cepheid.measure.studies.projection.published import list_fits, load_families, predict_family
+from cepheid.measure.studies.scaling.points import Point
+from cepheid.rules import definition
+from cepheid.rules.errors import UserError
+from tests.measure.test_scaling import LINK, point
+
+SLOW = Link("slow", 1e-5, 1e9)
+FAST = Link("fast", 1e-6, 1e11)
+IDEAL = Link("ideal", 0.0, math.inf)
+TRAINING = Training(8000, 1000, 2.0, {64: 10.0, 256: 12.0})
+COSTS = Costs(fixed_seconds=0.001, sample_seconds=0.002, gradient_bytes=4e6, update_seconds=0.0005)
+POWERS = st.integers(0, 11).map(lambda power: 2**power)
+
+
+def test_rings_and_trees_by_hand() -> None:
+    # 4 members, 8 MB at 1 GB/s: 6 messages of 2 MB and 10 us each.
+    assert ring_seconds(SLOW, 4, 8e6) == pytest.approx(6 * (1e-5 + 2e-3))
+    assert ring_seconds(SLOW, 1, 8e6) == 0
+    # As many bytes, in 2 log2(4) messages after one another.
+    assert tree_seconds(SLOW, 4, 8e6) == pytest.approx(4e-5 + 12e-3)
+    assert tree_seconds(SLOW, 1, 8e6) == 0
+
+
+def test_two_levels_by_hand() -> None:
+    # 2 nodes of 4: a ring of 8 MB within, and of the 2 MB that each device has between nodes.
+    nodes = Network(FAST, SLOW, 4, "nodes")
+    within, between = 6 * (1e-6 + 2e6 / 1e11), 2 * (1e-5 + 1e6 / 1e9)
+    assert nodes.all_reduce_seconds(8, 8e6) == pytest.approx(within + between)
+    assert nodes.all_reduce_seconds(4, 8e6) == pytest.approx(within)
+    ring = replace(nodes, shape="ring")
+    assert ring.all_reduce_seconds(8, 8e6) == pytest.approx(14 * (1e-5 + 1e-3))
+    assert ring.all_reduce_seconds(4, 8e6) == pytest.approx(within)
+
+
+def test_a_torus_by_hand() -> None:
+    torus = Network(SLOW, SLOW, 1, "torus")
+    assert [find_row(devices) for devices in (1, 2, 8, 12, 64, 2048)] == [1, 1, 2, 3, 8, 32]
+    # 2 x 4: 8 MB over 2, then 4 MB over 4.
+    by_hand = 2 * (1e-5 + 4e-3) + 6 * (1e-5 + 1e-3)
+    assert torus.all_reduce_seconds(8, 8e6) == pytest.approx(by_hand)
+
+
+def test_a_step_and_a_training_by_hand() -> None:
+    network = Network(SLOW, SLOW, 8, "nodes")
+    step = predict_step(COSTS, network, 2, 64)
+    assert step.compute == pytest.approx(0.001 + 32 * 0.002)
+    assert step.exposed == pytest.approx(2 * (1e-5 + 2e-3))
+    assert step.seconds == pytest.approx(0.065 + 0.00402 + 0.0005)
+    # 10 epochs of 125 steps, 5 evaluations of 500 samples that take a third of a training sample.
+    expected = 1250 * step.seconds + 5 * 500 * 0.002 / 3
+    assert predict_seconds(COSTS, network, TRAINING, 2, 64) == pytest.approx(expected)
+
+
+def test_what_hides_and_what_binds() -> None:
+    network = Network(SLOW, SLOW, 8, "nodes")
+    hidden = predict_step(replace(COSTS, overlap=1.0), network, 2, 64)
+    assert hidden.exposed == 0
+    sharded = replace(COSTS, is_update_sharded=True)
+    assert predict_step(sharded, network, 4, 64).update == pytest.approx(0.0005 / 4)
+    starved = replace(COSTS, input_samples_per_second=100.0)
+    step = predict_step(starved, network, 1, 64)
+    assert step.seconds - step.update == pytest.approx(0.64)
+    counted = replace(COSTS, collectives=10, overlap=1.0)
+    assert predict_step(counted, network, 2, 64).exposed == pytest.approx(10 * 2e-5)
+
+
+@given(POWERS, POWERS, st.sampled_from(["tree", "nodes", "ring", "torus"]))
+def test_more_devices_never_take_longer_for_their_samples_and_never_gain_more_than_their_number(
+    devices: int, per_node: int, shape: str
+) -> None:
+    network = Network(FAST, SLOW, per_node, shape)
+    one = predict_step(COSTS, network, 1, 32).seconds
+    more = predict_step(COSTS, network, devices, 32 * devices).seconds
+    twice = predict_step(COSTS, network, 2 * devices, 64 * devices).seconds
+    assert one <= more * (1 + 1e-12)
+    if shape != "torus":  # in a torus of 2 x 4 a ring is as long as in one of 2 x 2 and more
+        assert more <= twice * (1 + 1e-12)
+
+
+@given(POWERS, st.floats(1e6, 1e11), st.floats(1e-7, 1e-4))
+def test_slower_links_never_help(devices: int, rate: float, latency: float) -> None:
+    link = Link("some", latency, rate)
+    slower = Link("slower", 2 * latency, rate / 2)
+    for shape in ("tree", "nodes", "ring", "torus"):
+        seconds = [
+            predict_step(COSTS, Network(each, each, 8, shape), devices, 4096).seconds
+            for each in (IDEAL, link, slower)
+        ]
+        assert seconds == sorted(seconds)
+
+
+@given(POWERS)
+def test_perfect_links_scale_perfectly(devices: int) -> None:
+    pure = Costs(0.0, 0.002, 4e6)
+    network = Network(IDEAL, IDEAL, 8)
+    one = predict_step(pure, network, 1, 4096).seconds
+    if devices <= 4096:
+        many = predict_step(pure, network, devices, 4096).seconds
+        assert many == pytest.approx(one / devices)
+
+
+def test_epochs_between_known_batch_sizes() -> None:
+    assert TRAINING.epochs_at(64) == 10
+    assert TRAINING.epochs_at(8) == 10
+    assert TRAINING.epochs_at(128) == pytest.approx(11)  # halfway on a logarithmic axis
+    with pytest.raises(ValueError, match="known up to 256"):
+        TRAINING.epochs_at(257)
+
+
+@given(st.floats(1e-4, 1e-2), st.floats(1e-4, 1e-2), st.floats(0, 1))
+def test_a_fit_finds_the_costs_that_made_the_times(
+    fixed: float, sample: float, overlap: float
+) -> None:
+    true = Costs(fixed, sample, 4e6, overlap=overlap)
+    network = Network(FAST, SLOW, 8)
+    known = [
+        KnownTime(devices, 256, predict_seconds(true, network, TRAINING, devices, 256), 12.0)
+        for devices in (8, 64)
+    ]
+    found = fit_costs(replace(true, fixed_seconds=0, sample_seconds=0), network, TRAINING, *known)
+    assert found.fixed_seconds == pytest.approx(fixed, rel=1e-3, abs=1e-7)
+    assert found.sample_seconds == pytest.approx(sample, rel=1e-3)
+    for each in known:
+        assert predict_known(found, network, TRAINING, each) == pytest.approx(each.seconds, 1e-4)
+
+
+def test_a_fit_says_what_it_cannot() -> None:
+    network = Network(FAST, SLOW, 8)
+    first = KnownTime(8, 64, 100.0, 10.0)
+    with pytest.raises(ValueError, match="same samples per device"):
+        fit_costs(COSTS, network, TRAINING, first, KnownTime(16, 128, 50.0, 10.0))
+    with pytest.raises(ValueError, match="of the same device"):
+        fit_costs(COSTS, network, TRAINING, first, KnownTime(16, 64, 200.0, 10.0))
+
+
+GOLDEN: Mapping[str, Mapping[str, tuple[float, ...]]] = {
+    # Percent by which the prediction misses, fitted to the first two; then to first and largest.
+    "tpu_v3": {"tpu-v3-128": (0.2, 0.2), "tpu-v3-1024": (21.7, -9.4), "tpu-v3-2048": (62.4, 0.0)},
+    "dgx2h": {"dgx2h_n96": (0.4, 0.0)},
+    "dgx1": {"dgx2": (0.9, 0.9), "Fujitsu abci": (-16.7, 0.0)},
+    "h100": {"HPE n2": (-10.2, -10.0), "eos_n316": (-1.0, 1.1), "coreweave_n448": (-2.0, 0.0)},
+    "l40s": {"Fujitsu CDI": (-1.4,), "Dell R760xa": (15.2,)},
+}
+
+
+def test_published_times_are_predicted_as_documented() -> None:
+    families = {family.name: family for family in load_families("resnet50")}
+    assert families.keys() == GOLDEN.keys()
+    for name, errors in GOLDEN.items():
+        fits = [predict_family(families[name], pair) for pair in list_fits(families[name])]
+        for rows in fits:
+            fitted = [row for row in rows if row.is_fitted]
+            assert len(fitted) == 2
+            assert all(abs(row.error) < 1e-6 for row in fitted)
+        for system, percent in errors.items():
+            found = [100 * row.error for rows in fits for row in rows if row.system == system]
+            assert found == pytest.approx(percent, abs=0.06), system
+
+
+def test_a_ring_between_nodes_misses_as_documented() -> None:
+    (family,) = (family for family in load_families("resnet50") if family.name == "h100")
+    ring = replace(family, network=replace(family.network, shape="nodes"))
+    errors = {row.system: 100 * row.error for row in predict_family(ring, list_fits(ring)[0])}
+    assert errors["eos_n316"] == pytest.approx(45, abs=1)
+    assert errors["coreweave_n448"] == pytest.approx(65, abs=1)
+
+
+def test_links_have_sources_and_unknown_ones_are_named() -> None:
+    assert all(facts["source"] for facts in read_links().values())
+    assert find_link("infiniband_ndr").bytes_per_second == 50e9
+    with pytest.raises(UserError, match='did you mean "nvlink4"'):
+        find_link("nvlink5")
+
+
+def test_one_device_takes_what_was_measured() -> None:
+    costs = measured.read_costs(point(1))
+    network = Network(SLOW, SLOW, 8)
+    assert predict_step(costs, network, 1, 32).seconds == pytest.approx(0.1 * 1.0)
+    assert costs.update_seconds == pytest.approx(0.1 * 4 / 100)
+
+
+def test_a_measured_link_takes_the_measured_times() -> None:
+    for ranks in (2, 4):
+        link = measured.read_link(LINK, ranks)
+        for size, seconds in ((4096, LINK.small_seconds), (2**23, LINK.large_seconds)):
+            assert ring_seconds(link, ranks, size) == pytest.approx(seconds)
+
+
+def test_measured_ranks_are_predicted() -> None:
+    check = measured.check_point(point(2))
+    assert check is not None
+    assert measured.check_point(point(1)) is None
+    link = measured.read_link(LINK, 2)
+    summing = ring_seconds(link, 2, 80e6) + 2 * ring_seconds(link, 2, 0)
+    assert check.predicted_seconds == pytest.approx(0.1 + summing)
+    assert check.shared_seconds == pytest.approx(0.105 + summing)
+
+
+def test_a_bound_input_stays_bound() -> None:
+    def slow_input(of: Point) -> Point:
+        return replace(of, seconds={**of.seconds, "alone, real": (0.2, 0.2, 0.2)})
+
+    costs = measured.read_costs(slow_input(point(1)))
+    assert costs.input_samples_per_second == pytest.approx(32 / 0.2)
+
+
+def test_devices_share_the_largest_known_batch() -> None:
+    rows = measured.project(COSTS, Network(FAST, FAST, 8), TRAINING, [1, 4, 8, 256, 512], 64)
+    assert [(row.devices, row.batch_size) for row in rows] == [
+        (1, 64),
+        (4, 256),
+        (8, 256),
+        (256, 256),
+    ]
+    assert rows[0].efficiency == pytest.approx(1)
+    assert [row.epochs for row in rows] == [10, 12, 12, 12]
+
+
+def test_epochs_come_from_the_reference_convergence_points() -> None:
+    epochs = measured.read_epochs(definition.load("resnet50", "mini"))
+    assert epochs[64] == pytest.approx(15.2, abs=1)
+    assert measured.read_epochs(definition.load("resnet50", "full")) == {}
