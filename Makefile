@@ -23,8 +23,8 @@ LINT = $(1)/ruff check . && $(1)/ruff format --check .
 PYTEST := -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 # Many containers set it; then each of the hundreds of processes of the tests compiles every module.
 unexport PYTHONDONTWRITEBYTECODE
-CORE_TESTS := tests/rules tests/compliance tests/leaderboard tests/test_imports.py tests/test_docstrings.py \
-	tests/test_continuous_integration.py
+CORE_TESTS := tests/rules tests/compliance tests/leaderboard tests/test_house.py \
+	tests/test_imports.py tests/test_docstrings.py tests/test_continuous_integration.py
 
 .PHONY: help run test tests test-all test-gpu test-core lint types check check-targets clean
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import secrets
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,12 +23,13 @@ from cepheid.tools.audit.comparison import (
     judge_values,
 )
 from cepheid.tools.audit.rerun import FLAG, Rerun, Settings, find_origin, repeat
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_data_option, add_set_option, make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.writing import replace_file
 
 SEEDS = 2**32
 SHOWN_MAX = 10
+RUN = (sys.executable, "-m", "cepheid.tools.run_benchmark")
 EXAMPLES = f"""\
 examples:
   cepheid audit submissions/acme
@@ -128,7 +130,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             rerun = Rerun(runlog.read(arguments.against))
         else:
             is_allowed = arguments.run_submitted_code
-            how = Settings(arguments.data, output, tuple(arguments.overrides))
+            how = Settings(arguments.data, output, tuple(arguments.overrides), RUN)
             rerun = repeat(choice, origin, how, is_allowed=is_allowed)
     is_elsewhere = arguments.against is not None
     verdicts = _judge(choice, rerun, arguments.tolerance, arguments.data, is_elsewhere)

@@ -19,8 +19,8 @@ from cepheid.leaderboard.site.history import read_rounds
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_paths, make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.leaderboard import folder, serving
 
 EXAMPLES = """\

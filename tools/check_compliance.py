@@ -20,8 +20,8 @@ from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_paths, make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
 examples:

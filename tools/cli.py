@@ -1,15 +1,16 @@
 """`cepheid`: one console command whose sub-commands are the other files of this folder."""
 
-import importlib
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from cepheid.rules import extras
-from cepheid.rules.errors import UserError, did_you_mean, explain_system_error
-from cepheid.rules.host import end_on_interruption
-
-EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
+from cepheid.rules.errors import UserError
+from cepheid.tools.console.program import (
+    EXIT_FINE,
+    EXIT_WRONG_USE,
+    list_commands,
+    run_command,
+    run_tool,
+)
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("cepheid.tools.run_benchmark", "run a benchmark and write its run logs to a folder"),
@@ -59,57 +60,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if now := MOVED.get(arguments[0]):
         raise UserError(f"`cepheid {arguments[0]}` is now `cepheid {now}`")
     return run_command("cepheid", "command", COMMANDS, arguments)
-
-
-def run_command(
-    program: str,
-    noun: str,
-    commands: Mapping[str, tuple[str, str]],
-    arguments: Sequence[str],
-) -> int:
-    """Run the command that the first argument names; only its module is imported."""
-    name, *rest = arguments
-    if name not in commands:
-        raise UserError(f'no {noun} "{name}"{did_you_mean(name, commands)} (all: {program} --help)')
-    with end_on_interruption(EXIT_FINDINGS):
-        command: Callable[[Sequence[str]], int] = importlib.import_module(commands[name][0]).main
-    return command(rest)
-
-
-def list_commands(commands: Mapping[str, tuple[str, str]]) -> list[str]:
-    """Return one line for each command: its name and what it does."""
-    width = max(map(len, commands))
-    return [f"  {name:<{width}}  {what}" for name, (_, what) in commands.items()]
-
-
-def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
-    """Run a tool's main and exit: one line for a mistake, a traceback for a bug, both exit 2."""
-    try:
-        code = tool(None)
-        sys.stdout.flush()
-    except UserError as error:
-        print(f"cepheid: {error}", file=sys.stderr)
-        code = EXIT_WRONG_USE
-    except KeyboardInterrupt:
-        print("cepheid: interrupted", file=sys.stderr)
-        code = EXIT_FINDINGS
-    except BrokenPipeError:  # the reader of our output, for example `head`, has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = EXIT_FINE
-    except Exception as error:
-        if getattr(error, "is_wrong_use", False):  # of the library second_order
-            print(f"cepheid: {error}", file=sys.stderr)
-        elif reason := explain_system_error(error):
-            print(f"cepheid: {reason}", file=sys.stderr)
-        elif (
-            isinstance(error, ModuleNotFoundError)
-            and (error.name or "").partition(".")[0] in extras.EXTRA_OF
-        ):
-            print(f"cepheid: {extras.explain_missing(str(error.name))}", file=sys.stderr)
-        else:  # a bug of ours: a report needs the traceback
-            sys.excepthook(*sys.exc_info())
-        code = EXIT_WRONG_USE
-    raise SystemExit(code)
 
 
 def console() -> None:

@@ -14,8 +14,8 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
 from cepheid.compliance.finding import escape
 from cepheid.compliance.report import formats as report
 from cepheid.leaderboard.site import changes, index
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
 examples:

@@ -9,13 +9,13 @@ from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.rcp import BATCH_SIZE, Point, ReferencePoints
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import (
     add_benchmark,
     add_data_option,
     add_set_option,
     make_command_parser,
 )
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
 Train the reference with several seeds at each batch size, and record in benchmarks/<name>/rcp.json

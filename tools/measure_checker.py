@@ -20,7 +20,7 @@ from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
 from cepheid.rules.installation import ROOT
-from cepheid.tools.cli import EXIT_FINE, run_tool
+from cepheid.tools.console.program import EXIT_FINE, run_tool
 
 EPILOG = """\
 Each checker reads and checks all logs in a process of its own, in turns: ours, theirs, ours, …

@@ -13,8 +13,8 @@ import yaml
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.installation import ROOT, require_checkout
-from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import make_command_parser
+from cepheid.tools.console.program import EXIT_FINE, run_tool
 from cepheid.tools.console.writing import make_new_folder
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"

@@ -15,8 +15,8 @@ from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CHOICES
 from cepheid.rules.installation import read_licence
 from cepheid.rules.names import refuse_name
-from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_data_option, make_command_parser
+from cepheid.tools.console.program import EXIT_FINE, run_tool
 from cepheid.tools.console.writing import make_new_folder, write_new
 from cepheid.tools.describe_system import describe_machine
 from cepheid.tools.describe_system import write as write_description

@@ -14,9 +14,9 @@ from cepheid.compliance.report import formats as report
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.names import refuse_name
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console import writing
 from cepheid.tools.console.arguments import make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
 examples:

@@ -10,8 +10,8 @@ from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_data_option, make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
     from cepheid.tools.console.terminal import Terminal

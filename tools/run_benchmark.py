@@ -11,7 +11,7 @@ from cepheid.reference.machine.placement import end_rank, find_placement, leave_
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import end_on_interruption
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
 from cepheid.tools.run.command_line import make_parser, read_request
 from cepheid.tools.run.settings import list_benchmarks, list_settings
 
@@ -36,9 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     with end_on_interruption(EXIT_FINDINGS):
         from cepheid.reference.session.session import start_session
-        from cepheid.tools.console.terminal import Terminal
+        from cepheid.tools.run.live_check import SessionTerminal
 
-    terminal = Terminal(quiet=find_placement().rank != 0)
+    terminal = SessionTerminal(quiet=find_placement().rank != 0)
     with start_session(request, terminal) as session:
         if arguments.dry_run:
             code, runs_left = _print_plan(session, arguments.division), 0

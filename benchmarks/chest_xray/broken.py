@@ -12,8 +12,8 @@ from torch import nn
 
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS
 from cepheid.benchmarks.chest_xray.task import ChestXray
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.distributed import TorchRanks
 

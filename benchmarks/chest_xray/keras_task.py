@@ -17,12 +17,12 @@ from cepheid.reference.data.imagenet.crops import make_evaluation_views, make_tr
 from cepheid.reference.data.order import SampleStream
 from cepheid.reference.data.radiographs.auroc import measure_quality
 from cepheid.reference.data.radiographs.views import make_cropping, read_views
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.keras.backend import POLICIES, keras, tf
 from cepheid.reference.keras.given_weights import read_given_weights
 from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.seeding import make_generator
 from cepheid.rules.errors import UserError
 
 BODY_PREFIX, LAST_PREFIX = "opt_", "opt_last_layer_"

@@ -25,7 +25,7 @@ from torch.nn import functional as F
 
 from cepheid.benchmarks.galaxy_bnn.model import GaussianWeight, get_gaussian_weight
 from cepheid.benchmarks.galaxy_shape.model import NormalisedConv2d, ShapeNetwork
-from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.rules.errors import UserError, did_you_mean
 
 PLAIN = "reparameterisation"

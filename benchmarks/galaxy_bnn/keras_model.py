@@ -4,9 +4,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.keras.backend import keras, tf
 from cepheid.reference.keras.task import Tensor
-from cepheid.reference.run.seeding import make_generator
 
 ops = keras.ops
 

@@ -13,12 +13,12 @@ import numpy as np
 
 from cepheid.benchmarks.galaxy_generation import quality
 from cepheid.reference.data import galaxies
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.galaxies.task import crop_middle
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.generate import Times
 from cepheid.reference.run.report import Table
-from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.rules.errors import UserError
 

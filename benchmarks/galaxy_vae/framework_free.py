@@ -9,6 +9,7 @@ import numpy as np
 from cepheid.benchmarks.galaxy_vae import properties, quality
 from cepheid.benchmarks.galaxy_vae.quality import Examined
 from cepheid.reference.data import galaxies
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.galaxies.task import (
     GalaxyHyperparameters,
     GalaxyTask,
@@ -17,7 +18,6 @@ from cepheid.reference.galaxies.task import (
 )
 from cepheid.reference.machine.ranks import Ranks, SingleProcess
 from cepheid.reference.run.report import Table
-from cepheid.reference.run.seeding import make_generator
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout
 
-from cepheid.benchmarks.gnmt.decoding import RecurrentDecoding
 from cepheid.benchmarks.gnmt.recurrent import Form, Recurrent, State, reverse
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
 
@@ -206,7 +205,7 @@ class GNMT(nn.Module):
         read, attention = self.attention(states.view(sentences, -1, states.shape[2]), memory)
         return read.reshape(states.shape), attention
 
-    def start_decoding(self, source: Tensor, hypotheses: int, places: int) -> RecurrentDecoding:
+    def start_decoding(self, source: Tensor, hypotheses: int, places: int) -> "RecurrentDecoding":
         """Encode ``source``, (sentences, places), for any number of tokens."""
         return RecurrentDecoding(self, self.remember(source))
 
@@ -220,3 +219,31 @@ class GNMT(nn.Module):
 def shift(target: Tensor) -> Tensor:
     """Return the tokens before those of ``target``, int64 (sentences, places): END first."""
     return torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
+
+
+class RecurrentDecoding:
+    """A decoder with the states of its layers after the tokens so far."""
+
+    def __init__(self, network: "GNMT", memory: "Memory") -> None:
+        self.network, self.memory = network, memory
+        self.states: list[State] | None = None
+
+    def step(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Append ``tokens``, (sentences, hypotheses); return logits of the next place, attention.
+
+        They are (sentences, hypotheses, vocabulary) and (sentences, hypotheses, source places).
+        """
+        embedded = self.network.embedding(tokens.reshape(1, -1))
+        outputs, attention, self.states = self.network.decode(embedded, self.memory, self.states)
+        logits = self.network.classifier(outputs)
+        return logits.view(*tokens.shape, -1), attention.view(*tokens.shape, -1)
+
+    def keep(self, hypotheses: Tensor, sentences: Tensor | None) -> None:
+        """Go on with ``hypotheses``, (n,), of all or of some ``sentences``, (m,)."""
+        assert self.states is not None, "no token came before"
+        if sentences is not None:
+            self.memory = self.memory.of(sentences)
+        self.states = [
+            (output.index_select(1, hypotheses), cell.index_select(1, hypotheses))
+            for output, cell in self.states
+        ]

@@ -5,18 +5,15 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cepheid.benchmarks.kfac.model import RunningMixup
 from cepheid.reference.run.report import Table, Value
 from cepheid.second_order import KFAC
 from cepheid.second_order.staleness import Interval
-
-if TYPE_CHECKING:
-    from cepheid.benchmarks.kfac.task import PreconditionedResNet50
 
 SentBytes = Mapping[tuple[str, str], int]
 """Bytes by purpose and level (``cepheid.second_order.exchange``)."""
@@ -24,13 +21,37 @@ PLAIN_TURNS, PLAIN_UPDATES = 10, 5
 PLAIN_SECONDS = 60  # limit for all turns together, on a machine where one update takes long
 
 
-def measure_plain_update(task: "PreconditionedResNet50") -> float:
+class Preconditioned(Protocol):
+    """What of a task an update without K-FAC needs, and changes for a while."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    scaler: Any
+    mixup: RunningMixup
+    ranks: Any
+    samples: int
+    is_sharded: bool
+
+    def loss_and_gradients(self) -> Tensor:
+        """Run forward and backward on this rank's share of the next batch; return the loss."""
+
+    def share_gradients(self) -> None:
+        """Average the gradients over the ranks."""
+
+    def apply_gradients(self) -> None:
+        """Change the weights."""
+
+    def synchronize(self) -> None:
+        """Wait for the device and for all other ranks."""
+
+
+def measure_plain_update(task: Preconditioned) -> float:
     """Return the median time of an update without K-FAC in ms; ``task`` stays as it is."""
     with _restore_afterwards(task):
         return statistics.median(_time_plain_updates(task))
 
 
-def _time_plain_updates(task: "PreconditionedResNet50") -> Iterator[float]:
+def _time_plain_updates(task: Preconditioned) -> Iterator[float]:
     """Yield the mean time of each turn of successive updates in ms."""
     task.model.train()
     first_ms = _time_turn(task, 1)  # also allocates what the other updates reuse
@@ -39,7 +60,7 @@ def _time_plain_updates(task: "PreconditionedResNet50") -> Iterator[float]:
         yield _time_turn(task, PLAIN_UPDATES)
 
 
-def _time_turn(task: "PreconditionedResNet50", updates: int) -> float:
+def _time_turn(task: Preconditioned, updates: int) -> float:
     task.synchronize()
     started = time.perf_counter()
     for _ in range(updates):
@@ -53,7 +74,7 @@ def _time_turn(task: "PreconditionedResNet50", updates: int) -> float:
 
 
 @contextmanager
-def _restore_afterwards(task: "PreconditionedResNet50") -> Iterator[None]:
+def _restore_afterwards(task: Preconditioned) -> Iterator[None]:
     """Restore the state of ``task`` at the end of the context."""
     optimizer = task.optimizer
     tensors = [*task.model.state_dict().values()]

@@ -23,10 +23,10 @@ from cepheid.benchmarks.kfac.hyperparameters import (
 from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
 from cepheid.benchmarks.resnet50.task import ResNet50
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.report import Table
-from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.torch.accumulation import Pieces
 from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
 from cepheid.second_order import KFAC

@@ -14,8 +14,8 @@ from torch import Tensor
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
 from cepheid.benchmarks.mask_rcnn.task import Segmentation
 from cepheid.reference.data.detection.loader import MaskedPictures
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.detection.roi_align import choose_levels
 from cepheid.reference.torch.detection.sampling import draw_uniform

@@ -9,8 +9,8 @@ from dataclasses import replace
 from torch import nn
 
 from cepheid.benchmarks.resnet50.task import ResNet50
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.distributed import TorchRanks
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from cepheid.benchmarks.ssd.task import Detection
 from cepheid.reference.data.detection.loader import Pictures
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.distributed import TorchRanks
 

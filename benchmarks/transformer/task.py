@@ -1,8 +1,8 @@
 """transformer in PyTorch: build, train, evaluate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +10,12 @@ from torch.nn.functional import cross_entropy
 
 from cepheid.benchmarks.transformer.model import Shape, Transformer
 from cepheid.benchmarks.transformer.stages import TransformerStage, cut_stages
+from cepheid.reference.data.wmt.sentence_batches import Batch
 from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.accumulation import Piece
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
 from cepheid.reference.torch.parallel.model_parallel import (
     STAGES,
     TENSOR_RANKS,
@@ -22,9 +23,23 @@ from cepheid.reference.torch.parallel.model_parallel import (
 )
 from cepheid.reference.torch.translation.task import TranslationHyperparameters, TranslationTask
 from cepheid.rules.errors import UserError
+from cepheid.second_order import KFAC, Options
+from cepheid.second_order.layers import find_layers
 
 if TYPE_CHECKING:
     from cepheid.reference.torch.parallel.tensor_parallel import TensorPlan
+
+WHOLE = "it observes whole layers"
+NEEDS = {  # by setting: the value that K-FAC needs, and why
+    "weight_update": (
+        "replicated",
+        "it needs the whole gradients of a layer on the rank that owns it",
+    ),
+    "pipeline_stages": ("1", WHOLE),
+    "tensor_ranks": ("1", WHOLE),
+    "compile": ("off", "it observes layers with hooks, which a compiled model does not run"),
+}
+MOMENTUM = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +52,6 @@ class Hyperparameters(TranslationHyperparameters):
 def create(config: RunConfig, ranks: TorchRanks) -> "Translation":
     """Return the task for the timed loop."""
     if config.execution.own.get("opt_preconditioner") == "kfac":
-        from cepheid.benchmarks.transformer.preconditioned import PreconditionedTranslation
-
         return PreconditionedTranslation(config, ranks)
     settings = [key for key in config.definition.variants if key.startswith("kfac_")]
     for key in filter(config.execution.own.__contains__, settings):
@@ -113,3 +126,96 @@ class Translation(TranslationTask):
         return Piece(
             torch.cat([piece.inputs, sources]), torch.cat([piece.targets, targets]), piece.weight
         )
+
+
+class PreconditionedTranslation(Translation):
+    """Translation with K-FAC and SGD for its linear layers, a choice of the open division.
+
+    All other parameters stay with Adam: layer norms, and the matrix that embeds both languages and
+    gives the logits.
+
+    A sample is a sentence: A is the mean over the tokens of all sentences of a batch, padding left
+    out, B the sum over the tokens of a sentence.
+    """
+
+    kfac: KFAC | None = None  # not before the data are open: the warm-up leaves no trace
+    batch: Batch
+
+    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
+        super().__init__(config, ranks)
+        own = config.execution.own
+        for setting, (value, why) in NEEDS.items():
+            chosen = config.execution.compile if setting == "compile" else own[setting]
+            if chosen != value:
+                raise UserError(
+                    f"--set {setting}={chosen}: K-FAC needs {setting}={value}, because {why}; "
+                    "fix: leave the setting out"
+                )
+        self.peak, damping, kl_clip = (
+            float(own.get(key, config.definition.variants[key][0]))
+            for key in ("kfac_learning_rate", "kfac_damping", "kfac_kl_clip")
+        )
+        self.options = Options(
+            damping=damping,
+            average_decay=0.9,
+            rescaling="kl_clip",
+            kl_clip=kl_clip,
+            stale=True,
+            stale_tolerance=1.0,
+        )
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """Return Adam for what K-FAC has no factors for, and make SGD for the rest."""
+        layers, _ = find_layers(self.model, self.options)
+        inside = [parameter for layer in layers for parameter in layer.parameters]
+        known = set(inside)
+        others = [parameter for parameter in self.model.parameters() if parameter not in known]
+        self.sgd = torch.optim.SGD(inside, self.peak, momentum=MOMENTUM)
+        options = self.hyperparameters.torch_options
+        groups = [{"params": others}]
+        return self.make_parallel_optimizer(torch.optim.Adam, groups, fused=True, **options)
+
+    def open_data(self) -> None:
+        """Map the sentences, and let K-FAC observe the model from now on."""
+        super().open_data()
+        self.model.zero_grad()
+        self.kfac = KFAC(self.model, self.options, detect_lost_rank, lambda name: self.phase(name))
+
+    def next_share(self) -> Batch:
+        """Return this rank's share of the global batch that follows ``samples``."""
+        self.batch = super().next_share()
+        return self.batch
+
+    def compute_loss(self, source: Tensor, target: Tensor, /) -> Tensor:
+        """Return the loss as without K-FAC, a scalar; padding weighs nothing in the factors."""
+        if self.kfac is not None:
+            sentences = self.config.global_batch_size
+            of_source = (source != PADDING) * (sentences / self.batch.source_tokens)
+            of_target = (target != PADDING) * (sentences / self.batch.target_tokens)
+            self.kfac.weigh(
+                {"encoder.*": of_source, "decoder.*.source.inputs": of_source, "*": of_target}
+            )
+        return super().compute_loss(source, target)
+
+    def prepare_update(self) -> None:
+        """Set the rates of the step that completes ``samples``, and update the linear layers."""
+        super().prepare_update()
+        if self.kfac is None:
+            return
+        rate = self.peak * self.learning_rate() / self.hyperparameters.opt_base_learning_rate
+        self.kfac.step(rate)
+        self.sgd.param_groups[0]["lr"] = rate
+        self.sgd.step()
+        self.sgd.zero_grad()
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs, with that of K-FAC; all ranks call it together."""
+        kfac = self.kfac.state_dict() if self.kfac else {}
+        return {**super().state(), "sgd": self.sgd.state_dict(), "kfac": kfac}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Resume from ``state``, on a task that was built with the same configuration."""
+        super().restore(state)
+        self.sgd.load_state_dict(state["sgd"])
+        if self.kfac is not None and state["kfac"]:
+            self.kfac.load_state_dict(state["kfac"])

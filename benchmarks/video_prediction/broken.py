@@ -14,8 +14,8 @@ from torch import Tensor
 from cepheid.benchmarks.video_prediction.hyperparameters import Stage
 from cepheid.benchmarks.video_prediction.quality import copy_last
 from cepheid.benchmarks.video_prediction.task import GENERATOR, VideoPrediction
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.torch.distributed import TorchRanks
 
 

@@ -13,9 +13,9 @@ from cepheid.benchmarks.video_prediction.hyperparameters import Hyperparameters,
 from cepheid.benchmarks.video_prediction.model import FutureGan, compute_penalty, enlarge, mix, show
 from cepheid.reference.data import videos
 from cepheid.reference.data.order import SampleStream
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.report import Table
-from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.task import TorchTask
 from cepheid.rules.errors import UserError

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.data.random_streams import make_generator
 
 ORIENTATIONS = 8  # of a square: flip x, flip y, transpose
 

@@ -96,6 +96,11 @@ def _find_accelerator() -> str | None:
     return None
 
 
+def read_peak_device_bytes() -> int:
+    """Return the most bytes that were allocated on the first GPU at once."""
+    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
 def free_earlier_tasks() -> None:
     """Free the tasks of earlier runs and what was traced for them."""
     keras.backend.clear_session()

@@ -9,7 +9,13 @@ import torch
 
 from cepheid.reference.torch.distributed import plan_ranks, start_ranks
 
-__all__ = ["WEIGHTS_SUFFIX", "free_earlier_tasks", "plan_ranks", "start_ranks"]
+__all__ = [
+    "WEIGHTS_SUFFIX",
+    "free_earlier_tasks",
+    "plan_ranks",
+    "read_peak_device_bytes",
+    "start_ranks",
+]
 
 WEIGHTS_SUFFIX = ".pt"
 
@@ -23,3 +29,8 @@ def free_earlier_tasks() -> None:
     """
     gc.collect()
     torch.compiler.reset()
+
+
+def read_peak_device_bytes() -> int:
+    """Return the most bytes that were allocated on this rank's accelerator at once."""
+    return int(torch.cuda.max_memory_allocated())

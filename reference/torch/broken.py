@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.torch.task import TorchTask
 
 

@@ -1,6 +1,7 @@
 """The base of all tasks that train on torch; benchmarks differ in model, data and metrics."""
 
 import math
+import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
@@ -11,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from cepheid.reference.run.config import Execution, RunConfig
-from cepheid.reference.run.seeding import seed_everything
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import accumulation, execution, precision
 from cepheid.reference.torch.accumulation import Piece, Pieces
@@ -340,3 +340,10 @@ class TorchTask(BenchmarkTask):
         """Return ``values`` on this rank's device, in the same shape and type."""
         tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
         return tensor.to(self.ranks.device, non_blocking=True)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and torch, from which weights are initialised."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

@@ -21,8 +21,8 @@ from cepheid.benchmarks.kfac.task import create
 from cepheid.measure.engine.step_profiler import StepProfiler
 from cepheid.measure.engine.subject import Subject
 from cepheid.measure.studies.costs.cost_steps import load_costs
+from cepheid.measure.studies.kfac.information import measure_peak_bytes
 from cepheid.measure.studies.speed_by_benchmark import kfac as speed
-from cepheid.measure.studies.speed_by_benchmark.kfac_information import measure_peak_bytes
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition

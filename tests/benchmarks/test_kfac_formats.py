@@ -9,7 +9,7 @@ import yaml
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac.hyperparameters import make_options
-from cepheid.measure.studies.speed_by_benchmark import kfac_rounding as rounding
+from cepheid.measure.studies.kfac import rounding as rounding
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.rules import definition

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor
 
-from cepheid.measure.studies.speed_by_benchmark import kfac_information as information
+from cepheid.measure.studies.kfac import information as information
 from tests.benchmarks.test_kfac import make_subject
 
 

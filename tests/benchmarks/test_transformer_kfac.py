@@ -10,8 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
-from cepheid.benchmarks.transformer.preconditioned import PreconditionedTranslation
-from cepheid.benchmarks.transformer.task import create
+from cepheid.benchmarks.transformer.task import PreconditionedTranslation, create
 from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.distributed import TorchRanks, start_ranks

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import nn
 
-from cepheid.measure.studies.speed.shared_models import SavedBytes, predict_bubble
+from cepheid.measure.studies.sharing.shared_models import SavedBytes, predict_bubble
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 8), (4, 4)])

@@ -18,7 +18,7 @@ from cepheid.reference.data.verification import DataRead
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
 from cepheid.tools import run_benchmark
-from cepheid.tools.cli import run_tool
+from cepheid.tools.console.program import run_tool
 from cepheid.tools.run import live_check
 
 BLOCKS = 3

@@ -10,6 +10,7 @@ import pytest
 
 from cepheid.rules.errors import UserError
 from cepheid.tools import cli
+from cepheid.tools.console import program
 from cepheid.tools.measure.__main__ import MEASUREMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def exit_code(tool: Callable[[Sequence[str] | None], int]) -> int | str | None:
     with pytest.raises(SystemExit) as caught:
-        cli.run_tool(tool)
+        program.run_tool(tool)
     return caught.value.code
 
 

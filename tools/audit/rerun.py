@@ -22,9 +22,8 @@ from cepheid.rules.events import CHOICES
 from cepheid.rules.installation import ROOT
 from cepheid.tools.audit.choice import Choice
 from cepheid.tools.audit.isolation import Isolation, find_isolation
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE
 
-RUN = (sys.executable, "-m", "cepheid.tools.run_benchmark")
 FLAG = "--run-submitted-code"
 SCRIPT = "run.sh"
 DIVISIONS = CHOICES["submission_division"]
@@ -81,11 +80,15 @@ def find_origin(logged: RunLog, chosen: Definition, root: Path) -> Origin:
 
 @dataclass(frozen=True)
 class Settings:
-    """Where data and the repeated run lie, and settings that replace those of the log."""
+    """Where data and the repeated run lie, and settings that replace those of the log.
+
+    ``run`` is the command of `cepheid run`, with which a log of the reference is repeated.
+    """
 
     data: Path
     output: Path
     overrides: tuple[str, ...] = ()
+    run: tuple[str, ...] = ()
 
     def check(self, chosen: Definition, origin: Origin) -> None:
         """Raise UserError for a setting that would make it another run."""
@@ -121,7 +124,7 @@ def repeat(choice: Choice, origin: Origin, settings: Settings, *, is_allowed: bo
         _copy_other_logs(choice, output)
     else:
         _prepare(choice, data)
-        command = [*RUN, *list_arguments(logged, choice.definition)]
+        command = [*settings.run, *list_arguments(logged, choice.definition)]
         command += [text for override in settings.overrides for text in ("--set", override)]
         command += ["--task", str(origin.code)] if origin.kind == "task" else []
         command += ["--data", str(data), "--output", str(output)]

@@ -4,7 +4,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
 from typing import IO
 
 from rich.console import Console
@@ -12,7 +11,7 @@ from tabulate import tabulate
 
 from cepheid.reference.run.progress import OnProgress
 from cepheid.reference.run.report import Table, Value
-from cepheid.reference.session.observer import LiveCheck, OnCount
+from cepheid.reference.session.observer import OnCount
 from cepheid.rules.definition import Definition
 from cepheid.tools.console.progress import show_count, show_run
 
@@ -49,18 +48,6 @@ class Terminal:
     def show_table(self, table: Table) -> None:
         """Print one table of a report."""
         self.tell(format_table(table))
-
-    def check_live(self, log: Path) -> LiveCheck:
-        """Return a judge that prints the violations that it finds in a growing log."""
-        from cepheid.tools.run import live_check
-
-        return live_check.LiveCheck(log, self.tell)
-
-    def judge_finished(self, folder: Path) -> bool:
-        """Judge the runs that a result has already, and print what is wrong with them."""
-        from cepheid.tools.run import live_check
-
-        return live_check.judge_finished(folder, self.tell)
 
     def tell_failed(self, failed: Sequence[int]) -> bool:
         """Tell which sizes of a measurement failed, if any; return True if some did."""

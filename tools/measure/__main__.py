@@ -6,7 +6,13 @@ Under a launcher: ``torchrun --nproc-per-node 2 -m cepheid.tools.measure speed â
 import sys
 from collections.abc import Mapping, Sequence
 
-from cepheid.tools.cli import EXIT_FINE, EXIT_WRONG_USE, list_commands, run_command, run_tool
+from cepheid.tools.console.program import (
+    EXIT_FINE,
+    EXIT_WRONG_USE,
+    list_commands,
+    run_command,
+    run_tool,
+)
 
 MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "speed": (

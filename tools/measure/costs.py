@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules import definition as definitions
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console import writing
 from cepheid.tools.console.arguments import (
     add_benchmark,
@@ -19,6 +18,7 @@ from cepheid.tools.console.arguments import (
     add_set_option,
     make_command_parser,
 )
+from cepheid.tools.console.program import EXIT_FINE, run_tool
 from cepheid.tools.measure.cost_ladder import Show, Shown, format_table, show_ladder
 
 if TYPE_CHECKING:

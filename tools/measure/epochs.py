@@ -12,8 +12,8 @@ from cepheid.measure.studies.epochs import Arm, Comparison, Run
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_benchmark, add_data_option, make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
 Show the epochs to the quality target, as figure 8 and table 1 of Kumar et al. 2019 do:

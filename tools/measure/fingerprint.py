@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from cepheid.rules import definition as definitions
 from cepheid.rules.errors import UserError, cannot_read
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console import writing
 from cepheid.tools.console.arguments import add_data_option, make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
     from cepheid.measure.studies.fingerprint import Fingerprint, Record

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 
 from cepheid.rules import definition as definitions
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_benchmark, add_data_option, make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
 Count the floating-point operations that the model of a benchmark needs for a sample: products of

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Sequence
 
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_data_option, make_command_parser
+from cepheid.tools.console.program import EXIT_FINE, run_tool
 
 DESCRIPTION = """\
 Measure how many images a second one process reads from the disk of --data, packed in several ways:

@@ -9,11 +9,11 @@ from cepheid.benchmarks.registry import import_task
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules import definition as definitions
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_benchmark, add_set_option, make_command_parser
+from cepheid.tools.console.program import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
-    from cepheid.measure.studies.scaling.partitions import SizeTimings
+    from cepheid.measure.studies.sharing.partitions import SizeTimings
 
 DESCRIPTION = """\
 Measure training steps whose ranks share each image (spatial_partitions) against one rank, and
@@ -82,7 +82,7 @@ def _measure(
 
     from tabulate import tabulate
 
-    from cepheid.measure.studies.scaling.partitions import find_break_even, list_grids, measure_size
+    from cepheid.measure.studies.sharing.partitions import find_break_even, list_grids, measure_size
     from cepheid.reference.run.config import configure
     from cepheid.reference.torch.distributed import start_ranks
     from cepheid.tools.console.terminal import Terminal
@@ -108,7 +108,7 @@ def _measure(
 
 def _make_row(size: "SizeTimings") -> dict[str, str]:
     from cepheid.measure.engine.subject import MIB
-    from cepheid.measure.studies.scaling.partitions import ALONE
+    from cepheid.measure.studies.sharing.partitions import ALONE
 
     base = size.wall[ALONE]
     first, third = base.quartiles_seconds

@@ -12,9 +12,9 @@ from cepheid.measure.studies.projection.model import SHAPES, Network
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console import writing
 from cepheid.tools.console.arguments import add_benchmark, make_command_parser
+from cepheid.tools.console.program import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
     from cepheid.measure.studies.projection.measured import Check, Projection

@@ -13,7 +13,6 @@ from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import (
     add_benchmark,
     add_data_option,
@@ -22,6 +21,7 @@ from cepheid.tools.console.arguments import (
     find_measurement,
     make_command_parser,
 )
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
     from cepheid.measure.engine.recorded_points import PointFolder

@@ -12,7 +12,6 @@ from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINE, run_tool
 from cepheid.tools.console import writing
 from cepheid.tools.console.arguments import (
     add_benchmark,
@@ -20,6 +19,7 @@ from cepheid.tools.console.arguments import (
     add_set_option,
     make_command_parser,
 )
+from cepheid.tools.console.program import EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
     from cepheid.measure.engine.subject import Measure

@@ -10,13 +10,13 @@ from cepheid.measure.studies.staleness import Arm, Request
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import (
     add_benchmark,
     add_data_option,
     add_set_option,
     make_command_parser,
 )
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
 In asynchronous SGD the workers do not wait for each other: each sends its gradient to a parameter

@@ -11,7 +11,6 @@ from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import (
     add_data_option,
     add_measurement_folder,
@@ -19,6 +18,7 @@ from cepheid.tools.console.arguments import (
     find_measurement,
     make_command_parser,
 )
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
     from cepheid.measure.engine.published import Published

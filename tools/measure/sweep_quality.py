@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from cepheid.measure.studies.sweep.quality import DECAY, QualityJob
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE
 
 if TYPE_CHECKING:
     from cepheid.measure.studies.sweep.quality import QualityPoint, QualitySweep

@@ -10,8 +10,8 @@ from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.evidence import Curve, Evidence
-from cepheid.tools.cli import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.arguments import add_benchmark, add_data_option, make_command_parser
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 DESCRIPTION = """\
 Train the reference with several seeds, and each broken variant (shuffled labels, frozen weights, …)

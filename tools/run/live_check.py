@@ -15,6 +15,7 @@ from cepheid.compliance.read.logs import ResultLogs, read_logs
 from cepheid.reference.run.progress import OnProgress, Progress
 from cepheid.rules import rounds
 from cepheid.rules.rounds import Round
+from cepheid.tools.console.terminal import Terminal
 
 SHARE_OF_TIME = 0.01  # at most: the log is judged between two blocks, while the clock runs
 CAN_BE_FIXED = ("T16",)  # by the runs that are still to come
@@ -143,3 +144,15 @@ def _find_place(log: Path) -> Place:
     """Return where the log lies, and what it must therefore contain."""
     submitter = package.find_around_log(log)
     return replace(find_place(submitter.results[0], submitter, rounds.load()), in_result=True)
+
+
+class SessionTerminal(Terminal):
+    """The terminal of a session: it also judges logs, those that grow and those that are there."""
+
+    def check_live(self, log: Path) -> LiveCheck:
+        """Return a judge that prints the violations that it finds in a growing log."""
+        return LiveCheck(log, self.tell)
+
+    def judge_finished(self, folder: Path) -> bool:
+        """Judge the runs that a result has already, and print what is wrong with them."""
+        return judge_finished(folder, self.tell)

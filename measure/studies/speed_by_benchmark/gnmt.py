@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from cepheid.benchmarks.gnmt import task
-from cepheid.benchmarks.gnmt.decoding import RecurrentDecoding
-from cepheid.benchmarks.gnmt.model import GNMT, Memory
+from cepheid.benchmarks.gnmt.model import GNMT, Memory, RecurrentDecoding
 from cepheid.benchmarks.gnmt.recurrent import Form, Recurrent
 from cepheid.measure.engine.subject import (
     Measure,
@@ -23,9 +22,13 @@ from cepheid.measure.engine.subject import (
     make_ready_task,
 )
 from cepheid.measure.engine.turns import time_steps
-from cepheid.measure.studies.speed import exchange
-from cepheid.measure.studies.speed import translation as speed
-from cepheid.measure.studies.speed.translation import configure_eager, time_once, train_to_translate
+from cepheid.measure.studies.sharing import exchange
+from cepheid.measure.studies.speed_by_benchmark import translation as speed
+from cepheid.measure.studies.speed_by_benchmark.translation import (
+    configure_eager,
+    time_once,
+    train_to_translate,
+)
 from cepheid.reference.data.wmt import batch_order
 from cepheid.reference.data.wmt.batch_order import BatchOrder, Bucketing
 from cepheid.reference.torch.translation.beam_search import translate

@@ -10,11 +10,11 @@ from cepheid.benchmarks.kfac.peer import PeerTask
 from cepheid.benchmarks.kfac.task import PreconditionedResNet50, create
 from cepheid.measure.engine.subject import MIB, Measure, Measurement, Row, Subject
 from cepheid.measure.engine.turns import Timing, divide, time_steps
-from cepheid.measure.studies.speed_by_benchmark.kfac_information import (
+from cepheid.measure.studies.kfac.information import (
     compare_information,
     measure_peak_bytes,
 )
-from cepheid.measure.studies.speed_by_benchmark.kfac_rounding import compare_formats
+from cepheid.measure.studies.kfac.rounding import compare_formats
 from cepheid.reference.run.config import RunConfig, configure
 
 UPDATES = 10  # of each turn

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cepheid.benchmarks.mask_rcnn.plain import PlainNetwork, suppress_one_by_one
 from cepheid.measure.engine.subject import Measure, Measurement, Subject, describe_comparison
-from cepheid.measure.studies.speed import exchange, shared_models
+from cepheid.measure.studies.sharing import exchange, shared_models
 from cepheid.reference.torch.detection.proposals import suppress_in_turn
 
 ROWS, BOXES = 32, 64  # of an image and a map each

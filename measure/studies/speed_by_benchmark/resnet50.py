@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from cepheid.measure.engine.subject import Measure
-from cepheid.measure.studies.speed import exchange, shared_models
+from cepheid.measure.studies.sharing import exchange, shared_models
 
 # They need several ranks: start them with torchrun. LARS updates with --set opt_name=lars.
 MEASUREMENTS: Mapping[str, Measure] = {

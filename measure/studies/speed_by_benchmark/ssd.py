@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cepheid.benchmarks.ssd.plain import PlainDetection
 from cepheid.measure.engine.subject import Measure, Measurement, Subject, describe_comparison
-from cepheid.measure.studies.speed import exchange
+from cepheid.measure.studies.sharing import exchange
 from cepheid.reference.torch.detection.boxes import compute_overlaps
 from cepheid.reference.torch.detection.suppression import suppress_overlapping
 

@@ -22,9 +22,12 @@ from cepheid.measure.engine.subject import (
     make_ready_task,
 )
 from cepheid.measure.engine.turns import Comparison, Timing, time_steps
-from cepheid.measure.studies.speed import exchange, shared_models
-from cepheid.measure.studies.speed import translation as speed
-from cepheid.measure.studies.speed.translation import configure_eager, train_to_translate
+from cepheid.measure.studies.sharing import exchange, shared_models
+from cepheid.measure.studies.speed_by_benchmark import translation as speed
+from cepheid.measure.studies.speed_by_benchmark.translation import (
+    configure_eager,
+    train_to_translate,
+)
 from cepheid.reference.data.wmt.vocabulary import END
 
 STEPS = 3

@@ -24,6 +24,7 @@ from cepheid.measure.engine.turns import find_middle_half
 from cepheid.reference.machine import energy, memory
 from cepheid.reference.run.generate import Generator, time_repetition
 from cepheid.reference.run.train import Task
+from cepheid.reference.session.frameworks import import_backend
 from cepheid.reference.session.observer import OnCount
 from cepheid.rules.definition import Block
 
@@ -122,7 +123,7 @@ def measure_training(
             "train_loss": train.loss if math.isfinite(train.loss) else None,
         },
         peak_resident_bytes=memory.read_peak_resident_bytes(),
-        peak_device_bytes=memory.read_peak_device_bytes(ranks),
+        peak_device_bytes=_read_peak_device_bytes(ranks),
         energy_joules=None if joules is None else joules / steps.fraction,
         implementation=dict(task.implementation()),
         load_before=load,
@@ -228,7 +229,7 @@ def measure_generation(
         fraction=1.0,
         counts={"warm_up_images": WARM_UP_IMAGES + images, "repetitions": repetitions},
         peak_resident_bytes=memory.read_peak_resident_bytes(),
-        peak_device_bytes=memory.read_peak_device_bytes(ranks),
+        peak_device_bytes=_read_peak_device_bytes(ranks),
         energy_joules=None if joules is None else joules / repetitions,
         implementation=dict(task.implementation()),
         load_before=load,
@@ -237,3 +238,12 @@ def measure_generation(
             for name, values in zip(PARTS_OF_GENERATION, zip(*parts, strict=True), strict=True)
         },
     )
+
+
+def _read_peak_device_bytes(ranks: Any) -> int | None:
+    """Return the most bytes that were allocated on this rank's device at once; None for a CPU."""
+    if ranks.accelerator is None:
+        return None
+    framework, _, _ = ranks.framework.partition(" ")
+    peak: int = import_backend(framework).read_peak_device_bytes()
+    return peak

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.data.random_streams import make_generator
 
 GREY = (0.299, 0.587, 0.114)  # the luma of ITU-R BT.601
 SMALLEST_CHROMA = 1e-12

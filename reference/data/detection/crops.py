@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.data.random_streams import make_generator
 
 LEAST_OVERLAPS = np.array([-np.inf, 0.1, 0.3, 0.5, 0.7, 0.9, -np.inf])
 """By mode. Mode 0 is the whole image, and the last one any part."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from cepheid.reference.data.image_files.packing import PackedFiles
 from cepheid.reference.data.order import SampleStream
-from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.data.random_streams import make_generator
 
 ATTEMPTS = 10  # to draw a part that lies within the image
 BLOCK = 256  # samples whose random numbers are drawn together

@@ -32,7 +32,7 @@ from functools import lru_cache
 import numpy as np
 
 from cepheid.reference.data.order import SampleStream
-from cepheid.reference.run.seeding import make_generator
+from cepheid.reference.data.random_streams import make_generator
 
 RANDOM, LOCAL, GLOBAL, ROUND_ROBIN = "random", "local", "global", "round_robin"
 INPUTS = (RANDOM, LOCAL, GLOBAL, ROUND_ROBIN)

@@ -6,11 +6,10 @@ from functools import partial
 import numpy as np
 
 from cepheid.reference.data.store import OnProgress, StoreError
-from cepheid.reference.data.wmt.parallel_text import Corpus
+from cepheid.reference.data.wmt.parallel_text import PIECE, Corpus
 from cepheid.reference.data.wmt.vocabulary import Encoding
 from cepheid.reference.data.workers import map_in_processes
 
-PIECE = 5000  # pairs that a process takes at a time, and rows of a chunk
 EMPTY, TOO_LONG, REPEATED = -1, -2, -3  # instead of a length
 
 

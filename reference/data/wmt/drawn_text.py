@@ -17,8 +17,8 @@ import numpy as np
 from cepheid.reference.data import preparation
 from cepheid.reference.data.store import OnProgress, StoreError
 from cepheid.reference.data.wmt import grammar, parallel_text
-from cepheid.reference.data.wmt.cleaning import PIECE, ignore_progress, mark_repeated
-from cepheid.reference.data.wmt.parallel_text import LANGUAGES, Corpus
+from cepheid.reference.data.wmt.cleaning import ignore_progress, mark_repeated
+from cepheid.reference.data.wmt.parallel_text import LANGUAGES, PIECE, Corpus
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_write
 

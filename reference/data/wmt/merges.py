@@ -25,9 +25,8 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from cepheid.reference.data.preparation import explain_disk_errors
 from cepheid.reference.data.store import StoreError
-from cepheid.reference.data.wmt.cleaning import PIECE
 from cepheid.reference.data.wmt.moses import join_words
-from cepheid.reference.data.wmt.parallel_text import LANGUAGES, Corpus
+from cepheid.reference.data.wmt.parallel_text import LANGUAGES, PIECE, Corpus
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_write
 

@@ -21,8 +21,7 @@ import sacremoses
 
 from cepheid.reference.data.preparation import explain_disk_errors
 from cepheid.reference.data.store import OnProgress
-from cepheid.reference.data.wmt.cleaning import PIECE
-from cepheid.reference.data.wmt.parallel_text import LANGUAGES, Corpus, open_corpus
+from cepheid.reference.data.wmt.parallel_text import LANGUAGES, PIECE, Corpus, open_corpus
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_path, atomic_write
 

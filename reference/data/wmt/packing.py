@@ -15,7 +15,6 @@ from cepheid.reference.data.columns import Ragged
 from cepheid.reference.data.store import Manifest, OnProgress
 from cepheid.reference.data.wmt import distributed_text, parallel_text
 from cepheid.reference.data.wmt.cleaning import (
-    PIECE,
     check_evaluation,
     count_left_out,
     count_tokens,
@@ -26,7 +25,7 @@ from cepheid.reference.data.wmt.cleaning import (
 from cepheid.reference.data.wmt.drawn_text import DrawnText
 from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN
 from cepheid.reference.data.wmt.pairs import find_distributed_files, name_vocabulary
-from cepheid.reference.data.wmt.parallel_text import Corpus
+from cepheid.reference.data.wmt.parallel_text import PIECE, Corpus
 from cepheid.reference.data.wmt.parameters import (
     GENERATOR,
     GENERATOR_VERSION,

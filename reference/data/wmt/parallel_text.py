@@ -15,6 +15,7 @@ import numpy as np
 from cepheid.reference.data.store import StoreError
 
 LANGUAGES = ("en", "de")
+PIECE = 5000  # pairs that a process takes at a time, and rows of a chunk
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.data.wmt.pairs import Tokens
-from cepheid.reference.run.seeding import make_generator
 from cepheid.reference.torch.translation.task import TranslationTask
 
 

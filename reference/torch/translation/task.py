@@ -12,10 +12,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from cepheid.reference.data import wmt
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.data.wmt.batch_order import AS_DRAWN
 from cepheid.reference.data.wmt.sentence_batches import Batch, Batches, Pass, pad, sort_by_length
 from cepheid.reference.data.wmt.vocabulary import PADDING, UNKNOWN
-from cepheid.reference.run import seeding
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.hyperparameters import AdamHyperparameters
 from cepheid.reference.run.report import Table, Value
@@ -297,7 +297,7 @@ class TranslationTask(ParallelTask):
         if self.definition.model["dropout"]:
             is_shared = self.sharing.tensor_ranks > 1
             place = (self.samples, self.ranks.replica if is_shared else self.ranks.rank)
-            seeds = seeding.make_generator(self.config.seed, "dropout", *place)
+            seeds = make_generator(self.config.seed, "dropout", *place)
             torch.manual_seed(int(seeds.integers(2**63)))
 
 

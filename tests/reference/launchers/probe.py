@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.reference.machine.rendezvous_address import find_address
-from cepheid.tools.cli import run_tool
+from cepheid.tools.console.program import run_tool
 
 
 def main(argv: object = None) -> int:

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 from cepheid.measure.engine.turns import Timing
-from cepheid.measure.studies.scaling.partitions import ALONE, SizeTimings, find_break_even
+from cepheid.measure.studies.sharing.partitions import ALONE, SizeTimings, find_break_even
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure import partitions
 from tests.distributed import on_ranks

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.data.wmt.grammar import lexicon
 from cepheid.reference.data.wmt.grammar.lexicon import Adjective
 from cepheid.reference.data.wmt.grammar.trees import (
@@ -17,7 +18,6 @@ from cepheid.reference.data.wmt.grammar.trees import (
     NounPhrase,
     Sentence,
 )
-from cepheid.reference.run.seeding import make_generator
 
 Item = TypeVar("Item")
 

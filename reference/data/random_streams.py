@@ -1,18 +1,8 @@
 """Random numbers that depend on the run's seed and on their purpose, never on the rank."""
 
-import random
 import zlib
 
 import numpy as np
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and torch, from which weights are initialised."""
-    import torch  # here, because data and their order need no framework
-
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
 
 
 def make_generator(seed: int, purpose: str, *keys: int) -> np.random.Generator:

@@ -1,0 +1,1 @@
+"""What it costs and saves that ranks share gradients, models and images."""
