@@ -55,11 +55,16 @@ class Sensor:
     lines: Sequence[int]
 
     def energy_joules(self, start_ms: float, stop_ms: float) -> float:
-        """Return Σ Pᵢ·Δtᵢ from start to stop in joules; a reading holds until the next one."""
+        """Return Σ Pᵢ·Δtᵢ from start to stop in joules; a reading holds until the next one.
+
+        Nothing is assumed before the first reading: rule T23 refuses a log that begins too late.
+        """
         first = max(0, bisect_right(self.times_ms, start_ms) - 1)
         last = bisect_right(self.times_ms, stop_ms)
-        ends = [*self.times_ms[first + 1 : last], stop_ms]
+        if last <= first or stop_ms <= start_ms:  # no reading before stop, or no time
+            return 0.0
         begins = [max(start_ms, time) for time in self.times_ms[first:last]]
+        ends = [*self.times_ms[first + 1 : last], stop_ms]
         watts = self.watts[first:last]
         parts = (p * (end - begin) for p, begin, end in zip(watts, begins, ends, strict=True))
         return math.fsum(parts) / 1000

@@ -12,6 +12,7 @@ from pathlib import Path
 from cepheid.compliance.finding import escape, format_value
 from cepheid.compliance.read.log.course import Course, read_count, trace_course
 from cepheid.compliance.read.log.pace import Pace, measure_pace
+from cepheid.compliance.read.log.records import INTEGER_MAX
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.powerlog import PowerLog
@@ -171,13 +172,17 @@ def summarize_run(
 
 
 def measure_joules(run: RunLog, power: PowerLog | None) -> float | None:
-    """Return Σ Pᵢ·Δtᵢ over all sensors from run_start to run_stop, or None without a power log."""
+    """Return Σ Pᵢ·Δtᵢ over all sensors from run_start to run_stop, or None without a power log.
+
+    None also where the monotonic clock does not tell when the run began and ended.
+    """
     start, stop = run.first("run_start"), run.first("run_stop")
     if power is None or power.problems or start is None or stop is None:
         return None
-    if start.monotonic_ms is None or stop.monotonic_ms is None:
+    start_ms, stop_ms = start.monotonic_ms, stop.monotonic_ms
+    if start_ms is None or stop_ms is None or not 0 <= start_ms < stop_ms < INTEGER_MAX:
         return None
-    return power.energy_joules(start.monotonic_ms, stop.monotonic_ms)
+    return power.energy_joules(start_ms, stop_ms)
 
 
 def _keep_text(value: object) -> str | None:

@@ -63,6 +63,24 @@ def test_energy_of_a_time_is_the_sum_of_its_parts(
     assert low - 1e-6 <= sensor.energy_joules(start, stop) <= high + 1e-6
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.integers(0, 900)), max_size=8),
+    st.integers(0, 25),
+    st.integers(0, 25),
+)
+def test_energy_is_that_of_every_millisecond(
+    readings: list[tuple[int, int]], start: int, stop: int
+) -> None:
+    """Also of a sensor without readings, and of one whose readings lie before or after the run."""
+    held = dict(sorted(dict(readings).items()))
+    sensor = powerlog.Sensor("a", [*held], [*held.values()], range(3, 3 + len(held)))
+    milliwatt_seconds = 0
+    for now in range(start, stop):
+        known = [time for time in held if time <= now]
+        milliwatt_seconds += held[known[-1]] if known else 0
+    assert sensor.energy_joules(start, stop) == pytest.approx(milliwatt_seconds / 1000)
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -132,6 +150,24 @@ def test_energy_is_that_of_the_runs_of_the_score(tmp_path: Path) -> None:
     without = [*summaries[:3], *map(summarize_run, runs[3:])]
     assert average_joules(without, MINI.runs) is None
     assert average_joules([summarize_run(run) for run in runs], MINI.runs) is None
+
+
+@pytest.mark.parametrize("moved_ms", [1e9, -4_995_000])
+def test_a_power_log_of_another_time_rejects_its_result_alone(
+    tmp_path: Path, moved_ms: float
+) -> None:
+    """It once ended every command in a traceback where it begins after run_stop."""
+    folder = write_result(tmp_path, MINI)
+    for index in range(5):
+        first, header, *rows = power_lines(run_records(MINI, index), {"node0": 1000.0})
+        if index == 2:
+            cells = (row.partition(",") for row in rows[:20])
+            rows = [f"{float(time) + moved_ms},{power}" for time, _, power in cells]
+        (folder / f"power_{index}.csv").write_text("\n".join([first, header, *rows]))
+    judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
+    assert {finding.code for finding in judged.findings} == {"T23.gap"}
+    (row,) = leaderboard.list_rows(judged)
+    assert row.standing.verdict == "rejected"
 
 
 def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:
