@@ -8,9 +8,10 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from cepheid.compliance.failure import isolate
 from cepheid.compliance.finding import escape
 from cepheid.compliance.judge import parallel
-from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.judge.judgement import JudgedResult, judge, strip_result
 from cepheid.compliance.read import package
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows.entry import Entry, list_entries
@@ -129,23 +130,35 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     for path in (stray for one in packages for stray in one.strays):
         print(f"not on the site, because it is no submission: {escape(str(path))}", file=sys.stderr)
     judgement = judge(packages, judged_in, parallel.use_processes(None), with_course=True)
-    entries = tuple(list_entries(judgement))
+    entries, results = isolate(judgement.results, list_entries, strip_result)
     if not arguments.allow_removal:
         folder.refuse_removal(output, entries, arguments.paths)
     _check_reference(arguments.reference, entries)
     choice = arguments.logs or ("link" if arguments.serve is None else "copy")
     logs = evidence.find_evidence(choice, output, entries, arguments.paths)
-    made = Site(
-        judgement.round,
-        entries,
-        output,
-        arguments.reference,
-        arguments.commit[:64],
-        logs,
-        tuple(read_rounds([index.read(path) for path in arguments.history])),
-    )
-    folder.write(output, make_site_files(made))
-    return entries
+    earlier = tuple(read_rounds([index.read(path) for path in arguments.history]))
+
+    def make(shown: Sequence[JudgedResult]) -> Site:
+        return Site(
+            judgement.round,
+            tuple(list_entries(shown)),
+            output,
+            arguments.reference,
+            arguments.commit[:64],
+            logs,
+            earlier,
+        )
+
+    def write(shown: Sequence[JudgedResult]) -> tuple[Entry, ...]:
+        made = make(shown)
+        folder.write(output, make_site_files(made))
+        return made.entries
+
+    def rehearse(shown: Sequence[JudgedResult]) -> None:
+        for _ in make_site_files(make(shown)):
+            pass
+
+    return isolate(results, write, strip_result, rehearse)[0]
 
 
 def _check_reference(asked: str, entries: Sequence[Entry]) -> None:

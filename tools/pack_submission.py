@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cepheid.compliance.checks.submission.manifest import bind_results, list_digests
+from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding, has_error
 from cepheid.compliance.judge.judgement import JudgedSubmitter, judge
 from cepheid.compliance.read import manifest, package
@@ -48,11 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     judgement = judge([package.read(folder)], rounds.load())
     (judged,) = judgement.submitters
     findings = [found for found in judgement.findings if not _is_fixed_by_packing(found)]
-    if has_error(findings):
+    failures = Failures()
+    made = None
+    if not has_error(findings):
+        made = failures.attempt(folder, None, make_manifest, judged)
+    findings += failures.findings
+    if made is None:
         print(report.FORMATS["text"](findings, judgement.logs, judgement.round))
         print(f"not packed: fix the errors, then `cepheid pack {folder}` again")
         return EXIT_FINDINGS
-    made = make_manifest(judged)
     writing.replace_file(folder / FILE_NAME, manifest.format_manifest(made))
     for finding in findings:
         print(finding.text())

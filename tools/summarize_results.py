@@ -8,7 +8,8 @@ from pathlib import Path
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.failure import isolate
+from cepheid.compliance.judge.judgement import JudgedResult, judge, strip_result
 from cepheid.compliance.read import package
 from cepheid.compliance.report import formats as report
 from cepheid.leaderboard import rows as leaderboard
@@ -69,11 +70,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     judged_in = rounds.load(arguments.round)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in)
-    rows = leaderboard.list_rows(judgement)
-    if not rows:
+    if not judgement.results:
         raise UserError("no result was found, so there is nothing to summarize")
-    report.write_report(FORMATS[arguments.format](rows), arguments.output)
-    is_rejected = any(row.standing.has_failed for row in rows)
+
+    def make(results: Sequence[JudgedResult]) -> tuple[bool, str]:
+        rows = leaderboard.list_rows(results)
+        return any(row.standing.has_failed for row in rows), FORMATS[arguments.format](rows)
+
+    (is_rejected, text), _ = isolate(judgement.results, make, strip_result)
+    report.write_report(text, arguments.output)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding, escape
 from cepheid.compliance.read.log import records
 from cepheid.compliance.read.log.reading import Reading
@@ -193,19 +194,21 @@ def follow_log(
     called with what happens to the file. ``wait`` waits for some seconds and returns True to stop:
     the log is then judged as it stands.
     """
-    growing, known = GrowingLog(path), KnownFindings()
+    growing, known, failures = GrowingLog(path), KnownFindings(), Failures()
+    attempt = failures.attempt
     try:
         for run in watch_states(growing, tell, wait):
-            yield from known.add(
-                check_growing_log(run, growing.reading.lines_read, place, judged_in)
-            )
+            lines = growing.reading.lines_read
+            yield from known.add(attempt(path, [], check_growing_log, run, lines, place, judged_in))
     finally:
         growing.close()
     if growing.path is None:
         raise UserError(
             f"{path}: no program wrote such a log; check the path, or start the run first"
         )
-    yield from known.add(check_log(read(growing.path), place, judged_in))
+    run = attempt(growing.path, RunLog(growing.path, ()), read, growing.path)
+    found = attempt(growing.path, [], check_log, run, place, judged_in)
+    yield from known.add([*found, *failures.findings[-1:]])
 
 
 def watch_states(

@@ -17,12 +17,14 @@ from cepheid.compliance.checks import (
 from cepheid.compliance.checks.across.recycled import TracedResult, find_recycled
 from cepheid.compliance.checks.submission.layout import report_stray
 from cepheid.compliance.checks.submission.machine import describe_machine
+from cepheid.compliance.failure import Failures, isolate, report_failure
 from cepheid.compliance.finding import Finding, sort_findings
 from cepheid.compliance.judge.unit import JudgedUnit, Unit, find_definition, judge_unit
 from cepheid.compliance.read import waivers
 from cepheid.compliance.read.package import Package, ResultFolder, Submitter
 from cepheid.compliance.read.summary import ResultSummary, RunSummary
 from cepheid.compliance.score.convergence import Convergence
+from cepheid.compliance.score.vouched import is_vouched_for, withhold
 from cepheid.rules.definition import Definition
 from cepheid.rules.rounds import Round, RoundBenchmark
 
@@ -107,8 +109,8 @@ def judge(
     today = today or find_today()
     listed = [(package, who) for package in packages for who in package.submitters]
     units_of = [list_units(who, package, judged_in, with_course) for package, who in listed]
-    judged_units = list(each(judge_unit, [unit for units in units_of for unit in units]))
-    answers = iter(_compare_all(judged_units, judged_in))
+    every = [unit for units in units_of for unit in units]
+    answers = iter(_compare_all(every, list(each(judge_unit, every)), judged_in))
     submitters = []
     strays = [report_stray(path) for package in packages for path in package.strays]
     for (package, who), units in zip(listed, units_of, strict=True):
@@ -122,12 +124,24 @@ def judge(
     )
 
 
-def _compare_all(answers: Sequence[JudgedUnit], judged_in: Round) -> list[JudgedUnit]:
+def _compare_all(
+    units: Sequence[Unit], answers: Sequence[JudgedUnit], judged_in: Round
+) -> list[JudgedUnit]:
     """Add what the results have in common that no two runs may have."""
-    recycled = find_recycled([TracedResult(one.traces, one.findings) for one in answers], judged_in)
+
+    def compare(judged: Sequence[tuple[Unit, JudgedUnit]]) -> list[list[Finding]]:
+        traced = [TracedResult(answer.traces, answer.findings) for _, answer in judged]
+        return find_recycled(traced, judged_in)
+
+    def strip(one: tuple[Unit, JudgedUnit], error: Exception) -> tuple[Unit, JudgedUnit]:
+        unit, answer = one
+        failure = report_failure(unit.folder.path, error)
+        return unit, replace(answer, findings=(*answer.findings, failure), traces=())
+
+    found, judged = isolate(list(zip(units, answers, strict=True)), compare, strip)
     return [
-        replace(one, findings=(*one.findings, *found), traces=())
-        for one, found in zip(answers, recycled, strict=True)
+        replace(answer, findings=(*answer.findings, *recycled), traces=())
+        for (_, answer), recycled in zip(judged, found, strict=True)
     ]
 
 
@@ -184,22 +198,34 @@ def _judge_submitter(
     judged_in: Round,
     today: datetime.date,
 ) -> JudgedSubmitter:
-    """Judge the folder around the results, and apply the waivers that hold."""
-    waived_in = (who.waivers, who.path, judged_in, today)
+    """Judge the folder around the results, and apply the waivers that hold.
+
+    What fails in that is an error of all results of the submitter (S15).
+    """
+    failures = Failures()
+    attempt, waived_in = failures.attempt, (who.waivers, who.path, judged_in, today)
     about_folder: list[Finding] = []
     if not is_single_log:  # of a single log only the log itself is judged
         summaries = {unit.folder.path: answer.summary for unit, answer in judged}
-        about_folder += check_submitter(who, judged_in)
-        about_folder += check_logs_of_submitter(who, summaries, judged_in)
+        about_folder += attempt(who.path, [], check_submitter, who, judged_in)
+        about_folder += attempt(who.path, [], check_logs_of_submitter, who, summaries, judged_in)
         about_folder = sort_findings(about_folder)
     if who.is_whole:  # else the file that a waiver names may not have been read
         about_logs = [finding for _, answer in judged for finding in answer.findings]
-        about_folder += waivers.find_ineffective([*about_folder, *about_logs], *waived_in)
-    about_folder = waivers.apply_waivers(about_folder, *waived_in)
+        every = [*about_folder, *about_logs]
+        about_folder += attempt(
+            who.path, [], lambda: list(waivers.find_ineffective(every, *waived_in))
+        )
+
+    def waive(found: Sequence[Finding]) -> Sequence[Finding]:
+        return attempt(who.path, found, waivers.apply_waivers, found, *waived_in)
+
+    about_folder = list(waive(about_folder))
+    about_results = [waive(answer.findings) for _, answer in judged]
+    about_folder += [*who.failures, *failures.findings]
     touching = _sort_by_result(about_folder, who)
     findings, results = list(about_folder), []
-    for unit, answer in judged:
-        about = waivers.apply_waivers(answer.findings, *waived_in)
+    for (unit, answer), about in zip(judged, about_results, strict=True):
         findings += about
         results.append(_make_result(unit, answer, who, [*touching[unit.folder.path], *about]))
     return JudgedSubmitter(who, tuple(results), tuple(findings))
@@ -208,15 +234,31 @@ def _judge_submitter(
 def _make_result(
     unit: Unit, answer: JudgedUnit, who: Submitter, findings: Sequence[Finding]
 ) -> JudgedResult:
-    system = who.systems.get(unit.folder.system or "")
+    system, summary = who.systems.get(unit.folder.system or ""), answer.summary
+    convergence = answer.convergence
+    if not unit.judged_in.is_history:  # there, scores stand whatever is found about them
+        summary = withhold(summary, findings)
+        convergence = convergence if is_vouched_for("samples", findings) else None
     return JudgedResult(
         unit.folder,
         unit.place,
         unit.judged_in,
         dict(system.content or {}) if system else {},
         tuple(sort_findings(findings)),
-        answer.summary,
-        answer.convergence,
+        summary,
+        convergence,
+    )
+
+
+def strip_result(result: JudgedResult, error: Exception) -> JudgedResult:
+    """Return a result about which nothing can be shown, with the failure as an error (S15)."""
+    failure = report_failure(result.folder.path, error)
+    return replace(
+        result,
+        system={},
+        findings=tuple(sort_findings([*result.findings, failure])),
+        summary=ResultSummary(),
+        convergence=None,
     )
 
 

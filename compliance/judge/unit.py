@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from cepheid.compliance.checks import Place, check_log, check_result, find_log_definition
 from cepheid.compliance.checks.across.traces import RunTrace, trace_runs
 from cepheid.compliance.checks.result.convergence import compare_convergence
+from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.contents import ResultFolder
 from cepheid.compliance.read.log.runlog import HasTexts
@@ -47,37 +48,46 @@ class JudgedUnit:
 
 
 def judge_unit(unit: Unit) -> JudgedUnit:
-    """Parse each log of a result once, run every check, and keep a summary."""
-    logs = read_logs(unit.folder, unit.with_digests)
-    definition = find_definition(logs.runs, unit.place)
-    return JudgedUnit(
-        tuple(_find(unit, logs)),
-        summarize(logs, unit.with_course, definition.hyperparameters if definition else ()),
-        _compare_with_reference(logs, unit.place),
-        _trace(logs, unit.place),
+    """Parse each log of a result once, run every check, and keep a summary.
+
+    What fails in that is an error of the result (S15), and the rest of it is judged.
+    """
+    failures, path = Failures(), unit.folder.path
+    attempt = failures.attempt
+    logs = attempt(path, ResultLogs(unit.folder, ()), read_logs, unit.folder, unit.with_digests)
+    definition = attempt(path, None, find_definition, logs.runs, unit.place)
+    names = definition.hyperparameters if definition else ()
+    found = _find(unit, logs, failures)
+    summary = attempt(
+        path, ResultSummary(digests=logs.digests), summarize, logs, unit.with_course, names
     )
+    convergence = attempt(path, None, _compare_with_reference, logs, definition, unit.place)
+    traces = attempt(path, (), _trace, logs, definition, unit.place)
+    return JudgedUnit((*found, *failures.findings), summary, convergence, traces)
 
 
-def _find(unit: Unit, logs: ResultLogs) -> list[Finding]:
+def _find(unit: Unit, logs: ResultLogs, failures: Failures) -> list[Finding]:
     """Return the findings about each log by itself, then those about all of them together."""
-    place, judged_in = unit.place, unit.judged_in
-    found = [finding for run in logs.runs for finding in check_log(run, place, judged_in)]
+    place, judged_in, attempt = unit.place, unit.judged_in, failures.attempt
+    found: list[Finding] = []
+    for run in logs.runs:
+        found += attempt(run.path, [], check_log, run, place, judged_in)
     if place.in_result and logs.runs:
-        found += check_result(logs, place, judged_in)
+        found += attempt(logs.path, [], check_result, logs, place, judged_in)
     return found
 
 
-def _compare_with_reference(logs: ResultLogs, place: Place) -> Convergence | None:
-    definition = find_definition(logs.runs, place)
+def _compare_with_reference(
+    logs: ResultLogs, definition: Definition | None, place: Place
+) -> Convergence | None:
     if definition is None or not logs.runs:
         return None
     points = rcp.load(definition.name, definition.scale)
     return compare_convergence(logs, definition, place, points)
 
 
-def _trace(logs: ResultLogs, place: Place) -> tuple[RunTrace, ...]:
-    definition = find_definition(logs.runs, place) if place.in_result else None
-    return trace_runs(logs, definition) if definition else ()
+def _trace(logs: ResultLogs, definition: Definition | None, place: Place) -> tuple[RunTrace, ...]:
+    return trace_runs(logs, definition) if definition and place.in_result else ()
 
 
 class _NoLog:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.manifest import Manifest
 from cepheid.compliance.read.waivers import Waivers
 
@@ -107,6 +108,7 @@ class Submitter:
     found, not only one or those of one system. ``files`` is everything that lies in a submission;
     it is None where only a part of the folder was read, or where it is no submission.
     ``unfilled`` are the READMEs among the files in which a person still has to write something.
+    ``failures`` are our own while the folder was read (S15).
     """
 
     path: Path
@@ -121,3 +123,4 @@ class Submitter:
     waivers: Waivers | None = None
     manifest: Manifest | None = None
     unfilled: tuple[PurePosixPath, ...] = ()
+    failures: tuple[Finding, ...] = ()

@@ -9,11 +9,13 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
+from typing import TypeVar
 
+from cepheid.compliance.failure import Arguments, Failures
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read import layout, manifest, waivers
 from cepheid.compliance.read.contents import (
@@ -33,6 +35,8 @@ from cepheid.compliance.read.powerlog import POWER_NAME
 from cepheid.rules import digests
 from cepheid.rules.documents import FILL_IN, parse_json
 from cepheid.rules.errors import UserError
+
+Found = TypeVar("Found")
 
 ENTRIES_MAX = 10_000  # in one folder
 LOGS_MAX = 100  # of one result
@@ -54,6 +58,7 @@ class Reader:
         self.given = given
         self.keep_absolute = keep_absolute
         self.refused: list[Refused] = []
+        self.failures = Failures()
 
     def show(self, path: Path) -> Path:
         """Return the path as the user would write it: relative if the given path was."""
@@ -104,7 +109,10 @@ class Reader:
         for system in self.list_folders(root / "results"):
             if only_system in (None, system.name):
                 for folder in self.list_folders(system):
-                    results.append(self.list_result(folder, system.name))
+                    nothing = ResultFolder(self.show(folder), system.name, ())
+                    results.append(
+                        self.attempt(folder, nothing, self.list_result, folder, system.name)
+                    )
         left = [
             self.show(root / entry.name)
             for entry in self.list_entries(root, quiet=True)
@@ -112,25 +120,51 @@ class Reader:
         ]
         files = None
         if self.is_submission(root) and not only_system:
-            files = tuple(self.list_files(root, _list_hashed_later(results)))
-        listed = root / manifest.FILE_NAME
-        has_manifest = files is not None and listed.is_file() and not listed.is_symlink()
+            files = self.attempt(root, (), self.list_all_files, root, results)
+        systems = self.read_systems(root)
+        found = self.attempt(root, None, self.read_manifest, root) if files is not None else None
+        unfilled = self.attempt(root, (), _list_unfilled, root, files or ())
         return replace(
-            self.make_submitter(root, self.read_systems(root), results),
+            self.make_submitter(root, systems, results),
             left_by_tools=tuple(left),
             is_whole=only_system is None,
             files=files,
-            manifest=manifest.read(self.show(listed)) if has_manifest else None,
-            unfilled=tuple(
-                file.name
-                for file in files or ()
-                if file.name.name == README and _holds(root / file.name, FILL_IN)
-            ),
+            manifest=found,
+            unfilled=unfilled,
         )
+
+    def attempt(
+        self,
+        path: Path,
+        instead: Found,
+        function: Callable[Arguments, Found],
+        *args: Arguments.args,
+        **kwargs: Arguments.kwargs,
+    ) -> Found:
+        """Return what the function reads; where it fails, that is an error of the submitter."""
+        return self.failures.attempt(self.show(path), instead, function, *args, **kwargs)
+
+    def read_manifest(self, root: Path) -> manifest.Manifest | None:
+        """Read the manifest of a submission, if it has one."""
+        listed = root / manifest.FILE_NAME
+        is_there = listed.is_file() and not listed.is_symlink()
+        return manifest.read(self.show(listed)) if is_there else None
+
+    def read_waivers(self, root: Path) -> waivers.Waivers | None:
+        """Read the waivers of a submitter, if there are any."""
+        listed = root / waivers.FILE_NAME
+        is_there = listed.is_file() and not listed.is_symlink()
+        return waivers.read(self.show(listed)) if is_there else None
 
     def is_submission(self, root: Path) -> bool:
         """Return True where the rules for packages hold: in submissions/, or with a manifest."""
         return root.parent.name == layout.SUBMISSIONS or (root / manifest.FILE_NAME).is_file()
+
+    def list_all_files(
+        self, root: Path, results: Sequence[ResultFolder]
+    ) -> tuple[SubmittedFile, ...]:
+        """List all files and folders of a submission with the digests of all but its logs."""
+        return tuple(self.list_files(root, _list_hashed_later(results)))
 
     def list_files(self, root: Path, hashed_later: frozenset[str]) -> Iterator[SubmittedFile]:
         """List all files and folders of a submission within bounds, and record what is refused.
@@ -202,9 +236,9 @@ class Reader:
     ) -> Submitter:
         """Put together what was read of a submitter's folder, and everything that was refused."""
         is_listed = root.parent.name == layout.SUBMISSIONS
-        waiver_file = root / waivers.FILE_NAME
-        has_waivers = waiver_file.is_file() and not waiver_file.is_symlink()
+        found = self.attempt(root, None, self.read_waivers, root)
         refused, self.refused = tuple(dict.fromkeys(self.refused)), []
+        failures, self.failures = tuple(self.failures.findings), Failures()
         return Submitter(
             path=self.show(root),
             name=root.name if is_listed else None,
@@ -212,7 +246,8 @@ class Reader:
             systems=MappingProxyType(dict(systems)),
             results=tuple(results),
             refused=refused,
-            waivers=waivers.read(self.show(waiver_file)) if has_waivers else None,
+            waivers=found,
+            failures=failures,
         )
 
     def list_result(self, folder: Path, system: str | None) -> ResultFolder:
@@ -261,7 +296,9 @@ class Reader:
                 is_visible and name != entry.name and entry.is_file(follow_symlinks=False)
             )
             if is_description and only in (None, name):
-                found[name] = _read_description(self.show(root / "systems" / entry.name), name)
+                path = self.show(root / "systems" / entry.name)
+                nothing = SystemFile(path, name, None, "cannot be read")
+                found[name] = self.attempt(path, nothing, _read_description, path, name)
         return found
 
     def list_folders(self, folder: Path, quiet: bool = False) -> list[Path]:
@@ -310,6 +347,12 @@ def _list_hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:
         for result in results
         for path in (*result.runs, *result.interrupted, *result.power)
     )
+
+
+def _list_unfilled(root: Path, files: Sequence[SubmittedFile]) -> tuple[PurePosixPath, ...]:
+    """List the READMEs in which a person still has to write something."""
+    readmes = (file.name for file in files if file.name.name == README)
+    return tuple(name for name in readmes if _holds(root / name, FILL_IN))
 
 
 def _holds(path: Path, text: str) -> bool:

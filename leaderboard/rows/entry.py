@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.judge.judgement import JudgedResult, Judgement
+from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.attached import PNG
 from cepheid.compliance.read.log.course import Course
 from cepheid.compliance.read.summary import RunSummary
@@ -105,9 +105,9 @@ def make_slug(name: str) -> str:
     return f"{plain.lstrip('.-')}-{digest}" if name else ""
 
 
-def list_entries(judgement: Judgement) -> list[Entry]:
-    """List all results in the order of their tables, each under a name of its own."""
-    found = [_make_entry(result) for result in _drop_repeated(judgement.results)]
+def list_entries(results: Iterable[JudgedResult]) -> list[Entry]:
+    """List results in the order of their tables, each under a name of its own."""
+    found = [_make_entry(result) for result in _drop_repeated(results)]
     found.sort(key=lambda entry: (place_in_table(entry.row), _locate(entry.row.judged)))
     return list(_number_twins(found))
 

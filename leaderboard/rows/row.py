@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.judge.judgement import JudgedResult, Judgement
+from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.log.pace import Pace
 from cepheid.compliance.read.summary import RunSummary
 from cepheid.compliance.score.comparison import Level, measure_level
@@ -89,9 +89,9 @@ class Row:
         return self.standing.score is not None
 
 
-def list_rows(judgement: Judgement) -> list[Row]:
+def list_rows(results: Iterable[JudgedResult]) -> list[Row]:
     """Return one row for each result, group by group, the fastest first."""
-    return sorted(map(make_row, judgement.results), key=place_in_table)
+    return sorted(map(make_row, results), key=place_in_table)
 
 
 def place_in_table(row: Row) -> tuple[Any, ...]:

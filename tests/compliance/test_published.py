@@ -36,7 +36,7 @@ def judge_published(path: Path, round_name: str) -> Judgement:
 
 
 def rows(path: Path, round_name: str) -> list[Row]:
-    return leaderboard.list_rows(judge_published(path, round_name))
+    return leaderboard.list_rows(judge_published(path, round_name).results)
 
 
 @cache

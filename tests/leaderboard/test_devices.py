@@ -9,7 +9,6 @@ from cepheid.compliance.read import package
 from cepheid.leaderboard.plots.curves import improves_steadily
 from cepheid.leaderboard.plots.plot import Axis, Series, make_plot
 from cepheid.leaderboard.plots.scaling import find_front
-from cepheid.leaderboard.rows import entry
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.rows.hardware import read_hardware
 from cepheid.leaderboard.site.devices import DeviceLine, measure_devices
@@ -21,7 +20,7 @@ from tests.compliance.field import write_field
 
 def list_entries(root: Path) -> list[Entry]:
     judgement = judge([package.read(root)], rounds.load("v1.0"), with_course=True)
-    return entry.list_entries(judgement)
+    return entry.list_entries(judgement.results)
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def rows(star_shape: Definition) -> list[Row]:
 
 
 def _rows(path: Path) -> list[Row]:
-    return leaderboard.list_rows(judge([package.read(path)], rounds.load("v1.0")))
+    return leaderboard.list_rows(judge([package.read(path)], rounds.load("v1.0")).results)
 
 
 def test_verdicts_and_order(rows: list[Row]) -> None:

@@ -65,7 +65,7 @@ class Page(HTMLParser):
 def build_site(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
     """Every file of the site by its name."""
     judgement = judge([package.read(path) for path in paths], rounds.load("v1.0"), with_course=True)
-    made = Site(judgement.round, tuple(list_entries(judgement)), folder, reference)
+    made = Site(judgement.round, tuple(list_entries(judgement.results)), folder, reference)
     return {name: content.decode("utf-8", "replace") for name, content in make_site_files(made)}
 
 
@@ -233,14 +233,14 @@ def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definiti
     write_result(Path("out"), star_shape)
     judgement = judge([package.read(Path("out"))], rounds.load("v1.0"))
     with pytest.raises(ValueError, match="with_course=True"):
-        list_entries(judgement)
+        list_entries(judgement.results)
 
 
 def test_no_result(star_shape: Definition) -> None:
     Path("submissions").mkdir()
     read = package.read(Path("submissions"), may_be_empty=True)
     judgement = judge([read], rounds.load("v1.0"))
-    made = make_site_files(Site("v1.0", tuple(list_entries(judgement)), Path("site")))
+    made = make_site_files(Site("v1.0", tuple(list_entries(judgement.results)), Path("site")))
     files = {name: content.decode() for name, content in made}
     assert "no results yet" in files["index.html"]
     assert json.loads(files["results.json"])["results"] == []
@@ -334,7 +334,7 @@ def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
         judgement = judge(
             [package.read(Path("submissions"))], rounds.load("v1.0"), with_course=True
         )
-        made = Site("v1.0", tuple(list_entries(judgement)), Path("site"))
+        made = Site("v1.0", tuple(list_entries(judgement.results)), Path("site"))
         (tab,) = [tab for tab in made.tabs if tab.name == "mini-closed"]
         found = compute_aggregate(tab, "")
         assert found.reference == "cepheid/reference"

@@ -50,7 +50,7 @@ def field(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
         judgement = judge(
             [package.read(root / "submissions")], rounds.load("v1.0"), with_course=True
         )
-        entries = tuple(list_entries(judgement))
+        entries = tuple(list_entries(judgement.results))
         made = Site(judgement.round, entries, root / "site")
         for name, content in make_site_files(made):
             path = root / "site" / name

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cepheid.compliance.checks import Place, check_log, check_result
+from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding, has_error
 from cepheid.compliance.judge import follow
 from cepheid.compliance.judge.judgement import find_place
@@ -33,6 +34,7 @@ class LiveCheck:
         self.log, self.tell = log, tell
         self._growing = follow.GrowingLog(log)
         self._known, self._has_told = follow.KnownFindings(), False
+        self._failures = Failures()  # of the checker, which must not end the run
         self._next_seconds = 0.0
 
     def watch(self, show: OnProgress) -> OnProgress:
@@ -56,7 +58,10 @@ class LiveCheck:
         self._growing.read_new()  # opens the file
         self._growing.read_new()
         run, lines = self._growing.log(), self._growing.reading.lines_read
-        self._tell_new(follow.check_growing_log(run, lines, _find_place(self.log), rounds.load()))
+        place, check = _find_place(self.log), follow.check_growing_log
+        self._tell_new(
+            self._failures.attempt(self.log, [], check, run, lines, place, rounds.load())
+        )
         seconds = time.perf_counter() - started
         self._next_seconds = started + (seconds / SHARE_OF_TIME if run.first("run_start") else 0)
 

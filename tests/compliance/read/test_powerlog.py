@@ -166,7 +166,7 @@ def test_a_power_log_of_another_time_rejects_its_result_alone(
         (folder / f"power_{index}.csv").write_text("\n".join([first, header, *rows]))
     judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
     assert {finding.code for finding in judged.findings} == {"T23.gap"}
-    (row,) = leaderboard.list_rows(judged)
+    (row,) = leaderboard.list_rows(judged.results)
     assert row.standing.verdict == "rejected"
 
 
@@ -179,7 +179,7 @@ def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:
         (folder / f"power_{index}.csv").write_text("\n".join(lines))
     judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
     assert judged.findings == ()
-    (row,) = leaderboard.list_rows(judged)
+    (row,) = leaderboard.list_rows(judged.results)
     assert row.standing.score is not None
     assert row.kilojoules is not None
     assert row.kilojoules == pytest.approx(row.standing.score.main.mean * 60, rel=0.01)
@@ -188,5 +188,5 @@ def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:
     assert kilojoules in leaderboard.write_table([row])
     assert "&lt;b&gt;switch" in leaderboard.write_markdown([row])
     (folder / "power_3.csv").unlink()
-    (row,) = leaderboard.list_rows(judge([package.read(tmp_path)], rounds.load("v1.0")))
+    (row,) = leaderboard.list_rows(judge([package.read(tmp_path)], rounds.load("v1.0")).results)
     assert (row.standing.verdict, row.standing.score, row.energy) == ("rejected", None, None)

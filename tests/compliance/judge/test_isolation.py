@@ -1,0 +1,255 @@
+"""What fails while one result is judged is an error of that result; all others are published."""
+
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cepheid.compliance.checks import CHECKS
+from cepheid.compliance.checks.across import recycled
+from cepheid.compliance.failure import Failures, isolate
+from cepheid.compliance.judge import follow, judgement, parallel, unit
+from cepheid.compliance.read import manifest, waivers
+from cepheid.compliance.read.log import runlog
+from cepheid.leaderboard.pages import benchmark_page, result_page
+from cepheid.leaderboard.rows import row
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+from cepheid.tools import build_leaderboard, check_compliance, pack_submission, summarize_results
+from tests.compliance.builder import SYSTEM, power_lines, run_records, write_result
+
+NOT_JUDGED = "S15.not_judged"
+NAMES = ("acme", "umbrella")
+
+
+class OurBugError(Exception):
+    """What no code expects."""
+
+
+def is_about_acme(*subjects: object) -> bool:
+    """Return whether something names the submission of acme, and not all of them."""
+    text = repr(subjects)
+    return "acme" in text and "umbrella" not in text
+
+
+def fail_for_acme(function: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapped(*subjects: Any, **options: Any) -> Any:
+        if is_about_acme(*subjects):
+            raise OurBugError("\x1b[2J never expected")
+        return function(*subjects, **options)
+
+    return wrapped
+
+
+@pytest.fixture
+def submissions(star_shape: Definition) -> Path:
+    """Two submissions with manifests, waivers and power logs."""
+    for name in NAMES:
+        root, system = Path("submissions", name), {**SYSTEM, "submitter": name}
+        folder = write_result(root, star_shape, system=system)
+        for index in range(5):
+            lines = power_lines(run_records(star_shape, index, system=system), {"node0": 900.0})
+            (folder / f"power_{index}.csv").write_text("\n".join(lines))
+        (root / "waivers.yaml").write_text("waivers: []\n")
+        assert pack_submission.main([str(root)]) == 0
+    return Path("submissions")
+
+
+def let_rule_fail(rule: str) -> Callable[[pytest.MonkeyPatch], None]:
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        check = CHECKS[rule]
+        monkeypatch.setitem(CHECKS, rule, replace(check, find=fail_for_acme(check.find)))
+
+    return patch
+
+
+def let_fail(module: object, name: str) -> Callable[[pytest.MonkeyPatch], None]:
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, name, fail_for_acme(getattr(module, name)))
+
+    return patch
+
+
+IN_JUDGING = {
+    "a rule for the first records": let_rule_fail("T1"),
+    "a rule for whole logs": let_rule_fail("T8"),
+    "a rule for results": let_rule_fail("T23"),
+    "a rule for submitters": let_rule_fail("S3"),
+    "a rule for manifests": let_rule_fail("S4"),
+    "reading a log": let_fail(runlog, "read"),
+    "reading a manifest": let_fail(manifest, "read"),
+    "reading waivers": let_fail(waivers, "read"),
+    "applying waivers": let_fail(waivers, "apply_waivers"),
+    "summarizing": let_fail(unit, "summarize"),
+    "tracing": let_fail(unit, "trace_runs"),
+    "comparing with the reference": let_fail(unit, "compare_convergence"),
+}
+
+
+def read_verdicts(results: Sequence[dict[str, Any]]) -> dict[str, str]:
+    return {result["submitter"]: result["verdict"] for result in results}
+
+
+@pytest.mark.parametrize("place", IN_JUDGING)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_failure_is_an_error_of_its_result(
+    place: str,
+    processes: int,
+    submissions: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    if processes > 1:
+        if multiprocessing.get_start_method() != "fork":
+            pytest.skip("only a forked process has the bug of this test")
+        monkeypatch.setattr(parallel, "LOGS_FOR_PROCESSES", 1)
+        monkeypatch.setattr(parallel, "usable_processors", lambda: 2)
+    capfd.readouterr()
+    IN_JUDGING[place](monkeypatch)
+    assert check_compliance.main([str(submissions), "--format", "json"]) == 1
+    out, err = capfd.readouterr()
+    errors = [found for found in json.loads(out)["findings"] if found["severity"] == "error"]
+    assert NOT_JUDGED in {found["code"] for found in errors}
+    assert all("acme" in found["path"] for found in errors)
+    (finding, *_) = [found for found in errors if found["code"] == NOT_JUDGED]
+    assert finding["message"] == "could not be judged"
+    assert finding["got"].startswith("OurBugError in ")
+    assert "report" in finding["hint"]
+    assert err.count("Traceback (most recent call last)") == 1
+    assert "OurBugError: \\x1b[2J never expected" in err
+
+    assert build_leaderboard.main([str(submissions), "--output", "site"]) == 1
+    shown = json.loads(Path("site/results.json").read_text())["results"]
+    assert read_verdicts(shown) == {"acme": "rejected", "umbrella": "scored"}
+
+
+IN_TABLES = {
+    "making a row": let_fail(row, "read_hardware"),
+    "measuring the pace": let_fail(row, "measure_pace"),
+}
+
+
+@pytest.mark.parametrize("place", [*IN_JUDGING, *IN_TABLES])
+def test_a_summary_has_all_other_rows(
+    place: str, submissions: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    (IN_JUDGING | IN_TABLES)[place](monkeypatch)
+    capfd.readouterr()
+    assert summarize_results.main([str(submissions), "--format", "json"]) == 1
+    out, err = capfd.readouterr()
+    rows = json.loads(out)
+    assert read_verdicts(rows) == {"acme": "rejected", "umbrella": "scored"}
+    assert next(row for row in rows if row["submitter"] == "acme")["score_minutes"] is None
+    assert err.count("Traceback (most recent call last)") == 1
+
+
+def test_a_failure_between_results_is_an_error_of_one(
+    submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    original = recycled.find_recycled
+
+    def find(results: Sequence[recycled.TracedResult], judged_in: Any) -> Any:
+        if any("acme" in str(trace.path) for result in results for trace in result.traces):
+            raise OurBugError
+        return original(results, judged_in)
+
+    monkeypatch.setattr(judgement, "find_recycled", find)
+    capsys.readouterr()
+    assert check_compliance.main([str(submissions), "--format", "json"]) == 1
+    (found,) = json.loads(capsys.readouterr().out)["findings"]
+    assert (found["code"], Path(found["path"]).parts[1]) == (NOT_JUDGED, "acme")
+
+
+@pytest.mark.parametrize("page", [result_page, benchmark_page])
+def test_a_failure_of_a_page_is_an_error_of_one_result(
+    page: Any, submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    """Also where the page shows many results."""
+    original = page.PAGES
+
+    class Broken:
+        def __init__(self, pages: Any) -> None:
+            self.pages = pages
+
+        def draw_results(self, entries: Sequence[Any], *rest: Any) -> Any:
+            if any("acme" in entry.id and entry.runs for entry in entries):
+                raise OurBugError
+            return self.pages.draw_results(entries, *rest)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.pages, name)
+
+    broken = {kind: Broken(pages) for kind, pages in original.items()}
+    monkeypatch.setattr(page, "PAGES", broken)
+    assert build_leaderboard.main([str(submissions), "--output", "site"]) == 1
+    shown = json.loads(Path("site/results.json").read_text())["results"]
+    assert read_verdicts(shown) == {"acme": "rejected", "umbrella": "scored"}
+    assert (
+        "could not be judged"
+        in Path("site/results/acme/box/star_shape-mini-closed.html").read_text()
+    )
+
+
+def test_a_failure_while_a_log_is_followed(
+    submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    let_rule_fail("T8")(monkeypatch)
+    monkeypatch.setattr(follow, "QUIET_SECONDS", 0.0)
+    log = submissions / "acme/results/box/star_shape-mini-closed/result_0.txt"
+    capsys.readouterr()
+    assert check_compliance.main([str(log), "--follow"]) == 1
+    out, err = capsys.readouterr()
+    assert out.count(NOT_JUDGED) == 1
+    assert err.count("Traceback (most recent call last)") == 1
+
+
+def test_nothing_is_packed_that_could_not_be_judged(
+    submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (submissions / "acme/manifest.json").read_bytes()
+    for patch in (let_rule_fail("T8"), let_fail(pack_submission, "list_digests")):
+        with monkeypatch.context() as patched:
+            patch(patched)
+            assert pack_submission.main([str(submissions / "acme")]) == 1
+    assert capsys.readouterr().out.count(f"{NOT_JUDGED} could not be judged") >= 2
+    assert (submissions / "acme/manifest.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("error", [UserError("wrong use"), MemoryError(), OSError(28, "full")])
+def test_what_concerns_no_result_is_raised(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)):
+        Failures().attempt(Path("x"), None, fail)
+
+
+def double(items: Sequence[int]) -> Iterator[int]:
+    bad = [item for item in items if item % 10 == 3]
+    if bad or (7 in items and 8 in items):
+        raise OurBugError(bad)
+    return iter([2 * item for item in items])
+
+
+def test_isolating_strips_what_fails_alone_and_one_of_what_fails_together() -> None:
+    made, items = isolate([1, 3, 7, 13, 8, 9], double, lambda item, error: 0)
+    assert items == [1, 0, 7, 0, 0, 9]
+    assert list(made) == [2, 0, 14, 0, 0, 18]
+
+
+@pytest.mark.parametrize("items", [[], [1, 2]], ids=["without any item", "whatever the items are"])
+def test_isolating_raises_what_no_item_causes(items: list[int]) -> None:
+    def fail(items: Sequence[int]) -> None:
+        raise OurBugError
+
+    with pytest.raises(OurBugError):
+        isolate(items, fail, lambda item, error: 0)
+
+
+def test_isolating_ends_where_stripping_does_not_help() -> None:
+    with pytest.raises(OurBugError):
+        isolate([1, 3], double, lambda item, error: item)

@@ -1,0 +1,126 @@
+"""A number of a run is shown only where the rules that vouch for it found no error."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.compliance.read.summary import ResultSummary, RunSummary
+from cepheid.compliance.score.vouched import VOUCHED_BY, is_vouched_for, withhold
+from cepheid.leaderboard.build import make_site_files
+from cepheid.leaderboard.rows.entry import list_entries
+from cepheid.leaderboard.site.view import Site
+from cepheid.rules import rounds
+from cepheid.rules.definition import Definition
+from tests.compliance.builder import edit, power_lines, run_records, write_log, write_result
+
+FOLDER = Path("results/box/star_shape-mini-closed")
+RUNS = tuple(
+    RunSummary(
+        FOLDER / f"result_{number}.txt", number, "success", 60.0,
+        samples=100, joules=5.0, generation={"images_per_second": 2.0}, update_time_ratio=1.5,
+    )
+    for number in range(3)
+)  # fmt: skip
+
+
+def withhold_after(code: str, path: Path, severity: str = "error") -> list[set[str]]:
+    """Return the names of the numbers that each run loses."""
+    found = Finding(code, severity, path, None, "wrong")  # type: ignore[arg-type]
+    left = withhold(ResultSummary(RUNS), [found]).runs
+    return [
+        {
+            name
+            for name in VOUCHED_BY
+            if getattr(now, name) in (None, {}) and getattr(run, name) not in (None, {})
+        }
+        for run, now in zip(RUNS, left, strict=True)
+    ]
+
+
+def test_an_error_of_a_power_log_takes_the_energy_of_its_run() -> None:
+    assert withhold_after("T23.gap", FOLDER / "power_1.csv") == [set(), {"joules"}, set()]
+
+
+def test_an_error_of_a_folder_concerns_all_its_runs() -> None:
+    assert withhold_after("T23.missing", FOLDER) == [{"joules"}] * 3
+
+
+def test_an_error_of_a_clock_takes_all_that_was_timed() -> None:
+    timed = {"seconds", "generation", "update_time_ratio", "joules"}
+    assert withhold_after("T4.backwards", FOLDER / "result_0.txt") == [timed, set(), set()]
+
+
+def test_what_was_not_judged_has_no_number() -> None:
+    names = VOUCHED_BY.keys() - {"pace"}
+    assert withhold_after("S15.not_judged", FOLDER / "result_2.txt") == [set(), set(), names]
+
+
+@pytest.mark.parametrize("code", ["T12.not_allowed", "S2.schema"])
+def test_other_rules_vouch_for_no_number(code: str) -> None:
+    assert withhold_after(code, FOLDER) == [set()] * 3
+
+
+def test_a_warning_takes_nothing() -> None:
+    """So a waiver does not, either: it makes a warning of an error."""
+    assert withhold_after("T10.samples", FOLDER, "warning") == [set()] * 3
+    assert is_vouched_for("samples", [Finding("T10.samples", "warning", FOLDER, 1, "few")])
+    assert not is_vouched_for("samples", [Finding("T10.samples", "error", FOLDER, 1, "few")])
+
+
+def shift_power(lines: list[str], by_ms: float) -> list[str]:
+    rows = [line.partition(",") for line in lines[2:]]
+    return lines[:2] + [f"{float(time) + by_ms},{power}" for time, _, power in rows]
+
+
+BREACHES: dict[str, tuple[Callable[[Path, Definition], object], set[str]]] = {
+    "the power log begins after run_stop": (
+        lambda folder, mini: (folder / "power_1.csv").write_text(
+            "\n".join(shift_power(power_lines(run_records(mini, 1), {"node0": 900.0}), 1_000_000.0))
+        ),
+        {"energy_joules"},
+    ),
+    "an evaluation is late": (
+        lambda folder, mini: write_log(
+            folder / "result_1.txt",
+            [
+                record
+                for record in run_records(mini, 1)
+                if record["metadata"].get("samples_count") not in (50, 100)
+            ],
+        ),
+        {"samples_to_target"},
+    ),
+    "the log is for another place": (
+        lambda folder, mini: write_log(
+            folder / "result_1.txt",
+            edit(run_records(mini, 1), "submission_org", lambda r: r.update(value="bolt")),
+        ),
+        {"minutes", "samples_to_target", "energy_joules"},
+    ),
+}
+
+
+@pytest.mark.parametrize("breach", BREACHES)
+def test_the_site_shows_no_number_that_no_rule_vouches_for(
+    breach: str, star_shape: Definition
+) -> None:
+    folder = write_result(Path("out"), star_shape)
+    for index in range(5):
+        lines = power_lines(run_records(star_shape, index), {"node0": 900.0})
+        (folder / f"power_{index}.csv").write_text("\n".join(lines))
+    write, lost = BREACHES[breach]
+    write(folder, star_shape)
+    judgement = judge([package.read(Path("out"))], rounds.load(), with_course=True)
+    entries = tuple(list_entries(judgement.results))
+    files = dict(make_site_files(Site("v1.0", entries, Path("site"))))
+    (result,) = json.loads(files["results.json"])["results"]
+    assert result["verdict"] == "rejected"
+    names = ("minutes", "samples_to_target", "energy_joules")
+    missing = [{name for name in names if run[name] is None} for run in result["run_logs"]]
+    assert lost <= missing[1]
+    assert missing[0] == set()
