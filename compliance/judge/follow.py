@@ -7,6 +7,7 @@ to add it.
 """
 
 import os
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
@@ -135,6 +136,12 @@ class GrowingLog:
                 self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except (OSError, ValueError):
                 continue
+            if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+                self.close()
+                raise UserError(
+                    f"{escape(str(path))}: is not a regular file, so no run log is written there; "
+                    "give the run log itself"
+                )
             self.path = path
             self._begin()
             return True

@@ -302,3 +302,15 @@ def test_a_line_without_end_takes_no_memory(log: Path, monkeypatch: pytest.Monke
     assert [event.line for event in growing.reading.events] == [1, 3]
     assert [(p.line, p.kind) for p in growing.reading.problems] == [(2, "text")]
     growing.close()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+@pytest.mark.parametrize("suffix", ["", PARTIAL])
+def test_what_is_no_file_cannot_be_followed(
+    make: Callable[[Path], None], suffix: str, tmp_path: Path
+) -> None:
+    """Nothing can be read from a place in a pipe: that once ended in a traceback."""
+    make(tmp_path / f"result_0.txt{suffix}")
+    follow = follow_log(tmp_path / "result_0.txt", PLACE, ROUND, print, lambda seconds: True)
+    with pytest.raises(UserError, match="not a regular file"):
+        list(follow)

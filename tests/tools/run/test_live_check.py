@@ -144,3 +144,18 @@ def test_a_result_without_a_score_among_finished_runs_is_told(tmp_path: Path) ->
     assert messages[0] == "the result has no score as it is:"
     assert "T17.too_many" in messages[1]
     assert not any("move the log" in message for message in messages)
+
+
+def test_a_bug_of_the_checker_does_not_end_the_run(
+    log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> list[Finding]:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(live_check, "SHARE_OF_TIME", 1e9)
+    monkeypatch.setattr(follow, "check_growing_log", fail)
+    for part in records():
+        log.write(part)
+        log.live.judge_so_far()
+    assert log.said() == ""
+    assert capsys.readouterr().err.count("Traceback (most recent") == 1, "once, for a report"
