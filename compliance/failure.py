@@ -140,7 +140,7 @@ def report_failure(path: Path, error: Exception) -> Finding:
 def _find_place(error: Exception) -> str:
     """Return the last line of our own code that the exception came through."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if Path(frame.filename).is_relative_to(ROOT)]
+    ours = [frame for frame in frames if Path(frame.filename).resolve().is_relative_to(ROOT)]
     if not ours:
         return "unknown code"
-    return f"{Path(ours[-1].filename).relative_to(ROOT).as_posix()}:{ours[-1].lineno}"
+    return f"{Path(ours[-1].filename).resolve().relative_to(ROOT).as_posix()}:{ours[-1].lineno}"

@@ -9,6 +9,7 @@ from cepheid.compliance.read import package
 from cepheid.leaderboard.plots.curves import improves_steadily
 from cepheid.leaderboard.plots.plot import Axis, Series, make_plot
 from cepheid.leaderboard.plots.scaling import find_front
+from cepheid.leaderboard.rows import entry
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.rows.hardware import read_hardware
 from cepheid.leaderboard.site.devices import DeviceLine, measure_devices
