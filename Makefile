@@ -9,8 +9,8 @@ RUNS ?= +1
 # The extras that `make test` installs, and the files that it tests: all if empty.
 EXTRAS ?= torch,galsim,imagenet,translation,detection,video,site,keras,test
 TESTS ?=
-# Which tests of these run; nothing after the equals sign: also the slow ones.
-MARKS ?= -m "not slow"
+# Which tests of these run; nothing after the equals sign: all.
+MARKS ?= -m "not slow and not promise"
 # Tests run in one process more than there are processors, since some wait; but in no more than 8.
 WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n + 1 : 8)))
 BIN := $(VENV)/bin
@@ -26,14 +26,15 @@ unexport PYTHONDONTWRITEBYTECODE
 CORE_TESTS := tests/rules tests/compliance tests/leaderboard tests/test_house.py \
 	tests/test_imports.py tests/test_docstrings.py tests/test_continuous_integration.py
 
-.PHONY: help run test tests test-all test-gpu test-core lint types check check-targets clean
+.PHONY: help run test tests test-promises test-all test-gpu test-core lint types check check-targets clean
 
 help:
 	@echo "make run            one run of galaxy_shape at mini scale, checked, with table and page"
 	@echo "make run RUNS=5     all runs of a result that gets a score   (OUTPUT=$(OUTPUT))"
-	@echo "make test           lint, types and all tests except the slow ones; for every commit"
+	@echo "make test           lint, types and all tests that take seconds; for every commit"
 	@echo "make tests          the tests of these alone (TESTS='tests/rules …' chooses)"
-	@echo "make test-all       the same with the slow tests; nightly and before a release"
+	@echo "make test-promises  what users are promised: tutorial, new benchmark, launchers; minutes"
+	@echo "make test-all       all tests, also the slow ones; nightly and before a release"
 	@echo "make test-gpu       the tests that need an NVIDIA GPU"
 	@echo "make test-core      the tests of rules and compliance, without torch or TensorFlow"
 	@echo "make lint           ruff only"
@@ -87,6 +88,9 @@ test: types
 tests: $(VENV)/.installed-test
 	$(BIN)/python $(PYTEST) $(MARKS) $(TESTS)
 
+test-promises: $(VENV)/.installed-test
+	$(BIN)/python $(PYTEST) -m "promise and not slow" $(TESTS)
+
 test-all: types
 	$(call LINT,$(BIN))
 	$(BIN)/python $(PYTEST) --hypothesis-profile=explore $(TESTS)
@@ -95,7 +99,7 @@ test-gpu: $(VENV)/.installed-test
 	$(BIN)/python -m pytest -m cuda -rs tests/test_cuda.py
 
 test-core: $(VENV_CORE)/.installed
-	$(VENV_CORE)/bin/python $(PYTEST) -m "not slow" $(CORE_TESTS)
+	$(VENV_CORE)/bin/python $(PYTEST) -m "not slow and not promise" $(CORE_TESTS)
 
 check: $(VENV)/.installed-run
 	$(BIN)/cepheid check submissions

@@ -59,10 +59,13 @@ class Evidence:
         return tuple(curve for curve in self.curves if curve.variant != "correct")
 
 
-def load(name: str, scale: str, file: str = FILE) -> Evidence | None:
-    """Return the evidence recorded for a benchmark at a scale, or None if there is none."""
-    entry = recorded.read(name, file).get(scale)
-    if entry is None:
+def load(definition: Definition, file: str = FILE) -> Evidence | None:
+    """Return the evidence recorded for this very definition, or None if there is none.
+
+    Evidence of another version of the definition may have other metrics, so it is left alone.
+    """
+    entry = recorded.read(definition.name, file).get(definition.scale)
+    if entry is None or entry.get("definition_digest") != definition.digest:
         return None
     curves = tuple(
         Curve(

@@ -404,9 +404,9 @@ def test_evidence_supports_the_targets(name: str, scale: str) -> None:
     chosen = definition.load(name, scale)
     if chosen.provisional:
         pytest.skip(f"{name} at {scale} declares its targets provisional: {chosen.provisional}")
-    recorded = evidence.load(name, scale)
+    recorded = evidence.load(chosen)
     again = f"`cepheid measure targets {name} --scale {scale}` measures it"
-    assert recorded is not None, f"{name} at {scale}: no evidence for its targets; {again}"
+    assert recorded is not None, f"{name} at {scale}: no evidence for this definition; {again}"
     variants = tuple(importlib.import_module(f"cepheid.benchmarks.{name}.broken").VARIANTS)
     assert len(variants) >= 2, f"{name} declares too few broken variants"
     assert not (found := evidence.find_problems(recorded, chosen, variants)), f"{found}; {again}"

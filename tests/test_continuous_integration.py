@@ -114,6 +114,16 @@ def test_the_action_annotates_and_fails(checkout: Path, tmp_path: Path) -> None:
     assert not (checkout / "pwned").exists()
 
 
+def test_tests_of_promises_run_for_every_commit() -> None:
+    """A test that is neither run by `make test` nor by `make test-promises` guards nothing."""
+    makefile = (ROOT / "Makefile").read_text()
+    assert 'MARKS ?= -m "not slow and not promise"' in makefile
+    assert '-m "promise and not slow" $(TESTS)' in makefile
+    assert (ROOT / ".ci" / "run").read_text().endswith("make test\nmake test-promises\n")
+    assert "run: make test-promises" in (ROOT / ".github/workflows/ci.yml").read_text()
+    assert "test-promises" in (ROOT / "CONTRIBUTING.md").read_text()
+
+
 FILES = (".github/workflows/submissions.yml", "docs/ci/gitlab-ci.yml", ".pre-commit-config.yaml")
 
 

@@ -21,10 +21,10 @@ from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.rules import definition
 
 # Loops over layers, and over thousands of proposals; the mini scale has the same code.
-SLOW = {("gnmt", "full"), ("mask_rcnn", "full")}
+LONG = {("gnmt", "full"), ("mask_rcnn", "full")}
 TRAINING = [
     pytest.param(
-        name, scale, id=f"{name}-{scale}", marks=[pytest.mark.slow] * ((name, scale) in SLOW)
+        name, scale, id=f"{name}-{scale}", marks=[pytest.mark.promise] * ((name, scale) in LONG)
     )
     for name in definition.names()
     for scale in definition.scales(name)

@@ -36,7 +36,7 @@ def commands() -> list[str]:
     return [line for block in blocks for line in block.splitlines()]
 
 
-@pytest.mark.slow
+@pytest.mark.promise
 def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) -> None:
     root, programs = tmp_path / "cepheid", tmp_path / "bin"
     for name in COPIED:

@@ -98,8 +98,8 @@ def _find_in_evidence(
     defaults = {name: rule.default for name, rule in definition.hyperparameters.items()}
     if request.overrides or dict(training.config.hyperparameters) != defaults:
         return None
-    found = evidence.load(definition.name, definition.scale)
-    if found is None or found.definition_digest != definition.digest:
+    found = evidence.load(definition)
+    if found is None:
         return None
     seed = training.config.seed
     curve = next((curve for curve in found.correct if curve.seed == seed), None)

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from cepheid.measure.engine import trainings
 from cepheid.measure.engine.trainings import CORRECT, TaskFactory, Training
 from cepheid.reference.run.config import configure
@@ -66,6 +64,8 @@ def _record(
     definition: Definition, curve: Curve, measured: Mapping[str, Any], file: str
 ) -> Evidence:
     """Add a run to the file, in place of one of the same variant and seed; return all."""
+    from filelock import FileLock  # here: who reads what is recorded needs no extra
+
     path = find_path(definition.name, file)
     with FileLock(path.with_name(f".{path.name}.lock")):
         others = [
@@ -80,9 +80,4 @@ def _record(
 
 def _load(definition: Definition, file: str) -> Evidence:
     """Return the runs that are recorded for this very definition."""
-    recorded = evidence.load(definition.name, definition.scale, file)
-    if recorded is None:
-        return Evidence(definition.digest, {}, ())
-    if recorded.definition_digest != definition.digest:
-        return Evidence(definition.digest, recorded.measured, ())
-    return recorded
+    return evidence.load(definition, file) or Evidence(definition.digest, {}, ())

@@ -196,7 +196,7 @@ def _evaluate(
     if broken:
         reason = f"the quality is not finite ({broken})"
         return GenerationOutcome(False, samples, {}, reason, is_finite=False)
-    log.write_quality(quality, definition.quality[0].metric)
+    log.write_quality(quality, definition)
     log.stop_evaluation()
     on_progress(GenerationProgress(Stage.EVALUATED, samples, quality))
     missed = [target for target in definition.quality if not target.holds(quality[target.metric])]

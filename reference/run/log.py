@@ -12,7 +12,7 @@ from cepheid.reference.run import logfile
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.logfile import RecordFile
 from cepheid.rules import events, rounds
-from cepheid.rules.definition import Block
+from cepheid.rules.definition import Block, Definition
 from cepheid.rules.errors import UserError
 
 
@@ -120,12 +120,23 @@ class RunLogWriter:
         self.event("eval_start", samples_count=self._samples)
 
     def write_quality(
-        self, metrics: Mapping[str, float], first: str, epoch: float | None = None
+        self, metrics: Mapping[str, float], definition: Definition, epoch: float | None = None
     ) -> None:
-        """Write all metrics of an evaluation; the value of the event is the metric ``first``."""
+        """Write all metrics of an evaluation; the value is the first one of the definition.
+
+        Raises UserError where a metric of the definition is missing.
+        """
+        names = [target.metric for target in definition.quality]
+        missing = [name for name in (*names, *definition.reported) if name not in metrics]
+        if missing:
+            raise UserError(
+                f"evaluate() of the task returns {', '.join(metrics) or 'no metric'}, but "
+                f"benchmarks/{definition.name}/benchmark.yaml also expects {', '.join(missing)}; "
+                "fix: use the same names in both"
+            )
         when = {} if epoch is None else {"epoch_num": epoch}
         quality = {"samples_count": self._samples, **when, "metrics": dict(metrics)}
-        self.event("eval_accuracy", metrics[first], **quality)
+        self.event("eval_accuracy", metrics[names[0]], **quality)
 
     def stop_evaluation(self) -> None:
         """Write that the evaluation ends."""

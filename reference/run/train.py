@@ -138,7 +138,7 @@ def _train_until_reached(
             broken = ", ".join(key for key, value in quality.items() if not math.isfinite(value))
             reason = f"the quality is not finite ({broken}): {WHEN_NOT_FINITE}"
             return Outcome(False, samples, {}, reason, is_finite=False)
-        log.write_quality(quality, definition.quality[0].metric, samples / definition.train_samples)
+        log.write_quality(quality, definition, samples / definition.train_samples)
         log.stop_evaluation()
         on_progress(Progress(Stage.EVALUATED, samples, quality))
         if definition.is_reached_by(quality):

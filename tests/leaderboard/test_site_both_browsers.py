@@ -25,7 +25,7 @@ ROWS = 2  # at once, instead of the number that site.js has
     scope="module",
     params=[
         pytest.param(chromium, id="chromium"),
-        pytest.param(firefox, id="firefox", marks=pytest.mark.slow),  # it takes seconds to start
+        pytest.param(firefox, id="firefox", marks=pytest.mark.promise),  # it takes seconds to start
     ],
 )
 def browser(request: pytest.FixtureRequest) -> Iterator[Any]:

@@ -83,7 +83,7 @@ def rows(visitor: Visitor, column: str = "system") -> list[str]:
     "options",
     [
         pytest.param(
-            {"viewport": {"width": 1280, "height": 900}}, id="wide", marks=pytest.mark.slow
+            {"viewport": {"width": 1280, "height": 900}}, id="wide", marks=pytest.mark.promise
         ),
         pytest.param(
             {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}, id="narrow-dark"
@@ -109,8 +109,8 @@ def test_every_page_fits_and_nothing_complains(
     [
         ("light", (ROUND, BENCHMARK)),
         # It looks at each page for seconds.
-        pytest.param("light", PAGES[4:], marks=pytest.mark.slow),
-        pytest.param("dark", (ROUND, BENCHMARK, PAGES[-2]), marks=pytest.mark.slow),
+        pytest.param("light", PAGES[4:], marks=pytest.mark.promise),
+        pytest.param("dark", (ROUND, BENCHMARK, PAGES[-2]), marks=pytest.mark.promise),
     ],
 )
 def test_axe_finds_nothing(browser: Any, field: Path, scheme: Any, names: tuple[str, ...]) -> None:

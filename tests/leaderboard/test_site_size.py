@@ -36,7 +36,7 @@ def test_pages_stay_small(star_shape: Definition) -> None:
     assert {name: size for name, size in sizes.items() if size > limit} == {}
 
 
-@pytest.mark.slow
+@pytest.mark.promise
 def test_two_thousand_results(tmp_path: Path) -> None:
     """The wall time holds on an idle machine; that of the processors is counted on a busy one."""
     write_many(tmp_path / "many", MANY)

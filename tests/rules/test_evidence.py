@@ -68,7 +68,16 @@ def test_what_is_wrong_is_said(change: Callable[[Evidence], Evidence], problem: 
 def test_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
     (tmp_path / "galaxy_shape").mkdir()
-    assert evidence.load("galaxy_shape", "mini") is None
+    assert evidence.load(MINI) is None
     evidence.save("galaxy_shape", "mini", SOUND)
     evidence.save("galaxy_shape", "full", replace(SOUND, curves=()))
-    assert evidence.load("galaxy_shape", "mini") == SOUND
+    assert evidence.load(MINI) == SOUND
+
+
+def test_evidence_of_another_definition_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
+    (tmp_path / "galaxy_shape").mkdir()
+    evidence.save("galaxy_shape", "mini", replace(SOUND, definition_digest="0" * 64))
+    assert evidence.load(MINI) is None

@@ -359,7 +359,7 @@ def test_isolated_code_has_no_network(tmp_path: Path) -> None:
     assert "Network is unreachable" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.promise
 def test_a_submissions_own_code_is_run_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,7 +264,7 @@ def test_a_time_to_wait_that_is_none(
 # Signals ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.promise
 def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path) -> None:
     """The first rank is inside a collective, in C++: no handler of Python runs there."""
     both = start(tmp_path / "out", ranks=2, mishap="train 1 hang")

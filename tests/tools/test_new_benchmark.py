@@ -45,7 +45,7 @@ def test_its_definition_is_valid_and_nothing_is_left_over(
 def test_its_example_has_earned_its_target(benchmarks: Path) -> None:
     new_benchmark.main(["star_colour"])
     chosen = definition.load("star_colour", "mini")
-    recorded = evidence.load("star_colour", "mini")
+    recorded = evidence.load(chosen)
     assert recorded is not None
     assert evidence.find_problems(recorded, chosen, ("shuffled_labels", "blind")) == []
     fewest, *_, most = sorted(
@@ -104,34 +104,84 @@ def test_titles_that_would_break_the_files(title: str, benchmarks: Path) -> None
     assert list(benchmarks.iterdir()) == []
 
 
-@pytest.mark.slow
-def test_it_passes_the_contract_tests_lint_and_format(tmp_path: Path) -> None:
-    """In a copy of the checkout without other benchmarks, by the commands that it tells."""
-    pytest.importorskip("torch", reason="the contract tests need the extra torch")
-    pytest.importorskip("galsim", reason="the contract tests need the extra galsim")
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the checkout without other benchmarks, and what the command writes there."""
+    pytest.importorskip("torch", reason="a benchmark needs the extra torch")
+    pytest.importorskip("galsim", reason="the example needs the extra galsim")
     leave = shutil.ignore_patterns("__pycache__", "golden", "peer")
     for name in ("cepheid", "rules", "reference", "compliance", "tools", "tests"):
         shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=leave)
     for name in ("setup.cfg", "pyproject.toml", "benchmarks/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
+    begun = start(tmp_path, "cepheid.tools.cli", "new-benchmark", "star_colour", "--dataset")
+    assert begun.returncode == 0, begun.stderr
+    return tmp_path
 
-    def run(*arguments: str) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        line = [sys.executable, "-m", *arguments]
-        done = subprocess.run(
-            line, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+
+def start(checkout: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run a module of the checkout to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", *arguments],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.promise
+def test_it_passes_the_contract_tests_lint_and_format(checkout: Path) -> None:
+    """By the commands that it prints."""
+    for line in (
+        "pytest tests/test_benchmark_contract.py -k star_colour",
+        "ruff check benchmarks reference",
+        "ruff format --check benchmarks reference",
+        "mypy benchmarks/star_colour reference/data/star_colour",
+    ):
+        done = start(checkout, *line.split())
         assert done.returncode == 0, done.stdout + done.stderr
 
-    run(
-        "cepheid.tools.cli",
-        "new-benchmark",
-        "star_colour",
-        "--title",
-        "Colour of a star",
-        "--dataset",
+
+@pytest.mark.promise
+def test_its_metric_can_be_renamed(checkout: Path) -> None:
+    """The example's evidence, which has the old name, is not used."""
+    folder = checkout / "benchmarks" / "star_colour"
+    edit(
+        folder / "benchmark.yaml",
+        {
+            "e_rmse": "colour_error",
+            "train_samples: 3000, evaluation_samples: 1000": (
+                "train_samples: 320, evaluation_samples: 80"
+            ),
+            "eval_every_samples: 3000, max_samples: 30_000": (
+                "eval_every_samples: 320, max_samples: 640"
+            ),
+            "colour_error: 0.155": "colour_error: 1.9",
+        },
     )
-    run("pytest", "tests/test_benchmark_contract.py", "-k", "star_colour")
-    run("ruff", "check", "benchmarks", "reference")
-    run("ruff", "format", "--check", "benchmarks", "reference")
+    run = ["cepheid.tools.cli", "run", "star_colour", "--scale", "mini", "--runs", "1"]
+    run += ["--set", "compile=off", "--set", "precision=fp32", "--set", "threads=1", "--output"]
+
+    forgotten = start(checkout, *run, "first")
+    assert forgotten.returncode == 2
+    assert forgotten.stderr == (
+        "cepheid: evaluate() of the task returns e_rmse, but "
+        "benchmarks/star_colour/benchmark.yaml also expects colour_error; "
+        "fix: use the same names in both\n"
+    )
+    edit(folder / "task.py", {"e_rmse": "colour_error"})
+    renamed = start(checkout, *run, "second")
+    assert renamed.returncode == 0, renamed.stderr
+    assert "all targets reached after 320 samples" in renamed.stdout
+
+
+def edit(file: Path, words: dict[str, str]) -> None:
+    """Replace words in a file, each of which must be there."""
+    text = file.read_text(encoding="utf-8")
+    for old, new in words.items():
+        assert old in text, f"{file}: {old}"
+        text = text.replace(old, new)
+    file.write_text(text, encoding="utf-8")

@@ -123,7 +123,7 @@ def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         begin(tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.promise
 def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
     root = begin(tmp_path)
     code = root / "benchmarks" / "galaxy_shape"

@@ -116,7 +116,7 @@ def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.promise)]
 )
 def test_interruption_closes_the_log_and_the_run_is_made_again(
     number: signal.Signals, data_root: Path, tmp_path: Path
@@ -161,7 +161,7 @@ def qualities(output: Path) -> list[dict[str, float]]:
     return [metadata["metrics"] for metadata in found]  # type: ignore[index]
 
 
-@pytest.mark.slow
+@pytest.mark.promise
 def test_ranks_under_torchrun_leave_one_log_and_the_numbers_of_one(
     data_root: Path, tmp_path: Path
 ) -> None:

@@ -17,7 +17,7 @@ from tests.tools.test_run_benchmark import FAST, environment, events
 KERAS = ["galaxy_shape", *FAST, "--framework", "keras", "--runs", "1"]
 
 
-@pytest.mark.slow  # a fresh interpreter loads TensorFlow; continuous integration runs it
+@pytest.mark.promise  # a fresh interpreter loads TensorFlow; continuous integration runs it
 def test_a_run_needs_no_torch_and_says_nothing_on_stderr(tmp_path: Path) -> None:
     arguments = [*KERAS, "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
     without = (

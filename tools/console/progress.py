@@ -49,7 +49,7 @@ class RunDisplay:
         self.definition, self.console = definition, console
         self.started_seconds: float | None = None
         self.drawn_seconds = 0.0
-        measured = evidence.load(definition.name, definition.scale)
+        measured = evidence.load(definition)
         usual = evidence.summarize_samples(measured, definition) if measured else None
         self.expected_samples = usual[1] if usual else definition.timing.max_samples
         self.bar = _make_bar(console)

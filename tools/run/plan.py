@@ -80,7 +80,7 @@ class Plan:
         unknown = "the first run shows how long that takes"
         if chosen.generation is not None:
             return f"per run {chosen.generation.images:,} images; {unknown}"
-        measured = evidence.load(chosen.name, chosen.scale)
+        measured = evidence.load(chosen)
         usual = evidence.summarize_samples(measured, chosen) if measured else None
         needed = f", of which the reference needs about {usual[1]:,}" if usual else ""
         return f"per run at most {chosen.timing.max_samples:,} samples{needed}; {unknown}"

@@ -131,7 +131,7 @@ def test_mpi_within_slurm(
     assert places[0]["address"][0] == "one"
 
 
-@pytest.mark.slow
+@pytest.mark.promise
 @pytest.mark.parametrize("launcher", [[*TORCHRUN, "--nproc-per-node=2"], [*OPEN_MPI, "-np", "2"],
                                       [*MPICH, "-np", "2"]])  # fmt: skip
 def test_the_ranks_meet(launcher: list[str]) -> None:
@@ -141,7 +141,7 @@ def test_the_ranks_meet(launcher: list[str]) -> None:
     assert [(place["rank"], place["node_size"]) for place in places] == [(0, 2), (1, 2)]
 
 
-@pytest.mark.slow
+@pytest.mark.promise
 @pytest.mark.parametrize(
     ("options", "sizes", "message"),
     [

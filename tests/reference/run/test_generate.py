@@ -22,7 +22,12 @@ from cepheid.reference.run.progress import Progress, Stage
 from cepheid.rules import definition
 from cepheid.rules.definition import Generation
 
-GOOD = {"generated_distance": 0.0, "distinct_share": 1.0, "new_share": 1.0}
+GOOD = {
+    "generated_distance": 0.0,
+    "distinct_share": 1.0,
+    "new_share": 1.0,
+    **dict.fromkeys(definition.load("galaxy_generation", "mini").reported, 0.0),
+}
 
 
 class ScriptedGenerator:

@@ -104,6 +104,17 @@ def keys(events: list[dict[str, Any]]) -> list[str]:
     return [event["key"] for event in events]
 
 
+def test_metrics_that_the_definition_does_not_name_are_refused_in_one_sentence(
+    config: RunConfig, tmp_path: Path
+) -> None:
+    """As after a metric was renamed in benchmark.yaml, and not yet in task.py."""
+    result, _ = execute(config, ScriptedTask([{"e_rmse": 0.0}]), tmp_path / "log.txt")
+    assert isinstance(result, UserError)
+    assert "returns e_rmse, but benchmarks/galaxy_shape/benchmark.yaml also expects nll" in str(
+        result
+    )
+
+
 def test_stops_at_the_first_evaluation_that_reaches_all_targets(
     config: RunConfig, tmp_path: Path
 ) -> None:

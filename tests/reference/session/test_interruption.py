@@ -78,7 +78,7 @@ def records(path: Path) -> list[dict[str, object]]:
     [
         "SIGTERM SIGINT SIGTERM",
         "SIGKILL",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("SIGTERM", "SIGINT")),
+        *(pytest.param(one, marks=pytest.mark.promise) for one in ("SIGTERM", "SIGINT")),
     ],
 )
 def test_at_any_moment_all_logs_are_closed_and_nothing_is_lost(how: str, tmp_path: Path) -> None:

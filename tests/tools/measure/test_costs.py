@@ -38,7 +38,7 @@ def test_wrong_use(arguments: list[str], message: str) -> None:
         measure_costs.main(arguments)
 
 
-@pytest.mark.slow  # seven kinds of updates are timed in turns
+@pytest.mark.promise  # seven kinds of updates are timed in turns
 def test_all_of_it_on_a_few_pictures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_ratio_outside_its_quartiles_is_drawn(tmp_path: Path) -> None:
     assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow  # three kinds of updates are timed in turns
+@pytest.mark.promise  # three kinds of updates are timed in turns
 def test_the_ladder_leaves_out_what_does_not_run_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,7 +36,7 @@ def _measure() -> str:
     return out.getvalue()
 
 
-@pytest.mark.slow  # networks of two ranks are timed in turns
+@pytest.mark.promise  # networks of two ranks are timed in turns
 def test_two_ranks_print_one_table() -> None:
     first, other = on_ranks(2, _measure)
     assert not other

@@ -175,7 +175,7 @@ def test_all_of_it_on_a_few_samples(
     assert written["implementation"]["training_step"] == "eager"
 
 
-@pytest.mark.slow  # each side takes seconds, also of a tiny definition
+@pytest.mark.promise  # each side takes seconds, also of a tiny definition
 def test_generation_against_plain_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

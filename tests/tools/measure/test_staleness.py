@@ -13,7 +13,7 @@ from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies import staleness
 from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.stale import StaleGradients
-from cepheid.rules import definition, evidence
+from cepheid.rules import definition, recorded
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve
 from cepheid.tools.measure import staleness as measure_staleness
@@ -146,6 +146,6 @@ def test_wrong_use(arguments: list[str], message: str) -> None:
 def test_recorded_runs_belong_to_the_definition() -> None:
     for name in definition.names():
         for scale in definition.scales(name):
-            recorded = evidence.load(name, scale, staleness.FILE)
-            if recorded:
-                assert recorded.definition_digest == definition.load(name, scale).digest
+            entry = recorded.read(name, staleness.FILE).get(scale)
+            if entry:
+                assert entry["definition_digest"] == definition.load(name, scale).digest

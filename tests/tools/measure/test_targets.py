@@ -52,7 +52,7 @@ def measure(*arguments: str) -> int:
 
 
 def recorded() -> set[tuple[str, int]]:
-    found = evidence.load(MINI.name, MINI.scale)
+    found = evidence.load(MINI)
     assert found is not None
     return {(curve.variant, curve.seed) for curve in found.curves}
 

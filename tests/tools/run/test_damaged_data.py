@@ -65,14 +65,14 @@ def find_value(log: Path, key: str) -> Any:
         pytest.param("stamps", flip_a_bit, "rows 0 to 95", id="one bit"),
         # What is found in one bit is found in many; a run takes seconds.
         pytest.param(
-            "stamps", zero_rows, "rows 0 to 95", id="40% of the rows", marks=pytest.mark.slow
+            "stamps", zero_rows, "rows 0 to 95", id="40% of the rows", marks=pytest.mark.promise
         ),
         pytest.param(
             "labels",
             lambda labels: labels.view(np.uint8).fill(0),
             "rows 0 to 95",
             id="all labels",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.promise,
         ),
     ],
 )
