@@ -20,10 +20,10 @@ from cepheid.leaderboard.pages import (
     round_page,
     system_page,
 )
-from cepheid.leaderboard.rows import write_csv
+from cepheid.leaderboard.rows import index, write_csv
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.site import index
 from cepheid.leaderboard.site.forked import File, choose_processes, make_parts
+from cepheid.leaderboard.site.records import write_index
 from cepheid.leaderboard.site.view import Site
 
 GENERATOR = "cepheid leaderboard"  # what every page says of itself
@@ -76,7 +76,7 @@ def _list_parts(site: Site) -> Iterator[Make]:
 
 def _make_index(site: Site) -> Iterator[tuple[str, str]]:
     yield "results.csv", write_csv([entry.row for entry in site.entries]) + "\n"
-    yield index.FILE, index.write_index(site) + "\n"
+    yield index.FILE, write_index(site) + "\n"
     yield index.SCHEMA_FILE, index.read_schema() + "\n"
 
 

@@ -1,38 +1,39 @@
-"""The extras of the installation: which package comes with which, and the command that adds them.
+"""The extras of the installation: which packages come with which, and the command that adds them.
 
 A definition names the extras of its benchmark (``Definition.extras``); those of a framework come
 with it. Everything that prints a command for an installation takes it from here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from types import MappingProxyType
 
-EXTRA_OF: Mapping[str, str] = MappingProxyType(
-    {
-        "torch": "torch",
-        "mlperf_logging": "torch",
-        "filelock": "torch",
-        "safetensors": "torch",
-        "tensorflow": "keras",
-        "keras": "keras",
-        "galsim": "galsim",
-        "astropy": "galsim",
-        "simplejpeg": "imagenet",
-        "PIL": "imagenet",
-        "sentencepiece": "translation",
-        "sacrebleu": "translation",
-        "sacremoses": "translation",
-        "subword_nmt": "translation",
-        "faster_coco_eval": "detection",
-        "av": "video",
-        "pynvml": "energy",
-        "jinja2": "site",
-        "matplotlib": "site",
-    }
-)
-"""The extra of each package that is not in the core installation, by the name of its import."""
+from cepheid.rules.errors import UserError
 
 SITE = "site"  # pictures of a run, pages of the leaderboard
+
+NUMBERS = ("numpy", "scipy")  # of scores, data and pictures; the core has no use for them
+
+PACKAGES_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "score": NUMBERS,
+        "torch": ("torch", "mlperf_logging", "filelock", "safetensors", *NUMBERS),
+        "keras": ("keras", "tensorflow", "mlperf_logging", "filelock", "safetensors", *NUMBERS),
+        "galsim": ("galsim", "astropy", *NUMBERS),
+        "imagenet": ("simplejpeg", "PIL", *NUMBERS),
+        "translation": ("sacrebleu", "sacremoses", "sentencepiece", "subword_nmt", *NUMBERS),
+        "detection": ("faster_coco_eval", *NUMBERS),
+        "video": ("av", *NUMBERS),
+        "energy": ("pynvml",),
+        SITE: ("jinja2", "markupsafe", "matplotlib", *NUMBERS),
+    }
+)
+"""The packages that our code imports and the core lacks, by extra, with the names of imports."""
+
+EXTRA_OF: Mapping[str, str] = MappingProxyType(
+    {package: extra for extra, packages in reversed([*PACKAGES_OF.items()]) for package in packages}
+)
+"""The extra that a package comes with; of several, the first."""
 
 
 def list_extras(benchmark: Iterable[str], framework: str = "torch") -> tuple[str, ...]:
@@ -48,10 +49,67 @@ def format_command(extras: Iterable[str], pip: str = "pip") -> str:
     )
 
 
-def explain_missing(package: str) -> str:
-    """Return what to do about a package that is not installed; names of modules will do."""
-    top = package.partition(".")[0]
-    extra = EXTRA_OF.get(top)
-    if extra is None:
-        return f"{top} is not installed"
-    return f"{top} is not installed; it comes with the extra {extra}: {format_command((extra,))}"
+def require(*packages: str) -> None:
+    """Raise UserError with everything to install if one of the packages is missing."""
+    if missing := _find_missing(packages):
+        raise UserError(explain_missing(*missing))
+
+
+def require_for_runs(benchmark: Iterable[str], framework: str = "torch") -> None:
+    """Raise UserError with everything to install if runs of a benchmark lack a package.
+
+    A run needs no ``site``, which draws its pictures; but it is named if something else is missing.
+    """
+    extras = list_extras(benchmark, framework)
+    needed = [package for extra in extras if extra != SITE for package in PACKAGES_OF[extra]]
+    if _find_missing(needed):
+        missing = _find_missing([*needed, *PACKAGES_OF[SITE]])
+        raise UserError(explain_missing(*missing, among=extras))
+
+
+def require_for_data(benchmark: Iterable[str]) -> None:
+    """Raise UserError with everything to install if preparing a dataset lacks a package."""
+    extras = tuple(benchmark)
+    packages = [package for extra in extras for package in PACKAGES_OF[extra]]
+    if missing := _find_missing(["filelock", "numpy", *packages]):
+        raise UserError(explain_missing(*missing, among=extras))
+
+
+def explain_missing(*packages: str, among: Iterable[str] = ()) -> str:
+    """Return what to do about packages that are not installed; names of modules will do.
+
+    A package of several extras comes with the first one in ``among``, if one of those has it.
+    """
+    names = [package.partition(".")[0] for package in packages]
+    verb = "is" if len(names) == 1 else "are"
+    text = f"{_join(names)} {verb} not installed"
+    chosen = [extra for extra in among if extra in PACKAGES_OF]
+    found = {_choose_extra(name, chosen) for name in names} - {""}
+    if not found:
+        return text
+    extras = sorted(found, key=list(PACKAGES_OF).index)
+    they = "it comes" if len(names) == 1 else "they come"
+    kind = "extra" if len(extras) == 1 else "extras"
+    return f"{text}; {they} with the {kind} {_join(extras)}: {format_command(extras)}"
+
+
+def _choose_extra(package: str, among: Sequence[str]) -> str:
+    """Return the extra that brings a package, "" if none does."""
+    having = (extra for extra in among if package in PACKAGES_OF[extra])
+    return next(having, EXTRA_OF.get(package, ""))
+
+
+def _find_missing(packages: Iterable[str]) -> list[str]:
+    """Return the packages that are not installed, each once."""
+    return [package for package in dict.fromkeys(packages) if not _is_installed(package)]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # ValueError: there is a module without a specification
+        return False
+
+
+def _join(names: Sequence[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

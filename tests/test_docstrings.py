@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from cepheid.rules.installation import ROOT
+from tests.checkout import ROOMS
 
-PACKAGES = sorted(path.name for path in (ROOT / "cepheid").iterdir() if path.is_symlink())
 TENSOR = re.compile(r"\b(Tensor|ndarray)\b")
 SIZE = r"(?:…|[\w²]+(?: [·×+/] [\w²]+)*)"
 # A tuple of sizes, (batch, 3, 64, 64), or words. N(0, 1) is none, nor is the shape of a galaxy.
@@ -40,7 +40,7 @@ def find_without_shapes(source: str) -> Iterator[str]:
 def test_public_functions_name_the_shapes_of_tensors() -> None:
     missing = [
         f"{path.relative_to(ROOT)}:{found}"
-        for package in PACKAGES
+        for package in ROOMS
         for path in sorted((ROOT / package).rglob("*.py"))
         for found in find_without_shapes(path.read_text(encoding="utf-8"))
     ]

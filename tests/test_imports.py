@@ -12,11 +12,9 @@ from pathlib import Path
 import pytest
 
 from cepheid.rules.installation import ROOT
+from tests.checkout import ROOMS
 from tests.compliance.builder import write_result
-from tests.house.settings import read_settings
 
-PLAN = read_settings(ROOT / "tests" / "house.toml")
-ROOMS = sorted(set(PLAN.rooms) - {PLAN.tests, PLAN.prefix})
 OLD_NAMES = {"rules", "reference", "benchmarks", "compliance", "tools"}  # before ``cepheid.``
 CEPHEID = ROOT / "cepheid"
 HEAVY = (

@@ -16,8 +16,8 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from cepheid.rules.installation import ROOT
 from tests import tiny
+from tests.checkout import ROOMS, copy_folders
 
-COPIED = ("cepheid", *(path.name for path in (ROOT / "cepheid").iterdir() if path.is_symlink()))
 # `cepheid`, but a run tunes nothing unless its settings are given, as an audit gives them.
 CEPHEID = """\
 import sys
@@ -39,9 +39,7 @@ def commands() -> list[str]:
 @pytest.mark.promise
 def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) -> None:
     root, programs = tmp_path / "cepheid", tmp_path / "bin"
-    for name in COPIED:
-        leave = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=leave)
+    copy_folders(root, ("cepheid", *ROOMS))
     for name in ("LICENSE", ".gitignore"):
         shutil.copy(ROOT / name, root / name)
     (root / "submissions").mkdir()

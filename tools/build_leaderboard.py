@@ -14,11 +14,12 @@ from cepheid.compliance.judge import parallel
 from cepheid.compliance.judge.judgement import JudgedResult, judge, strip_result
 from cepheid.compliance.read import package
 from cepheid.leaderboard.build import make_site_files
+from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.entry import Entry, list_entries
-from cepheid.leaderboard.site import evidence, index
+from cepheid.leaderboard.site import evidence
 from cepheid.leaderboard.site.history import read_rounds
 from cepheid.leaderboard.site.view import Site
-from cepheid.rules import rounds
+from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import add_paths, make_command_parser
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
@@ -107,6 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     if not arguments.paths:
         raise UserError("no path given; give a folder: cepheid leaderboard results/first")
+    extras.require("jinja2", "markupsafe", "numpy", "scipy")
     output = arguments.output or folder.choose_output(arguments.paths[0])
     folder.refuse_foreign(output)
     if arguments.serve is not None:

@@ -1,5 +1,6 @@
 """`cepheid`: one console command whose sub-commands are the other files of this folder."""
 
+import platform
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -57,6 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(_describe_commands())
         return EXIT_FINE if arguments else EXIT_WRONG_USE
+    if arguments[0] in ("--version", "version"):
+        print(_describe_version())
+        return EXIT_FINE
     if now := MOVED.get(arguments[0]):
         raise UserError(f"`cepheid {arguments[0]}` is now `cepheid {now}`")
     return run_command("cepheid", "command", COMMANDS, arguments)
@@ -67,10 +71,28 @@ def console() -> None:
     run_tool(main)
 
 
+def _describe_version() -> str:
+    """Return name and version, that of Python, and the current round."""
+    from configparser import ConfigParser
+    from importlib import metadata
+
+    from cepheid.rules import rounds
+    from cepheid.rules.installation import ROOT
+
+    try:
+        version = metadata.version("cepheid")
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        settings = ConfigParser()
+        settings.read(ROOT / "setup.cfg", encoding="utf-8")
+        version = settings["metadata"]["version"]
+    return f"cepheid {version}, Python {platform.python_version()}, round {rounds.CURRENT}"
+
+
 def _describe_commands() -> str:
     return "\n".join(
         [
             "usage: cepheid COMMAND …        (cepheid COMMAND --help explains each)",
+            "       cepheid --version",
             "",
             "Training benchmarks with rules, run logs that can be checked, and results to trust.",
             "",

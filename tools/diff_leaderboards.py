@@ -13,7 +13,8 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.report import formats as report
-from cepheid.leaderboard.site import changes, index
+from cepheid.leaderboard.rows import changes, index
+from cepheid.rules import extras
 from cepheid.tools.console.arguments import make_command_parser
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
@@ -25,8 +26,9 @@ examples:
 Results are matched by their permalinks. Added and removed results are listed, and changes of
 verdict, scores, intervals, rank, runs, quality, hyperparameters, hardware, versions and reasons.
 Whether a result is really faster is tested as two results are compared: it is said only where the
-95% interval of the ratio leaves out 1. Where the definition of a benchmark has changed, no times
-are compared. --format json has the old and the new value of everything.
+95% interval of the ratio leaves out 1. The test needs the extra score; all else works without it.
+Where the definition of a benchmark has changed, no times are compared. --format json has the old
+and the new value of everything.
 
 exit codes: 0 nothing changed; 1 something did; 2 wrong use
 """
@@ -63,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         other = f"rounds: {names}\n" if len(rounds) > 1 else ""
         text = other + "\n".join([*map(str, found), summary or "nothing changed"])
     report.write_report(text, arguments.output)
+    if any(change.speed and change.speed.verdict == "not tested" for change in found):
+        print(f"cepheid: {extras.explain_missing('scipy')}", file=sys.stderr)
     return EXIT_FINDINGS if found else EXIT_FINE
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from cepheid.compliance.score import convergence
 from cepheid.rules import definition as definitions
-from cepheid.rules import rcp
+from cepheid.rules import extras, rcp
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.rcp import BATCH_SIZE, Point, ReferencePoints
@@ -86,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if any(parse_override(override)[0] == BATCH_SIZE for override in arguments.overrides):
         raise UserError(f"--set {BATCH_SIZE}: give the batch sizes with --batch-size")
     if arguments.batch_sizes:
+        extras.require_for_runs(definition.extras)
         _measure(definition, arguments)
     points = rcp.load(definition.name, definition.scale)
     if points is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cepheid.reference.machine.placement import find_placement
-from cepheid.rules import definition
+from cepheid.rules import definition, extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.tools.console.arguments import add_data_option, make_command_parser
@@ -91,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     usual = definition.load(_find_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
     chosen = _vary(usual, arguments.overrides)
     output = _choose_export_path(chosen, arguments)
+    extras.require_for_data(chosen.extras)
     if arguments.stage:
         return _stage(chosen, arguments)
 

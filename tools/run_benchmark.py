@@ -8,7 +8,7 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import TYPE_CHECKING, NoReturn
 
 from cepheid.reference.machine.placement import end_rank, find_placement, leave_quietly
-from cepheid.rules import definition
+from cepheid.rules import definition, extras
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import end_on_interruption
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
@@ -33,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(list_benchmarks())
             return EXIT_FINE
         request = read_request(arguments, is_continued=EARLIER_RUNS in os.environ)
+        extras.require_for_runs(request.config.definition.extras, arguments.framework)
 
     with end_on_interruption(EXIT_FINDINGS):
         from cepheid.reference.session.session import start_session

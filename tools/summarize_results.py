@@ -13,7 +13,7 @@ from cepheid.compliance.judge.judgement import JudgedResult, judge, strip_result
 from cepheid.compliance.read import package
 from cepheid.compliance.report import formats as report
 from cepheid.leaderboard import rows as leaderboard
-from cepheid.rules import rounds
+from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import add_paths, make_command_parser
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
@@ -67,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = make_parser().parse_args(argv)
     if not arguments.paths:
         raise UserError("no path given; give a folder, for example cepheid summary results/first")
+    extras.require("numpy", "scipy")
     judged_in = rounds.load(arguments.round)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in)

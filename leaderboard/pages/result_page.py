@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from markupsafe import Markup
+from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log.course import Span
@@ -15,8 +14,16 @@ from cepheid.leaderboard.rows.entry import Entry, Run, name_entry
 from cepheid.leaderboard.rows.numbers import format_minutes, format_number, format_reference
 from cepheid.leaderboard.rows.runs import list_metrics
 from cepheid.leaderboard.site.kinds import PAGES
-from cepheid.leaderboard.site.markup import write_bar, write_spans
-from cepheid.leaderboard.site.view import Site, find_half_width, make_score_cell, render
+from cepheid.leaderboard.site.markup import mark, write_bar, write_spans
+from cepheid.leaderboard.site.view import (
+    Site,
+    find_half_width,
+    make_score_cell,
+    render,
+)
+
+if TYPE_CHECKING:  # not part of the core
+    from markupsafe import Markup
 
 FINDINGS_MAX = 200
 LINE_WIDTH, LINE_LEFT, LINE_HEIGHT = 720.0, 62.0, 26.0
@@ -28,7 +35,7 @@ class TimeLine:
 
     number: int
     y: float
-    bars: Markup
+    bars: "Markup"
     start: float | None
 
 
@@ -40,7 +47,7 @@ class TimeLines:
     ticks: tuple[Tick, ...]
     height: float
     left_out: int
-    spans: Markup
+    spans: "Markup"
 
 
 @dataclass(frozen=True)
@@ -153,7 +160,7 @@ def make_time_lines(runs: tuple[Run, ...]) -> TimeLines | None:
     lines = []
     for position, run in enumerate(runs):
         y = 8 + position * LINE_HEIGHT
-        bars = Markup("").join(
+        bars = mark("").join(
             write_bar(
                 span.kind,
                 f"run {run.summary.number}, {describe_span(span)}",

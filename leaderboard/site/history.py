@@ -11,8 +11,8 @@ from typing import Any
 
 from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
 from cepheid.leaderboard.rows import describe_row
+from cepheid.leaderboard.rows.changes import Result, SpeedChange, compare_speed, has_score
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.site.changes import Result, SpeedChange, compare_speed, has_score
 
 Group = tuple[str, str, str]
 """Benchmark, scale and division."""

@@ -6,11 +6,13 @@ A template takes ten times as long for each cell. Every text is escaped here, as
 import re
 from collections.abc import Iterable, Sequence
 from html import escape as escape_markup
-
-from markupsafe import Markup
+from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read.log.course import Span
+
+if TYPE_CHECKING:  # not part of the core
+    from markupsafe import Markup
 
 _MARKUP = re.compile("[&<>\"']")
 
@@ -21,9 +23,16 @@ def write_text(value: object) -> str:
     return escape_markup(text) if _MARKUP.search(text) else text
 
 
-def write_rows(rows: Iterable[Sequence[str]]) -> Markup:
+def mark(markup: str) -> "Markup":
+    """Return text whose markup templates leave as it is."""
+    from markupsafe import Markup
+
+    return Markup(markup)
+
+
+def write_rows(rows: Iterable[Sequence[str]]) -> "Markup":
     """Write the rows of a plain table. Most hold numbers, so a row is looked at as a whole."""
-    return Markup("\n".join(f"<tr><td>{_write_cells(row)}</td></tr>" for row in rows))
+    return mark("\n".join(f"<tr><td>{_write_cells(row)}</td></tr>" for row in rows))
 
 
 def _write_cells(row: Sequence[str]) -> str:
@@ -32,9 +41,9 @@ def _write_cells(row: Sequence[str]) -> str:
     return "</td><td>".join(row if is_plain else map(write_text, row))
 
 
-def write_spans(spans: Iterable[tuple[int, Span]]) -> Markup:
+def write_spans(spans: Iterable[tuple[int, Span]]) -> "Markup":
     """Write the rows of the table beneath a time line."""
-    return Markup(
+    return mark(
         "\n".join(
             f"<tr><td>{number}</td><td>{write_text(span.kind)}</td><td>{write_text(span.note)}</td>"
             f'<td class="number">{span.start_seconds:.3f}</td>'
@@ -44,9 +53,9 @@ def write_spans(spans: Iterable[tuple[int, Span]]) -> Markup:
     )
 
 
-def write_bar(kind: str, title: str, x: float, y: float, width: float) -> Markup:
+def write_bar(kind: str, title: str, x: float, y: float, width: float) -> "Markup":
     """Write a bar of a time line."""
-    return Markup(
+    return mark(
         f'<rect class="{write_text(kind)}" x="{x}" y="{y}" width="{width}" height="17">'
         f"<title>{write_text(title)}</title></rect>"
     )

@@ -1,7 +1,13 @@
-"""What the index says of benchmarks, results, runs and aggregates: plain JSON, numbers finite."""
+"""The index of a site, ``results.json``: benchmarks, results, runs, aggregates; numbers finite.
 
+Each benchmark, aggregate and result stands on a line of its own, so that tools for text can compare
+two indices and a program can read a large one in parts. ``cepheid.leaderboard.rows.index``
+reads it.
+"""
+
+import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cepheid.compliance.read.log.course import Point
@@ -9,7 +15,7 @@ from cepheid.compliance.read.summary import Scalar
 from cepheid.compliance.score.comparison import Level
 from cepheid.compliance.score.ranking import Rank
 from cepheid.leaderboard.plots.aggregate import compute_aggregate
-from cepheid.leaderboard.rows import describe_row
+from cepheid.leaderboard.rows import describe_row, index
 from cepheid.leaderboard.rows.dates import format_time
 from cepheid.leaderboard.rows.entry import Entry, Run
 from cepheid.leaderboard.rows.numbers import rank_rows
@@ -17,6 +23,33 @@ from cepheid.leaderboard.site.view import Site
 from cepheid.rules.definition import Definition
 
 POINTS_MAX = 300  # of the quality curve of one run
+
+
+def write_index(site: Site) -> str:
+    """Write every result with its page, its runs and findings, valid against the schema."""
+    head = {
+        "schema": index.SCHEMA_FILE,
+        "version": index.VERSION,
+        "round": site.round,
+        "commit": site.commit or None,
+    }
+    lists = {
+        "benchmarks": describe_benchmarks(site),
+        "aggregates": describe_aggregates(site),
+        "results": describe_results(site),
+    }
+    parts = [f'"{name}": {_encode(value)}' for name, value in head.items()]
+    parts += [f'"{name}": {_write_list(items)}' for name, items in lists.items()]
+    return "{\n" + ",\n".join(parts) + "\n}"
+
+
+def _write_list(items: Iterable[Mapping[str, Any]]) -> str:
+    lines = ",\n".join(map(_encode, items))
+    return f"[\n{lines}\n]" if lines else "[]"
+
+
+def _encode(value: object) -> str:
+    return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def describe_benchmarks(site: Site) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cepheid.compliance.score.comparison import measure_level
-from cepheid.leaderboard.site import changes, index
+from cepheid.leaderboard.rows import changes, index
 from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError

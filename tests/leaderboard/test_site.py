@@ -13,8 +13,8 @@ import pytest
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.leaderboard.build import make_site_files
+from cepheid.leaderboard.rows import changes, index
 from cepheid.leaderboard.rows.entry import list_entries, make_slug
-from cepheid.leaderboard.site import changes, index
 from cepheid.leaderboard.site.reported import load_scores, load_sets
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import definition, rounds

@@ -3,12 +3,15 @@
 import ast
 import configparser
 import re
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from cepheid.rules import definition, extras
 from cepheid.rules.installation import ROOT
+from tests.checkout import ROOMS
 
 PAGES = ("README.md", "docs/tutorial.md")
 
@@ -47,7 +50,28 @@ def test_a_definition_names_the_extras_that_its_data_and_metrics_import(name: st
     folders = {ROOT / "reference/data" / each.data["generator"] for each in scales}
     packages = find_packages({ROOT / "benchmarks" / name, *folders})
     needed = {extras.EXTRA_OF[package] for package in packages & set(extras.EXTRA_OF)}
-    assert needed - {"torch", "keras", extras.SITE} == set(chosen.extras)
+    assert needed - {"torch", "keras", "score", extras.SITE} == set(chosen.extras)
+    for framework in ("torch", "keras"):
+        brought = find_brought(extras.list_extras(chosen.extras, framework))
+        other = {"torch": "keras", "keras": "torch"}[framework]
+        missing = (packages & set(extras.EXTRA_OF)) - brought - find_brought([other])
+        assert not missing, f"{name} imports {missing}, which none of its extras brings"
+
+
+def find_brought(names: Iterable[str]) -> set[str]:
+    """The packages that come with some extras."""
+    return {package for name in names for package in extras.PACKAGES_OF[name]}
+
+
+# What a measurement compares with or reads where it is installed.
+PEERS = {"backpack", "curvlinops", "h5py", "kfac", "lmdb", "transformers", "webdataset"}
+CORE = {"jsonschema", "yaml", "msgspec", "tabulate", "rich", "psutil"}
+
+
+def test_every_package_that_is_imported_has_an_extra() -> None:
+    packages = {name.partition(".")[0] for room in ROOMS for name in find_modules(ROOT / room)}
+    foreign = packages - sys.stdlib_module_names - {"cepheid"}
+    assert foreign - CORE - PEERS == set(extras.EXTRA_OF) - {"pynvml"}  # imported by its name
 
 
 def test_extras_and_their_packages_are_those_of_the_installation() -> None:
@@ -55,9 +79,10 @@ def test_extras_and_their_packages_are_those_of_the_installation() -> None:
     setup.read(ROOT / "setup.cfg")
     sections = setup["options.extras_require"]
     names = {"PIL": "pillow", "pynvml": "nvidia-ml-py"}
-    for package, extra in extras.EXTRA_OF.items():
-        name = names.get(package, package).replace("_", "-").lower()
-        assert name in sections[extra].lower()
+    for extra, packages in extras.PACKAGES_OF.items():
+        listed = sections[extra].replace("cepheid[score]", sections["score"]).lower()
+        for package in packages:
+            assert names.get(package, package).replace("_", "-").lower() in listed, extra
 
 
 @pytest.mark.parametrize("name", definition.names())
@@ -80,6 +105,9 @@ def test_a_missing_package_names_the_command() -> None:
     assert said.startswith("sentencepiece is not installed; it comes with the extra translation: ")
     assert said.endswith("editable_mode=compat -e '.[translation]'")
     assert extras.explain_missing("x") == "x is not installed"
+    said = extras.explain_missing("filelock", "galsim", "x", among=("keras", "galsim"))
+    assert said.startswith("filelock, galsim and x are not installed; they come with the extras ")
+    assert said.endswith("'.[keras,galsim]'")
     for page in PAGES:
         for command in re.findall(r"pip install .*\[.*$", (ROOT / page).read_text(), re.MULTILINE):
             named = re.search(r"\[(.*)\]", command)

@@ -1,13 +1,19 @@
 """`cepheid` itself: dispatch, exit codes, no traceback for a user's mistake."""
 
+import configparser
 import os
+import platform
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from importlib import metadata
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
+from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools import cli
 from cepheid.tools.console import program
@@ -49,6 +55,23 @@ def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_bug_shows_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(raising(ValueError("ours"))) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_version_names_what_a_bug_report_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def find_nothing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    rest = f", Python {platform.python_version()}, round {rounds.CURRENT}\n"
+    assert cli.main(["--version"]) == 0
+    printed = capsys.readouterr().out
+    assert re.fullmatch(rf"cepheid [0-9]\S*{re.escape(rest)}", printed)
+    monkeypatch.setattr(metadata, "version", find_nothing)  # a checkout that is not installed
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"cepheid {settings['metadata']['version']}{rest}"
 
 
 def test_unknown_command_suggests() -> None:

@@ -13,6 +13,7 @@ import pytest
 from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.tools import new_benchmark
+from tests.checkout import ROOMS, copy_folders
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -109,10 +110,9 @@ def checkout(tmp_path: Path) -> Path:
     """A copy of the checkout without other benchmarks, and what the command writes there."""
     pytest.importorskip("torch", reason="a benchmark needs the extra torch")
     pytest.importorskip("galsim", reason="the example needs the extra galsim")
-    leave = shutil.ignore_patterns("__pycache__", "golden", "peer")
-    for name in ("cepheid", "rules", "reference", "compliance", "tools", "tests"):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True, ignore=leave)
-    for name in ("setup.cfg", "pyproject.toml", "benchmarks/__init__.py"):
+    rooms = [room for room in ROOMS if room != "benchmarks"]
+    copy_folders(tmp_path, ("cepheid", *rooms, "tests"), "golden", "peer")
+    for name in ("setup.cfg", "pyproject.toml", "benchmarks/__init__.py", "benchmarks/registry.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     begun = start(tmp_path, "cepheid.tools.cli", "new-benchmark", "star_colour", "--dataset")

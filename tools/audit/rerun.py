@@ -15,7 +15,7 @@ from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.reference.run.config import parse_override
 from cepheid.reference.session.code_digest import digest_code, digest_own_code
-from cepheid.rules import names
+from cepheid.rules import extras, names
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.events import CHOICES
@@ -115,6 +115,10 @@ def repeat(choice: Choice, origin: Origin, settings: Settings, *, is_allowed: bo
     settings.check(choice.definition, origin)
     if origin.kind != "reference" and not is_allowed:
         raise UserError(_explain_refusal(choice, origin, data))
+    if origin.kind == "foreign":
+        extras.require_for_data(choice.definition.extras)
+    else:
+        extras.require_for_runs(choice.definition.extras, _find_framework(logged))
     output.mkdir(parents=True, exist_ok=True)
     isolation = find_isolation(output) if origin.kind != "reference" else None
     if isolation:
@@ -154,8 +158,7 @@ def list_arguments(logged: RunLog, chosen: Definition) -> list[str]:
     arguments = [chosen.name, "--scale", chosen.scale, "--division", division, "--seed", str(seed)]
     arguments += ["--runs", "1"]
     how = logged.value("implementation")
-    framework = str(how.get("framework", "torch")) if isinstance(how, dict) else "torch"
-    arguments += ["--framework", "keras" if framework.startswith("keras") else "torch"]
+    arguments += ["--framework", _find_framework(logged)]
     values = {name: logged.value(name) for name in chosen.hyperparameters if logged.first(name)}
     execution = how.get("execution") if isinstance(how, dict) else None
     for key, value in {**values, **_read_execution(execution)}.items():
@@ -163,6 +166,13 @@ def list_arguments(logged: RunLog, chosen: Definition) -> list[str]:
             text = str(value).lower() if isinstance(value, bool) else str(value)
             arguments += ["--set", f"{key}={text}"]
     return arguments
+
+
+def _find_framework(logged: RunLog) -> str:
+    """Return the framework of a log as `cepheid run --framework` names it."""
+    how = logged.value("implementation")
+    framework = str(how.get("framework", "torch")) if isinstance(how, dict) else "torch"
+    return "keras" if framework.startswith("keras") else "torch"
 
 
 def _read_execution(execution: object) -> Mapping[str, object]:

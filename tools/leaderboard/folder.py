@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from cepheid.leaderboard.build import FILE_LIST, GENERATOR
+from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.site import index
 from cepheid.rules.errors import UserError
 
 # What earlier versions wrote: one page and two files.

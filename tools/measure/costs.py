@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules import definition as definitions
+from cepheid.rules import extras
 from cepheid.rules.errors import UserError
 from cepheid.tools.console import writing
 from cepheid.tools.console.arguments import (
@@ -106,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
     if arguments.settle < 0:
         raise UserError(f"--settle {arguments.settle}: expected 0 or more")
+    extras.require_for_runs(definition.extras)
     setups = [
         Setup(
             definition,

@@ -10,6 +10,7 @@ from cepheid.compliance.score.student import two_sided_quantile
 from cepheid.measure.studies import epochs
 from cepheid.measure.studies.epochs import Arm, Comparison, Run
 from cepheid.rules import definition as definitions
+from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import add_benchmark, add_data_option, make_command_parser
@@ -102,6 +103,7 @@ def _compare_settings(definition: Definition, arguments: argparse.Namespace) -> 
     from cepheid.tools.console.terminal import Terminal
 
     comparison = epochs.load_comparison(definition.name, definition.scale, arguments.compare)
+    extras.require_for_runs(definition.extras)
     runs = epochs.measure_missing(
         definition, comparison, arguments.seeds or (), arguments.data, Terminal()
     )

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from cepheid.rules import definition as definitions
+from cepheid.rules import extras
 from cepheid.tools.console.arguments import add_benchmark, add_data_option, make_command_parser
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Count and print. Exit code 1 if the definition states another number."""
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
+    extras.require_for_runs(definition.extras)
 
     from cepheid.measure.studies.flops import count_flops
     from cepheid.reference.torch.distributed import start_ranks

@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
+from cepheid.rules import extras
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import add_data_option, make_command_parser
 from cepheid.tools.console.program import EXIT_FINE, run_tool
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "or more and 1 round or more"
         )
 
+    extras.require("filelock", "numpy", *(["PIL"] if arguments.png else []))
     if arguments.png:
         return _measure_png(arguments.rounds)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from cepheid.benchmarks.registry import import_task
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules import definition as definitions
+from cepheid.rules import extras
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import add_benchmark, add_set_option, make_command_parser
 from cepheid.tools.console.program import EXIT_FINE, run_tool
@@ -64,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f"--sizes {arguments.sizes}: expected numbers above 0, e.g. 64,128")
     if arguments.rounds < 3:
         raise UserError(f"--rounds {arguments.rounds}: expected 3 or more, for a spread")
+    extras.require_for_runs(definition.extras)
     ranks = find_placement().world_size
     batch = ranks if arguments.batch is None else arguments.batch
     settings = [f"global_batch_size={batch}", "compile=off", "precision=fp32"]

@@ -10,6 +10,7 @@ from cepheid.measure.studies.scaling.points import INPUTS, STRONG, WEAK
 from cepheid.measure.studies.scaling.tasks import BATCH_SIZE, Job
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules import definition as definitions
+from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
@@ -106,6 +107,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Measure what is missing, print a table, write JSON and figure."""
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
+    extras.require_for_runs(definition.extras)
     launched = find_placement().world_size
     counts = _pick_ranks(arguments.ranks, launched)
     jobs = _plan(definition, arguments, counts, launched > 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cepheid.benchmarks.registry import import_task
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules import definition as definitions
+from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.console import writing
@@ -99,10 +100,12 @@ def make_parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Measure and print a table."""
-    from cepheid.measure.studies.speed import speed
-
     arguments = make_parser().parse_args(argv)
     definition = definitions.load(arguments.benchmark, arguments.scale)
+    extras.require_for_runs(definition.extras)
+
+    from cepheid.measure.studies.speed import speed
+
     if arguments.list:
         print(_list_measurements(definition))
         return EXIT_FINE

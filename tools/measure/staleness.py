@@ -8,6 +8,7 @@ from pathlib import Path
 from cepheid.measure.studies import staleness
 from cepheid.measure.studies.staleness import Arm, Request
 from cepheid.rules import definition as definitions
+from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import (
@@ -83,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not 0 <= delays[0] <= delays[-1] <= MOST_UPDATES:
         given = " ".join(map(str, arguments.delays))
         raise UserError(f"--delays {given}: expected numbers of updates from 0 to {MOST_UPDATES:,}")
+    extras.require_for_runs(definition.extras)
 
     from tabulate import tabulate
 

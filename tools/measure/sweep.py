@@ -9,6 +9,7 @@ from cepheid.benchmarks.registry import find_task_module
 from cepheid.measure.studies.sweep.jobs import BATCH_SIZE, Job
 from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition as definitions
+from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import (
@@ -118,12 +119,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     definition = definitions.load(arguments.benchmark, arguments.scale)
     measure = "training" if definition.kind == "train" else "generation"
     _refuse_options(arguments, definition)
+    find_task_module(definition, arguments.framework)
+    extras.require_for_runs(definition.extras, arguments.framework)
 
     from cepheid.measure.engine.published import load_published
     from cepheid.measure.studies.sweep.records import SIZE_NAMES, read_sweep, refuse_other_measure
 
     published = load_published(definition.name)
-    find_task_module(definition, arguments.framework)
     text = arguments.batch_sizes if measure == "training" else arguments.images
     sizes = _pick_sizes(text, SIZE_NAMES[measure], published)
     suffix = "" if arguments.framework == "torch" else f"-{arguments.framework}"

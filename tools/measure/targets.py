@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from cepheid.benchmarks import registry
 from cepheid.benchmarks.registry import import_task
 from cepheid.rules import definition as definitions
-from cepheid.rules import evidence
+from cepheid.rules import evidence, extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.evidence import Curve, Evidence
@@ -75,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"--seeds {seeds} --broken-seeds {arguments.broken_seeds}: expected 1 or more, and 0 "
             "or more"
         )
+    extras.require_for_runs(definition.extras)
 
     from cepheid.measure.engine.trainings import CORRECT
     from cepheid.measure.studies import targets

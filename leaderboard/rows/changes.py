@@ -56,11 +56,13 @@ class SpeedChange:
 
     ``verdict`` is ``faster`` or ``slower`` where the test finds a difference, ``no difference``
     where it finds none, ``few runs`` where it needs more, ``other definition`` where the two were
-    not judged by the same definition, and ``unknown`` where an index does not say by which, or
-    lacks what the test needs.
+    not judged by the same definition, ``unknown`` where an index does not say by which, or lacks
+    what the test needs, and ``not tested`` where scipy, which tests it, is not installed.
     """
 
-    verdict: Literal["faster", "slower", "no difference", "few runs", "other definition", "unknown"]
+    verdict: Literal[
+        "faster", "slower", "no difference", "few runs", "other definition", "unknown", "not tested"
+    ]
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -71,6 +73,8 @@ class SpeedChange:
         if self.ratio is None:
             return "cannot be tested: an index does not say all that a comparison needs"
         speed = f"{format_ratio(self.ratio)}× as fast"
+        if self.verdict == "not tested":
+            return f"{speed}; it was not tested whether this is more than chance"
         if self.low is None or self.high is None:
             return f"{speed}; too few runs for an interval, no change can be claimed"
         interval = f"95% interval {format_ratio(self.low)}–{format_ratio(self.high)}"
@@ -129,7 +133,12 @@ def compare_speed(old: Result, new: Result) -> SpeedChange | None:
     first, second = read_level(old), read_level(new)
     if first is None or second is None:
         return SpeedChange("unknown")
-    return None if first == second else judge_ratio(compute_ratio(second, first))
+    if first == second:
+        return None
+    try:
+        return judge_ratio(compute_ratio(second, first))
+    except ModuleNotFoundError:  # scipy, which is not part of the core
+        return SpeedChange("not tested", math.exp(first.log_mean - second.log_mean))
 
 
 def judge_ratio(found: Ratio | None) -> SpeedChange:

@@ -1,20 +1,12 @@
-"""The machine-readable index of a site, ``results.json``: written, and read again.
+"""The machine-readable index of a leaderboard, ``results.json``, read again.
 
-Each benchmark, aggregate and result stands on a line of its own, so that tools for text can compare
-two indices and a program can read a large one in parts.
+``cepheid.leaderboard.site.records`` writes it. Reading it needs the core alone.
 """
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cepheid.leaderboard.site.records import (
-    describe_aggregates,
-    describe_benchmarks,
-    describe_results,
-)
-from cepheid.leaderboard.site.view import Site
 from cepheid.rules.documents import SCHEMAS, find_schema_problem, parse_json
 from cepheid.rules.errors import UserError
 
@@ -23,33 +15,6 @@ SCHEMA = "results"
 SCHEMA_FILE = f"{SCHEMA}.schema.json"
 VERSION = 2
 BYTES_MAX = 2**29  # of an index that is read
-
-
-def write_index(site: Site) -> str:
-    """Write every result with its page, its runs and findings, valid against the schema."""
-    head = {
-        "schema": SCHEMA_FILE,
-        "version": VERSION,
-        "round": site.round,
-        "commit": site.commit or None,
-    }
-    lists = {
-        "benchmarks": describe_benchmarks(site),
-        "aggregates": describe_aggregates(site),
-        "results": describe_results(site),
-    }
-    parts = [f'"{name}": {_encode(value)}' for name, value in head.items()]
-    parts += [f'"{name}": {_write_list(items)}' for name, items in lists.items()]
-    return "{\n" + ",\n".join(parts) + "\n}"
-
-
-def _write_list(items: Iterable[Mapping[str, Any]]) -> str:
-    lines = ",\n".join(map(_encode, items))
-    return f"[\n{lines}\n]" if lines else "[]"
-
-
-def _encode(value: object) -> str:
-    return json.dumps(value, allow_nan=False, separators=(",", ":"))
 
 
 def read_schema() -> str:

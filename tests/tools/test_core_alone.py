@@ -1,0 +1,101 @@
+"""What an installation of the core alone can do, and how it says what else is missing.
+
+The packages of all extras are hidden from a fresh interpreter, whatever is installed.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cepheid.rules import extras
+from cepheid.rules.definition import Definition
+from cepheid.rules.installation import ROOT
+from tests.compliance.builder import write_result
+from tests.leaderboard.test_site import build_site
+
+HIDDEN = sorted({package for packages in extras.PACKAGES_OF.values() for package in packages})
+PROGRAM = f"""
+import sys
+
+class Hide:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {HIDDEN}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Hide())
+from cepheid.tools.cli import console
+console()
+"""
+
+
+def cepheid(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "packages", "named"),
+    [
+        ("summary out", "numpy and scipy", "score"),
+        ("leaderboard out --output site", "jinja2, markupsafe, numpy and scipy", "score,site"),
+        (
+            "run galaxy_shape --scale mini --output first",
+            "torch, mlperf_logging, filelock, safetensors, numpy, scipy, galsim, astropy, jinja2, "
+            "markupsafe and matplotlib",
+            "torch,galsim,site",
+        ),
+        ("run galaxy_shape --scale mini --output k --framework keras", "", "keras,galsim,site"),
+        ("data gnmt --scale mini", "", "torch,translation"),
+        ("measure speed mask_rcnn", "", "torch,galsim,imagenet,detection,site"),
+        ("measure targets galaxy_shape", "", "torch,galsim,site"),
+        ("measure staleness galaxy_shape", "", "torch,galsim,site"),
+        ("measure sweep resnet50 --batch-sizes 4", "", "torch,imagenet,site"),
+        ("measure scaling resnet50", "", "torch,imagenet,site"),
+        ("rcp galaxy_shape --scale mini --batch-size 16", "", "torch,galsim,site"),
+    ],
+)
+def test_one_message_names_all_that_is_missing(
+    line: str, packages: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("out").mkdir()
+    ended = cepheid(*line.split())
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.startswith(f"cepheid: {packages}")
+    assert ended.stderr.endswith(f"{extras.format_command(named.split(','))}\n")
+    assert ended.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_diff_needs_nothing_else(star_shape: Definition) -> None:
+    """Only the test whether a result is really faster needs scipy, and says so."""
+    pytest.importorskip("jinja2", reason="the two leaderboards need the extra site")
+    write_result(Path("out"), star_shape)
+    text = build_site(Path("out"))["results.json"]
+    document = json.loads(text)
+    (result,) = document["results"]
+    result["comparison"]["log_mean"] -= 1
+    result["score_minutes"] /= 2
+    Path("old.json").write_text(text)
+    Path("new.json").write_text(json.dumps(document))
+
+    same = cepheid("diff", "old.json", "old.json")
+    assert (same.returncode, same.stdout, same.stderr) == (0, "nothing changed\n", "")
+    ended = cepheid("diff", "old.json", "new.json")
+    assert ended.returncode == 1, ended.stderr
+    assert "2.72× as fast; it was not tested whether this is more than chance" in ended.stdout
+    assert "score minutes: " in ended.stdout
+    assert "scipy is not installed; it comes with the extra score: " in ended.stderr
+    as_json = json.loads(cepheid("diff", "old.json", "new.json", "--format", "json").stdout)
+    assert as_json[0]["speed"]["verdict"] == "not tested"
