@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
-# A second, small environment: the core, pytest and ruff, without any deep-learning framework.
+# A second, small environment: the core, scores, pytest and ruff, without any deep-learning framework.
 VENV_CORE ?= .venv-core
 OUTPUT ?= results/first
 RUNS ?= +1
@@ -24,7 +24,8 @@ PYTEST := -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-re
 # Many containers set it; then each of the hundreds of processes of the tests compiles every module.
 unexport PYTHONDONTWRITEBYTECODE
 CORE_TESTS := tests/rules tests/compliance tests/leaderboard tests/test_house.py \
-	tests/test_imports.py tests/test_docstrings.py tests/test_continuous_integration.py
+	tests/test_imports.py tests/test_docstrings.py tests/test_continuous_integration.py \
+	tests/tools/test_core_alone.py
 
 .PHONY: help run test tests test-promises test-all test-gpu test-core lint types check check-targets clean
 
@@ -36,7 +37,7 @@ help:
 	@echo "make test-promises  what users are promised: tutorial, new benchmark, launchers; minutes"
 	@echo "make test-all       all tests, also the slow ones; nightly and before a release"
 	@echo "make test-gpu       the tests that need an NVIDIA GPU"
-	@echo "make test-core      the tests of rules and compliance, without torch or TensorFlow"
+	@echo "make test-core      the tests of rules, compliance and the core, without torch or TensorFlow"
 	@echo "make lint           ruff only"
 	@echo "make types          mypy only"
 	@echo "make check          check everything under submissions/ against the rules"

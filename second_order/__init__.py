@@ -1,6 +1,6 @@
 """K-FAC and information matrices for any training loop in PyTorch: see README.md.
 
-This library needs PyTorch, and NumPy for ``information``, and nothing else of Cepheid.
+This library needs PyTorch, NumPy and SciPy for ``information``, and nothing else of Cepheid.
 """
 
 from cepheid.second_order.errors import UseError

@@ -3,6 +3,7 @@
 The packages of all extras are hidden from a fresh interpreter, whatever is installed.
 """
 
+import configparser
 import json
 import os
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.rules import extras
+from cepheid.rules import definition, extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.installation import ROOT
 from tests.compliance.builder import write_result
@@ -76,6 +77,39 @@ def test_one_message_names_all_that_is_missing(
     assert ended.stderr.endswith(f"{extras.format_command(named.split(','))}\n")
     assert ended.stderr.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--version",
+        "check submissions/acme",
+        "check submissions/acme --format sarif",
+        "check --explain T16",
+        "pack submissions/acme",
+        "describe-system",
+        "new-submission umbrella --benchmark galaxy_shape --submissions submissions",
+        "run --list",
+        "run galaxy_shape --list",
+        "rcp galaxy_shape --scale mini",
+        "measure epochs galaxy_shape",
+    ],
+)
+def test_the_core_is_enough(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    mini = definition.load("galaxy_shape", "mini")
+    write_result(Path("submissions/acme"), mini, blocks=lambda index: 8)
+    ended = cepheid(*line.split())
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_core_brings_none_of_them() -> None:
+    settings = configparser.ConfigParser()
+    settings.read(ROOT / "setup.cfg")
+    core = settings["options"]["install_requires"].lower()
+    assert not [package for package in HIDDEN if package in core]
 
 
 def test_diff_needs_nothing_else(star_shape: Definition) -> None:
