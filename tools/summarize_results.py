@@ -1,8 +1,10 @@
 """`cepheid summary`: one row for each result, the time to train, or why there is none."""
 
 import argparse
+import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
@@ -33,13 +35,15 @@ with an error is rejected and has no number: `cepheid check` lists each error wi
 In rounds of MLPerf, which are history, the score stands beside its verdict, pass or fail. A run
 that did not converge counts as the slowest, and its time is never averaged: Google's ResNet-50 on
 tpu-v3-1024 in v0.6 has 2.304 minutes, not 2.273.
+A table in a terminal takes its width: columns that say nothing are left out, then the middle of
+long names. In a pipe or a file nothing is cut.
 RCP compares the samples to target with those of the reference (rule T21). A factor above 1 means
 that the result needs fewer samples. The score is not multiplied by it.
 
 exit codes: 0 no result is rejected; 1 at least one is; 2 wrong use, for example an empty folder
 """
 
-FORMATS = {
+FORMATS: Mapping[str, Callable[[Sequence[leaderboard.Row]], str]] = {
     "table": leaderboard.write_table,
     "csv": leaderboard.write_csv,
     "json": leaderboard.write_json,
@@ -73,14 +77,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     judgement = judge(packages, judged_in)
     if not judgement.results:
         raise UserError("no result was found, so there is nothing to summarize")
+    write = _choose_format(arguments)
 
     def make(results: Sequence[JudgedResult]) -> tuple[bool, str]:
         rows = leaderboard.list_rows(results)
-        return any(row.standing.has_failed for row in rows), FORMATS[arguments.format](rows)
+        return any(row.standing.has_failed for row in rows), write(rows)
 
     (is_rejected, text), _ = isolate(judgement.results, make, strip_result)
     report.write_report(text, arguments.output)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
+
+
+def _choose_format(arguments: argparse.Namespace) -> Callable[[Sequence[leaderboard.Row]], str]:
+    """Return the function that writes the rows; only a table in a terminal has to fit."""
+    is_in_terminal = arguments.output is None and sys.stdout.isatty()
+    if arguments.format == "table" and is_in_terminal:
+        return partial(leaderboard.write_table, width=shutil.get_terminal_size().columns)
+    return FORMATS[arguments.format]
 
 
 if __name__ == "__main__":

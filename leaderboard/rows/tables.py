@@ -6,6 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from cepheid.compliance.score.kinds import GENERATION, MINUTES, TRAINING, BenchmarkKind
 from cepheid.compliance.score.ranking import Rank
+from cepheid.leaderboard.rows.layout import (
+    LEAST,
+    cut,
+    drop_columns,
+    lay_out,
+    list_empty_columns,
+    measure,
+    shorten_names,
+)
 from cepheid.leaderboard.rows.numbers import (
     format_energy,
     format_generation,
@@ -18,11 +27,12 @@ from cepheid.leaderboard.rows.numbers import (
 from cepheid.leaderboard.rows.row import Row, group_rows
 from cepheid.rules.generation import METRICS
 
-TABLE_WIDTH = 100  # columns of a terminal
-REASON_LINES_MAX = 8  # of one reason below a table
+REASON_LINES_MAX = 8  # of one reason below a table, in a terminal
 REASONS_MAX = 3  # of one row
+WRAP_LEAST = 20  # characters of a line that is wrapped
 
-_BEGIN = ("", "system", "hardware", "runs", "converged")
+SYSTEM, HARDWARE, RUNS, CONVERGED = "system", "hardware", "runs", "converged"
+_BEGIN = ("", SYSTEM, HARDWARE, RUNS, CONVERGED)
 
 
 class Columns(ABC):
@@ -76,23 +86,54 @@ def _make_header(members: Sequence[Row]) -> tuple[str, ...]:
     return (*_BEGIN, *COLUMNS[members[0].kind].header(members))
 
 
-def write_table(table: Sequence[Row]) -> str:
-    """Write a plain table for each group, at most 100 columns wide, and 104 with updates."""
-    from tabulate import tabulate
+def write_table(table: Sequence[Row], width: int | None = None) -> str:
+    """Write a plain table for each group, for a terminal of ``width`` characters.
 
+    None is for a pipe or a file, in which nothing is cut.
+    """
     if not table:
         return "no results"
     parts = []
     for group, members in group_rows(table).items():
-        header = _make_header(members)
-        body = [_make_cells(row, rank, members) for row, rank in rank_rows(members)]
-        wide = tabulate(body, header, tablefmt="simple", disable_numparse=True)
-        excess = max(map(len, wide.splitlines())) - TABLE_WIDTH
-        if excess > 0:  # the two columns of free text give way
-            body = _shorten(body, excess)
-            wide = tabulate(body, header, tablefmt="simple", disable_numparse=True)
-        parts.append("\n".join([_make_title(group, members), "", wide, *_write_below(members)]))
+        rows = [list(_make_header(members))]
+        rows += [_make_cells(row, rank, members) for row, rank in rank_rows(members)]
+        if width is not None:
+            rows = _fit(rows, members, width)
+        title = _wrap(_make_title(group, members), width, "")
+        parts.append("\n".join([*title, "", *lay_out(rows), *_write_below(members, width)]))
     return "\n\n".join(parts)
+
+
+def _fit(rows: list[list[str]], members: Sequence[Row], width: int) -> list[list[str]]:
+    """Drop columns that say nothing, then cut hardware, then names, as far as ``width`` asks."""
+    if measure(rows) > width:
+        rows = drop_columns(rows, list_empty_columns(rows))
+    for name in _list_silent(members):
+        if measure(rows) > width:
+            rows = drop_columns(rows, [rows[0].index(name)])
+    for name in (HARDWARE, SYSTEM):
+        excess = measure(rows) - width
+        if excess > 0:
+            column = rows[0].index(name)
+            texts = [cells[column] for cells in rows[1:]]
+            room = max(map(len, texts)) - excess
+            short = (
+                shorten_names(texts, room)
+                if name == SYSTEM
+                else [cut(text, max(room, LEAST)) for text in texts]
+            )
+            for cells, text in zip(rows[1:], short, strict=True):
+                cells[column] = text
+    return rows
+
+
+def _list_silent(members: Sequence[Row]) -> Iterator[str]:
+    """Yield the columns that only say of every row what is usual: that nothing is missing."""
+    counts = [row.runs for row in members]
+    if all(each.converged == each.made for each in counts):
+        yield CONVERGED
+    if all(each.made == each.required for each in counts):
+        yield RUNS
 
 
 def _make_title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
@@ -109,54 +150,49 @@ def _make_cells(row: Row, rank: Rank | None, members: Sequence[Row]) -> list[str
     return begin + COLUMNS[row.kind].cells(row, members)
 
 
-def _shorten(body: list[list[str]], excess: int) -> list[list[str]]:
-    """Cut hardware, then system names, until ``excess`` columns are saved."""
-    for column, least in ((2, 10), (1, 20)):
-        longest = max(len(cells[column]) for cells in body)
-        width = max(least, longest - excess)
-        excess -= max(0, longest - width)
-        for cells in body:
-            cells[column] = _cut(cells[column], width)
-        if excess <= 0:
-            break
-    return body
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _write_below(members: Sequence[Row]) -> list[str]:
+def _write_below(members: Sequence[Row], width: int | None) -> list[str]:
     """Write what the table has no room for: why a row has no score, and warnings."""
-    lines = [line for row in members for line in (*_write_notes(row), *_write_reasons(row))]
+    lines = [
+        line for row in members for line in (*_write_notes(row, width), *_write_reasons(row, width))
+    ]
     return ["", *lines] if lines else []
 
 
-def _write_notes(row: Row) -> Iterator[str]:
+def _write_notes(row: Row, width: int | None) -> Iterator[str]:
     """Write what a reader must know of a score: slow runs of published results, and energy."""
     slow = row.runs.made - row.runs.converged
     if row.round_kind.has_verdicts and row.has_score and slow:
         runs = "1 run did" if slow == 1 else f"{slow} runs did"
-        yield f"  {row.names}: {runs} not converge: the slowest"
+        yield from _wrap(f"{row.names}: {runs} not converge: the slowest", width)
     if energy := format_energy(row):
-        yield _cut(f"  {row.names}: {energy}", TABLE_WIDTH)
+        yield from _wrap(f"{row.names}: {energy}", width)
 
 
-def _write_reasons(row: Row) -> Iterator[str]:
+def _write_reasons(row: Row, width: int | None) -> Iterator[str]:
     """Write the standing of a row and its first reasons, if there is anything to say."""
     standing = row.standing
     if not (standing.text or row.reasons):
         return
     so_far = " (in brackets: the mean so far)" if MINUTES in standing.so_far else ""
     text = f"{standing.text}{so_far}" or f"{standing.verdict}, with a warning"
-    yield f"  {_cut(str(row.names), TABLE_WIDTH - len(text) - 4)}: {text}"
+    yield from _wrap(f"{row.names}: {text}", width)
     for reason in row.reasons[:REASONS_MAX]:
-        yield from textwrap.wrap(
-            reason, TABLE_WIDTH, initial_indent="    ", subsequent_indent="      ",
-            max_lines=REASON_LINES_MAX, placeholder=" …",
-        )  # fmt: skip
+        yield from _wrap(reason, width, "    ", REASON_LINES_MAX)
     if len(row.reasons) > REASONS_MAX:
-        yield f"    and {len(row.reasons) - REASONS_MAX} more: `cepheid check` lists them"
+        more = len(row.reasons) - REASONS_MAX
+        yield from _wrap(f"and {more} more: `cepheid check` lists them", width, "    ")
+
+
+def _wrap(
+    text: str, width: int | None, indent: str = "  ", lines_max: int | None = None
+) -> list[str]:
+    """Return indented lines for a terminal, of which only ``lines_max`` are kept; else one line."""
+    if width is None:
+        return [indent + text]
+    return textwrap.wrap(
+        text, max(width, WRAP_LEAST), initial_indent=indent, subsequent_indent=f"{indent}  ",
+        max_lines=lines_max, placeholder=" …",
+    )  # fmt: skip
 
 
 def write_markdown(table: Sequence[Row]) -> str:
