@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import IS_CHECKOUT
 
 SITE = "site"  # pictures of a run, pages of the leaderboard
 
@@ -42,10 +43,12 @@ def list_extras(benchmark: Iterable[str], framework: str = "torch") -> tuple[str
 
 
 def format_command(extras: Iterable[str], pip: str = "pip") -> str:
-    """Return the command that installs the project with some extras, in its checkout."""
+    """Return the command that installs the project with some extras, for a checkout or without."""
+    names = ",".join(extras)
+    if not IS_CHECKOUT:
+        return f"{pip} install 'cepheid[{names}]'"
     return (
-        f"{pip} install -c constraints.txt --config-settings editable_mode=compat "
-        f"-e '.[{','.join(extras)}]'"
+        f"{pip} install -c constraints.txt --config-settings editable_mode=compat -e '.[{names}]'"
     )
 
 

@@ -9,6 +9,9 @@ ROOT = Path(__file__).resolve().parent.parent
 """The folder with the rooms: the root of a checkout, or ``cepheid`` in site-packages."""
 
 IS_CHECKOUT = (ROOT / "cepheid" / "rules").is_dir()
+NO_WEIGHTS = "" if IS_CHECKOUT else "; an installation has no weights, a checkout has them"
+"""What a message about a missing file of weights adds."""
+
 IMPORT_ROOT = ROOT if IS_CHECKOUT else ROOT.parent
 """The folder from which another process imports ``cepheid``."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from cepheid.reference.run.config import RunConfig
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import NO_WEIGHTS
 
 FOLDER = definition.BENCHMARKS / "galaxy_generation" / "weights"  # also for a copy of this file
 UNTRAINED = "untrained"  # in place of a digest
@@ -37,7 +38,7 @@ def read_file(path: Path, expected_digest: str | None) -> tuple[bytes, str]:
             if expected_digest is None
             else "fix: restore it, as with `git checkout`; the closed division has no others"
         )
-        raise UserError(f"{path}: missing; {fix}") from error
+        raise UserError(f"{path}: missing; {fix}{NO_WEIGHTS}") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from error
     digest = hashlib.sha256(content).hexdigest()

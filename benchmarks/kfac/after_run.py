@@ -33,7 +33,7 @@ class Preconditioned(Protocol):
     is_sharded: bool
 
     def loss_and_gradients(self) -> Tensor:
-        """Run forward and backward on this rank's share of the next batch; return the loss."""
+        """Run forward and backward on this rank's share of a batch; return the loss, a scalar."""
 
     def share_gradients(self) -> None:
         """Average the gradients over the ranks."""

@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from cepheid.rules.errors import UserError
+from cepheid.rules.installation import NO_WEIGHTS
 
 
 def read_given_file(path: Path, digest: str) -> tuple[bytes, str]:
@@ -16,7 +17,7 @@ def read_given_file(path: Path, digest: str) -> tuple[bytes, str]:
     except OSError as error:
         raise UserError(
             f"{path}: the training starts from these weights, and they cannot be read "
-            f"({error.strerror}); fix: put the file there"
+            f"({error.strerror}); fix: put the file there{NO_WEIGHTS}"
         ) from error
     found = hashlib.sha256(content).hexdigest()
     if not found.startswith(digest):
