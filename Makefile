@@ -16,7 +16,7 @@ WORKERS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n < 8 ? n + 1 : 8
 BIN := $(VENV)/bin
 # pip's own progress on a terminal; elsewhere only what goes wrong.
 PIP := -m pip --disable-pip-version-check install $(if $(MAKE_TERMOUT),,-qq) -c constraints.txt
-# A plain path entry: with the default editable install an empty tools/ in the current directory
+# A plain path entry: with the default editable install a folder cepheid/ in the current directory
 # would shadow ours.
 EDITABLE := --config-settings editable_mode=compat --editable
 LINT = $(1)/ruff check . && $(1)/ruff format --check .
