@@ -1,10 +1,22 @@
 """The checkout as tests see it: its rooms, and copies of them in which a command may write."""
 
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from cepheid.rules.installation import ROOT
+
+PUBLISHED_LOGS = Path(
+    os.environ.get("CEPHEID_PUBLISHED_LOGS", ROOT.parent / "shared" / "published_logs")
+)
+"""Run logs of MLPerf's rounds, which lie outside of the project."""
+needs_published_logs = pytest.mark.skipif(
+    not PUBLISHED_LOGS.is_dir(),
+    reason=f"no published logs at {PUBLISHED_LOGS} (CEPHEID_PUBLISHED_LOGS names their folder)",
+)
 
 ROOMS = sorted(path.name for path in (ROOT / "cepheid").iterdir() if path.is_symlink())
 

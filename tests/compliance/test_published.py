@@ -19,15 +19,10 @@ from cepheid.leaderboard import rows as leaderboard
 from cepheid.leaderboard.rows import Row
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
 from cepheid.tools import summarize_results
+from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import cosmoflow_20, gnmt_06, mll_lines, mllog_lines, resnet_40, write
-
-PUBLISHED = ROOT.parent / "shared" / "published_logs"
-needs_published = pytest.mark.skipif(
-    not PUBLISHED.is_dir(), reason="the published logs are not beside the checkout"
-)
 
 
 def judge_published(path: Path, round_name: str) -> Judgement:
@@ -42,17 +37,17 @@ def rows(path: Path, round_name: str) -> list[Row]:
 @cache
 def load_rows(round_name: str) -> dict[str, Row]:
     """The rows of a published round by the folder of their result."""
-    found = rows(PUBLISHED / round_name, round_name)
-    return {str(row.judged.folder.path.relative_to(PUBLISHED)): row for row in found}
+    found = rows(PUBLISHED_LOGS / round_name, round_name)
+    return {str(row.judged.folder.path.relative_to(PUBLISHED_LOGS)): row for row in found}
 
 
 def read_expected(name: str) -> list[dict[str, str]]:
-    if not PUBLISHED.is_dir():
+    if not PUBLISHED_LOGS.is_dir():
         return []
-    return list(csv.DictReader((PUBLISHED / name).open(encoding="utf-8")))
+    return list(csv.DictReader((PUBLISHED_LOGS / name).open(encoding="utf-8")))
 
 
-@needs_published
+@needs_published_logs
 @pytest.mark.parametrize(
     "row", read_expected("expected_scores.csv"), ids=lambda row: row["results_folder"]
 )
@@ -65,12 +60,12 @@ def test_published_scores(row: dict[str, str]) -> None:
     assert found.runs.made == found.runs.required == int(row["runs"])
 
 
-@needs_published
+@needs_published_logs
 @pytest.mark.parametrize("row", read_expected("expected_runs.csv"), ids=lambda row: row["log"])
 def test_published_logs(row: dict[str, str]) -> None:
     """Time, status and verdict of each log by itself; ours always answers, also with FAILED."""
     round_name = row["log"].split("/")[0]
-    judgement = judge_published(PUBLISHED / row["log"], round_name)
+    judgement = judge_published(PUBLISHED_LOGS / row["log"], round_name)
     run = judgement.results[0].runs[0]
     assert (run.status or "") == row["status"]
     if row["seconds_run_start_to_run_stop"]:
@@ -83,7 +78,7 @@ def test_published_logs(row: dict[str, str]) -> None:
     assert verdict == ("FAILED" if peers == "CRASH" else peers)
 
 
-@needs_published
+@needs_published_logs
 def test_no_integrity_rule_fires_on_published_v40_logs_alone() -> None:
     for row in load_rows("mlperf-training-4.0").values():
         assert {finding.rule for finding in row.findings} <= {"T17"}

@@ -21,7 +21,7 @@ from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from tests.checkout import PUBLISHED_LOGS
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import describe_system, write_field, write_generation, write_training
 from tests.compliance.mixed import write_mixed
@@ -401,7 +401,7 @@ def test_reported_numbers_have_sources() -> None:
 def test_scores_of_published_logs_are_those_of_our_scorer() -> None:
     import csv
 
-    expected = ROOT.parent / "shared" / "published_logs" / "expected_scores.csv"
+    expected = PUBLISHED_LOGS / "expected_scores.csv"
     if not expected.is_file():
         pytest.skip("the published logs are not beside the checkout")
     known = {(one.round, one.submitter, one.system, one.benchmark): one for one in load_scores()}

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cepheid.rules.installation import ROOT
+from tests.checkout import PUBLISHED_LOGS
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.peer import readme
 
-PUBLISHED = ROOT.parent / "shared" / "published_logs" / "mlperf-training-4.0" / "NVIDIA"
+PUBLISHED = PUBLISHED_LOGS / "mlperf-training-4.0" / "NVIDIA"
 SYSTEM, BENCHMARK = "h200_ngc24.04_mxnet", "resnet"
 ROUND = "mlperf-training-4.0"
 TABLE = "changed logs"

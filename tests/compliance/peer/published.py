@@ -19,10 +19,9 @@ from cepheid.compliance.finding import Finding, has_error
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.rules import rounds
-from cepheid.rules.installation import ROOT
+from tests.checkout import PUBLISHED_LOGS
 from tests.compliance.peer import readme
 
-LOGS = ROOT.parent / "shared" / "published_logs"
 TABLE = "published logs"
 
 
@@ -130,7 +129,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write into compliance/README.md")
     write_it = parser.parse_args().write
-    made = tables(LOGS)
+    made = tables(PUBLISHED_LOGS)
     if write_it:
         readme.replace_table(TABLE, made)
     else:

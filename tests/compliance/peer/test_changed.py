@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.checkout import needs_published_logs
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.peer import readme
 from tests.compliance.peer.changed import (
     CHANGES,
-    PUBLISHED,
     TABLE,
     Change,
     lay_out,
@@ -38,7 +38,7 @@ def test_the_table_is_in_the_readme() -> None:
         assert f"| {change.name} | {rules[change.name]} |" in table, "run changed --write"
 
 
-@pytest.mark.skipif(not PUBLISHED.is_dir(), reason="../shared/published_logs is not there")
+@needs_published_logs
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_a_change_changes_the_published_result(change: Change, tmp_path: Path) -> None:
     result = lay_out(tmp_path / "NVIDIA")

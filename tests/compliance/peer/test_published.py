@@ -5,16 +5,17 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
+from tests.checkout import needs_published_logs
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, resnet_40
 from tests.compliance.peer import published, readme
 from tests.compliance.peer.published import TABLE, Compared
-from tests.compliance.test_published import needs_published, read_expected
+from tests.compliance.test_published import read_expected
 
 BEGIN, END = f"<!-- {TABLE}: begin -->", f"<!-- {TABLE}: end -->"
 
 
-@needs_published
+@needs_published_logs
 def test_the_readme_lists_every_disagreement() -> None:
     """Ours are the peer's verdicts but for crashes (test_published); the table names those."""
     disagreements = readme.table(TABLE).split("Every disagreement:")[1].split("Why logs")[0]

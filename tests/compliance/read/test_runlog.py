@@ -20,13 +20,12 @@ from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition, rounds
 from cepheid.rules.documents import SCHEMAS
-from cepheid.rules.installation import ROOT
+from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.builder import line_of, run_records, write_log
 from tests.compliance.mutations import mutate, parse
 
 MINI = definition.load("galaxy_shape", "mini")
 LINES = [line_of(record) for record in run_records(MINI)]
-SHARED = ROOT.parent / "shared" / "published_logs"
 ANY_TIME = settings(
     deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100
 )
@@ -336,10 +335,10 @@ def test_the_parser_agrees_with_the_schema(
     assert accepted == (not read(text.encode("utf-8", "surrogatepass"), tmp_path).problems)
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the published logs are not beside the checkout")
+@needs_published_logs
 def test_published_logs_are_read_whole() -> None:
     """Every record of both dialects, whatever stands around it; never a problem else."""
-    paths = sorted(SHARED.glob("*/**/result_*.txt"))
+    paths = sorted(PUBLISHED_LOGS.glob("*/**/result_*.txt"))
     assert paths
     for path in paths:
         run = runlog.read(path)
