@@ -14,6 +14,7 @@ NO_WEIGHTS = "" if IS_CHECKOUT else "; an installation has no weights, a checkou
 
 IMPORT_ROOT = ROOT if IS_CHECKOUT else ROOT.parent
 """The folder from which another process imports ``cepheid``."""
+FIGURE_STYLE = ROOT / "rules" / "figures.mplstyle"  # for matplotlib.rc_context(fname=…)
 
 
 def require_checkout(what: str) -> None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SHOWN = 8  # radiographs
 MOST_FINDINGS = 3  # of one that is shown
 COLUMNS = 4
-COLOURS = ("#3b6fb6", "#e08a2c", "#4d9a5b", "#b0413e", "#7d5ba6", "#7f6a5d", "#c76da2")
+COLOURS = 7  # of the style
 
 
 def choose_images(truth: np.ndarray) -> np.ndarray:
@@ -58,29 +58,29 @@ def _draw_image(
     axes.imshow(images.files.decode(images.train_samples + number)[:, :, 0], cmap="gray")
     axes.set_axis_off()
     found = [_name(k) for k in np.flatnonzero(truth).tolist()]
-    axes.set_title(",\n".join(found) or "no finding", fontsize=9)
+    axes.set_title(",\n".join(found) or "no finding")
     said = [f"{_name(k)} {100 * shares[k]:.0f}%" for k in np.argsort(-shares)[:3].tolist()]
     axes.text(0.5, -0.02, "\n".join(said), ha="center", va="top", transform=axes.transAxes)
 
 
 def _draw_curves(axes: "Axes", scores: np.ndarray, truth: np.ndarray) -> None:
-    styles = [(colour, style) for style in ("-", "--") for colour in COLOURS]
+    styles = [(f"C{colour}", style) for style in ("-", "--") for colour in range(COLOURS)]
     for k, (colour, style) in enumerate(styles):
         false_rate, true_rate = trace_curve(scores[:, k], truth[:, k])
         axes.plot(false_rate, true_rate, style, color=colour, lw=1.1, label=_name(k))
-    axes.plot([0, 1], [0, 1], ":", color="#888888", lw=1)
+    axes.plot([0, 1], [0, 1], ":", color="C5", lw=1)
     axes.set(xlabel="false positive rate", ylabel="true positive rate", title="ROC curves")
     axes.set_aspect("equal")
-    axes.legend(fontsize=6.5, ncols=2, loc="lower right", frameon=False)
+    axes.legend(ncols=2, loc="lower right", frameon=False)
 
 
 def _draw_areas(axes: "Axes", scores: np.ndarray, truth: np.ndarray) -> None:
     areas, (lows, highs) = compute_auroc(scores, truth), bootstrap_intervals(scores, truth)
     rows = np.arange(len(FINDINGS))[::-1]
-    axes.barh(rows, areas, color="#9db8d9")
+    axes.barh(rows, areas, color="C0", alpha=0.5)
     intervals = [np.maximum(0, areas - lows), np.maximum(0, highs - areas)]
-    axes.errorbar(areas, rows, xerr=intervals, fmt="none", ecolor="#1f3552", capsize=2.5)
-    axes.axvline(areas.mean(), color="#b0413e", lw=1.2)
+    axes.errorbar(areas, rows, xerr=intervals, fmt="none", ecolor="C6", capsize=2.5)
+    axes.axvline(areas.mean(), color="C4", lw=1.2)
     counts = truth.sum(axis=0).astype(int)
     axes.set_yticks(rows, [f"{_name(k)} ({counts[k]})" for k in range(len(FINDINGS))])
     axes.set_xlim(0.4, 1)

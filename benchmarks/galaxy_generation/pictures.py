@@ -45,7 +45,7 @@ def _draw(
     grid = part.add_gridspec(
         rows, COLUMNS, left=0.005, right=0.995, bottom=0.01, top=0.9, wspace=0.03, hspace=0.03
     )
-    part.suptitle(title, fontsize=10, y=0.98)
+    part.suptitle(title, y=0.98)
     for number, image in enumerate(images):
         axes = part.add_subplot(grid[divmod(number, COLUMNS)])
         axes.imshow(image[middle, middle], origin="lower", interpolation="nearest")

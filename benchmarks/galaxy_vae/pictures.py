@@ -35,7 +35,7 @@ def draw_panel(
     figure.subplots_adjust(0.03, 0.01, 0.998, 0.92, wspace=0.03, hspace=0.03)
     pixels = min(real.shape[-1], round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
     for line, (name, images) in zip(axes, rows.items(), strict=True):
-        line[0].set_ylabel(name, fontsize=10)
+        line[0].set_ylabel(name)
         shown = crop_middle(images, pixels)
         for place, image in zip(line, colour.compose_colours(shown, parameters), strict=True):
             place.imshow(image, origin="lower", interpolation="nearest")
@@ -44,7 +44,6 @@ def draw_panel(
     figure.suptitle(
         f"Noise-free galaxies in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide): held out, "
         "through 32 latents and back, and new ones of like brightness",
-        fontsize=9,
         y=0.98,
     )
     return figure

@@ -34,9 +34,9 @@ def draw_alignments(
     places = figure.subplots(1, count + 1)
     for place, one in zip(places, alignments, strict=False):
         place.imshow(one.attention, cmap="Greys", vmin=0, vmax=1, aspect="auto")
-        place.set_xticks(range(len(one.source)), one.source, rotation=60, ha="right", fontsize=7)
-        place.set_yticks(range(len(one.target)), one.target, fontsize=7)
-        place.set_title(f"{one.text}\nreference: {one.reference}", fontsize=8, wrap=True)
+        place.set_xticks(range(len(one.source)), one.source, rotation=60, ha="right")
+        place.set_yticks(range(len(one.target)), one.target)
+        place.set_title(f"{one.text}\nreference: {one.reference}", wrap=True)
     samples, bleu = zip(*curve, strict=True) if curve else ((), ())
     places[-1].plot(samples, bleu, marker="o", color="black")
     places[-1].set(xlabel="thousand sentence pairs trained", ylabel="BLEU", ylim=(0, 100))

@@ -52,7 +52,7 @@ def draw_masks(
         for spine in axes.spines.values():
             spine.set_visible(False)
     for axes, title in zip(grid[:, 0], TITLES, strict=True):
-        axes.set_ylabel(title, fontsize=10)
+        axes.set_ylabel(title)
     is_found = detections.scores >= LEAST_SCORE
     for column, image, number in zip(grid.T, images, numbers, strict=False):
         found = np.flatnonzero(is_found & (detections.image_numbers == number))

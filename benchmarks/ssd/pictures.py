@@ -63,7 +63,6 @@ def draw_detections(
     add_legend(figure, names)
     figure.suptitle(
         f"Detections with a score of {100 * LEAST_SCORE:.0f}% or more in evaluation images",
-        fontsize=12,
         y=0.985,
     )
     return figure
@@ -90,6 +89,5 @@ def _draw_found(axes: "Axes", detections: Detections, number: int, size: tuple[i
             max(0.03 * size[0], box[1] - 0.012 * size[0]),
             f"{math.floor(100 * score):d}",
             color=colour,
-            fontsize=8,
             fontweight="bold",
         )

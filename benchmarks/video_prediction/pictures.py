@@ -44,8 +44,8 @@ def draw_moment(past: np.ndarray, true: np.ndarray, predicted: np.ndarray, momen
         (2 * LARGE + known + follow / 2, "frames that follow: above the truth, below predicted"),
     ):
         place = column / columns * image.shape[1]
-        axes.text(place, -4, text, ha="center", va="bottom", fontsize=8)
-    figure.suptitle(f"Frame {moment + 1} of {known + follow} of some evaluation clips", fontsize=11)
+        axes.text(place, -4, text, ha="center", va="bottom")
+    figure.suptitle(f"Frame {moment + 1} of {known + follow} of some evaluation clips")
     return figure
 
 

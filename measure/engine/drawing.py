@@ -1,18 +1,18 @@
 """What all figures of measurements share: axes side by side, and a file that appears at once."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.rules.errors import UserError, cannot_write
 from cepheid.rules.host import atomic_path
+from cepheid.rules.installation import FIGURE_STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-OURS, REPORTED = "#3a86d1", "#8a8a8a"
-DOTS_PER_INCH = 120
+OURS, REPORTED = "C0", "C5"  # colours of the style
 COLUMN_INCHES = 4.8
 
 
@@ -26,10 +26,18 @@ def draw_figure(
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(column_inches * columns, 3.8), layout="constrained")
-    axes = figure.subplots(1, columns, squeeze=False)[0]
-    yield figure, list(axes)
-    save_figure(figure, path)
+    with use_style():
+        figure = Figure(figsize=(column_inches * columns, 3.8), layout="constrained")
+        axes = figure.subplots(1, columns, squeeze=False)[0]
+        yield figure, list(axes)
+        save_figure(figure, path)
+
+
+def use_style() -> AbstractContextManager[None]:
+    """Return a context in which figures look as all of ours do; they are saved in it too."""
+    from matplotlib import rc_context
+
+    return rc_context(fname=FIGURE_STYLE)
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
@@ -39,7 +47,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
     """
     try:
         with atomic_path(path) as temporary:
-            figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+            figure.savefig(temporary, format="png", metadata={"Software": None})
     except OSError as error:
         raise cannot_write(path, error) from error
 

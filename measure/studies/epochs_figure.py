@@ -74,7 +74,7 @@ def draw_by_setting(
         if has_curves:
             _draw_curves(columns[-1], definition, comparison, runs)
         title = f"{comparison.title} ({comparison.source})"
-        figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * len(columns)), fontsize=10)
+        figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * len(columns)))
 
 
 def draw_epochs(axes: Any, comparison: Comparison, runs: Sequence[Run]) -> None:
@@ -92,7 +92,6 @@ def draw_epochs(axes: Any, comparison: Comparison, runs: Sequence[Run]) -> None:
                 (0.02, place),  # of the width, at the height of the setting
                 xycoords=axes.get_yaxis_transform(),
                 va="center",
-                fontsize=8,
             )
 
 
@@ -113,4 +112,4 @@ def _draw_curves(
     axes.set_title(f"every run: {target.metric} after each epoch")
     axes.set_xlabel("epochs")
     axes.set_xlim(0)
-    axes.legend(fontsize=7)
+    axes.legend()

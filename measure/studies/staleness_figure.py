@@ -40,11 +40,9 @@ def draw_staleness(path: Path, definition: Definition, arms: Sequence[Arm]) -> N
                 )
         left.axhline(target.target, ls="--", lw=1, color=REPORTED)
         left.set(xlabel="samples", ylabel=target.metric, yscale="log")
-        left.legend(title="delay, updates", fontsize=8)
+        left.legend(title="delay, updates")
         right.set_xticks(range(len(arms)), [str(arm.delay) for arm in arms])
         right.set(xlabel="delay, updates", ylabel="samples to target")
         right.set_xlim(-0.5, len(arms) - 0.5)
         right.set_ylim(0, MARGIN * definition.timing.max_samples)
-        figure.suptitle(
-            f"{definition.name}, {definition.scale} scale: asynchronous SGD, simulated", fontsize=10
-        )
+        figure.suptitle(f"{definition.name}, {definition.scale} scale: asynchronous SGD, simulated")

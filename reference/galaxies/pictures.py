@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SIGNAL_TO_NOISE = (8, 15, 30, 60, 120, 240)  # a galaxy of the evaluation set nearest to each
 REGIONS = {"95%": ("coverage_95", 0.22), "68%": ("coverage_68", 0.45)}  # with their opacity
-COLOUR, TRUTH_COLOUR, DRAWS_COLOUR = "#3a86d1", "#d4483b", "#10243a"
+COLOUR, TRUTH_COLOUR, DRAWS_COLOUR = "C0", "C4", "C6"
 FEWEST_SCALES = 4.0  # of the wider standard deviation, from the centre of a panel to its edge
 ARCSEC_SHOWN = 6.4  # of the stamp, around its middle
 
@@ -53,16 +53,15 @@ def draw_posteriors(
             axes.plot(
                 *draws[:, column].T, ".", color=DRAWS_COLOUR, markersize=4, label="weight draws"
             )
-        axes.set_title(f"S/N {label['snr']:.0f}", fontsize=9, pad=4)
-        axes.set_xlabel("e1", fontsize=9, labelpad=1)
+        axes.set_title(f"S/N {label['snr']:.0f}", pad=4)
+        axes.set_xlabel("e1", labelpad=1)
         if column == 0:
-            axes.set_ylabel("e2", fontsize=9, labelpad=1)
+            axes.set_ylabel("e2", labelpad=1)
     handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="lower center", ncols=4, fontsize=9, frameon=False)
+    figure.legend(handles, names, loc="lower center", ncols=4, frameon=False)
     figure.suptitle(
         f"Evaluation galaxies in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide), "
         "and the network's posteriors of their shape",
-        fontsize=10,
         y=0.985,
     )
     return figure
@@ -107,5 +106,5 @@ def _draw_posterior(
     axes.set_ylim(mean[1] - half, mean[1] + half)
     axes.set_box_aspect(1)
     axes.locator_params(nbins=3)
-    axes.tick_params(labelsize=7, length=2, pad=2)
-    axes.grid(alpha=0.25)
+    axes.tick_params(length=2, pad=2)
+    axes.grid()

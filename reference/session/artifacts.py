@@ -89,7 +89,7 @@ def keep_pictures(task: Any, config: RunConfig, folder: ResultFolder, observer: 
         return
     with _keep_going("pictures", config.index, observer):
         path = folder.pictures(config.index)
-        pictures.write(path, task.pictures())
+        pictures.write(path, task)
         observer.tell(f"run {config.index}: pictures: {path}")
 
 

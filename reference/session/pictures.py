@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from cepheid.rules.host import atomic_path
+from cepheid.rules.installation import FIGURE_STYLE
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-DOTS_PER_INCH = 100
 FRAME_MILLISECONDS = 400
 
 
@@ -29,16 +29,20 @@ class Pictures(Protocol):
         """
 
 
-def write(path: Path, figure: "Figure | Sequence[Figure]") -> None:
-    """Write a figure as PNG, atomically; several ones as an animated PNG. Raises OSError.
+def write(path: Path, task: Pictures) -> None:
+    """Draw the pictures of a task and write them as PNG, atomically. Raises OSError.
 
-    Programs that do not know animated PNG files show the last one of them.
+    Several figures become an animated PNG. Programs that do not know these show the last one.
     """
-    with atomic_path(path) as temporary:
-        if isinstance(figure, Sequence):
-            _write_moving(temporary, figure)
-        else:
-            figure.savefig(temporary, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    from matplotlib import rc_context
+
+    with rc_context(fname=FIGURE_STYLE):
+        figure = task.pictures()
+        with atomic_path(path) as temporary:
+            if isinstance(figure, Sequence):
+                _write_moving(temporary, figure)
+            else:
+                figure.savefig(temporary, format="png", metadata={"Software": None})
 
 
 def _write_moving(path: Path, figures: "Sequence[Figure]") -> None:
@@ -47,7 +51,7 @@ def _write_moving(path: Path, figures: "Sequence[Figure]") -> None:
     images = []
     for figure in figures:
         drawn = BytesIO()
-        figure.savefig(drawn, format="png", dpi=DOTS_PER_INCH)
+        figure.savefig(drawn, format="png")
         images.append(Image.open(drawn).convert("P", palette=Image.Palette.ADAPTIVE))
     images[-1].save(
         path,

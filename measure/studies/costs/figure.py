@@ -12,7 +12,7 @@ CROWDED = 8  # bars
 LEGEND_COLUMNS, LEGEND_ROOM = 4, 1.25  # above the bars, and so many times their height
 BAR_INCHES = 0.5  # so that the names below them do not overlap
 TITLE_CHARACTERS = 60  # of a line, for each column of a figure
-COLOURS = ("#b8b8b8", "#3a86d1", "#1b4f8a", "#e0a030", "#7a52a8", "#c8452f", "#4f9d5d", "#dddddd")
+COLOURS = ("C5", "C0", "C6", "C1", "C2", "C4", "C3", "0.85")  # the last one is light grey
 
 
 def draw_phases(
@@ -39,7 +39,7 @@ def draw_phases(
             right.set_xticks(range(len(reported)), names, rotation=30, ha="right")
             right.set_title("as reported: totals")
         title = f"{costs.title} ({costs.source})"
-        figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * (1 + len(others))), fontsize=9)
+        figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * (1 + len(others))))
     return path
 
 
@@ -68,7 +68,7 @@ def draw_ladder(
         right.axhline(1, color=REPORTED, linewidth=0.8)
         right.set_xticks(places, list(speedups), rotation=30, ha="right")
         right.set_title("times as fast as the first (quartiles)")
-        figure.suptitle(title, fontsize=9)
+        figure.suptitle(title)
     return path
 
 
@@ -88,10 +88,10 @@ def _stack_phases(
     look: dict[str, Any] = {"rotation": 30}
     place: dict[str, Any] = {"loc": "upper center", "ncols": LEGEND_COLUMNS}
     if len(phases_ms) > CROWDED:
-        look = {"rotation": 60, "rotation_mode": "anchor", "fontsize": 7}
+        look = {"rotation": 60, "rotation_mode": "anchor"}
         place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}  # on the right, outside
     else:
         axes.set_ylim(top=LEGEND_ROOM * axes.get_ylim()[1])
     axes.set_xticks(range(len(phases_ms)), list(phases_ms), ha="right", **look)
     axes.set_ylabel("ms of an update")
-    axes.legend(fontsize=7, **place)
+    axes.legend(**place)

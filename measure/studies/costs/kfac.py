@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from cepheid.measure.engine.drawing import draw_figure
+from cepheid.measure.engine.drawing import REPORTED, draw_figure
 from cepheid.measure.studies.costs.costs import PROJECTED_RANKS, OptimizerParts, Update
 from cepheid.measure.studies.flops import count_passes
 from cepheid.rules.errors import UserError
@@ -21,7 +21,7 @@ from cepheid.second_order.owners import assign_owners
 
 REPETITIONS = 3  # of each layer's inverses, of which the fastest counts
 RANKS_SHOWN = 8
-INVERSE_COLOUR, IDEAL_COLOUR = "#c8452f", "#8a8a8a"
+INVERSE_COLOUR, IDEAL_COLOUR = "C4", REPORTED
 
 
 class PreconditionerParts(OptimizerParts):
@@ -152,7 +152,7 @@ class KfacParts(PreconditionerParts):
             right.set_xscale("log", base=2)
             right.set_yscale("log")
             right.set_xlabel("ranks")
-            right.legend(fontsize=8)
+            right.legend()
             right.set_title("busiest rank")
         return [path]
 

@@ -1,14 +1,12 @@
 """The figures of `cepheid measure project`: prediction beside publication, and time by devices."""
 
 from collections.abc import Mapping, Sequence
-from itertools import cycle
 from pathlib import Path
 
 from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.studies.projection.measured import Projection
 from cepheid.measure.studies.projection.published import Family, Prediction
 
-COLOURS = ("#3a86d1", "#d1803a", "#8a6fd1", "#2a9d6f", "#d4483b")
 MARKERS = ("x", "+")  # of the fits: extrapolated, interpolated
 
 
@@ -20,7 +18,8 @@ def draw_published(
     Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
     """
     with draw_figure(path, columns=2) as (figure, (left, right)):
-        for family, colour in zip(families, cycle(COLOURS)):
+        for number, family in enumerate(families):
+            colour = f"C{number}"
             known = family.systems.values()
             left.plot(
                 [each.devices for each in known],
@@ -44,14 +43,14 @@ def draw_published(
         right.axhline(0, color=REPORTED, linewidth=1)
         left.set_yscale("log")
         left.set_ylabel("minutes to the target")
-        left.set_title("o published, x extrapolated, + interpolated", fontsize=9)
+        left.set_title("o published, x extrapolated, + interpolated")
         right.set_ylabel("% by which the prediction misses")
-        right.set_title("systems that were not fitted", fontsize=9)
-        left.legend(fontsize=7)
+        right.set_title("systems that were not fitted")
+        left.legend()
         for axes in (left, right):
             axes.set_xscale("log", base=2)
             axes.set_xlabel("devices")
-        figure.suptitle("Time to train, predicted from two published times", fontsize=10)
+        figure.suptitle("Time to train, predicted from two published times")
 
 
 def draw_projection(path: Path, title: str, rows: Sequence[Projection], label: str) -> None:
@@ -73,9 +72,9 @@ def draw_projection(path: Path, title: str, rows: Sequence[Projection], label: s
             [1000 * row.step.waiting for row in rows],
             labels=["compute", "communication", "update", "waiting for input"],
         )
-        right.set_xticks(range(len(rows)), [f"{count:,}" for count in devices], fontsize=7)
+        right.set_xticks(range(len(rows)), [f"{count:,}" for count in devices])
         right.set_ylabel("ms of a step")
-        right.legend(fontsize=8)
+        right.legend()
         for axes in (left, right):
             axes.set_xlabel("devices")
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(title)

@@ -6,8 +6,8 @@ from pathlib import Path
 from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.studies.scaling.points import INDEPENDENT, SHARES, TOGETHER, Point, spread
 
-SYNTHETIC, CEILING = "#d1803a", "#2a9d6f"
-COLOURS = ("#d4483b", OURS, "#8a6fd1", CEILING, REPORTED)  # of the shares, in their order
+SYNTHETIC, CEILING = "C1", "C3"
+COLOURS = ("C4", OURS, "C2", CEILING, REPORTED)  # of the shares, in their order
 
 
 def draw_scaling(path: Path, title: str, points: Sequence[Point]) -> None:
@@ -47,7 +47,7 @@ def draw_scaling(path: Path, title: str, points: Sequence[Point]) -> None:
         left.set_ylabel("samples per second")
         left.set_ylim(bottom=0)
         left.set_title("throughput: medians, middle half of the turns")
-        left.legend(fontsize=8)
+        left.legend()
         names = [str(size) for size in sizes]
         base = [0.0] * len(points)
         for name, colour in zip((*SHARES, "other"), COLOURS, strict=True):
@@ -56,8 +56,8 @@ def draw_scaling(path: Path, title: str, points: Sequence[Point]) -> None:
             base = [low + height for low, height in zip(base, heights, strict=True)]
         right.set_ylabel("% of a step")
         right.set_title("a profiled step, mean of the ranks")
-        right.legend(fontsize=8)
+        right.legend()
         left.set_xticks(sizes)
         for axes in (left, right):
             axes.set_xlabel("ranks")
-        figure.suptitle(title, fontsize=10)
+        figure.suptitle(title)

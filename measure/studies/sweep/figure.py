@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cepheid.measure.engine.drawing import save_figure
+from cepheid.measure.engine.drawing import save_figure, use_style
 from cepheid.measure.engine.published import Machine, Published
 from cepheid.measure.studies.sweep.points import EPOCHS, MEASURES
 from cepheid.measure.studies.sweep.records import Sweep
@@ -17,9 +17,9 @@ from cepheid.measure.studies.sweep.records import Sweep
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-THIS_COLOUR, OTHER_COLOUR = "#1b1b1b", "#8a6fd1"
-REPORTED_COLOURS = ("#3a86d1", "#2a9d6f")
-ONE_COLOUR, PAPER_COLOUR = "#d4483b", "#8a8f98"
+THIS_COLOUR, OTHER_COLOUR = "C6", "C2"
+REPORTED_COLOURS = ("C0", "C3")
+ONE_COLOUR, PAPER_COLOUR = "C4", "C5"
 WIDTH_INCHES, PLOTS_INCHES, LINE_INCHES = 10.0, 4.0, 0.165
 CAPTION_COLUMNS = 172
 MANY_DECADES = 10_000  # where only powers of ten are written beside the axis
@@ -47,19 +47,19 @@ def draw_sweep(path: Path, sweep: Sweep, published: Published | None, other: Swe
 
     lines = write_caption(sweep, published, other)
     height = PLOTS_INCHES + LINE_INCHES * len(lines) + 0.15
-    figure = Figure(figsize=(WIDTH_INCHES, height))
     below = 1 - PLOTS_INCHES / height
-    grid = figure.add_gridspec(
-        1, 2, left=0.09, right=0.985, bottom=below + 0.125, top=0.93, wspace=0.2
-    )
-    left, right = (figure.add_subplot(grid[0, column]) for column in range(2))
-    machines = list_lines(sweep, published, other)
-    _draw_times(left, machines, sweep)
-    draw_ratios(right, machines, sweep, published)
-    figure.text(
-        0.012, below, "\n".join(lines), fontsize=8, verticalalignment="top", linespacing=1.35
-    )
-    save_figure(figure, path)
+    with use_style():
+        figure = Figure(figsize=(WIDTH_INCHES, height))
+        grid = figure.add_gridspec(
+            1, 2, left=0.09, right=0.985, bottom=below + 0.125, top=0.93, wspace=0.2
+        )
+        left, right = (figure.add_subplot(grid[0, column]) for column in range(2))
+        machines = list_lines(sweep, published, other)
+        _draw_times(left, machines, sweep)
+        draw_ratios(right, machines, sweep, published)
+        text = "\n".join(lines)
+        figure.text(0.012, below, text, verticalalignment="top", linespacing=1.35)
+        save_figure(figure, path)
 
 
 def write_caption(sweep: Sweep, published: Published | None, other: Sweep | None) -> list[str]:
@@ -226,8 +226,7 @@ def _pick_ticks(sizes: Sequence[int]) -> list[int]:
 
 def _finish(axes: "Axes", sweep: Sweep, title: str) -> None:
     axes.set_xlabel("batch size" if sweep.measure == "training" else "number of images")
-    axes.set_title(title, fontsize=10)
-    axes.grid(alpha=0.25, which="both")
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_title(title)
+    axes.grid(which="both")
     if axes.get_legend_handles_labels()[1]:
-        axes.legend(fontsize=8)
+        axes.legend()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 COVERAGE = "coverage_"
-COLOURS = (OURS, "#d4483b", "#2a9d6f")
+COLOURS = (OURS, "C4", "C3")
 MOST_PLOTS = 3  # of metrics with a target, beside that of the coverage
 
 
@@ -61,11 +61,10 @@ def _draw_metric(axes: "Axes", sweep: QualitySweep, metric: str, colour: str) ->
 
 def _finish(axes: "Axes", sweep: QualitySweep, title: str) -> None:
     axes.set_xlabel("batch size")
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title)
     axes.set_xticks(sweep.sizes)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8)
+    axes.grid()
+    axes.legend()
 
 
 def _entitle(figure: Any, sweep: QualitySweep) -> None:
@@ -75,6 +74,5 @@ def _entitle(figure: Any, sweep: QualitySweep) -> None:
     figure.suptitle(
         f"{facts['benchmark']}, {facts['scale']} scale, after {facts['samples']:,} samples at each "
         f"batch size; {seeds} seed{'s' if seeds > 1 else ''}\n{machine}"
-        f"{', ' + settings if settings else ', the same learning rate at all batch sizes'}",
-        fontsize=9,
+        f"{', ' + settings if settings else ', the same learning rate at all batch sizes'}"
     )

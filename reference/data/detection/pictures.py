@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 LEAST_SCORE = 0.4  # of a detection that is drawn
 COLUMNS, ROWS = 4, 2
+# Bright, for lines upon photographs and dark skies, as the colours of the style are not.
 COLOURS = ("#ffb347", "#5ec8f2", "#f26fb4", "#9be564")  # of classes, in turn
 TRUTH_COLOUR = "#ffffff"
 
@@ -78,5 +79,5 @@ def add_legend(figure: "Figure", names: Sequence[str], has_truth: bool = True) -
         for k, name in enumerate(names[: len(COLOURS)])
     ]
     if has_truth:
-        handles.append(Line2D([], [], color="#777777", linestyle="--", label="truth"))
+        handles.append(Line2D([], [], color="C5", linestyle="--", label="truth"))
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), frameon=False)
