@@ -3,90 +3,71 @@
 ``benchmarks/<name>/staleness.json`` holds the quality curves, in the form of ``evidence.json``.
 """
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine.trainings import Training
-from cepheid.measure.studies import targets
-from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.session.observer import Observer
-from cepheid.rules.definition import Definition
+from cepheid.measure.engine import options
+from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
+from cepheid.measure.engine.study import Column, Help, Measured, Request, Study, find_label
+from cepheid.measure.engine.trainings import Training, record_missing
+from cepheid.reference.run.config import RunConfig
 from cepheid.rules.evidence import Curve
 
+DESCRIPTION = """\
+In asynchronous SGD the workers do not wait for each other: each sends its gradient to a parameter
+server and continues with the weights that the server has at that moment. By the time a gradient
+arrives, other workers have changed the weights, so it is stale: computed with older weights than
+those that it changes.
+
+This command trains the reference with gradients that are K updates old, as K + 1 workers in turns
+make them, and shows what staleness costs in samples and quality. The server is simulated: a seed
+always gives the same run, on any number of ranks up to rounding, and no time is saved or measured.
+Delay 0 is the usual, synchronous run. The rest changes the mathematics, which is for the open
+division.
+
+Each run is recorded in benchmarks/<name>/staleness.json as it ends, and the same command makes the
+missing ones.
+"""
+EXAMPLES = """\
+examples:
+  cepheid measure staleness galaxy_shape --figure staleness.png
+  cepheid measure staleness galaxy_shape --delays 16 --set opt_base_learning_rate=5e-4
+
+exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
+"""
 FILE = "staleness.json"
-
-
-@dataclass(frozen=True)
-class Request:
-    """The delays to compare, in updates, with these seeds each and these settings of ``--set``."""
-
-    delays: Sequence[int]
-    seeds: Sequence[int]
-    data_root: Path
-    overrides: Sequence[str] = ()
+DELAYS, SEEDS = (0, 1, 4, 16), (1, 2, 3)
+MOST_UPDATES = 1000  # each keeps a copy of the weights
+DARKEST = 0.85  # of the colour map
+MARGIN = 1.15  # of an axis beyond the budget
 
 
 @dataclass(frozen=True)
 class Arm:
-    """The runs with one delay, by seed."""
+    """The runs with one delay, by seed, and the samples of those that reached the targets."""
 
     delay: int
     curves: tuple[Curve, ...]
-
-    def list_samples_to_target(self, definition: Definition) -> list[int]:
-        """Return the samples to target of the runs that reached it."""
-        counts = (curve.count_samples_to_target(definition) for curve in self.curves)
-        return [count for count in counts if count is not None]
-
-    def list_quality(self, metric: str, samples: int) -> list[float]:
-        """Return a metric of each run at its evaluation after ``samples``, if it has one."""
-        return [
-            quality[metric]
-            for curve in self.curves
-            for count, quality in curve.evaluations
-            if count == samples
-        ]
+    samples_to_target: tuple[int, ...]
 
 
-def measure_missing(definition: Definition, request: Request, observer: Observer) -> list[Arm]:
-    """Make the runs that are not recorded, and return what ``request`` asks for, by delay.
-
-    Each run is recorded as soon as it ends. All delays of a seed follow each other.
-    """
+def list_arms(request: Request) -> dict[int, list[Training]]:
+    """Return the runs with each delay, by seed."""
+    request.require_training(", so it has no gradients to delay")
+    request.require_extras()
     from cepheid.reference.torch.stale import delay_gradients
 
-    create = import_task(definition, "torch").create
-    configs = [
-        configure(
-            definition,
-            division="open",
-            overrides=request.overrides,
-            data_root=request.data_root,
-            seed=seed,
-        )
-        for seed in request.seeds
-    ]
-    wanted = [
-        Training(
-            f"delay {delay}, seed {config.seed}",
-            name_variant(delay, config),
-            delay_gradients(create, delay),
-            config,
-        )
-        for config in configs
-        for delay in request.delays
-    ]
-    recorded = targets.measure_missing(definition, wanted, request.data_root, observer, FILE)
-    found = {(curve.variant, curve.seed): curve for curve in recorded.curves}
-    return [
-        Arm(
-            delay,
-            tuple(found[name_variant(delay, config), config.seed] for config in configs),
-        )
-        for delay in request.delays
-    ]
+    create, asked = import_task(request.definition, "torch").create, request.arguments
+    arms: dict[int, list[Training]] = {delay: [] for delay in sorted(set(asked.delays))}
+    for seed in sorted(set(asked.seeds)):
+        config = request.configure(seed)
+        for delay, trainings in arms.items():
+            title, variant = f"delay {delay}, seed {seed}", name_variant(delay, config)
+            trainings.append(Training(title, variant, delay_gradients(create, delay), config))
+    return arms
 
 
 def name_variant(delay: int, config: RunConfig) -> str:
@@ -103,14 +84,130 @@ def name_variant(delay: int, config: RunConfig) -> str:
     return ", ".join([f"delay {delay}", *changed])
 
 
-def find_common_evaluation(definition: Definition, arms: Sequence[Arm]) -> int | None:
+def measure(request: Request, wanted: Mapping[int, Sequence[Training]]) -> Measured:
+    """Make the runs that are not recorded, all delays of a seed after each other; return all."""
+    definition = request.definition
+    by_seed = [training for of_seed in zip(*wanted.values(), strict=True) for training in of_seed]
+    recorded = record_missing(definition, by_seed, request.data_root, request.observer, FILE)
+    found = {(curve.variant, curve.seed): curve for curve in recorded.curves}
+    arms = []
+    for delay, trainings in wanted.items():
+        curves = tuple(found[each.variant, each.config.seed] for each in trainings)
+        counts = [curve.count_samples_to_target(definition) for curve in curves]
+        arms.append(Arm(delay, curves, tuple(sorted(filter(None, counts)))))
+    title = f"samples to {' and '.join(map(str, definition.quality))}, by the age of the gradients"
+    is_fine = all(len(arm.samples_to_target) == len(arm.curves) for arm in arms)
+    return Measured(arms, title, is_fine=is_fine)
+
+
+COLUMNS = (
+    Column("delay", lambda arm: arm.delay, axis="delay, updates"),
+    Column("seeds", lambda arm: len(arm.curves)),
+    Column("missed", lambda arm: len(arm.curves) - len(arm.samples_to_target)),
+    Column(
+        "samples to target",
+        lambda arm: arm.samples_to_target,
+        lambda counts: " ".join(f"{count:,}" for count in counts),
+    ),
+    Column(
+        "mean",
+        lambda arm: statistics.mean(arm.samples_to_target) if arm.samples_to_target else None,
+        "{:,.0f}".format,
+    ),
+)
+
+
+def list_columns(request: Request, measured: Measured) -> Sequence[Column]:
+    """Return the columns, with the quality at the last evaluation at which runs can be compared."""
+    common = find_common_evaluation(measured.rows)
+    if common is None:
+        return COLUMNS
+    return (*COLUMNS, *(_compare_quality(target.metric, common)
+                        for target in request.definition.quality))  # fmt: skip
+
+
+def find_common_evaluation(arms: Sequence[Arm]) -> int | None:
     """Return the samples of the last evaluation at which all runs can be compared.
 
     It is where the first run that reached the targets ended, else the end of the budget. A run that
     diverged earlier has none there. Returns None if all of them diverged at once.
     """
-    reached = [samples for arm in arms for samples in arm.list_samples_to_target(definition)]
-    if reached:
+    if reached := [count for arm in arms for count in arm.samples_to_target]:
         return min(reached)
     evaluations = (curve.evaluations for arm in arms for curve in arm.curves)
     return max((points[-1][0] for points in evaluations if points), default=None)
+
+
+def _compare_quality(metric: str, samples: int) -> Column:
+    def list_values(arm: Arm) -> list[float]:
+        evaluations = [point for curve in arm.curves for point in curve.evaluations]
+        return [quality[metric] for count, quality in evaluations if count == samples]
+
+    return Column(f"{metric} after {samples:,} samples", list_values, _describe_spread)
+
+
+def _describe_spread(values: Sequence[float]) -> str:
+    """Return the mean and the standard deviation of some values, as far as they exist."""
+    if len(values) < 2:
+        return " ".join(f"{value:.4f}" for value in values)
+    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
+
+
+def draw(path: Path, request: Request, measured: Measured) -> list[Path]:
+    """Draw the first metric of every run on the left, and samples to target by delay on the right.
+
+    A cross marks a run that spent its budget without reaching the target, or diverged.
+    """
+    from matplotlib import colormaps
+
+    definition, arms = request.definition, measured.rows
+    target, budget = definition.quality[0], definition.timing.max_samples
+    with draw_figure(path, columns=2) as (figure, (left, right)):
+        for place, arm in enumerate(arms):
+            colour = colormaps["viridis"](DARKEST * place / max(1, len(arms) - 1))
+            for number, curve in enumerate(arm.curves):
+                samples = [count for count, _ in curve.evaluations]
+                values = [quality[target.metric] for _, quality in curve.evaluations]
+                label = f"{arm.delay}" if number == 0 else None
+                left.plot(samples, values, ".-", ms=3, lw=0.9, color=colour, label=label)
+            reached = arm.samples_to_target
+            right.plot([place] * len(reached), reached, ".", color=OURS, alpha=0.5)
+            if reached:
+                right.plot(place, statistics.mean(reached), "_", color=OURS, ms=24, mew=2)
+            if missed := len(arm.curves) - len(reached):
+                right.plot(place, budget, "x", color="black")
+                above = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
+                right.annotate(f"{missed} missed", (place, budget), **above)
+        left.axhline(target.target, ls="--", lw=1, color=REPORTED)
+        left.set(xlabel="samples", ylabel=target.metric, yscale="log")
+        delay = find_label(COLUMNS, "delay")
+        left.legend(title=delay)
+        right.set_xticks(range(len(arms)), [str(arm.delay) for arm in arms])
+        right.set(xlabel=delay, ylabel=find_label(COLUMNS, "samples to target"))
+        right.set(xlim=(-0.5, len(arms) - 0.5), ylim=(0, MARGIN * budget))
+        figure.suptitle(f"{definition.name}, {definition.scale} scale: asynchronous SGD, simulated")
+    return [path]
+
+
+STUDY = Study(
+    name="staleness",
+    help=Help(DESCRIPTION, EXAMPLES),
+    options=(
+        *options.offer_benchmark("which benchmark; it must train"),
+        options.Option(
+            "--delays",
+            {"type": int, "nargs": "+", "default": DELAYS, "metavar": "K",
+             "help": "ages of the gradients, in updates (default: 0 1 4 16)"},
+            least=0,
+            most=MOST_UPDATES,
+        ),
+        options.offer_seeds("seeds of each delay (default: 1 2 3)", SEEDS),
+        options.FIGURE,
+        options.offer_settings("a hyperparameter for all delays, or an execution setting"),
+        options.DATA,
+    ),
+    arms=list_arms,
+    measure=measure,
+    columns=list_columns,
+    figure=draw,
+)  # fmt: skip

@@ -3,6 +3,10 @@
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cepheid.measure.engine.study import Study
 
 
 def make_command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -66,3 +70,14 @@ def find_measurement(arguments: argparse.Namespace, what: str) -> Path:
 def add_paths(parser: argparse.ArgumentParser, what: str) -> None:
     """Add ``PATH…``; ``what`` says what a path may be."""
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=what)
+
+
+def make_study_parser(study: "Study", command: str) -> argparse.ArgumentParser:
+    """Return the parser of `cepheid COMMAND`."""
+    parser = make_command_parser(command, study.help.description, study.help.examples)
+    names = {option.group for option in study.options if option.group}
+    groups = {name: parser.add_mutually_exclusive_group() for name in names}
+    for option in study.options:
+        place = groups[option.group] if option.group else parser
+        place.add_argument(option.flag, **option.about)
+    return parser

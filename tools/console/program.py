@@ -4,10 +4,16 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError, did_you_mean, explain_system_error
 from cepheid.rules.host import end_on_interruption
+from cepheid.tools.console.arguments import make_study_parser
+
+if TYPE_CHECKING:
+    from cepheid.measure.engine.study import Study
+    from cepheid.tools.console.terminal import Terminal
 
 EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
 
@@ -23,14 +29,41 @@ def run_command(
     if name not in commands:
         raise UserError(f'no {noun} "{name}"{did_you_mean(name, commands)} (all: {program} --help)')
     with end_on_interruption(EXIT_FINDINGS):
-        command: Callable[[Sequence[str]], int] = importlib.import_module(commands[name][0]).main
-    return command(rest)
+        module = importlib.import_module(commands[name][0])
+    if hasattr(module, "STUDY"):
+        return _run_study(module.STUDY, f"{program} {name}".removeprefix("cepheid "), rest)
+    code: int = module.main(rest)
+    return code
 
 
 def list_commands(commands: Mapping[str, tuple[str, str]]) -> list[str]:
     """Return one line for each command: its name and what it does."""
     width = max(map(len, commands))
     return [f"  {name:<{width}}  {what}" for name, (_, what) in commands.items()]
+
+
+def _run_study(study: "Study", command: str, argv: Sequence[str]) -> int:
+    """Run `cepheid COMMAND`, which is this study. Exit code 1 if something was not reached.
+
+    One of several ranks ends its process here.
+    """
+    arguments = make_study_parser(study, command).parse_args(argv)
+
+    from cepheid.measure.engine import study as engine
+    from cepheid.reference.machine.placement import end_rank, find_placement
+
+    place = find_placement()
+
+    def open_terminal() -> "Terminal":
+        from cepheid.tools.console.terminal import Terminal
+
+        return Terminal(quiet=place.rank > 0)
+
+    is_fine = engine.run_study(study, arguments, open_terminal)
+    code = EXIT_FINE if is_fine else EXIT_FINDINGS
+    if place.world_size > 1:
+        end_rank(code)
+    return code
 
 
 def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:

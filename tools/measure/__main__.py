@@ -27,7 +27,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "project": ("cepheid.tools.measure.project", "the time to train on machines that are not here"),
     "epochs": ("cepheid.tools.measure.epochs", "epochs to the target by batch size or by setting"),
     "staleness": (
-        "cepheid.tools.measure.staleness",
+        "cepheid.measure.studies.staleness",
         "what old gradients cost: asynchronous SGD, simulated",
     ),
     "costs": ("cepheid.tools.measure.costs", "what each step of an optimizer costs in an update"),

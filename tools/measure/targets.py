@@ -77,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     extras.require_for_runs(definition.extras)
 
-    from cepheid.measure.engine.trainings import CORRECT
+    from cepheid.measure.engine.trainings import CORRECT, record_missing
     from cepheid.measure.studies import targets
     from cepheid.tools.console.terminal import Terminal
 
@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.only:
         _refuse_unknown(arguments.only, (CORRECT, *variants))
         wanted = [each for each in wanted if each.variant in arguments.only]
-    recorded = targets.measure_missing(definition, wanted, arguments.data, Terminal())
+    recorded = record_missing(definition, wanted, arguments.data, Terminal())
     print("\n".join(_summarise(recorded, definition)))
     problems = evidence.find_problems(recorded, definition, tuple(variants))
     for problem in problems:

@@ -1,0 +1,259 @@
+"""A study is one measurement of the laboratory: it is declared here, and ``run_study`` reads it.
+
+A module of ``cepheid.measure.studies`` declares a ``Study`` as its ``STUDY``. What all of them do
+alike is in this module: they refuse wrong numbers before anything is measured, start ranks, print a
+table, write JSON and figures, and say where other work on the machine disturbed the times.
+"""
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cepheid.measure.engine.options import Option
+from cepheid.reference.machine.placement import find_placement
+from cepheid.rules import definition as definitions
+from cepheid.rules import extras
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError, cannot_write
+from cepheid.rules.host import atomic_write
+
+if TYPE_CHECKING:
+    from cepheid.reference.run.config import RunConfig
+    from cepheid.reference.session.observer import Observer
+    from cepheid.reference.torch.distributed import TorchRanks
+
+BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
+
+
+@dataclass(frozen=True)
+class Help:
+    """What `--help` says before the options, and after them: examples and exit codes."""
+
+    description: str
+    examples: str
+
+
+@dataclass(frozen=True)
+class Column:
+    """One value of a row: its key in JSON, its head in a table and its label on an axis.
+
+    ``read`` returns the value from what was measured, ``show`` makes text of it; None is an empty
+    cell. Head and label are those of the key unless they are given.
+    """
+
+    key: str
+    read: Callable[[Any], Any]
+    show: Callable[[Any], str] = str
+    head: str = ""
+    axis: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows for people, below their title."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Any]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks for, and the ranks that measure it, once they have started."""
+
+    arguments: Any
+    open_observer: "Callable[[], Observer]"
+    ranks: "TorchRanks | None" = None
+
+    @cached_property
+    def observer(self) -> "Observer":
+        """What shows the progress, opened when it is needed: it needs more than the core."""
+        return self.open_observer()
+
+    @cached_property
+    def definition(self) -> Definition:
+        """The definition of the benchmark at the scale of the command line."""
+        return definitions.load(self.arguments.benchmark, self.arguments.scale)
+
+    @cached_property
+    def data_root(self) -> Path:
+        """The folder of all datasets."""
+        return Path(self.arguments.data or os.environ.get("CEPHEID_DATA", "data"))
+
+    def configure(self, seed: int = 1) -> "RunConfig":
+        """Return the configuration of a run with the settings of ``--set``.
+
+        It is one of the open division: what is measured need not be allowed in a closed result.
+        """
+        from cepheid.reference.run.config import configure
+
+        return configure(
+            self.definition,
+            division="open",
+            overrides=getattr(self.arguments, "overrides", ()),
+            data_root=self.data_root,
+            seed=seed,
+        )
+
+    def find_folder(self, what: str) -> Path:
+        """Return the folder of ``--output``, by default one in results/."""
+        usual = Path("results", f"{what}-{self.arguments.benchmark}-{self.arguments.scale}")
+        return Path(self.arguments.output or usual)
+
+    def require_training(self, why: str) -> None:
+        """Raise UserError for a benchmark that generates, which ``why`` explains."""
+        if self.definition.kind != "train":
+            raise UserError(f"{self.definition.name} generates and does not train{why}")
+
+    def require_extras(self) -> None:
+        """Raise UserError where a package is missing with which the benchmark runs."""
+        extras.require_for_runs(self.definition.extras)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a study found: the rows of its table, and all that a reader needs beside them.
+
+    ``tables`` follow the first one, ``notes`` stand at the end. ``facts`` are for the JSON file.
+    ``is_fine`` is False where a run missed its target or a size could not be measured: exit code 1.
+    """
+
+    rows: Sequence[Any] = ()
+    title: str = ""
+    tables: Sequence[Table] = ()
+    notes: Sequence[str] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    is_fine: bool = True
+
+
+@dataclass(frozen=True)
+class Study:
+    """A measurement: what is compared, how it is measured, and how a reader sees it.
+
+    ``arms`` returns what is compared and raises UserError for what cannot be; nothing is measured
+    or prepared before. ``measure`` measures what is not recorded yet, and returns all. ``figure``
+    draws it and returns the files. ``others`` are studies that an option chooses instead, by its
+    name. ``is_timed`` studies say where other work disturbed them; those with ``has_ranks`` get
+    the ranks of this command, all of which call ``measure``.
+    """
+
+    name: str
+    help: Help
+    options: Sequence[Option]
+    arms: Callable[[Request], Any]
+    measure: Callable[[Request, Any], Measured]
+    columns: Callable[[Request, Measured], Sequence[Column]] | Sequence[Column] = ()
+    figure: Callable[[Path, Request, Measured], Iterable[Path]] | None = None
+    others: Mapping[str, "Study"] = field(default_factory=dict)
+    is_timed: bool = False
+    has_ranks: bool = False
+
+
+def run_study(
+    study: Study, arguments: argparse.Namespace, open_observer: "Callable[[], Observer]"
+) -> bool:
+    """Measure what is missing, print tables, write JSON and figures; return True if all is fine.
+
+    Raises UserError for wrong use, before anything is measured or prepared.
+    """
+    for option in study.options:
+        option.refuse(arguments)
+    for name, other in study.others.items():
+        if getattr(arguments, name) not in (None, False):
+            study = other
+    request = Request(arguments, open_observer)
+    arms = study.arms(request)
+    figure = _prepare_figure(arguments) if study.figure else None
+    load = os.getloadavg()[0]
+    measured = _measure(study, request, arms)
+    if find_placement().rank:
+        return measured.is_fine
+    if text := _describe(study, request, measured):
+        print(text)
+    if study.is_timed and load > BUSY_SHARE * (os.cpu_count() or 1):
+        print(
+            f"\nother work was running here (load {load:.1f} before this began): absolute times "
+            "are unreliable, ratios approximate"
+        )
+    if measured.facts and arguments.output:
+        loaded = {"load_before": load} if study.is_timed else {}
+        write_json(arguments.output, {**measured.facts, **loaded})
+        print(f"written: {arguments.output}")
+    if figure and study.figure:
+        for path in study.figure(figure, request, measured):
+            print(f"written: {path}")
+    return measured.is_fine
+
+
+def _prepare_figure(arguments: argparse.Namespace) -> Path | None:
+    """Return where to draw, if anywhere. Raises UserError now rather than after hours."""
+    file: Path | None = getattr(arguments, "figure", None)
+    folder: Path | None = getattr(arguments, "figures", None)
+    if not (file or folder):
+        return None
+    extras.require("matplotlib")
+    if folder:
+        from cepheid.measure.engine.drawing import make_folder
+
+        make_folder(folder, "--figures")
+    elif file and not file.parent.is_dir():
+        raise UserError(
+            f"--figure {file}: cannot write it, because {file.parent} is no folder; fix: make it"
+        )
+    return folder or file
+
+
+def _measure(study: Study, request: Request, arms: Any) -> Measured:
+    if not study.has_ranks:
+        return study.measure(request, arms)
+    from cepheid.reference.torch.distributed import start_ranks
+
+    with start_ranks() as ranks:
+        return study.measure(replace(request, ranks=ranks), arms)
+
+
+def _describe(study: Study, request: Request, measured: Measured) -> str:
+    """Return title, tables and notes as one text."""
+    columns = study.columns(request, measured) if callable(study.columns) else study.columns
+    tables = [Table(measured.title, columns, measured.rows), *measured.tables]
+    parts = [part for table in tables for part in (table.title, format_table(table))]
+    return "\n\n".join(part for part in (*parts, "\n".join(measured.notes)) if part)
+
+
+def format_table(table: Table) -> str:
+    """Return the rows as a table for people, "" for no rows."""
+    from tabulate import tabulate
+
+    heads = [column.head or column.key for column in table.columns]
+    cells = [[_format_cell(column, row) for column in table.columns] for row in table.rows]
+    return tabulate(cells, heads, disable_numparse=True) if cells else ""
+
+
+def _format_cell(column: Column, row: Any) -> str:
+    value = column.read(row)
+    return "" if value is None else column.show(value)
+
+
+def list_facts(columns: Sequence[Column], rows: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return the values of rows for JSON, by the keys of the columns."""
+    return [{column.key: column.read(row) for column in columns} for row in rows]
+
+
+def find_label(columns: Sequence[Column], key: str) -> str:
+    """Return the label of an axis that shows the column with this key."""
+    (column,) = (column for column in columns if column.key == key)
+    return column.axis or column.head or key
+
+
+def write_json(path: Path, facts: Mapping[str, Any]) -> None:
+    """Write a file, and its folder where that is missing. Raises UserError where that fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, json.dumps(facts, indent=1) + "\n")
+    except OSError as error:
+        raise cannot_write(path, error) from error
