@@ -48,7 +48,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         "whether a change of the code changed what is computed",
     ),
     "targets": (
-        "cepheid.tools.measure.targets",
+        "cepheid.measure.studies.targets",
         "whether targets separate correct from broken code",
     ),
 }

@@ -11,7 +11,7 @@ from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence
-from cepheid.tools.measure import targets
+from cepheid.tools.measure.__main__ import main
 from tests.tools.no_training import GOOD, POOR, replace_training
 
 Printed = pytest.CaptureFixture[str]
@@ -48,7 +48,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 
 
 def measure(*arguments: str) -> int:
-    return targets.main(["galaxy_shape", *arguments])
+    return main(["targets", "galaxy_shape", *arguments])
 
 
 def recorded() -> set[tuple[str, int]]:
