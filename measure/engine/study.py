@@ -110,9 +110,10 @@ class Request:
         if self.definition.kind != "train":
             raise UserError(f"{self.definition.name} generates and does not train{why}")
 
-    def require_extras(self) -> None:
-        """Raise UserError where a package is missing with which the benchmark runs."""
+    def require_extras(self) -> Definition:
+        """Return the definition. Raise UserError where a package is missing with which it runs."""
         extras.require_for_runs(self.definition.extras)
+        return self.definition
 
 
 @dataclass(frozen=True)

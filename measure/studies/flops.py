@@ -15,19 +15,38 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
-
 from cepheid.benchmarks import registry
 from cepheid.benchmarks.registry import import_task
+from cepheid.measure.engine import options
+from cepheid.measure.engine.study import Help, Measured, Request, Study
 from cepheid.measure.engine.subject import pick_create
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
+    from torch.utils.flop_counter import FlopCounterMode
+
     from cepheid.reference.torch.distributed import TorchRanks
 
+DESCRIPTION = """\
+Count the floating-point operations that the model of a benchmark needs for a sample: products of
+matrices and convolutions, two operations for each multiplication and addition, as PyTorch's
+torch.utils.flop_counter counts them. For a benchmark that trains: forward and backward; for one
+that generates: from noise to an image. Only benchmarks whose samples have different lengths need
+their dataset.
+
+The definition states the number as flops_per_sample; results show by it what share of the peak of
+their system they reach (MFU).
+"""
+EXAMPLES = """\
+examples:
+  cepheid measure flops galaxy_shape --scale mini
+  cepheid measure flops resnet50
+
+exit codes: 0 counted; 1 counted, but the definition states another number; 2 wrong use
+"""
+TOLERANCE = 0.01  # where the shapes depend on values or on the batch
 SAMPLES = 2  # one sample has no variance over a batch
 STEPS = 20  # of a task whose samples have different lengths
 PLAINLY = ("precision=fp32", "compile=off")
@@ -123,13 +142,16 @@ def _count_generation(definition: Definition, ranks: "TorchRanks", data_root: Pa
 
 
 @contextmanager
-def _count() -> Iterator[FlopCounterMode]:
+def _count() -> Iterator["FlopCounterMode"]:
     """Count; attention is taken apart, because the counter does not know all of its kernels."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         yield counter
 
 
-def _describe(counter: FlopCounterMode, forward: int, samples: int, of: str) -> Flops:
+def _describe(counter: "FlopCounterMode", forward: int, samples: int, of: str) -> Flops:
     total = counter.get_total_flops()
     shares = {
         str(operator).removeprefix("aten."): flops / total
@@ -137,3 +159,33 @@ def _describe(counter: FlopCounterMode, forward: int, samples: int, of: str) -> 
     }
     counted = f"{samples:,} {of}"
     return Flops(round(forward / samples), round(total / samples), counted, shares)
+
+
+def measure(request: Request, definition: Definition) -> Measured:
+    """Count, and compare with what the definition states."""
+    assert request.ranks is not None
+    found = count_flops(definition, request.ranks, request.data_root)
+    parts = f"forward {found.forward:,}, backward {found.total - found.forward:,}; "
+    shares = sorted(found.by_operator.items(), key=lambda item: -item[1])
+    notes = [
+        f"{found.total:,} operations for a sample ({found.total / 1e9:,.4g} GFLOP)",
+        f"  {parts if definition.kind == 'train' else ''}counted over {found.counted}",
+        "  " + ", ".join(f"{name} {share:.1%}" for name, share in shares),
+    ]
+    stated = definition.flops_per_sample
+    if stated is None:
+        missing = f"the definition states no flops_per_sample at {definition.scale} scale"
+        return Measured(notes=[*notes, missing])
+    is_same = abs(found.total - stated) <= TOLERANCE * stated
+    verdict = "" if is_same else ", which is another number"
+    return Measured(notes=[*notes, f"the definition states {stated:,}{verdict}"], is_fine=is_same)
+
+
+STUDY = Study(
+    name="flops",
+    help=Help(DESCRIPTION, EXAMPLES),
+    options=(*options.offer_benchmark(), options.DATA),
+    arms=Request.require_extras,
+    measure=measure,
+    has_ranks=True,
+)

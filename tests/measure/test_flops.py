@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("torch", reason="counting needs the extra torch")
 
-from cepheid.measure.studies.flops import count_flops
+from cepheid.measure.studies import flops
 from cepheid.reference.torch.distributed import start_ranks
 from cepheid.rules import definition as definitions
 from cepheid.rules.errors import UserError
-from cepheid.tools.measure import flops
+from cepheid.tools.measure.__main__ import main
 
 OF_TEXT = {"gnmt", "transformer"}  # their samples have different lengths, so they need their data
 
@@ -146,7 +146,7 @@ def test_what_is_counted_is_stated(name: str, tmp_path: Path) -> None:
     if definition.flops_per_sample is None:
         pytest.skip("the definition states no operations")
     with start_ranks() as ranks:
-        found = count_flops(definition, ranks, tmp_path)
+        found = flops.count_flops(definition, ranks, tmp_path)
     assert found.total == definition.flops_per_sample
     assert definition.kind == "generate" or 2 < found.total / found.forward < 3.01
     assert sum(found.by_operator.values()) == pytest.approx(1)
@@ -158,14 +158,14 @@ def test_a_loss_with_derivatives_is_refused_in_a_sentence(tmp_path: Path) -> Non
         start_ranks() as ranks,
         pytest.raises(UserError, match="video_prediction: its loss contains derivatives"),
     ):
-        count_flops(definition, ranks, tmp_path)
+        flops.count_flops(definition, ranks, tmp_path)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert flops.main(["galaxy_shape"]) == 0
+    assert main(["flops", "galaxy_shape"]) == 0
     printed = capsys.readouterr().out
     assert "158,134,272 operations for a sample (0.1581 GFLOP)" in printed
     assert "the definition states 158,134,272\n" in printed
     monkeypatch.setattr(flops, "TOLERANCE", -1.0)
-    assert flops.main(["galaxy_shape"]) == 1
+    assert main(["flops", "galaxy_shape"]) == 1
     assert "which is another number" in capsys.readouterr().out

@@ -40,7 +40,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         "what it brings that ranks share each image",
     ),
     "flops": (
-        "cepheid.tools.measure.flops",
+        "cepheid.measure.studies.flops",
         "the floating-point operations of the model for a sample",
     ),
     "fingerprint": (
