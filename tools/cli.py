@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "measure speed, sweep, epochs, costs, formats or targets",
     ),
     "rcp": (
-        "cepheid.tools.make_rcp",
+        "cepheid.measure.studies.convergence_points",
         "measure how many samples the reference needs, by batch size",
     ),
 }

@@ -1,59 +1,137 @@
-"""Record how many samples the reference needs to its targets, by batch size (rule T21)."""
+"""How many samples the reference needs to its targets, by batch size (rule T21): `cepheid rcp`."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine import trainings
+from cepheid.compliance.score import convergence
+from cepheid.measure.engine import options, trainings
+from cepheid.measure.engine.study import Column, Help, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
-from cepheid.reference.run.config import configure
-from cepheid.reference.session.observer import Observer
+from cepheid.reference.run.config import configure, parse_override
 from cepheid.rules import evidence, rcp, recorded
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve
 from cepheid.rules.rcp import BATCH_SIZE, Point, ReferencePoints, Run
 
+DESCRIPTION = """\
+Train the reference with several seeds at each batch size, and record in benchmarks/<name>/rcp.json
+how many samples it needs to its targets. A closed result is compared with these reference
+convergence points (rule T21).
 
-@dataclass(frozen=True)
-class Request:
-    """The batch sizes to measure, with how many seeds, and with which settings of ``--set``."""
+Each run is recorded as it ends, and a run that is recorded for this definition is not made again:
+the same command continues after an interruption. Runs with all defaults are taken from what
+`cepheid measure targets` recorded. Without --batch-size the command prints what is recorded.
+"""
+EXAMPLES = """\
+examples:
+  cepheid rcp galaxy_shape --scale mini
+      print what is recorded, and what is missing
+  cepheid rcp galaxy_shape --scale mini --batch-size 32
+      seeds 1 to 5 at the default batch size
+  cepheid rcp galaxy_shape --scale mini --batch-size 64 --set opt_base_learning_rate=2e-3
+      another batch size with a learning rate of its own, which is recorded too
 
-    batch_sizes: Sequence[int]
-    runs: int
-    data_root: Path
-    overrides: Sequence[str] = field(default=())
+exit codes: 0 every run reached the targets; 1 a run did not, or was interrupted; 2 wrong use
+"""
 
 
-def measure_missing(definition: Definition, request: Request, observer: Observer) -> None:
-    """Make the runs that are not recorded for this definition; each is recorded as it ends.
+def list_trainings(request: Request) -> list[Training]:
+    """Return the runs that are wanted at each batch size; none where the user asks for none.
 
-    A run with all defaults that ``evidence.json`` has is taken from there. Raises UserError where a
-    batch size was measured with other hyperparameters.
+    Raises UserError where a batch size was measured with other hyperparameters.
     """
-    points = _load_points(definition)
-    missing = []
-    for size in dict.fromkeys(request.batch_sizes):
-        wanted = [
-            _prepare_training(definition, size, seed, request)
-            for seed in range(1, request.runs + 1)
-        ]
-        point = points.at(size)
-        if point:
-            _refuse_other_hyperparameters(point, wanted[0], definition)
-        have = {run.seed for run in point.runs} if point else set()
-        for training in wanted:
-            if training.config.seed in have:
-                continue
-            if found := _find_in_evidence(definition, training, request):
-                _keep(definition, training, *found)
-            else:
-                missing.append(training)
-    finished = trainings.train_all(definition, missing, request.data_root, observer)
-    for training, curve, measured in finished:
-        _keep(definition, training, curve, measured)
+    definition, asked = request.definition, request.arguments
+    request.require_training(
+        ", so it has no reference convergence points (rule T21 is for training)"
+    )
+    if asked.overrides and not asked.batch_sizes:
+        raise UserError("--set needs --batch-size B: it is for a measurement")
+    if any(parse_override(override)[0] == BATCH_SIZE for override in asked.overrides):
+        raise UserError(f"--set {BATCH_SIZE}: give the batch sizes with --batch-size")
+    if not asked.batch_sizes:
+        return []
+    request.require_extras()
+    create = import_task(definition, "torch").create
+    points, wanted = _load_points(definition), []
+    for size in dict.fromkeys(asked.batch_sizes):
+        overrides = [*asked.overrides, f"{BATCH_SIZE}={size}"]
+        for seed in range(1, asked.runs + 1):
+            config = configure(
+                definition, overrides=overrides, data_root=request.data_root, seed=seed
+            )
+            title = f"batch size {size}, seed {seed}"
+            wanted.append(Training(title, CORRECT, create, config))
+        if point := points.at(size):
+            _refuse_other_hyperparameters(point, wanted[-1], definition)
+    return wanted
+
+
+def measure(request: Request, wanted: Sequence[Training]) -> Measured:
+    """Make the runs that are not recorded for this definition, and return all points.
+
+    Each is recorded as it ends. A run with all defaults that ``evidence.json`` has is taken from
+    there.
+    """
+    definition = request.definition
+    points, missing = _load_points(definition), []
+    for training in wanted:
+        point = points.at(training.config.global_batch_size)
+        if point and training.config.seed in {run.seed for run in point.runs}:
+            continue
+        if not request.arguments.overrides and (found := _find_in_evidence(definition, training)):
+            _keep(definition, training, *found)
+        else:
+            missing.append(training)
+    if missing:
+        finished = trainings.train_all(definition, missing, request.data_root, request.observer)
+        for training, curve, measured in finished:
+            _keep(definition, training, curve, measured)
+    return _describe(definition)
+
+
+def _describe(definition: Definition) -> Measured:
+    """Return all that is recorded, with the problems of it."""
+    where = f"{definition.name}, {definition.scale} scale"
+    recorded_points = rcp.load(definition.name, definition.scale)
+    if recorded_points is None:
+        return Measured(notes=[f"{where}: nothing is recorded yet; --batch-size B measures it"])
+    points = recorded_points.points
+    return Measured(
+        points,
+        title=f"{where}: {' and '.join(map(str, definition.quality))}",
+        notes=[f"problem: {each}" for each in rcp.find_problems(recorded_points, definition)],
+        is_fine=all(len(point.samples) == len(point.runs) for point in points),
+    )
+
+
+def list_columns(request: Request, measured: Measured) -> Sequence[Column]:
+    """Return the columns, with the smallest plausible mean of a result (rule T21)."""
+    definition = request.definition
+    points = rcp.load(definition.name, definition.scale)
+    expected = {
+        entry.batch_size: entry
+        for entry in (convergence.list_expected(points, definition) if points else ())
+    }
+
+    def read(attribute: str) -> Callable[[Point], float | None]:
+        return lambda point: getattr(expected.get(point.batch_size), attribute, None)
+
+    return (
+        Column("batch size", lambda point: point.batch_size),
+        Column("reached", lambda point: f"{len(point.samples)} of {len(point.runs)}"),
+        Column("samples to target", lambda point: _format_range(point.samples, ",d")),
+        Column("mean", read("mean"), "{:,.0f}".format),
+        Column("smallest plausible", read("least"), "{:,.0f}".format),
+        Column("epochs", _describe_epochs),
+        Column("set", lambda point: _list_changes(point, definition)),
+    )
+
+
+def _describe_epochs(point: Point) -> str:
+    reached = [run.epochs for run in point.runs if run.samples_to_target is not None]
+    return _format_range(reached, ".2f")
 
 
 def _load_points(definition: Definition) -> ReferencePoints:
@@ -62,17 +140,6 @@ def _load_points(definition: Definition) -> ReferencePoints:
     return (
         points if points and points.belongs_to(definition) else ReferencePoints(definition.digest)
     )
-
-
-def _prepare_training(definition: Definition, size: int, seed: int, request: Request) -> Training:
-    config = configure(
-        definition,
-        overrides=[*request.overrides, f"{BATCH_SIZE}={size}"],
-        data_root=request.data_root,
-        seed=seed,
-    )
-    create = import_task(definition, "torch").create
-    return Training(f"batch size {size}, seed {seed}", CORRECT, create, config)
 
 
 def _refuse_other_hyperparameters(point: Point, training: Training, definition: Definition) -> None:
@@ -92,14 +159,12 @@ def _refuse_other_hyperparameters(point: Point, training: Training, definition: 
 
 
 def _find_in_evidence(
-    definition: Definition, training: Training, request: Request
+    definition: Definition, training: Training
 ) -> tuple[Curve, Mapping[str, Any]] | None:
     """Return the same run where ``cepheid measure targets`` has made it, with all defaults."""
     defaults = {name: rule.default for name, rule in definition.hyperparameters.items()}
-    if request.overrides or dict(training.config.hyperparameters) != defaults:
-        return None
     found = evidence.load(definition)
-    if found is None:
+    if found is None or dict(training.config.hyperparameters) != defaults:
         return None
     seed = training.config.seed
     curve = next((curve for curve in found.correct if curve.seed == seed), None)
@@ -129,3 +194,46 @@ def _drop_reasons(measured: Mapping[str, Any]) -> dict[str, Any]:
         key: value for key, value in measured.get("execution", {}).items() if key != "because"
     }
     return {**measured, "execution": execution} if execution else dict(measured)
+
+
+def _format_range(values: Sequence[float], form: str) -> str:
+    """Return the smallest and the largest value, or the only one."""
+    ends = sorted({min(values), max(values)}) if values else []
+    return " to ".join(format(value, form) for value in ends)
+
+
+def _list_changes(point: Point, definition: Definition) -> str:
+    """Return the hyperparameters other than the defaults, without the batch size."""
+    defaults = {name: rule.default for name, rule in definition.hyperparameters.items()}
+    return " ".join(
+        f"{name}={value}"
+        for name, value in point.hyperparameters.items()
+        if name != BATCH_SIZE and defaults.get(name) != value
+    )
+
+
+STUDY = Study(
+    name="rcp",
+    help=Help(DESCRIPTION, EXAMPLES),
+    options=(
+        *options.offer_benchmark(),
+        options.Option(
+            "--batch-size",
+            {"type": int, "nargs": "+", "default": [], "metavar": "B", "dest": "batch_sizes",
+             "help": "the global batch sizes to measure"},
+        ),
+        options.Option(
+            "--runs",
+            {"type": int, "default": rcp.RUNS_REQUIRED, "metavar": "N",
+             "help": "seeds 1 … N of each batch size (default: %(default)s)"},
+            least=1,
+        ),
+        options.offer_settings(
+            "a hyperparameter for these batch sizes, or precision=fp32|bf16, compile=on|off"
+        ),
+        options.DATA,
+    ),
+    arms=list_trainings,
+    measure=measure,
+    columns=list_columns,
+)  # fmt: skip

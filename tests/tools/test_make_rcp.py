@@ -13,7 +13,7 @@ from cepheid.measure.engine.trainings import Training
 from cepheid.rules import definition, evidence, rcp
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence
-from cepheid.tools import make_rcp
+from cepheid.tools.cli import main
 from tests import tiny
 from tests.tools.no_training import GOOD, POOR, replace_training
 
@@ -57,7 +57,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
 
 
 def cepheid_rcp(*arguments: str) -> int:
-    return make_rcp.main(["galaxy_shape", *arguments])
+    return main(["rcp", "galaxy_shape", *arguments])
 
 
 def test_nothing_measured_yet(training: FakeTraining, capsys: Printed) -> None:
@@ -183,7 +183,7 @@ def test_wrong_use(arguments: list[str], message: str, training: FakeTraining) -
 
 def test_a_benchmark_that_generates_has_no_points() -> None:
     with pytest.raises(UserError, match="no reference convergence points"):
-        make_rcp.main(["galaxy_generation", "--scale", "mini"])
+        main(["rcp", "galaxy_generation", "--scale", "mini"])
 
 
 def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
