@@ -120,7 +120,8 @@ class Request:
 class Measured:
     """What a study found: the rows of its table, and all that a reader needs beside them.
 
-    ``tables`` follow the first one, ``notes`` stand at the end. ``facts`` are for the JSON file.
+    ``tables`` follow the first one, ``notes`` stand at the end. ``facts`` are for the JSON file,
+    ``found`` for columns and figure, in whatever form the study has it.
     ``is_fine`` is False where a run missed its target or a size could not be measured: exit code 1.
     """
 
@@ -130,6 +131,7 @@ class Measured:
     notes: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     is_fine: bool = True
+    found: Any = None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`cepheid measure`: one command whose sub-commands are the measurements of this folder.
+"""`cepheid measure`: one command whose sub-commands are the studies of the laboratory.
 
 Under a launcher: ``torchrun --nproc-per-node 2 -m cepheid.tools.measure speed …``.
 """
@@ -14,43 +14,23 @@ from cepheid.tools.console.program import (
     run_tool,
 )
 
+TOOLS, STUDIES = "cepheid.tools.measure", "cepheid.measure.studies"
 MEASUREMENTS: Mapping[str, tuple[str, str]] = {
-    "speed": (
-        "cepheid.tools.measure.speed",
-        "the training step, the harness and the memory of a run",
-    ),
-    "sweep": (
-        "cepheid.tools.measure.sweep",
-        "times by batch size or number of images, as a paper reports",
-    ),
-    "scaling": ("cepheid.tools.measure.scaling", "how throughput grows with the number of ranks"),
-    "project": ("cepheid.tools.measure.project", "the time to train on machines that are not here"),
-    "epochs": ("cepheid.tools.measure.epochs", "epochs to the target by batch size or by setting"),
-    "staleness": (
-        "cepheid.measure.studies.staleness",
-        "what old gradients cost: asynchronous SGD, simulated",
-    ),
-    "costs": ("cepheid.tools.measure.costs", "what each step of an optimizer costs in an update"),
-    "formats": (
-        "cepheid.tools.measure.formats",
-        "how fast a disk reads images, by how they are packed",
-    ),
-    "partitions": (
-        "cepheid.tools.measure.partitions",
-        "what it brings that ranks share each image",
-    ),
-    "flops": (
-        "cepheid.measure.studies.flops",
-        "the floating-point operations of the model for a sample",
-    ),
+    "speed": (f"{TOOLS}.speed", "the training step, the harness and the memory of a run"),
+    "sweep": (f"{TOOLS}.sweep", "times by batch size or number of images, as a paper reports"),
+    "scaling": (f"{TOOLS}.scaling", "how throughput grows with the number of ranks"),
+    "project": (f"{TOOLS}.project", "the time to train on machines that are not here"),
+    "epochs": (f"{STUDIES}.epochs_study", "epochs to the target by batch size or by setting"),
+    "staleness": (f"{STUDIES}.staleness", "what old gradients cost: asynchronous SGD, simulated"),
+    "costs": (f"{TOOLS}.costs", "what each step of an optimizer costs in an update"),
+    "formats": (f"{TOOLS}.formats", "how fast a disk reads images, by how they are packed"),
+    "partitions": (f"{TOOLS}.partitions", "what it brings that ranks share each image"),
+    "flops": (f"{STUDIES}.flops", "the floating-point operations of the model for a sample"),
     "fingerprint": (
-        "cepheid.tools.measure.fingerprint",
+        f"{TOOLS}.fingerprint",
         "whether a change of the code changed what is computed",
     ),
-    "targets": (
-        "cepheid.measure.studies.targets",
-        "whether targets separate correct from broken code",
-    ),
+    "targets": (f"{STUDIES}.targets", "whether targets separate correct from broken code"),
 }
 
 
