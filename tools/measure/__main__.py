@@ -23,7 +23,10 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "epochs": (f"{STUDIES}.epochs_study", "epochs to the target by batch size or by setting"),
     "staleness": (f"{STUDIES}.staleness", "what old gradients cost: asynchronous SGD, simulated"),
     "costs": (f"{TOOLS}.costs", "what each step of an optimizer costs in an update"),
-    "formats": (f"{TOOLS}.formats", "how fast a disk reads images, by how they are packed"),
+    "formats": (
+        f"{STUDIES}.formats.formats",
+        "how fast a disk reads images, by packing",
+    ),
     "partitions": (f"{TOOLS}.partitions", "what it brings that ranks share each image"),
     "flops": (f"{STUDIES}.flops", "the floating-point operations of the model for a sample"),
     "fingerprint": (

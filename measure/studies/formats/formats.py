@@ -1,4 +1,4 @@
-"""Measure how fast a disk gives images, by how they are packed (``packing``)."""
+"""How fast a disk gives images, by how they are packed (``packing``): `cepheid measure formats`."""
 
 import shutil
 import statistics
@@ -7,12 +7,36 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from cepheid.measure.studies.formats.packing import Packing, drop_from_caches
+from cepheid.measure.engine import options
+from cepheid.measure.engine.study import Column, Help, Measured, Request, Study
+from cepheid.rules import extras
 from cepheid.rules.errors import UserError
+
+if TYPE_CHECKING:
+    from cepheid.measure.studies.formats.packing import Packing
+
+DESCRIPTION = """\
+Measure how many images a second one process reads from the disk of --data, packed in several ways:
+in order and in random order with cold file caches, and in order with warm ones.
+
+Contents are random bytes as long as the images of ImageNet (110 kB on average, from 10 to 600 kB),
+and nothing is decoded. Cold means that the pages of each file are dropped (posix_fadvise DONTNEED,
+which needs no root) before each measurement; names and inodes stay cached, and so does whatever a
+hypervisor or a storage server keeps. On a shared file system each open costs more: the column
+`files` says how many files there are. Numbers are medians; brackets hold the smallest and the
+largest. The command needs room for twice the contents and deletes what it wrote.
+"""
+EXAMPLES = """\
+examples:
+  cepheid measure formats                                   on the disk of data/
+  cepheid measure formats --data /lustre/me --files 50000   on a shared file system
+  cepheid measure formats --png                             radiographs: how fast PNG is decoded
+
+exit codes: 0 fine; 2 wrong use
+"""
+FEWEST_FILES = 10
 
 MEAN_KB, SHORTEST_KB, LONGEST_KB = 110, 10, 600
 LOG_SPREAD = 0.6  # of the lengths, as of ImageNet's files
@@ -32,6 +56,8 @@ class ReadingRates:
 
 def make_contents(count: int) -> list[bytes]:
     """Return random bytes whose lengths are distributed like ImageNet's files."""
+    import numpy as np
+
     random = np.random.default_rng(0)
     median_kb = np.log(MEAN_KB) - 0.5 * LOG_SPREAD**2
     sizes = random.lognormal(median_kb, LOG_SPREAD, size=count) * 1000
@@ -51,24 +77,28 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 def measure_reading(
-    packing: Packing, contents: Sequence[bytes], data_root: Path, rounds: int
+    way: "Packing", contents: Sequence[bytes], data_root: Path, rounds: int
 ) -> ReadingRates:
     """Pack contents in a temporary folder and read them again and again.
 
     A cold measurement begins by dropping the files from the caches of the operating system.
     """
+    import numpy as np
+
+    from cepheid.measure.studies.formats.packing import drop_from_caches
+
     order = [int(place) for place in np.random.default_rng(1).permutation(len(contents))]
     expected = sum(map(len, contents))
-    rates = ReadingRates(packing.name)
+    rates = ReadingRates(way.name)
     with tempfile.TemporaryDirectory(prefix="formats-", dir=data_root) as name:
         folder = Path(name)
-        packing.write(folder, contents)
+        way.write(folder, contents)
         for _ in range(rounds):
             drop_from_caches(folder)
-            rates.cold_in_order.append(_time_reading(packing.read_all(folder), expected))
-            rates.warm_in_order.append(_time_reading(packing.read_all(folder), expected))
+            rates.cold_in_order.append(_time_reading(way.read_all(folder), expected))
+            rates.warm_in_order.append(_time_reading(way.read_all(folder), expected))
             drop_from_caches(folder)
-            shuffled = packing.read_at(folder, order)
+            shuffled = way.read_at(folder, order)
             if shuffled is not None:
                 rates.cold_shuffled.append(_time_reading(shuffled, expected))
         rates.files = sum(1 for path in folder.rglob("*") if path.is_file())
@@ -90,3 +120,92 @@ def _time_reading(contents: Iterator[Any], expected_bytes: int) -> float:
     seconds = time.perf_counter() - start
     assert total == expected_bytes, f"{total} bytes of {expected_bytes} were read"
     return count / seconds
+
+
+def require_packages(_: Request) -> None:
+    """Raise UserError where a package is missing."""
+    extras.require("filelock", "numpy")
+
+
+def measure(request: Request, _: None) -> Measured:
+    """Write and read the contents in each way that is installed; delete what was written."""
+    from cepheid.measure.studies.formats import packing
+    from cepheid.reference.data.preparation import explain_disk_errors
+
+    asked, folder, observer = request.arguments, request.data_root, request.observer
+    contents = make_contents(asked.files)
+    total = sum(map(len, contents))
+    rows = []
+    with explain_disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        check_space(folder, total)
+        for way in packing.PACKINGS:
+            if not packing.is_installed(way):
+                observer.tell(f"{way.name}: left out, {way.package} is not installed")
+                continue
+            rows.append(measure_reading(way, contents, folder, asked.rounds))
+            observer.tell(
+                f"{way.name}: {format_rates(rows[-1].cold_in_order)} images/s cold, in order"
+            )
+    return Measured(rows, f"\n{len(contents):,} images, {total / 1e6:,.0f} MB; images a second")
+
+
+def require_pillow(_: Request) -> None:
+    """Raise UserError where a package is missing with which PNG files are decoded."""
+    extras.require("filelock", "numpy", "PIL")
+
+
+def measure_png(request: Request, _: None) -> Measured:
+    """Measure how long one core needs to decode a radiograph and to resize it."""
+    from cepheid.measure.studies.formats.png_decoding import PIXELS, SEEN_PIXELS, measure_decoding
+
+    found = measure_decoding(request.arguments.rounds)
+    total = found.decoding_ms + found.resizing_ms
+    text = (
+        f"grey PNG, {PIXELS:,} x {PIXELS:,} pixels, {found.mean_kilobytes:,.0f} kB: decoding "
+        f"{found.decoding_ms:.1f} ms, resizing to {SEEN_PIXELS} pixels {found.resizing_ms:.1f} ms, "
+        f"{1000 / total:.0f} images/s on one core"
+    )
+    return Measured(notes=[text])
+
+
+HELP = Help(DESCRIPTION, EXAMPLES)
+STUDY = Study(
+    name="formats",
+    help=HELP,
+    options=(
+        options.Option(
+            "--files",
+            {"type": int, "default": 5000, "metavar": "N",
+             "help": "how many files (default: 5000)"},
+            least=FEWEST_FILES,
+        ),
+        options.Option(
+            "--rounds",
+            {"type": int, "default": 3, "metavar": "N",
+             "help": "measurements of each (default: 3)"},
+            least=1,
+        ),
+        options.Option(
+            "--png",
+            {"action": "store_true",
+             "help": "decode grey PNG files of 1,024 x 1,024 pixels instead"},
+        ),
+        options.DATA,
+    ),
+    arms=require_packages,
+    measure=measure,
+    columns=(
+        Column("", lambda rates: rates.name),
+        Column("files", lambda rates: rates.files, "{:,}".format),
+        Column("cold, in order", lambda rates: rates.cold_in_order, format_rates),
+        Column(
+            "cold, random order",
+            lambda rates: rates.cold_shuffled,
+            lambda rates: format_rates(rates) if rates else "not possible",
+        ),
+        Column("warm, in order", lambda rates: rates.warm_in_order, format_rates),
+    ),
+    others={"png": Study("formats", HELP, (), require_pillow, measure_png, is_timed=True)},
+    is_timed=True,
+)  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 from cepheid.measure.studies.formats import packing
 from cepheid.measure.studies.formats.packing import PACKINGS, Packing, is_installed
 from cepheid.rules.errors import UserError
-from cepheid.tools.measure import formats as measure_formats
+from cepheid.tools.measure.__main__ import main
 
 CONTENTS = [bytes([number]) * (number * 37 % 11 + 1) for number in range(60)]
 
@@ -35,7 +35,7 @@ def test_prints_a_table_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(packing, "is_installed", lambda way: way.package is None)
     data = tmp_path / "data"
-    assert measure_formats.main(["--data", str(data), "--files", "20", "--rounds", "2"]) == 0
+    assert main(["formats", "--data", str(data), "--files", "20", "--rounds", "2"]) == 0
     printed = capsys.readouterr().out
     assert "LMDB: left out, lmdb is not installed" in printed
     assert "cold, random order" in printed
@@ -46,13 +46,13 @@ def test_prints_a_table_and_leaves_nothing(
 def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10**6))
     with pytest.raises(UserError, match=r"1 MB free, .* needed"):
-        measure_formats.main(["--data", str(tmp_path), "--files", "20"])
+        main(["formats", "--data", str(tmp_path), "--files", "20"])
     assert not list(tmp_path.iterdir())
 
 
 def test_wrong_use(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="expected 10 files or more"):
-        measure_formats.main(["--data", str(tmp_path), "--files", "1"])
+    with pytest.raises(UserError, match="--files 1: expected 10 or more"):
+        main(["formats", "--data", str(tmp_path), "--files", "1"])
 
 
 def test_png_decoding_is_measured(
@@ -63,5 +63,5 @@ def test_png_decoding_is_measured(
 
     monkeypatch.setattr(png_decoding, "PIXELS", 64)
     monkeypatch.setattr(png_decoding, "IMAGES", 2)
-    assert measure_formats.main(["--png", "--rounds", "1"]) == 0
+    assert main(["formats", "--png", "--rounds", "1"]) == 0
     assert "images/s on one core" in capsys.readouterr().out
