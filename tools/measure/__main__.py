@@ -27,7 +27,10 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         f"{STUDIES}.formats.formats",
         "how fast a disk reads images, by packing",
     ),
-    "partitions": (f"{TOOLS}.partitions", "what it brings that ranks share each image"),
+    "partitions": (
+        f"{STUDIES}.sharing.partitions_study",
+        "what it brings that ranks share each image",
+    ),
     "flops": (f"{STUDIES}.flops", "the floating-point operations of the model for a sample"),
     "fingerprint": (
         f"{TOOLS}.fingerprint",

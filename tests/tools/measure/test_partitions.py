@@ -9,8 +9,9 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 from cepheid.measure.engine.turns import Timing
 from cepheid.measure.studies.sharing.partitions import ALONE, SizeTimings, find_break_even
+from cepheid.reference.machine import placement
 from cepheid.rules.errors import UserError
-from cepheid.tools.measure import partitions
+from cepheid.tools.measure.__main__ import main
 from tests.distributed import on_ranks
 
 
@@ -19,20 +20,20 @@ from tests.distributed import on_ranks
     [
         (["resnet50"], "cannot share an image over 1 ranks; start 2 or 4 ranks"),
         (["transformer"], "has no execution setting spatial_partitions"),
-        (["resnet50", "--sizes", "64,big"], "expected numbers above 0"),
+        (["resnet50", "--sizes", "64,big"], "expected numbers up to"),
         (["resnet50", "--rounds", "1"], "expected 3 or more"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        partitions.main(arguments)
+        main(["partitions", *arguments])
 
 
 def _measure() -> str:
     out = io.StringIO()
     with contextlib.redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitions, "end_rank", lambda code: None)
-        partitions.main(["resnet50", "--sizes", "32", "--rounds", "3"])
+        patch.setattr(placement, "end_rank", lambda code: None)
+        main(["partitions", "resnet50", "--sizes", "32", "--rounds", "3"])
     return out.getvalue()
 
 
