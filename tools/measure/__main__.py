@@ -19,7 +19,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "speed": (f"{TOOLS}.speed", "the training step, the harness and the memory of a run"),
     "sweep": (f"{TOOLS}.sweep", "times by batch size or number of images, as a paper reports"),
     "scaling": (f"{TOOLS}.scaling", "how throughput grows with the number of ranks"),
-    "project": (f"{TOOLS}.project", "the time to train on machines that are not here"),
+    "project": (f"{STUDIES}.projection.project", "the time to train on machines that are not here"),
     "epochs": (f"{STUDIES}.epochs_study", "epochs to the target by batch size or by setting"),
     "staleness": (f"{STUDIES}.staleness", "what old gradients cost: asynchronous SGD, simulated"),
     "costs": (f"{TOOLS}.costs", "what each step of an optimizer costs in an update"),

@@ -9,7 +9,7 @@ from cepheid.measure.engine.recorded_points import PointFolder
 from cepheid.measure.studies.scaling.points import Point
 from cepheid.measure.studies.scaling.records import write_scaling
 from cepheid.rules.errors import UserError
-from cepheid.tools.measure import project
+from cepheid.tools.measure.__main__ import main
 from tests.measure.test_scaling import point
 
 pytest.importorskip("matplotlib", reason="the figure needs the extra site")
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 )
 def test_wrong_use(arguments: list[str], message: str, folder: Path) -> None:
     with pytest.raises(UserError, match=message):
-        project.main([*arguments, "--from", str(folder)])
+        main(["project", *arguments, "--from", str(folder)])
 
 
 def test_ranks_that_share_a_model_are_not_projected(folder: Path) -> None:
@@ -50,19 +50,19 @@ def test_ranks_that_share_a_model_are_not_projected(folder: Path) -> None:
     kept = PointFolder(folder, Point.from_json)
     write_scaling(kept, {**facts, "overrides": ["spatial_partitions=1", "pipeline_stages=2"]})
     with pytest.raises(UserError, match=r"\(pipeline_stages=2\).*fix: measure without"):
-        project.main(["resnet50", "--from", str(folder)])
+        main(["project", "resnet50", "--from", str(folder)])
 
 
 def test_no_measurement_is_explained(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="`cepheid measure scaling` writes it"):
-        project.main(["resnet50", "--from", str(tmp_path / "nowhere")])
+        main(["project", "resnet50", "--from", str(tmp_path / "nowhere")])
 
 
 def test_from_a_measurement(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, figure = folder / "p.json", folder / "p.png"
     call = ["resnet50", "--from", str(folder), "--within", "nvlink4"]
     call += ["--between", "infiniband_hdr", "--output", str(out), "--figure", str(figure)]
-    assert project.main(call) == 0
+    assert main(["project", *call]) == 0
     said = capsys.readouterr().out
     assert "Measured here, beside the model" in said
     assert "minutes to the target" in said
@@ -79,7 +79,7 @@ def test_from_a_measurement(folder: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_published_times(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, figure = folder / "p.json", folder / "p.png"
     call = ["resnet50", "--published", "--figure", str(figure), "--output", str(out)]
-    assert project.main(call) == 0
+    assert main(["project", *call]) == 0
     said = capsys.readouterr().out
     assert "coreweave_n448" in said
     assert "-2.0%" in said
