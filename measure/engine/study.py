@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from cepheid.measure.engine.options import Option
 from cepheid.reference.machine.placement import find_placement
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from cepheid.reference.run.config import RunConfig
     from cepheid.reference.session.observer import Observer
     from cepheid.reference.torch.distributed import TorchRanks
+
+    OpenDisplay = Callable[[IO[str] | None], Observer]
+    """Opens what shows progress: on the terminal, or in a file as on a terminal."""
 
 BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
 
@@ -67,13 +70,13 @@ class Request:
     """What the user asks for, and the ranks that measure it, once they have started."""
 
     arguments: Any
-    open_observer: "Callable[[], Observer]"
+    open_display: "OpenDisplay"
     ranks: "TorchRanks | None" = None
 
     @cached_property
     def observer(self) -> "Observer":
         """What shows the progress, opened when it is needed: it needs more than the core."""
-        return self.open_observer()
+        return self.open_display(None)
 
     @cached_property
     def definition(self) -> Definition:
@@ -157,9 +160,7 @@ class Study:
     has_ranks: bool = False
 
 
-def run_study(
-    study: Study, arguments: argparse.Namespace, open_observer: "Callable[[], Observer]"
-) -> bool:
+def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDisplay") -> bool:
     """Measure what is missing, print tables, write JSON and figures; return True if all is fine.
 
     Raises UserError for wrong use, before anything is measured or prepared.
@@ -169,7 +170,7 @@ def run_study(
     for name, other in study.others.items():
         if getattr(arguments, name) not in (None, False):
             study = other
-    request = Request(arguments, open_observer)
+    request = Request(arguments, open_display)
     arms = study.arms(request)
     figure = _prepare_figure(arguments) if study.figure else None
     load = os.getloadavg()[0]

@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError, did_you_mean, explain_system_error
@@ -54,10 +54,10 @@ def _run_study(study: "Study", command: str, argv: Sequence[str]) -> int:
 
     place = find_placement()
 
-    def open_terminal() -> "Terminal":
+    def open_terminal(file: IO[str] | None) -> "Terminal":
         from cepheid.tools.console.terminal import Terminal
 
-        return Terminal(quiet=place.rank > 0)
+        return Terminal(quiet=place.rank > 0 and not file, file=file)
 
     is_fine = engine.run_study(study, arguments, open_terminal)
     code = EXIT_FINE if is_fine else EXIT_FINDINGS

@@ -16,7 +16,10 @@ from cepheid.tools.console.program import (
 
 TOOLS, STUDIES = "cepheid.tools.measure", "cepheid.measure.studies"
 MEASUREMENTS: Mapping[str, tuple[str, str]] = {
-    "speed": (f"{TOOLS}.speed", "the training step, the harness and the memory of a run"),
+    "speed": (
+        f"{STUDIES}.speed.speed_study",
+        "training step, harness and memory of a run",
+    ),
     "sweep": (f"{TOOLS}.sweep", "times by batch size or number of images, as a paper reports"),
     "scaling": (f"{TOOLS}.scaling", "how throughput grows with the number of ranks"),
     "project": (f"{STUDIES}.projection.project", "the time to train on machines that are not here"),

@@ -19,7 +19,7 @@ from cepheid.reference.run.config import configure
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
-from cepheid.tools.measure import speed as measure_speed
+from cepheid.tools.measure.__main__ import main
 from tests import tiny
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -126,11 +126,11 @@ def test_a_short_definition_cannot_be_reached() -> None:
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        measure_speed.main(arguments)
+        main(["speed", *arguments])
 
 
 def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure_speed.main(["galaxy_bnn", "--list"]) == 0
+    assert main(["speed", "galaxy_bnn", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
     of_all = ["step", "profile", "harness", "framework", "input", "memory", "beside_work"]
@@ -141,7 +141,7 @@ def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixtur
 
 
 def test_a_measurement_that_is_not_possible_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert measure_speed.main(["kfac", "--list"]) == 0
+    assert main(["speed", "kfac", "--list"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.endswith("(not possible: benchmarks/kfac/plain.py is missing)")
 
@@ -161,9 +161,9 @@ def test_all_of_it_on_a_few_samples(
     tiny.install(folder, monkeypatch, "galaxy_shape", data=data, timing=timing)
     monkeypatch.setattr(speed, "STEPS", 1)
     with contextlib.chdir(tmp_path):
-        code = measure_speed.main(
-            ["galaxy_shape", "--rounds", "3", "--only", "step", "--only", "harness", "--set",
-             "global_batch_size=4", "--set", "compile=off", "--output", "speed.json"]
+        code = main(
+            ["speed", "galaxy_shape", "--rounds", "3", "--only", "step", "--only", "harness",
+             "--set", "global_batch_size=4", "--set", "compile=off", "--output", "speed.json"]
         )  # fmt: skip
     assert code == 0
     printed = capsys.readouterr().out
@@ -186,8 +186,8 @@ def test_generation_against_plain_code(
     tiny.install(folder, monkeypatch, "galaxy_generation", data=data, generation=images)
     only = ["--only", "sampling", "--only", "decoding", "--only", "generation"]
     with contextlib.chdir(tmp_path):
-        code = measure_speed.main(
-            ["galaxy_generation", "--rounds", "3", *only, "--set", "compile=off",
+        code = main(
+            ["speed", "galaxy_generation", "--rounds", "3", *only, "--set", "compile=off",
              "--output", "speed.json"]
         )  # fmt: skip
     assert code == 0
