@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -58,11 +58,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows for people, below their title."""
+    """Rows for people, below their title and above a note."""
 
     title: str
     columns: Sequence[Column]
     rows: Sequence[Any]
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def _describe(study: Study, request: Request, measured: Measured) -> str:
     """Return title, tables and notes as one text."""
     columns = study.columns(request, measured) if callable(study.columns) else study.columns
     tables = [Table(measured.title, columns, measured.rows), *measured.tables]
-    parts = [part for table in tables for part in (table.title, format_table(table))]
+    parts = [part for table in tables for part in (table.title, format_table(table), table.note)]
     return "\n\n".join(part for part in (*parts, "\n".join(measured.notes)) if part)
 
 
@@ -241,6 +242,16 @@ def format_table(table: Table) -> str:
 def _format_cell(column: Column, row: Any) -> str:
     value = column.read(row)
     return "" if value is None else column.show(value)
+
+
+def make_table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Table:
+    """Return the table of rows that are mappings, with a column for each key of any of them."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return Table(title, [Column(key, partial(_get, key)) for key in keys], rows, note)
+
+
+def _get(key: str, row: Mapping[str, Any]) -> Any:
+    return row.get(key)
 
 
 def list_facts(columns: Sequence[Column], rows: Sequence[Any]) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
     "project": (f"{STUDIES}.projection.project", "the time to train on machines that are not here"),
     "epochs": (f"{STUDIES}.epochs_study", "epochs to the target by batch size or by setting"),
     "staleness": (f"{STUDIES}.staleness", "what old gradients cost: asynchronous SGD, simulated"),
-    "costs": (f"{TOOLS}.costs", "what each step of an optimizer costs in an update"),
+    "costs": (f"{STUDIES}.costs.costs_study", "what each step of an optimizer costs in an update"),
     "formats": (
         f"{STUDIES}.formats.formats",
         "how fast a disk reads images, by packing",

@@ -15,7 +15,7 @@ from cepheid.measure.studies.costs import cost_steps, costs, ladder
 from cepheid.measure.studies.costs.figure import draw_ladder
 from cepheid.measure.studies.epochs import Run
 from cepheid.rules.errors import UserError
-from cepheid.tools.measure import costs as measure_costs
+from cepheid.tools.measure.__main__ import main
 from tests import tiny
 
 
@@ -35,7 +35,7 @@ from tests import tiny
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        measure_costs.main(arguments)
+        main(["costs", *arguments])
 
 
 @pytest.mark.promise  # seven kinds of updates are timed in turns
@@ -53,7 +53,7 @@ def test_all_of_it_on_a_few_pictures(
     arguments = ["kfac", "--rounds", "3", "--settle", "1", "--set", "global_batch_size=8"]
     arguments += ["--set", "precision=fp32", "--data", str(tmp_path / "data")]
     arguments += ["--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "costs.json")]
-    assert measure_costs.main(arguments) == 0
+    assert main(["costs", *arguments]) == 0
     printed = capsys.readouterr().out
     for text in ("distributed inverse", "4.40", "simulated", "projected, 8 ranks", "1 of 2 seeds"):
         assert text in printed
@@ -75,7 +75,7 @@ def test_all_of_it_on_a_few_pictures(
     everything = cost_steps.load_compared
     monkeypatch.setattr(cost_steps, "load_compared", lambda *names: everything(*names)[2:3])
     arguments[-1] = str(tmp_path / "networks.json")
-    assert measure_costs.main([*arguments, "--compare", "networks"]) == 0
+    assert main(["costs", *arguments, "--compare", "networks"]) == 0
     printed = capsys.readouterr().out
     assert "ResNet-50, stale Fisher" in printed
     assert "Reported" not in printed
@@ -112,7 +112,7 @@ def test_the_ladder_leaves_out_what_does_not_run_here(
     arguments = ["kfac", "--ladder", "--rounds", "3", "--settle", "1"]
     arguments += ["--set", "global_batch_size=8", "--data", str(tmp_path / "data")]
     arguments += ["--figures", str(tmp_path), "--output", str(tmp_path / "ladder.json")]
-    assert measure_costs.main(arguments) == 0
+    assert main(["costs", *arguments]) == 0
     printed = capsys.readouterr().out
     for text in ("channels last", "left out: compiled: compile=on, but"):
         assert text in printed
