@@ -173,3 +173,10 @@ def measure_missing(
         folder.keep(point)
         observer.tell(f"{label}: {describe(point)}")
     return failed
+
+
+def tell_failed(failed: Sequence[int]) -> list[str]:
+    """Return a line about the sizes that could not be measured, if there are any."""
+    if not failed:
+        return []
+    return [f"not measured: {', '.join(map(str, failed))}; the lines above say why"]

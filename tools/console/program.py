@@ -54,16 +54,19 @@ def _run_study(study: "Study", command: str, argv: Sequence[str]) -> int:
 
     place = find_placement()
 
-    def open_terminal(file: IO[str] | None) -> "Terminal":
-        from cepheid.tools.console.terminal import Terminal
-
-        return Terminal(quiet=place.rank > 0 and not file, file=file)
-
     is_fine = engine.run_study(study, arguments, open_terminal)
     code = EXIT_FINE if is_fine else EXIT_FINDINGS
     if place.world_size > 1:
         end_rank(code)
     return code
+
+
+def open_terminal(file: IO[str] | None) -> "Terminal":
+    """Return the terminal of this process; only that of the first rank shows anything."""
+    from cepheid.reference.machine.placement import find_placement
+    from cepheid.tools.console.terminal import Terminal
+
+    return Terminal(quiet=find_placement().rank > 0 and not file, file=file)
 
 
 def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:

@@ -20,8 +20,11 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         f"{STUDIES}.speed.speed_study",
         "training step, harness and memory of a run",
     ),
-    "sweep": (f"{TOOLS}.sweep", "times by batch size or number of images, as a paper reports"),
-    "scaling": (f"{TOOLS}.scaling", "how throughput grows with the number of ranks"),
+    "sweep": (
+        f"{STUDIES}.sweep.sweep",
+        "times by batch size or number of images, as a paper reports",
+    ),
+    "scaling": (f"{STUDIES}.scaling.scaling", "how throughput grows with the number of ranks"),
     "project": (f"{STUDIES}.projection.project", "the time to train on machines that are not here"),
     "epochs": (f"{STUDIES}.epochs_study", "epochs to the target by batch size or by setting"),
     "staleness": (f"{STUDIES}.staleness", "what old gradients cost: asynchronous SGD, simulated"),

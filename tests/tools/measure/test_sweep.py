@@ -20,7 +20,7 @@ from cepheid.measure.studies.sweep.jobs import Job
 from cepheid.measure.studies.sweep.records import Sweep
 from cepheid.reference import data
 from cepheid.rules.errors import UserError
-from cepheid.tools.measure import sweep
+from cepheid.tools.measure.__main__ import main
 from tests.measure.test_sweep import configuration, point
 
 
@@ -28,8 +28,8 @@ from tests.measure.test_sweep import configuration, point
     ("arguments", "message"),
     [
         (["galaxy_shap"], 'did you mean "galaxy_shape"'),
-        (["galaxy_shape", "--batch-sizes", "2,x"], "expected numbers with commas"),
-        (["galaxy_shape", "--batch-sizes", "0"], "expected numbers with commas"),
+        (["galaxy_shape", "--batch-sizes", "2,x"], "with commas between"),
+        (["galaxy_shape", "--batch-sizes", "0"], "with commas between"),
         (["galaxy_shape", "--images", "1"], "benchmarks that generate: galaxy_generation"),
         (["galaxy_shape", "--epochs", "0"], "expected more than 0 and at most 100"),
         (
@@ -42,7 +42,7 @@ from tests.measure.test_sweep import configuration, point
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        sweep.main(arguments)
+        main(["sweep", *arguments])
 
 
 def test_each_size_has_a_process_of_its_own_and_may_lose_it() -> None:
@@ -95,7 +95,7 @@ def test_the_same_command_measures_what_is_missing(
 ) -> None:
     seen: list[int] = []
 
-    def measure(function: object, job: Job) -> Any:
+    def measure(function: object, job: Job, _: object) -> Any:
         seen.append(job.size)
         if job.size == 14 and len(seen) < 4:
             raise UserError("its process was killed")
@@ -105,28 +105,28 @@ def test_the_same_command_measures_what_is_missing(
     monkeypatch.setattr(data, "prepare", lambda *arguments: None)
     out = tmp_path / "sweep"
     call = ["galaxy_shape", "--batch-sizes", "14,2,4", "--output", str(out)]
-    assert sweep.main(call) == 1
+    assert main(["sweep", *call]) == 1
     assert "not measured: 14" in capsys.readouterr().out
-    assert sweep.main(call) == 0
+    assert main(["sweep", *call]) == 0
     assert seen == [2, 4, 14, 14]
-    assert sweep.main(call) == 0
+    assert main(["sweep", *call]) == 0
     said = capsys.readouterr().out
     assert "nothing to measure" in said
     assert "0.5 of 100 epochs" in said
     assert "2,082" in said
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match="epochs was null, is 1"):
-        sweep.main([*call, "--epochs", "1"])
+        main(["sweep", *call, "--epochs", "1"])
     faster = Sweep(configuration(), (point(2, 125.0),))
     sweep_records.open_folder(tmp_path / "other", configuration()).write_tables(faster, None)
-    assert sweep.main([*call, "--against", str(tmp_path / "other")]) == 0
+    assert main(["sweep", *call, "--against", str(tmp_path / "other")]) == 0
     lines = capsys.readouterr().out.splitlines()
     head = next(line for line in lines if "other / this" in line)
     row = next(line for line in lines if line.startswith("2 "))
     assert row[head.index("other / this") :].split()[0] == "0.25"
     assert "other_over_this" in (out / "sweep.csv").read_text()
     with pytest.raises(UserError, match="its scale is full, expected mini"):
-        sweep.main(["galaxy_shape", "--scale", "mini", "--against", str(out), "--output", "x"])
+        main(["sweep", "galaxy_shape", "--scale", "mini", "--against", str(out), "--output", "x"])
 
 
 def test_the_caption_says_what_a_reader_must_know() -> None:

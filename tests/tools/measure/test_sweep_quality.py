@@ -19,7 +19,7 @@ from cepheid.reference import data
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.terminal import Terminal
-from cepheid.tools.measure import sweep
+from cepheid.tools.measure.__main__ import main
 from tests import tiny
 
 
@@ -42,7 +42,7 @@ from tests import tiny
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        sweep.main(arguments)
+        main(["sweep", *arguments])
 
 
 def point(job: QualityJob) -> QualityPoint:
@@ -56,7 +56,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
 ) -> None:
     seen: list[tuple[int, int]] = []
 
-    def measure(function: object, job: QualityJob) -> Any:
+    def measure(function: object, job: QualityJob, _: object) -> Any:
         seen.append((job.seed, job.size))
         if len(seen) == 4:
             raise KeyboardInterrupt
@@ -68,8 +68,8 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
     call = ["galaxy_shape", "--quality", "--batch-sizes", "2,4,14", "--seeds", "1,2",
             "--output", str(out)]  # fmt: skip
     with pytest.raises(KeyboardInterrupt):
-        sweep.main(call)
-    assert sweep.main(call) == 0
+        main(["sweep", *call])
+    assert main(["sweep", *call]) == 0
     assert seen == [(1, 2), (1, 4), (1, 14), (2, 2), (2, 2), (2, 4), (2, 14)]
     told = capsys.readouterr().out
     assert "0.215 (0.21 to 0.22)" in told
@@ -77,16 +77,16 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
     kept = json.loads((out / "quality.json").read_text())
     assert kept["configuration"]["samples"] == 80_000  # over which the learning rate decays
     assert len(kept["points"]) == len((out / "quality.csv").read_text().splitlines()) - 1 == 6
-    assert sweep.main([*call, "--seeds", "3"]) == 0  # another seed joins them
+    assert main(["sweep", *call, "--seeds", "3"]) == 0  # another seed joins them
     assert len(json.loads((out / "quality.json").read_text())["points"]) == 9
     with pytest.raises(UserError, match="samples was 80000, is 100"):
-        sweep.main([*call, "--samples", "100"])
+        main(["sweep", *call, "--samples", "100"])
 
 
 def test_trainings_that_diverge_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def measure(function: object, job: QualityJob) -> QualityPoint:
+    def measure(function: object, job: QualityJob, _: object) -> QualityPoint:
         diverges = job.size == 2 or (job.size == 4 and job.seed == 1)
         quality = {"e_rmse": math.nan} if diverges else {"e_rmse": job.seed / 10}
         return replace(point(job), quality=quality, train_loss=math.inf if diverges else 0.5)
@@ -95,7 +95,7 @@ def test_trainings_that_diverge_are_counted(
     monkeypatch.setattr(data, "prepare", lambda *arguments: None)
     out = tmp_path / "quality"
     call = ["galaxy_shape", "--quality", "--batch-sizes", "2,4,8", "--seeds", "1,2,3"]
-    assert sweep.main([*call, "--output", str(out)]) == 0
+    assert main(["sweep", *call, "--output", str(out)]) == 0
     told = capsys.readouterr().out
     cells = [line.split("  ") for line in told.splitlines() if line.startswith(("2 ", "4 ", "8 "))]
     assert [row[-1].strip() for row in cells] == [
