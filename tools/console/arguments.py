@@ -44,29 +44,6 @@ def add_set_option(
     )
 
 
-def add_benchmark(parser: argparse.ArgumentParser, which: str = "which benchmark") -> None:
-    """Add ``BENCHMARK`` and ``--scale``, by default mini, for a measurement of it."""
-    parser.add_argument("benchmark", help=which)
-    parser.add_argument("--scale", default="mini", help="mini (default) or full")
-
-
-def add_measurement_folder(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add ``--output DIR`` for what a measurement of ``what`` records (``find_measurement``)."""
-    parser.add_argument(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help=f"where to keep the measurements (default: results/{what}-<benchmark>-<scale>)",
-    )
-
-
-def find_measurement(arguments: argparse.Namespace, what: str) -> Path:
-    """Return the folder that ``--output`` names, or the default one."""
-    usual = Path("results", f"{what}-{arguments.benchmark}-{arguments.scale}")
-    output: Path = arguments.output or usual
-    return output
-
-
 def add_paths(parser: argparse.ArgumentParser, what: str) -> None:
     """Add ``PATH…``; ``what`` says what a path may be."""
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=what)

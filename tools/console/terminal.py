@@ -1,8 +1,7 @@
 """The terminal on which the tools show what sessions and measurements do."""
 
 import math
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import IO
 
@@ -14,8 +13,6 @@ from cepheid.reference.run.report import Table, Value
 from cepheid.reference.session.observer import OnCount
 from cepheid.rules.definition import Definition
 from cepheid.tools.console.progress import show_count, show_run
-
-BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
 
 
 class Terminal:
@@ -48,20 +45,6 @@ class Terminal:
     def show_table(self, table: Table) -> None:
         """Print one table of a report."""
         self.tell(format_table(table))
-
-    def tell_failed(self, failed: Sequence[int]) -> bool:
-        """Tell which sizes of a measurement failed, if any; return True if some did."""
-        if failed:
-            self.tell(f"not measured: {', '.join(map(str, failed))}; the lines above say why")
-        return bool(failed)
-
-    def warn_of_load(self, load: float) -> None:
-        """Warn the reader if ``load``, measured beforehand, shows other work on the machine."""
-        if load > BUSY_SHARE * (os.cpu_count() or 1):
-            self.tell(
-                f"\nother work was running here (load {load:.1f} before this began): absolute "
-                "times are unreliable, ratios approximate"
-            )
 
 
 def format_table(table: Table) -> str:

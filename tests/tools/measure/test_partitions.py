@@ -21,7 +21,6 @@ from tests.distributed import on_ranks
         (["resnet50"], "cannot share an image over 1 ranks; start 2 or 4 ranks"),
         (["transformer"], "has no execution setting spatial_partitions"),
         (["resnet50", "--sizes", "64,big"], "expected numbers up to"),
-        (["resnet50", "--rounds", "1"], "expected 3 or more"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str) -> None:

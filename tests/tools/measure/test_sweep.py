@@ -29,7 +29,6 @@ from tests.measure.test_sweep import configuration, point
     [
         (["galaxy_shap"], 'did you mean "galaxy_shape"'),
         (["galaxy_shape", "--batch-sizes", "2,x"], "with commas between"),
-        (["galaxy_shape", "--batch-sizes", "0"], "with commas between"),
         (["galaxy_shape", "--images", "1"], "benchmarks that generate: galaxy_generation"),
         (["galaxy_shape", "--epochs", "0"], "expected more than 0 and at most 100"),
         (
