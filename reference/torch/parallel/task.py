@@ -47,8 +47,14 @@ class ParallelTask(ModelParallelTask):
         """Set ``parallel`` and return an optimizer of type ``kind`` for ``groups``.
 
         With ``weight_update=sharded`` each rank updates a part of every weight; ``overlapped``
-        begins the next forward pass while the last weights still travel.
+        begins the next forward pass while the last weights still travel. Where the loss is scaled,
+        the optimizer is not fused. After an overflow PyTorch 2.13 asks the fused kernel to skip the
+        update, and two things go wrong: SGD has made its momentum with ``empty_like`` and goes on
+        with what lay in memory, and where several ranks have found an overflow, their sum is not 1
+        and the kernel updates all the same.
         """
+        if "fused" in options and self.config.execution.precision == "fp16":
+            options["fused"] = False
         if shared := self.share_model():
             self.parallel = shared.network
             return kind(shared.select(groups), **options)

@@ -1,0 +1,99 @@
+"""An overflow skips an update and leaves nothing behind, not even the first one of all."""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the extra torch")
+
+from cepheid.benchmarks.registry import import_task
+from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.rules import definition
+from tests.benchmarks.few_images import ALONE, configure_few, make_task
+from tests.distributed import on_ranks
+
+SCALED = ("chest_xray", "mask_rcnn", "resnet50", "ssd")  # their optimizers are fused without fp16
+
+
+@contextmanager
+def fill_memory() -> Iterator[None]:
+    """Fill memory that nobody has initialised with NaN, so that its use shows in every run."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def make_scaled_task(
+    name: str, data_root: Path, *settings: str, ranks: TorchRanks = ALONE, precision: str = "fp16"
+) -> Any:
+    """Return a task that is built and has its data, in training mode."""
+    settings = (f"precision={precision}", "threads=1", *settings)
+    config = configure_few(definition.load(name, "mini"), data_root, *settings)
+    task: Any = make_task(import_task(config.definition, "torch").create, config, ranks)
+    task.model.train()
+    return task
+
+
+def test_sgd_has_no_momentum_where_its_first_step_is_skipped(data_root: Path) -> None:
+    task = make_scaled_task("resnet50", data_root)
+    weight = torch.nn.Parameter(torch.ones(4096))
+    options = {"lr": 0.1, "momentum": 0.9, "fused": True}
+    optimizer = task.make_parallel_optimizer(torch.optim.SGD, [{"params": [weight]}], **options)
+    task.scaler.scale(torch.ones(()))
+    with fill_memory():
+        for gradient in (math.inf, 0.0):
+            weight.grad = torch.full_like(weight, gradient)
+            task.scaler.step(optimizer)
+            task.scaler.update()
+            assert torch.equal(weight, torch.ones(4096)), f"a gradient of {gradient}"
+
+
+def train_past_an_overflow(task: Any) -> float:
+    """Let the first gradients overflow, then train two steps; return the largest weight."""
+    before = [weight.detach().clone() for weight in task.model.parameters()]
+    task.scaler.scale(torch.ones(()))  # it makes its scale at its first use
+    with fill_memory():
+        task.scaler.update(1e30)
+        task.step()
+        task.state()  # waits for all weights
+        assert all(map(torch.equal, before, task.model.parameters())), "an overflow changed weights"
+        task.scaler.update(1.0)
+        task.step()
+        task.step()
+        task.state()
+    assert not all(map(torch.equal, before, task.model.parameters()))
+    return max(float(weight.detach().abs().max()) for weight in task.model.parameters())
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_a_benchmark_trains_on_after_a_first_overflow(name: str, data_root: Path) -> None:
+    assert train_past_an_overflow(make_scaled_task(name, data_root)) < 100
+
+
+def _train_on_this_rank(name: str, data_root: Path) -> float:
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        task = make_scaled_task(name, data_root, "weight_update=sharded", ranks=ranks)
+        return train_past_an_overflow(task)
+
+
+@pytest.mark.parametrize("name", ["chest_xray", "resnet50"])  # Adam, SGD
+def test_ranks_that_share_the_update_train_on_after_a_first_overflow(
+    name: str, data_root: Path
+) -> None:
+    make_scaled_task(name, data_root)  # prepares the data
+    first, second = on_ranks(2, _train_on_this_rank, name, data_root)
+    assert first == second < 100
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_without_a_scaled_loss_optimizers_are_fused(precision: str, data_root: Path) -> None:
+    for name in SCALED:
+        task = make_scaled_task(name, data_root, precision=precision)
+        assert all(group["fused"] for group in task.optimizer.param_groups), name
