@@ -1,6 +1,7 @@
 """K-FAC as a preconditioner in front of any optimizer of torch.optim."""
 
 import logging
+from collections.abc import Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -292,19 +293,44 @@ class KFAC(Observer):
 
         With ``shard_update`` it must be called after the optimizer's step.
         """
-        parts = [
-            torch.cat([parameter.detach().float().flatten() for parameter in layer.parameters])
-            for layer in self.layers
-        ]
-        owners = [self.curvature.owner_of[layer] for layer in self.layers]
-        for layer, flat in zip(
-            self.layers, self.exchange.gather(parts, owners, "weights"), strict=True
-        ):
-            sizes = [parameter.numel() for parameter in layer.parameters]
-            for parameter, values in zip(layer.parameters, flat.split(sizes), strict=True):
-                parameter.copy_(values.view(parameter.shape))
+        weights: dict[Tensor, Tensor] = {each: each.detach() for each in self._inside}
+        for parameter, values in self._collect(weights, "weights").items():
+            parameter.copy_(values)
         self.bytes_sent |= dict(self.exchange.sent)
         self.exchange.sent.clear()
+
+    @torch.no_grad()
+    def gather_owned(self, values: Mapping[Tensor, Tensor]) -> dict[Tensor, Tensor]:
+        """Return a value for each parameter of all layers, as the rank that updates it has it.
+
+        With ``shard_update`` it completes the momentum of an optimizer, of which each rank has that
+        of its own layers. A value has the shape of its parameter, and is zero where the owner has
+        none. All ranks must call this together; each one gets everything.
+        """
+        gathered = {
+            parameter: torch.empty_like(parameter).copy_(found)
+            for parameter, found in self._collect(values, "state").items()
+        }
+        self.exchange.sent.clear()
+        return gathered
+
+    def _collect(self, values: Mapping[Tensor, Tensor], purpose: str) -> dict[Tensor, Tensor]:
+        """Return the values of all parameters of layers, from the owners of the layers."""
+        parts = [
+            torch.cat(
+                [values.get(p, torch.zeros_like(p)).float().flatten() for p in each.parameters]
+            )
+            for each in self.layers
+        ]
+        owners = [self.curvature.owner_of[layer] for layer in self.layers]
+        gathered: dict[Tensor, Tensor] = {}
+        for layer, flat in zip(
+            self.layers, self.exchange.gather(parts, owners, purpose), strict=True
+        ):
+            sizes = [parameter.numel() for parameter in layer.parameters]
+            for parameter, found in zip(layer.parameters, flat.split(sizes), strict=True):
+                gathered[parameter] = found.view(parameter.shape)
+        return gathered
 
     # What is known about it, and what is kept.
 

@@ -24,7 +24,7 @@ from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
 from cepheid.benchmarks.resnet50.task import ResNet50
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.optim.lars import Lars
+from cepheid.reference.optim.lars import BUFFER, Lars
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch.accumulation import Pieces
@@ -304,15 +304,28 @@ class PreconditionedResNet50(ResNet50):
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, with the factors and the mixed batch.
 
-        All ranks call it together. Of several ranks each has only its share of the mixed batch, and
-        with a sharded update only the momentum of its own layers; these are left out.
+        All ranks call it together. Of several ranks each has only its share of the mixed batch,
+        which is left out.
         """
         state = super().state()
         kfac = self.kfac.state_dict() if self.kfac is not None else {}
         is_alone = self.ranks.world_size == 1
-        if self.is_sharded and not is_alone:
-            state["optimizer"] = {}
+        if self.is_sharded and self.samples:
+            state["optimizer"] = self._complete_momentum(state["optimizer"])
         return {**state, "kfac": kfac, "mixed": list(self.mixup.batch or ()) if is_alone else []}
+
+    def _complete_momentum(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the state of the optimizer with the momentum of all layers, from their owners."""
+        assert self.kfac is not None
+        own = {weight: values[BUFFER] for weight, values in self.optimizer.state.items()}
+        gathered = self.kfac.gather_owned(own)
+        weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+        momentum = {
+            place: {BUFFER: gathered[weight]}
+            for place, weight in enumerate(weights)
+            if weight in gathered
+        }
+        return {**state, "state": {**state["state"], **momentum}}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Resume from ``state``, on a task that was built with the same configuration."""

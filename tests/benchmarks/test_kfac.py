@@ -2,6 +2,7 @@
 rest."""
 
 import dataclasses
+import io
 import json
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,6 +24,7 @@ from cepheid.measure.engine.subject import Subject
 from cepheid.measure.studies.costs.cost_steps import load_costs
 from cepheid.measure.studies.kfac.information import measure_peak_bytes
 from cepheid.measure.studies.speed_by_benchmark import kfac as speed
+from cepheid.reference.optim.lars import BUFFER
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
@@ -349,6 +351,38 @@ def test_each_of_several_ranks_has_all_factors_to_save(data_root: Path) -> None:
     assert first == second
     assert first[0] != "[]"
     assert first[1] == []
+
+
+def _resume_on_this_rank(data_root: Path) -> tuple[bool, list[float], bytes]:
+    """Whether a resumed task trains on with the same bits, weights, and what a rank saves."""
+    torch.set_num_threads(1)
+    settings = ("weight_update=sharded", "mixup_alpha=0")
+    with start_ranks() as ranks:
+        straight, resumed = (build_task(data_root, *settings, ranks=ranks) for _ in range(2))
+        assert not straight.state()["optimizer"]["state"]
+        weights_after(straight, 2)
+        saved = io.BytesIO()
+        torch.save(straight.state(), saved)
+        resumed.restore(torch.load(io.BytesIO(saved.getvalue())))
+        weights = weights_after(straight, 2)
+        are_alike = torch.equal(weights, weights_after(resumed, 2))
+        return are_alike, weights[::7].tolist(), saved.getvalue()
+
+
+def test_training_goes_on_bit_for_bit_where_two_ranks_share_the_update(data_root: Path) -> None:
+    alone = build_task(data_root, "mixup_alpha=0")
+    first, second = on_ranks(2, _resume_on_this_rank, data_root)
+    assert first[0]
+    assert second[0]
+    assert first[1] == second[1]
+    states = [torch.load(io.BytesIO(saved)) for _, _, saved in (first, second)]
+    momentum, others = (state["optimizer"]["state"] for state in states)
+    assert len(momentum) == len(list(alone.model.parameters()))
+    for place, values in momentum.items():  # each rank has that of all layers
+        assert values[BUFFER].any()
+        assert torch.equal(values[BUFFER], others[place][BUFFER])
+    alone.restore(states[0])  # any number of ranks can go on
+    assert weights_after(alone, 2)[::7].tolist() == pytest.approx(first[1], rel=1e-3, abs=1e-4)
 
 
 def test_the_steps_of_costs_yaml_can_be_configured() -> None:
