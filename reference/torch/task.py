@@ -112,10 +112,10 @@ class TorchTask(BenchmarkTask):
         with self.explain_large_step(requested):
             self.step_on_noise(execution.autotune(requested, self.step_on_noise, self.ranks))
             self.optimizer.step()
+        self.model.load_state_dict(before)  # a scaled loss has left weights that predict nothing
         self.model.eval()
         with explain_out_of_memory("an evaluation"), torch.no_grad():
             self.predict_noise()
-        self.model.load_state_dict(before)
         self.optimizer.zero_grad()
         self.optimizer.state.clear()
 

@@ -32,10 +32,11 @@ def fill_memory() -> Iterator[None]:
 def make_scaled_task(
     name: str, data_root: Path, *settings: str, ranks: TorchRanks = ALONE, precision: str = "fp16"
 ) -> Any:
-    """Return a task that is built and has its data, in training mode."""
+    """Return a task that is built and warmed up and has its data, in training mode."""
     settings = (f"precision={precision}", "threads=1", *settings)
     config = configure_few(definition.load(name, "mini"), data_root, *settings)
     task: Any = make_task(import_task(config.definition, "torch").create, config, ranks)
+    task.warm_up()
     task.model.train()
     return task
 
