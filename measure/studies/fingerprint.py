@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import math
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -39,9 +39,9 @@ ROUNDING = 1e-3  # relative: seven steps amplify the rounding of fp32 by less th
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """The digest of one benchmark, and the losses and metrics that it covers, by name."""
+    """The digest of a benchmark or of a case, and the losses and metrics that it covers."""
 
-    benchmark: str
+    name: str
     digest: str
     values: Mapping[str, float]
 
@@ -90,16 +90,32 @@ def take_fingerprint(name: str, data_root: Path) -> Fingerprint:
 
     Its few samples are prepared in ``data_root`` if they are not there yet.
     """
-    definition = shrink(definitions.load(name, "mini"))
-    data.prepare(definition.data, data_root)
-    sizes = [f"global_batch_size={BATCH}"] if definition.kind == "train" else []
-    config = configure(
-        definition, overrides=[*PLAINLY, *sizes], data_root=data_root, seed=SEED
-    ).name_system("fingerprint", "fingerprint", "0" * 64)
-    take = _train if definition.kind == "train" else _generate
+    config = configure_small(name, data_root)
+    take = _train if config.definition.kind == "train" else _generate
     values, weights = take(config)
     content = {"values": values, "weights": weights}
     return Fingerprint(name, digest(content), values)
+
+
+def configure_small(name: str, data_root: Path, settings: Sequence[str] = ()) -> RunConfig:
+    """Return the configuration of a shrunk benchmark, and prepare its few samples in ``data_root``.
+
+    ``settings`` may be those of the open division.
+    """
+    definition = shrink(definitions.load(name, "mini"))
+    data.prepare(definition.data, data_root)
+    given = {setting.partition("=")[0] for setting in settings}
+    overrides = [each for each in PLAINLY if each.partition("=")[0] not in given]
+    overrides += [f"global_batch_size={BATCH}"] if definition.kind == "train" else []
+    division = "open" if settings else "closed"
+    config = configure(
+        definition,
+        division=division,
+        overrides=[*overrides, *settings],
+        data_root=data_root,
+        seed=SEED,
+    )
+    return config.name_system("fingerprint", "fingerprint", "0" * 64)
 
 
 def shrink(definition: Definition) -> Definition:
@@ -121,12 +137,18 @@ def _train(config: RunConfig) -> tuple[dict[str, float], Mapping[str, Tensor]]:
     task = _make_task(config)
     task.warm_up()
     task.open_data()
-    values = {}
-    for number, samples in enumerate(BLOCK_SAMPLES, 1):
-        values[f"loss {number}"] = float(task.train(Block(number, 0, samples), lambda _: None))
-        metrics = sorted(task.evaluate().items())
-        values |= {f"{metric} {number}": float(value) for metric, value in metrics}
+    values: dict[str, float] = {}
+    for number in range(1, len(BLOCK_SAMPLES) + 1):
+        values |= train_block(task, number)
     return values, task.model.state_dict()
+
+
+def train_block(task: Any, number: int) -> dict[str, float]:
+    """Train to the end of a block and evaluate; return loss and metrics, by name and block."""
+    block = Block(number, 0, BLOCK_SAMPLES[number - 1])
+    values = {f"loss {number}": float(task.train(block, lambda _: None))}
+    metrics = sorted(task.evaluate().items())
+    return values | {f"{metric} {number}": float(value) for metric, value in metrics}
 
 
 def _generate(config: RunConfig) -> tuple[dict[str, float], Mapping[str, Any]]:
@@ -140,7 +162,10 @@ def _generate(config: RunConfig) -> tuple[dict[str, float], Mapping[str, Any]]:
 
 
 def digest(value: Any) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of numbers, tensors and mappings, by content."""
+    """Return 16 hexadecimal digits of the SHA-256 of tensors, numbers, texts and containers.
+
+    Equal content has an equal digest, whatever its order in memory.
+    """
     hasher = hashlib.sha256()
     _feed(hasher, value)
     return hasher.hexdigest()[:16]
@@ -153,9 +178,14 @@ def _feed(hasher: Any, value: Any) -> None:
         flat = value.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
         hasher.update(flat.view(torch.uint8).numpy().tobytes())
     elif isinstance(value, Mapping):
-        for key in sorted(value):
+        for key in sorted(value, key=str):
             hasher.update(f"{key}:".encode())
             _feed(hasher, value[key])
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _feed(hasher, each)
+    elif value is None or isinstance(value, str):
+        hasher.update(repr(value).encode())
     else:
         hasher.update(float(value).hex().encode())
 

@@ -10,14 +10,20 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 
 from cepheid.benchmarks.resnet50.task import ResNet50
 from cepheid.measure.studies.fingerprint import (
+    BATCH,
     Fingerprint,
     Record,
     describe_machine,
     digest,
     find_difference,
     parse_record,
+    shrink,
     take_fingerprint,
 )
+from cepheid.measure.studies.fingerprint_cases import list_cases, take_cases
+from cepheid.reference.run.config import configure
+from cepheid.reference.torch.task import TorchTask
+from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure import fingerprint as tool
 
@@ -106,3 +112,46 @@ def test_a_file_that_is_no_record_is_named_with_the_fix(text: str, tmp_path: Pat
 def test_a_record_survives_json() -> None:
     record = Record(describe_machine(), {"ssd": Fingerprint("ssd", "ab", {"loss 1": 0.1})})
     assert parse_record(json.loads(json.dumps(record.as_json()))) == record
+
+
+def test_cases_have_names_of_their_own_and_settings_that_the_benchmark_knows() -> None:
+    cases = [case for name in definition.names() for case in list_cases(name)]
+    assert len({case.name for case in cases}) == len(cases) > 50
+    for case in cases:
+        small = shrink(definition.load(case.benchmark, "mini"))
+        configure(small, division="open", overrides=[f"global_batch_size={BATCH}", *case.settings])
+    assert list_cases("galaxy_generation") == []
+
+
+@pytest.fixture
+def few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the settings: galaxy_shape has a case on one rank and one on two."""
+    monkeypatch.setattr("cepheid.measure.studies.fingerprint_cases.SETTINGS", {})
+
+
+def test_all_cases_are_shown_and_kept(
+    few_cases: None, data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = tmp_path / "before.json"
+    command = ["galaxy_shape", "--cases", "all", "--data", str(data_root)]
+    assert tool.main([*command, "--output", str(kept)]) == 0
+    assert capsys.readouterr().out.count("resumes 1") == 2
+    names = ["galaxy_shape", "galaxy_shape, 1 rank", "galaxy_shape, 2 ranks"]
+    assert list(json.loads(kept.read_text())["fingerprints"]) == names
+
+
+def test_a_state_that_forgets_the_optimizer_does_not_resume(
+    few_cases: None, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = TorchTask.state
+
+    def forget(task: TorchTask) -> dict[str, object]:
+        state = usual(task)
+        return {**state, "optimizer": {**state["optimizer"], "state": {}}}
+
+    monkeypatch.setattr(
+        "cepheid.measure.studies.fingerprint_cases.run_on_ranks", lambda *arguments: []
+    )
+    assert take_cases("galaxy_shape", data_root)[0].values["resumes"] == 1
+    monkeypatch.setattr(TorchTask, "state", forget)
+    assert take_cases("galaxy_shape", data_root)[0].values["resumes"] == 0

@@ -22,6 +22,10 @@ takes seconds for each benchmark.
 
 Where the fingerprint before a change of the code equals the one after it, the same seed still
 gives the same bits, and what was recorded before (evidence, reference points) is still true.
+
+--cases all also trains under settings that take other code: micro-batches, bf16, fp16, spans of
+batch norm, shared updates, images, layers and matrices, on one rank and on two. It resumes each
+from its first block, and takes minutes. Use it for a change of what all benchmarks share.
 """
 EXAMPLES = """\
 examples:
@@ -29,6 +33,7 @@ examples:
   cepheid measure fingerprint ssd gnmt
   cepheid measure fingerprint --output before.json         keep them, then change the code
   cepheid measure fingerprint --against before.json        show which benchmarks compute otherwise
+  cepheid measure fingerprint ssd --cases all              ssd under many settings, on 1 and 2 ranks
 
 With another version of PyTorch, or a processor with other vector instructions, bits differ by
 rounding; there --against compares losses and metrics within one part in a thousand.
@@ -42,6 +47,12 @@ def make_parser() -> argparse.ArgumentParser:
     parser = make_command_parser("measure fingerprint", DESCRIPTION, EXAMPLES)
     add = parser.add_argument
     add("benchmarks", nargs="*", metavar="BENCHMARK", help="which benchmarks (default: all)")
+    add(
+        "--cases",
+        choices=("plain", "all"),
+        default="plain",
+        help="plain: each benchmark in fp32 on one rank; all: also other settings and two ranks",
+    )
     add("--output", type=Path, metavar="FILE.json", help="write the fingerprints there too")
     add("--against", type=Path, metavar="FILE.json", help="compare with what --output wrote before")
     add_data_option(parser)
@@ -55,20 +66,29 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in names:
         definitions.load(name, "mini")
 
-    from cepheid.measure.studies import fingerprint
+    from cepheid.measure.studies import fingerprint, fingerprint_cases
 
     before = _read_record(arguments.against) if arguments.against else None
     machine = fingerprint.describe_machine()
     print(", ".join(f"{key} {value}" for key, value in machine.items()))
     taken, changed = {}, 0
+    labels = list(names)
+    if arguments.cases == "all":
+        labels += [case.name for name in names for case in fingerprint_cases.list_cases(name)]
+    width = max(map(len, labels))
     for name in names:
-        now = taken[name] = fingerprint.take_fingerprint(name, arguments.data)
-        verdict = ""
-        if before is not None:
-            is_changed, verdict = _compare(now, before, is_same_machine=before.machine == machine)
-            changed += is_changed
-        shown = f"{name:<{max(map(len, names))}}  {now.digest}  {_describe_values(now)}"
-        print(f"{shown}  {verdict}".rstrip(), flush=True)
+        fingerprints = [fingerprint.take_fingerprint(name, arguments.data)]
+        if arguments.cases == "all":
+            fingerprints += fingerprint_cases.take_cases(name, arguments.data)
+        for now in fingerprints:
+            taken[now.name] = now
+            verdict = ""
+            if before is not None:
+                is_alike = before.machine == machine
+                is_changed, verdict = _compare(now, before, is_same_machine=is_alike)
+                changed += is_changed
+            shown = f"{now.name:<{width}}  {now.digest}  {_describe_values(now)}"
+            print(f"{shown}  {verdict}".rstrip(), flush=True)
     if arguments.output:
         record = fingerprint.Record(machine, taken)
         writing.replace_file(arguments.output, json.dumps(record.as_json(), indent=1) + "\n")
@@ -91,7 +111,7 @@ def _compare(now: "Fingerprint", before: "Record", is_same_machine: bool) -> tup
     """Return whether a benchmark computes otherwise than before, and a phrase that says so."""
     from cepheid.measure.studies.fingerprint import find_difference
 
-    earlier = before.fingerprints.get(now.benchmark)
+    earlier = before.fingerprints.get(now.name)
     if earlier is None:
         return False, "not in the earlier file"
     if difference := find_difference(now, earlier, is_same_machine):
