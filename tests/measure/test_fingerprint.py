@@ -26,6 +26,7 @@ from cepheid.reference.torch.task import TorchTask
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure import fingerprint as tool
+from tests import prepared
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +35,13 @@ def keep_threads() -> Iterator[None]:
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture(autouse=True)
+def prepare_data(data_root: Path) -> None:
+    """Prepare the data in turns with the other workers, which use the same folders."""
+    for name in ("resnet50", "transformer"):
+        prepared.prepare(shrink(definition.load(name, "mini")).data, data_root)
 
 
 def test_equal_code_has_an_equal_fingerprint_whatever_ran_before(data_root: Path) -> None:
