@@ -24,7 +24,7 @@ from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.loops import run_task
 from cepheid.reference.run.report import Reports
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.stale import delay_gradients
 from cepheid.rules import definition, evidence, rcp, rounds
 from cepheid.rules.definition import Block, Definition, Generation

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 from torch import Tensor
 
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
 from tests.distributed import on_ranks
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 
 # Loops over layers, and over thousands of proposals; the mini scale has the same code.

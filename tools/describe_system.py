@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _start_ranks() -> Iterator["Ranks"]:
     """Yield the ranks of torch if it is installed, else this process without a framework."""
     try:
-        from cepheid.reference.torch import distributed
+        from cepheid.reference.torch.ranks import distributed
     except ModuleNotFoundError:
         from cepheid.reference.machine.ranks import SingleProcess
 

@@ -15,7 +15,7 @@ from cepheid.benchmarks.chest_xray.task import ChestXray
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 class RandomStart(ChestXray):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from cepheid.benchmarks.chest_xray.model import make_backbone
 from cepheid.benchmarks.chest_xray.task import ChestXray
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainChestXray":

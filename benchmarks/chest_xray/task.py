@@ -24,9 +24,9 @@ from cepheid.reference.data.radiographs.loader import Loader
 from cepheid.reference.data.radiographs.views import make_cropping
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.report import Table
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.given_weights import load_given_weights
 from cepheid.reference.torch.image_task import ImageTask
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from cepheid.benchmarks.galaxy_bnn.model import iterate_gaussian_weights
 from cepheid.benchmarks.galaxy_bnn.task import GalaxyBnn
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 class PosteriorScaleZero(GalaxyBnn):

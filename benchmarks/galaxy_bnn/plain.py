@@ -8,7 +8,7 @@ from cepheid.benchmarks.galaxy_bnn.estimators import PLAIN
 from cepheid.benchmarks.galaxy_bnn.task import GalaxyBnn
 from cepheid.benchmarks.galaxy_shape.plain import make_network_like_reference
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
 

@@ -16,8 +16,8 @@ from cepheid.benchmarks.galaxy_shape.model import (
 )
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.accumulation import Piece, Pieces
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.galaxies import TorchShapeTask
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyBnn":

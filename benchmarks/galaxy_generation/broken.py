@@ -13,7 +13,7 @@ from cepheid.benchmarks.galaxy_generation.task import GalaxyGeneration
 from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies.task import crop_middle
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 class RandomWeights(GalaxyGeneration):

@@ -14,7 +14,7 @@ from cepheid.benchmarks.galaxy_generation.task import AT_ONCE, GalaxyGeneration
 from cepheid.benchmarks.galaxy_shape.model import PReLU
 from cepheid.benchmarks.galaxy_vae.sampling import make_plain_sampler
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGeneration":

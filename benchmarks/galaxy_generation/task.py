@@ -26,7 +26,7 @@ from cepheid.reference.run.autotune import pick_fastest
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.torch import execution, precision
 from cepheid.reference.torch.compilation import Compiled
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
 # Images that are decoded together: on CPUs a number that suits the caches and the compiler, on GPUs

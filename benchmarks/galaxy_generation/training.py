@@ -22,7 +22,7 @@ from cepheid.benchmarks.galaxy_vae import task as galaxy_vae
 from cepheid.reference import data
 from cepheid.reference.run import checkpoint
 from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.torch.distributed import start_ranks
+from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 

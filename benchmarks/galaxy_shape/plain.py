@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, make_lower_triangular
 from cepheid.benchmarks.galaxy_shape.task import GalaxyShape
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
 

@@ -11,8 +11,8 @@ from cepheid.benchmarks.galaxy_shape.model import (
     sum_metrics,
 )
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.galaxies import TorchShapeTask
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyShape":

@@ -11,7 +11,7 @@ from torch import Tensor
 from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 class ShuffledTargets(GalaxyVaeTask):

@@ -15,7 +15,7 @@ from cepheid.benchmarks.galaxy_shape.plain import PReLU
 from cepheid.benchmarks.galaxy_vae.model import GalaxyVae
 from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyVae":

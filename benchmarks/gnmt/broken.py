@@ -15,7 +15,7 @@ from cepheid.benchmarks.gnmt.task import Translation
 from cepheid.reference.data.wmt.pairs import Tokens
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.broken import ShuffledTargets as Shuffled
 
 

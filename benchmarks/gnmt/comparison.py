@@ -14,7 +14,7 @@ import torch
 from cepheid.benchmarks.gnmt import task as gnmt
 from cepheid.benchmarks.transformer import task as transformer
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 
 SETTINGS = ("precision=fp32", "compile=off", "threads=1")

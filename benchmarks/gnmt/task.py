@@ -16,7 +16,7 @@ from cepheid.reference.data.wmt.sentence_batches import Batch, Pass, pad
 from cepheid.reference.data.wmt.vocabulary import END
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
 from cepheid.reference.run.config import Execution, RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.beam_search import translate
 from cepheid.reference.torch.translation.task import TranslationHyperparameters, TranslationTask
 from cepheid.rules.errors import UserError

@@ -8,7 +8,7 @@ from torch import Tensor
 from cepheid.benchmarks.kfac.task import PreconditionedResNet50
 from cepheid.benchmarks.resnet50 import broken as resnet50
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.second_order import KFAC
 from cepheid.second_order.layers import Layer
 

@@ -20,7 +20,7 @@ from cepheid.reference.torch import broken
 from cepheid.reference.torch.detection.roi_align import choose_levels
 from cepheid.reference.torch.detection.sampling import draw_uniform
 from cepheid.reference.torch.detection.targets import Truth
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 RANDOM_BOXES = 2  # purpose of random numbers
 

@@ -17,7 +17,7 @@ from cepheid.benchmarks.mask_rcnn.task import Segmentation
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.detection.boxes import PLAIN, clip_boxes, compute_overlaps, decode
 from cepheid.reference.torch.detection.roi_align import choose_levels
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainSegmentation":

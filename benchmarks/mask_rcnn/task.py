@@ -23,9 +23,9 @@ from cepheid.reference.torch.detection.masks import encode_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
 from cepheid.reference.torch.detection.targets import Truth
 from cepheid.reference.torch.detection.task import DetectionTask, name_metrics
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.parallel.model_parallel import MICRO_BATCHES, refuse_uneven_parts
 from cepheid.reference.torch.parallel.pipeline import Stage
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -12,7 +12,7 @@ from cepheid.benchmarks.resnet50.task import ResNet50
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 LINEAR_PEAK_RATE = 1e-3
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from cepheid.benchmarks.resnet50.model import RESNET50
 from cepheid.benchmarks.resnet50.task import ResNet50
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
 

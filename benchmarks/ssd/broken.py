@@ -16,7 +16,7 @@ from cepheid.reference.data.detection.loader import Pictures
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 Maps = tuple[Sequence[Tensor], Sequence[Tensor]]
 ReadBoxes = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

@@ -15,7 +15,7 @@ from cepheid.benchmarks.ssd.task import Detection
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.detection.boxes import encode, to_corners
 from cepheid.reference.torch.detection.matching import Matches
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainDetection":

@@ -24,8 +24,8 @@ from cepheid.reference.torch.detection.default_boxes import Level, make_default_
 from cepheid.reference.torch.detection.losses import compute_multibox_losses
 from cepheid.reference.torch.detection.matching import Matches, match_default_boxes
 from cepheid.reference.torch.detection.task import DetectionTask, name_metrics
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.image_task import ImageTask
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

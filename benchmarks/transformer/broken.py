@@ -12,7 +12,7 @@ from cepheid.benchmarks.transformer.model import Memory, Transformer
 from cepheid.benchmarks.transformer.task import Translation
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.broken import ShuffledTargets as Shuffled
 
 

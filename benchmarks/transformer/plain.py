@@ -14,7 +14,7 @@ from cepheid.benchmarks.transformer.model import Shape, make_positions
 from cepheid.benchmarks.transformer.task import Translation
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.plain import PlainTranslation
 from cepheid.rules.errors import UserError
 

@@ -16,7 +16,7 @@ from cepheid.benchmarks.video_prediction.quality import copy_last
 from cepheid.benchmarks.video_prediction.task import GENERATOR, VideoPrediction
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 class ShuffledFutures(VideoPrediction):

@@ -21,7 +21,7 @@ from cepheid.benchmarks.video_prediction.model import (
 )
 from cepheid.benchmarks.video_prediction.task import GENERATOR, VideoPrediction
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "PlainVideoPrediction":

@@ -16,7 +16,7 @@ from cepheid.reference.data.order import SampleStream
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.report import Table
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.task import TorchTask
 from cepheid.rules.errors import UserError
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 Connection = tuple[str, int, str, int]  # own address and port, the other's
 DESCRIPTORS = Path("/proc/self/fd")

@@ -25,7 +25,7 @@ from cepheid.rules.host import atomic_write
 if TYPE_CHECKING:
     from cepheid.reference.run.config import RunConfig
     from cepheid.reference.session.observer import Observer
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
     OpenDisplay = Callable[[IO[str] | None], Observer]
     """Opens what shows progress: on the terminal, or in a file as on a terminal."""
@@ -216,7 +216,7 @@ def _prepare_figure(arguments: argparse.Namespace) -> Path | None:
 def _measure(study: Study, request: Request, arms: Any) -> Measured:
     if not study.has_ranks:
         return study.measure(request, arms)
-    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.reference.torch.ranks.distributed import start_ranks
 
     with start_ranks() as ranks:
         return study.measure(replace(request, ranks=ranks), arms)

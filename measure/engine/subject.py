@@ -18,7 +18,7 @@ from cepheid.rules.definition import Definition
 
 if TYPE_CHECKING:
     from cepheid.reference.machine.ranks import Ranks
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 STEPS = 10  # of each turn

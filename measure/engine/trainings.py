@@ -15,7 +15,7 @@ from cepheid.rules.recorded import path as find_path
 
 if TYPE_CHECKING:
     from cepheid.reference.run.progress import OnProgress, Progress
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 TaskFactory = Callable[[RunConfig, "TorchRanks"], Any]
 CORRECT = "correct"
@@ -49,7 +49,7 @@ def train_all(
     if not trainings:
         return
     from cepheid.reference.machine import system
-    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.reference.torch.ranks.distributed import start_ranks
 
     with start_ranks() as ranks:
         for training in trainings:

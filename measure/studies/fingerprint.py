@@ -24,7 +24,7 @@ from torch import Tensor
 from cepheid.benchmarks.registry import import_task
 from cepheid.reference import data
 from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Block, Definition, Generation
 

@@ -24,7 +24,7 @@ from cepheid.measure.studies.fingerprint import (
     train_block,
 )
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition as definitions
 
 ALONE = TorchRanks(0, 1, torch.device("cpu"))

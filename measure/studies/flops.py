@@ -27,7 +27,7 @@ from cepheid.rules.errors import UserError
 if TYPE_CHECKING:
     from torch.utils.flop_counter import FlopCounterMode
 
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 DESCRIPTION = """\
 Count the floating-point operations that the model of a benchmark needs for a sample: products of

@@ -16,8 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from cepheid.reference.run.config import Execution
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.execution import is_out_of_memory
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
 SETTING = "micro_batch"

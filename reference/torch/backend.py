@@ -7,7 +7,7 @@ import gc
 
 import torch
 
-from cepheid.reference.torch.distributed import plan_ranks, start_ranks
+from cepheid.reference.torch.ranks.distributed import plan_ranks, start_ranks
 
 __all__ = [
     "WEIGHTS_SUFFIX",

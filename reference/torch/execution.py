@@ -16,7 +16,7 @@ from cepheid.reference.machine.load import OTHER_WORK, count_idle_threads, measu
 from cepheid.reference.run.autotune import Step, pick_fastest
 from cepheid.reference.run.config import Execution
 from cepheid.reference.torch import precision
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
 

@@ -14,7 +14,7 @@ from cepheid.reference.galaxies.task import GalaxyTask
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch.accumulation import Piece, Pieces
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.task import TorchTask
 
 if TYPE_CHECKING:

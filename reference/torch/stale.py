@@ -16,8 +16,8 @@ from typing import Any
 from torch import Tensor
 
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.task import TorchTask
 
 Create = Callable[[RunConfig, TorchRanks], Any]

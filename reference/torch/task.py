@@ -16,8 +16,8 @@ from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import accumulation, execution, precision
 from cepheid.reference.torch.accumulation import Piece, Pieces
 from cepheid.reference.torch.compilation import Compiled
-from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
 from cepheid.reference.torch.execution import explain_out_of_memory
+from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
 from cepheid.rules.definition import Block
 
 Phase = Callable[[str], AbstractContextManager[object]]

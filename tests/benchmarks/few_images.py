@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.definition import Block, Definition
 from tests.prepared import prepare
 

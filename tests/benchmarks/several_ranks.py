@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from tests.distributed import on_ranks
 
 Result = tuple[dict[str, float], list[float]]

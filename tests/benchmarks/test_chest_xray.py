@@ -20,8 +20,8 @@ from cepheid.benchmarks.chest_xray.task import ChestXray, create
 from cepheid.reference.data import radiographs
 from cepheid.reference.data.radiographs import METRICS
 from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.given_weights import load_given_weights
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError

@@ -14,7 +14,7 @@ from cepheid.benchmarks.chest_xray.keras_model import assign_weights
 from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.keras.given_weights import read_given_weights
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import configuration
 

@@ -34,7 +34,7 @@ from cepheid.benchmarks.galaxy_shape.model import (
 from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
 from cepheid.reference.data.galaxies.stamps import SkyParameters, draw
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.benchmarks.gradients import assert_same_gradients

@@ -25,7 +25,7 @@ from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.keras.galaxies import set_precision
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError

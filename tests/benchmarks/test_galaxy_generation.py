@@ -22,7 +22,7 @@ from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import ignore_progress
 from cepheid.reference.torch import precision
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Evidence

@@ -21,7 +21,7 @@ from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.loops import run_task
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import configuration, install_easy

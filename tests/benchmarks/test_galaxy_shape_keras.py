@@ -18,7 +18,7 @@ from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.keras.pipeline import read_ahead
 from cepheid.reference.machine.energy import find_sensors
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import configuration
 

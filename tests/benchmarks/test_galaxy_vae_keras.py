@@ -16,7 +16,7 @@ from cepheid.benchmarks.galaxy_vae.keras_weights import convert_to_keras, conver
 from cepheid.benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
 from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from tests.benchmarks.test_galaxy_shape_keras import (
     arrays_of,
     assert_gradients_agree,

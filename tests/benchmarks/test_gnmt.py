@@ -27,8 +27,8 @@ from cepheid.reference.data.wmt.pairs import Tokens
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
 from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.parallel import task as parallel_task
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.beam_search import Search, translate
 from cepheid.rules import definition
 from cepheid.rules.definition import Block

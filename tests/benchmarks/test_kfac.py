@@ -26,7 +26,7 @@ from cepheid.measure.studies.kfac.information import measure_peak_bytes
 from cepheid.measure.studies.speed_by_benchmark import kfac as speed
 from cepheid.reference.optim.lars import BUFFER
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.benchmarks.kfac.hyperparameters import make_options
 from cepheid.measure.studies.kfac import rounding as rounding
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.benchmarks.test_kfac import ALONE, FULL, MINI, build_task, make_subject

@@ -13,7 +13,7 @@ from torch.nn import functional
 from cepheid.benchmarks.kfac.task import create
 from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.second_order import KFAC, Options

@@ -25,8 +25,8 @@ from cepheid.reference.torch.detection.masks import crop_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
 from cepheid.reference.torch.detection.sampling import draw_uniform
 from cepheid.reference.torch.detection.targets import Truth
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.benchmarks import few_images

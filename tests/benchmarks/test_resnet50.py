@@ -19,7 +19,7 @@ from cepheid.measure.engine.own_process import find_free_port
 from cepheid.measure.engine.step_profiler import profile_steps
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.errors import UserError

@@ -23,7 +23,7 @@ from cepheid.reference.data.scenes import make_truth
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.detection.boxes import encode
 from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.benchmarks import few_images

@@ -29,8 +29,8 @@ from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.backend import free_earlier_tasks
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.parallel import task as parallel_task
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.beam_search import Search, translate
 from cepheid.reference.torch.translation.task import format_bleu_signature
 from cepheid.rules import definition

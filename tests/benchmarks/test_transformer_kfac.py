@@ -13,7 +13,7 @@ pytest.importorskip("sentencepiece", reason="needs the extra translation")
 from cepheid.benchmarks.transformer.task import PreconditionedTranslation, create
 from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError

@@ -28,7 +28,7 @@ from cepheid.benchmarks.video_prediction.task import BOTH, VideoPrediction, crea
 from cepheid.measure.studies.speed_by_benchmark import video_prediction as speed
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError

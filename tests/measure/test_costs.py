@@ -17,7 +17,7 @@ from cepheid.measure.studies import epochs
 from cepheid.measure.studies.costs import costs as measure_costs
 from cepheid.measure.studies.costs.cost_steps import load_compared, load_costs
 from cepheid.measure.studies.costs.costs import OptimizerParts, Setup, load_parts, project_ms
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 

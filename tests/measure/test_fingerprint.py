@@ -40,7 +40,7 @@ def keep_threads() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def prepare_data(data_root: Path) -> None:
     """Prepare the data in turns with the other workers, which use the same folders."""
-    for name in ("resnet50", "transformer"):
+    for name in ("galaxy_shape", "resnet50", "transformer"):
         prepared.prepare(shrink(definition.load(name, "mini")).data, data_root)
 
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch", reason="counting needs the extra torch")
 
 from cepheid.measure.studies import flops
-from cepheid.reference.torch.distributed import start_ranks
+from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition as definitions
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.reference.torch.distributed import start_ranks
+from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.second_order import KFAC, Options, fisher
 from cepheid.second_order.errors import UseError
 from tests.distributed import on_ranks

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.reference.torch.distributed import start_ranks
+from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.second_order import KFAC, Options
 from cepheid.second_order.errors import UseError
 from cepheid.second_order.exchange import Exchange

@@ -17,7 +17,7 @@ from cepheid.rules.definition import Definition
 
 if TYPE_CHECKING:
     from cepheid.reference.run.config import RunConfig
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 UPDATES = 10  # of each turn
 PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -11,7 +11,7 @@ from cepheid.measure.studies.costs.costs import UPDATES, Setup
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def _serve(questions: Connection, other_end: Connection) -> None:
 def _make_task_alone(job: Job, device: str, execution: "Execution | None") -> Any:
     import torch
 
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
     place = torch.device(device)
     if place.type == "cuda":

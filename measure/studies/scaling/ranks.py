@@ -24,7 +24,7 @@ from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
     from cepheid.reference.run.config import Execution
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 FEWEST_STEPS, MOST_STEPS = 2, 200
 COLLECTIVES = {
@@ -55,7 +55,7 @@ def measure_ranks(
         keep_to_processors(job.processors_per_rank)
     alone = Companion()
     try:
-        from cepheid.reference.torch.distributed import start_ranks
+        from cepheid.reference.torch.ranks.distributed import start_ranks
 
         with start_ranks() as ranks:
             if ranks.is_first:
@@ -139,7 +139,7 @@ def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:
     """Time a small and a large all-reduce, and count those of a step."""
     import torch
 
-    from cepheid.reference.torch.distributed import all_reduce
+    from cepheid.reference.torch.ranks.distributed import all_reduce
 
     medians = []
     for size in (SMALL_BYTES, LARGE_BYTES):

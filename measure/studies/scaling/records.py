@@ -16,7 +16,7 @@ from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 FILE = "scaling.json"
 COUNT = "accelerators_per_node"  # grows with the ranks of a point

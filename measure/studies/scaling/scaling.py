@@ -15,7 +15,7 @@ from cepheid.rules.host import usable_processors
 if TYPE_CHECKING:
     from cepheid.measure.engine.recorded_points import PointFolder
     from cepheid.measure.studies.scaling.points import Point, Spread
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 DESCRIPTION = """\
 Measure how many samples per second ranks train together, and where the time of a step goes.
@@ -152,7 +152,7 @@ def _measure_here(request: Request, jobs: Sequence[Job], output: Path) -> Measur
     from cepheid.measure.engine.recorded_points import measure_missing
     from cepheid.measure.studies.scaling.ranks import measure_ranks
     from cepheid.measure.studies.scaling.records import open_folder, prepare_scaling
-    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.reference.torch.ranks.distributed import start_ranks
 
     with start_ranks() as alone:
         configuration = prepare_scaling(jobs[0], alone, request.observer)

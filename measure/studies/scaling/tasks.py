@@ -13,7 +13,7 @@ from cepheid.rules import definition as definitions
 
 if TYPE_CHECKING:
     from cepheid.reference.run.config import Execution, RunConfig
-    from cepheid.reference.torch.distributed import TorchRanks
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 BATCH_SIZE = "global_batch_size"
 SHARING = ("pipeline_stages", "tensor_ranks")  # settings with which ranks share a model

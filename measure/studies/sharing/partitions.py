@@ -15,7 +15,7 @@ import torch
 from cepheid.measure.engine.turns import Timing, time_in_turns
 from cepheid.measure.studies.sharing.shared_models import SavedBytes
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
 SETTING = "spatial_partitions"

@@ -129,7 +129,7 @@ def measure_pace(
     Without ``steps`` it works for SECONDS_ALONE.
     """
     from cepheid.measure.engine.subject import make_ready_task, pick_create
-    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.reference.torch.ranks.distributed import start_ranks
 
     definition = definitions.load(name, scale)
     config = configure(

@@ -240,7 +240,7 @@ def measure_peak_bytes(
     from cepheid.reference.machine.memory import read_peak_resident_bytes
     from cepheid.reference.run.log import RunLogWriter
     from cepheid.reference.run.loops import run_task
-    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.reference.torch.ranks.distributed import start_ranks
 
     short = shorten_definition(definitions.load(name, scale), blocks)
     config = configure(short, division="open", overrides=overrides, data_root=data_root, seed=1)

@@ -12,9 +12,9 @@ from cepheid.reference.data.detection.loader import Augmentation, Loader
 from cepheid.reference.data.imagenet.loader import count_workers
 from cepheid.reference.data.order import Share
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.given_weights import load_given_weights
 from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 NOISE_BOXES = 4  # in each image of noise
 METRICS = ("ap", "ap50", "ap75")

@@ -10,9 +10,9 @@ from typing import Any
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
 from cepheid.reference.torch.parallel.mesh import RankMesh, average_bucket
 from cepheid.reference.torch.ranks import shared_memory
+from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
 
 BUCKET_MIB = 25
 

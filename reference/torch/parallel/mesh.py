@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.futures import Future
 
 from cepheid.reference.machine.ranks import Ranks
-from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
 from cepheid.rules.errors import UserError
 
 AUTO = "auto"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from cepheid.reference.run.config import RunConfig, refuse_without_effect
-from cepheid.reference.torch.distributed import TorchRanks, all_reduce, detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks, all_reduce, detect_lost_rank
 from cepheid.rules.errors import UserError
 
 STAGES, TENSOR_RANKS = "pipeline_stages", "tensor_ranks"

@@ -10,10 +10,10 @@ from torch import Tensor
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import accumulation
 from cepheid.reference.torch.accumulation import Piece, Pieces
-from cepheid.reference.torch.distributed import TorchRanks
 from cepheid.reference.torch.parallel import model_parallel
 from cepheid.reference.torch.parallel.model_parallel import SharedModel
 from cepheid.reference.torch.parallel.pipeline import Pipeline, Stage
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.task import TorchTask
 from cepheid.rules.definition import Block
 

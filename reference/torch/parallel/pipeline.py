@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
 from cepheid.reference.torch.parallel.model_parallel import SharedModel, Sharing, add_up
+from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle

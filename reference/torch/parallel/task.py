@@ -14,11 +14,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from cepheid.reference.run.config import Execution, RunConfig, refuse_without_effect
-from cepheid.reference.torch.distributed import TorchRanks, detect_lost_rank
 from cepheid.reference.torch.parallel.data_parallel import BUCKET_MIB, make_data_parallel
 from cepheid.reference.torch.parallel.mesh import AUTO, RankMesh, find_shape
 from cepheid.reference.torch.parallel.model_parallel_task import ModelParallelTask
 from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
+from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
 from cepheid.rules.definition import Block
 
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from cepheid.reference.torch.distributed import TorchRanks, all_gather, all_reduce
 from cepheid.reference.torch.parallel.model_parallel import SharedModel
+from cepheid.reference.torch.ranks.distributed import TorchRanks, all_gather, all_reduce
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cepheid.reference.torch.distributed import all_gather, all_reduce, detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import all_gather, all_reduce, detect_lost_rank
 from cepheid.reference.torch.ranks.heartbeats import read_rank_timeout
 
 FOLDER = Path("/dev/shm")

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
 

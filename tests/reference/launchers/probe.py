@@ -20,7 +20,7 @@ def main(argv: object = None) -> int:
         line = {**asdict(place), "address": find_address(place, os.environ)}
         os.write(1, f"{json.dumps(line)}\n".encode())  # in one piece, beside the other ranks
         return 0
-    from cepheid.reference.torch.distributed import start_ranks
+    from cepheid.reference.torch.ranks.distributed import start_ranks
 
     with start_ranks() as ranks:
         for line in ranks.all_gather_object({**asdict(place), "node_size": ranks.ranks_per_node}):

@@ -101,7 +101,7 @@ def test_rows_always_advance(tmp_path: Path) -> None:
 
 
 def _gather_on_rank() -> tuple[str, ...]:
-    from cepheid.reference.torch import distributed
+    from cepheid.reference.torch.ranks import distributed
 
     os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}  # the only rank of its node
     with distributed.start_ranks() as ranks:

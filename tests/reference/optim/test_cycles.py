@@ -8,7 +8,7 @@ from cepheid.benchmarks.registry import import_task
 from cepheid.measure.studies import epochs
 from cepheid.reference.optim.cycles import CyclicSchedule, follow_cycles
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 
 BATCH = 4096

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.reference.machine import system
 from cepheid.reference.run.config import Execution, RunConfig, configure
 from cepheid.reference.session.result_folder import open_result_folder
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError

@@ -21,7 +21,7 @@ from torch import nn
 
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
-from cepheid.reference.torch.distributed import start_ranks
+from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.reference.torch.ranks.shared_memory import send_messages
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError

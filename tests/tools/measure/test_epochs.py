@@ -17,7 +17,7 @@ from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies import epochs, epochs_study
 from cepheid.measure.studies.epochs import Arm, Run
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition, rcp
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve

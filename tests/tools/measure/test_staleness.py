@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 from cepheid.measure.engine import trainings
 from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies import staleness
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.stale import StaleGradients
 from cepheid.rules import definition, recorded
 from cepheid.rules.errors import UserError

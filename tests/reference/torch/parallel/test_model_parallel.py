@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.run import checkpoint
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.parallel.model_parallel import Sharing
 from cepheid.reference.torch.parallel.tensor_parallel import ColumnLinear, Cut, TensorParallel
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.definition import BENCHMARKS_VARIABLE, Block
 from cepheid.rules.errors import UserError
 from tests import tiny

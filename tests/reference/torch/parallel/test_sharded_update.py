@@ -14,9 +14,9 @@ from torch.optim import SGD, Adam
 
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run import checkpoint
-from cepheid.reference.torch.distributed import start_ranks
 from cepheid.reference.torch.parallel.mesh import RankMesh
 from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
+from cepheid.reference.torch.ranks.distributed import start_ranks
 from tests.distributed import on_ranks
 
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {

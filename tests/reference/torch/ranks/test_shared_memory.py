@@ -14,8 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from cepheid.reference.machine.placement import RankEndedError
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.ranks import shared_memory
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.ranks.shared_memory import (
     Board,
     add,

@@ -7,7 +7,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.reference.torch.distributed import TorchRanks
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.spatial.grid import Grid, split
 from cepheid.rules.errors import UserError
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.spatial.grid import Grid
 from cepheid.reference.torch.spatial.network import partition_network
 from cepheid.rules.errors import UserError

@@ -7,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.reference.torch import distributed
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
-from cepheid.reference.torch.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks import distributed
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 
