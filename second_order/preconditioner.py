@@ -304,8 +304,8 @@ class KFAC(Observer):
         """Return a value for each parameter of all layers, as the rank that updates it has it.
 
         With ``shard_update`` it completes the momentum of an optimizer, of which each rank has that
-        of its own layers. A value has the shape of its parameter, and is zero where the owner has
-        none. All ranks must call this together; each one gets everything.
+        of its own layers. Values and parameters have the same shapes; a value is zero where the
+        owner has none. All ranks must call this together; each one gets everything.
         """
         gathered = {
             parameter: torch.empty_like(parameter).copy_(found)

@@ -15,8 +15,8 @@ from cepheid.benchmarks.galaxy_shape.model import (
     negative_log_likelihood,
 )
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.accumulation import Piece, Pieces
 from cepheid.reference.torch.galaxies import TorchShapeTask
+from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 

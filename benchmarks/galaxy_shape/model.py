@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from cepheid.reference.galaxies.science import RADIUS_SQUARED
+from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 
 

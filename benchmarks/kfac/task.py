@@ -27,7 +27,7 @@ from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.optim.lars import BUFFER, Lars
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.report import Table
-from cepheid.reference.torch.accumulation import Pieces
+from cepheid.reference.torch.pieces import Pieces
 from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
 from cepheid.second_order import KFAC
 from cepheid.second_order.fisher import count_noise

@@ -22,9 +22,9 @@ from cepheid.reference.run.report import Table
 from cepheid.reference.torch.detection.masks import encode_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
 from cepheid.reference.torch.detection.targets import Truth
-from cepheid.reference.torch.detection.task import DetectionTask, name_metrics
+from cepheid.reference.torch.detection.task import DetectionTask
 from cepheid.reference.torch.parallel.model_parallel import MICRO_BATCHES, refuse_uneven_parts
-from cepheid.reference.torch.parallel.pipeline import Stage
+from cepheid.reference.torch.parallel.stage import Stage
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 if TYPE_CHECKING:
@@ -185,9 +185,10 @@ class Segmentation(DetectionTask):
                 compute_average_precision(truth, self.detections, of_masks=of_masks)
                 for of_masks in (False, True)
             ]
-        self.reached: list[AveragePrecision] = self.ranks.broadcast(precisions)
-        boxes_reached, masks_reached = self.reached
-        return name_metrics(boxes_reached) | name_metrics(masks_reached, "mask_")
+        reached: list[AveragePrecision] = self.ranks.broadcast(precisions)
+        self.reached = reached
+        boxes_reached, masks_reached = reached
+        return boxes_reached.name_metrics() | masks_reached.name_metrics("mask_")
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
         """Return the average precision of boxes and masks, by class and by size."""

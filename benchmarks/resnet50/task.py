@@ -29,9 +29,9 @@ from cepheid.reference.data.order import Share
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.optim.schedules import Schedule
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.accumulation import Pieces, PiecesToRead
 from cepheid.reference.torch.image_task import ImageTask
 from cepheid.reference.torch.parallel.model_parallel import STAGES, refuse_uneven_parts
+from cepheid.reference.torch.pieces import Pieces, PiecesToRead
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 

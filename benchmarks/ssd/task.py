@@ -23,7 +23,7 @@ from cepheid.reference.torch.detection.boxes import decode
 from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
 from cepheid.reference.torch.detection.losses import compute_multibox_losses
 from cepheid.reference.torch.detection.matching import Matches, match_default_boxes
-from cepheid.reference.torch.detection.task import DetectionTask, name_metrics
+from cepheid.reference.torch.detection.task import DetectionTask
 from cepheid.reference.torch.image_task import ImageTask
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
@@ -165,8 +165,9 @@ class Detection(DetectionTask, ImageTask):
             precision = compute_average_precision(
                 self.source.make_truth(self.images), self.detections
             )
-        self.precision_reached: AveragePrecision = self.ranks.broadcast(precision)
-        return name_metrics(self.precision_reached)
+        reached: AveragePrecision = self.ranks.broadcast(precision)
+        self.precision_reached = reached
+        return reached.name_metrics()
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
         """Return the average precision by class and by size."""

@@ -14,12 +14,12 @@ from cepheid.reference.data.wmt.sentence_batches import Batch
 from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.accumulation import Piece
 from cepheid.reference.torch.parallel.model_parallel import (
     STAGES,
     TENSOR_RANKS,
     refuse_uneven_parts,
 )
+from cepheid.reference.torch.pieces import Piece
 from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
 from cepheid.reference.torch.translation.task import TranslationHyperparameters, TranslationTask
 from cepheid.rules.errors import UserError

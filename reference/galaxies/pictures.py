@@ -8,7 +8,8 @@ import numpy as np
 
 from cepheid.reference.data.galaxies import colour
 from cepheid.reference.data.galaxies.stamps import Galaxies, SkyParameters
-from cepheid.reference.galaxies.science import RADIUS_SQUARED, Estimate
+from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
+from cepheid.reference.galaxies.science import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -43,6 +43,7 @@ from cepheid.reference.data import galaxies
 from cepheid.reference.data.galaxies.population import Galaxy
 from cepheid.reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
 from cepheid.reference.data.store import OnProgress, split_rows
+from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.run.report import Table, Value
 
 SHEAR = 0.02  # of galaxies, and of the PSF for the leakage; R is linear to its square
@@ -53,13 +54,6 @@ CHUNK_GALAXIES = 64  # estimated together: 12 stamps of each, three batches of 2
 # Fixed, so that two reports can be compared; 230 to 740 of mini's 2,000 galaxies in each bin.
 SNR_EDGES = (0.0, 10.0, 20.0, 40.0, 80.0, math.inf)
 RADIUS_EDGES_ARCSEC = (0.0, 0.3, 0.5, 0.8, math.inf)
-# Squared radii that hold 68% and 95% of a bivariate normal: χ² with 2 degrees of freedom, whose
-# distribution function is 1 − exp(−r²/2).
-RADIUS_SQUARED = {
-    "coverage_68": -2 * math.log(1 - 0.68),
-    "coverage_95": -2 * math.log(1 - 0.95),
-}
-
 _NOISE_STREAM = 2  # of a galaxy's own random numbers; the dataset uses 0 and 1
 
 Estimate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

@@ -8,7 +8,7 @@ import numpy as np
 
 from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies import science
-from cepheid.reference.galaxies.science import RADIUS_SQUARED
+from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.galaxies.task import GalaxyTask
 from cepheid.reference.run.report import Table
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from cepheid.reference.galaxies.shapes import ShapeTask
 from cepheid.reference.galaxies.task import GalaxyTask
 from cepheid.reference.run.report import Table
-from cepheid.reference.torch.accumulation import Piece, Pieces
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
+from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.task import TorchTask
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.torch import accumulation
-from cepheid.reference.torch.accumulation import Piece, Pieces
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d, average_running_statistics
 from cepheid.reference.torch.parallel.model_parallel import STAGES
 from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.ranks.distributed import Span, TorchRanks
 from cepheid.reference.torch.spatial.grid import Grid
 from cepheid.reference.torch.spatial.network import partition_network

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import accumulation, execution, precision
-from cepheid.reference.torch.accumulation import Piece, Pieces
 from cepheid.reference.torch.compilation import Compiled
 from cepheid.reference.torch.execution import explain_out_of_memory
+from cepheid.reference.torch.pieces import Piece, Pieces, cut
 from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
 from cepheid.rules.definition import Block
 
@@ -166,7 +166,7 @@ class TorchTask(BenchmarkTask):
 
     def next_pieces(self) -> Pieces:
         """Return this rank's share of the global batch that follows ``samples``, in pieces."""
-        return accumulation.cut(*self.next_batch(), self.piece_size)
+        return cut(*self.next_batch(), self.piece_size)
 
     def run_pieces(self, pieces: Pieces, is_alone: bool = False) -> Tensor:
         """Run forward and backward on all pieces of a step; return the detached loss, a scalar.
@@ -322,7 +322,7 @@ class TorchTask(BenchmarkTask):
     def draw_noise_pieces(self) -> Sequence[Piece]:
         """Return a piece of noise or two: the gradients of the first one need memory, too."""
         count = min(self.batch_per_rank, 2 * self.piece_size)
-        return accumulation.cut(*self.draw_noise(count), self.piece_size)
+        return cut(*self.draw_noise(count), self.piece_size)
 
     def draw_noise(self, count: int) -> tuple[Tensor, Tensor]:
         """Return the noise batch on this rank's device; torch's global generator stays as it is.

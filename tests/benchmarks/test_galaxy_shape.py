@@ -19,7 +19,7 @@ from cepheid.benchmarks.galaxy_shape.model import (
     whiten,
 )
 from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
-from cepheid.reference.galaxies.science import RADIUS_SQUARED
+from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.galaxies.task import reorient
 from cepheid.rules.errors import UserError
 from tests.benchmarks.gradients import assert_same_gradients

@@ -15,6 +15,7 @@ from cepheid.reference.data.galaxies import drawing
 from cepheid.reference.data.galaxies.population import Component, Galaxy, compute_half_light_radius
 from cepheid.reference.data.galaxies.stamps import SkyParameters
 from cepheid.reference.galaxies import science
+from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.galaxies.science import SHEAR, Errors, Measurement, Responses
 from cepheid.reference.run.report import Table
 
@@ -248,7 +249,7 @@ def test_radius_is_that_of_the_whole_covariance() -> None:
     residual = random.standard_normal((100_000, 2)) @ scale.T
     radius_squared = Errors.from_residuals(residual, np.tile(scale, (100_000, 1, 1))).radius_squared
     for metric, share in (("coverage_68", 0.68), ("coverage_95", 0.95)):
-        inside = (radius_squared < science.RADIUS_SQUARED[metric]).mean()
+        inside = (radius_squared < RADIUS_SQUARED[metric]).mean()
         assert inside == pytest.approx(share, abs=0.006)
 
 

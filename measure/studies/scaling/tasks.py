@@ -127,7 +127,7 @@ def feed(task: Any, kind: str) -> Iterator[None]:
 
 def _draw_pieces(task: Any) -> Sequence[Any]:
     """Return a rank's share of a step as pieces of noise."""
-    from cepheid.reference.torch.accumulation import cut
+    from cepheid.reference.torch.pieces import cut
 
     inputs, targets = task.draw_noise(task.batch_per_rank)
     return cut(inputs, targets, task.piece_size)

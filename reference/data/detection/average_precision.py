@@ -18,6 +18,9 @@ LARGEST_AREA = 1e5**2  # COCO's own
 ALL, SMALL, MEDIUM, LARGE = range(4)  # area ranges, in COCO's order
 
 
+METRICS = ("ap", "ap50", "ap75")
+
+
 @dataclass(frozen=True)
 class AveragePrecision:
     """Average precision, from 0 to 1; None where there is no object of that kind.
@@ -34,6 +37,10 @@ class AveragePrecision:
     ap_medium: float | None
     ap_large: float | None
     by_class: tuple[float | None, ...]
+
+    def name_metrics(self, prefix: str = "") -> dict[str, float]:
+        """Return the metrics of a benchmark by name, 0 where nothing can be found."""
+        return {prefix + metric: getattr(self, metric) or 0.0 for metric in METRICS}
 
 
 def compute_average_precision(

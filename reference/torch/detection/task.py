@@ -17,7 +17,6 @@ from cepheid.reference.torch.parallel.task import ParallelTask
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 NOISE_BOXES = 4  # in each image of noise
-METRICS = ("ap", "ap50", "ap75")
 
 
 class DetectionTask(ParallelTask):
@@ -93,8 +92,3 @@ class DetectionTask(ParallelTask):
         """Return the average precision of each class and of each size, by name; None for none."""
         sizes = {size: getattr(reached, f"ap_{size}") for size in ("small", "medium", "large")}
         return {**dict(zip(self.images.class_names, reached.by_class, strict=True)), **sizes}
-
-
-def name_metrics(reached: AveragePrecision, prefix: str = "") -> dict[str, float]:
-    """Return the metrics of what was reached, 0 where nothing can be found."""
-    return {prefix + metric: getattr(reached, metric) or 0.0 for metric in METRICS}

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch import accumulation
-from cepheid.reference.torch.accumulation import Piece, Pieces
 from cepheid.reference.torch.parallel import model_parallel
 from cepheid.reference.torch.parallel.model_parallel import SharedModel
-from cepheid.reference.torch.parallel.pipeline import Pipeline, Stage
+from cepheid.reference.torch.parallel.pipeline import Pipeline
+from cepheid.reference.torch.parallel.stage import Stage
+from cepheid.reference.torch.pieces import Piece, Pieces, cut
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.task import TorchTask
 from cepheid.rules.definition import Block
@@ -96,7 +96,7 @@ class ModelParallelTask(TorchTask):
         for piece in pieces:
             full = self.fill_micro_batches(piece)
             size = len(full.targets) // self.sharing.micro_batches
-            parts = accumulation.cut(full.inputs, full.targets, size)
+            parts = cut(full.inputs, full.targets, size)
             factor = piece.weight / self.count_losses(piece.targets)
             with self.phase("pipeline"), self.autocast(), closing(self.unite(parts, False)) as each:
                 losses.append(self.shared.run(full.inputs, full.targets, factor, each))

@@ -14,23 +14,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from cepheid.reference.torch.parallel.model_parallel import SharedModel, Sharing, add_up
+from cepheid.reference.torch.parallel.stage import Stage
 from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle
-
-
-class Stage(nn.Module):
-    """Consecutive layers of a model, which stay those of the model; a benchmark subclasses it.
-
-    ``forward(*activations, inputs=…, targets=…)`` returns the activations for the next stage, or
-    the logits. The first stage gets the inputs in their place. Its parameters and buffers are those
-    that it uses.
-    """
-
-    def describe_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
-        """Return the activations that it gets for a micro-batch, (n, …), on the meta device."""
-        raise NotImplementedError
 
 
 class Pipeline(SharedModel):

@@ -19,9 +19,9 @@ from cepheid.reference.data.wmt.vocabulary import PADDING, UNKNOWN
 from cepheid.reference.run.config import Execution, RunConfig
 from cepheid.reference.run.hyperparameters import AdamHyperparameters
 from cepheid.reference.run.report import Table, Value
-from cepheid.reference.torch.accumulation import Piece
 from cepheid.reference.torch.execution import explain_out_of_memory
 from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.reference.torch.pieces import Piece
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.beam_search import Decoder, Search, translate
 from cepheid.rules.definition import Block

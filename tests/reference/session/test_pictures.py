@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies import pictures
-from cepheid.reference.galaxies.science import RADIUS_SQUARED
+from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.run.config import configure
 from cepheid.reference.session.artifacts import keep_pictures
 from cepheid.reference.session.result_folder import ResultFolder
