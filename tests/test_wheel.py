@@ -152,6 +152,9 @@ def test_a_benchmark_trains_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     (log,) = (tmp_path / "out").rglob("result_0.txt")
     assert '"file": "reference/run/train.py"' in log.read_text()
     run(*program, "check", log, cwd=tmp_path, variables=small)
+    line = ("rcp", "galaxy_shape", "--scale", "mini", "--batch-size", "16")
+    refused = run(*program, *line, cwd=tmp_path, code=2, variables=small)
+    assert "a record of galaxy_shape is written into a checkout" in refused.stderr
     line = ("run", "galaxy_generation", "--scale", "mini", "--output", "out")
     lacking = run(*program, *line, cwd=tmp_path, code=2, variables=paths)
     assert "weights/mini.safetensors: missing" in lacking.stderr

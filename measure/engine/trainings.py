@@ -11,6 +11,7 @@ from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
 from cepheid.rules.evidence import Curve, Evidence
+from cepheid.rules.installation import require_checkout
 from cepheid.rules.recorded import path as find_path
 
 if TYPE_CHECKING:
@@ -44,10 +45,12 @@ def train_all(
 
     Yields each run with its quality curve and the facts about what it ran on. Starts nothing if
     there are no runs to make. Raises UserError for what a task refuses, such as an uneven
-    ``micro_batch``, before data are prepared.
+    ``micro_batch``, before data are prepared, and in an installation, since the curves are recorded
+    beside the definition.
     """
     if not trainings:
         return
+    require_checkout(f"a record of {definition.name}")
     from cepheid.reference.machine import system
     from cepheid.reference.torch.ranks.distributed import start_ranks
 
