@@ -5,12 +5,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from cepheid.rules.findings import find_code
 from cepheid.rules.rounds import Severity
 
 SHOWN_MAX = 200  # characters of a value that a message repeats
 FINDINGS_PER_RULE_MAX = 10  # of one log; the rest is counted
+MORE = "more"  # the word of the code that counts the others
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")  # the worst first
 
 
@@ -86,6 +88,43 @@ class Finding:
         }
 
 
+class HasPath(Protocol):
+    """What was read from one file or folder."""
+
+    @property
+    def path(self) -> Path:
+        """The file or folder."""
+
+
+class HasLine(Protocol):
+    """What stands on one line of a file, or is about the file as a whole."""
+
+    @property
+    def line(self) -> int | None:
+        """The line, from 1."""
+
+
+def breach(
+    where: HasPath | Path,
+    at: HasLine | int | None,
+    code: str,
+    /,
+    *,
+    case: str = "",
+    **facts: str | float,
+) -> Finding:
+    """Return the finding of a code; ``rules/findings/*.yaml`` holds its severity and its texts.
+
+    ``case`` is one of the code's cases, where it has any. ``facts`` fill the places of the texts:
+    numbers, or texts in which all that a log or a submission says is escaped (``format_value``).
+    The round decides how severe an error is when the check runs.
+    """
+    known = find_code(code, case)
+    path = where if isinstance(where, Path) else where.path
+    line = at if at is None or isinstance(at, int) else at.line
+    return Finding(code, known.severity, path, line, *known.fill(facts))
+
+
 def has_error(findings: Iterable[Finding]) -> bool:
     """Return True if any finding is an error."""
     return any(finding.is_error for finding in findings)
@@ -114,7 +153,9 @@ def limit_findings(findings: Sequence[Finding], *, goes_on: bool = False) -> lis
     for rule, left in others.items():
         worst = min(left, key=lambda finding: SEVERITIES.index(finding.severity))
         more = f"and {len(left):,} more of {rule} in this log"
-        kept.append(replace(worst, code=f"{rule}.more", message=more, expected="", got="", hint=""))
+        kept.append(
+            replace(worst, code=f"{rule}.{MORE}", message=more, expected="", got="", hint="")
+        )
     return sort_findings(kept)
 
 

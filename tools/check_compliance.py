@@ -75,7 +75,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="REVISION",
         help="check the submissions that differ from a git revision",
     )
-    add("--explain", metavar="RULE", help="print a rule, for example T8, and exit")
+    add("--explain", metavar="RULE", help="print a rule (T8) or a code (T8.late), and exit")
     return parser
 
 
@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Check what the command line names. Exit code 1 where there is an error."""
     arguments = make_parser().parse_args(argv)
     if arguments.explain:
-        print(rulebook.explain_rule(arguments.explain))
+        print(rulebook.explain(arguments.explain))
         return EXIT_FINE
     if arguments.changed:
         from cepheid.tools.console import changed  # here: only --changed needs git

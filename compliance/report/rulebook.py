@@ -1,12 +1,15 @@
-"""The rule books, rules/*.md: the text of each numbered rule."""
+"""The rules as people read them: the books, rules/*.md, and the codes, rules/findings/*.yaml."""
 
 import re
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from cepheid.compliance.finding import MORE, Finding
 from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.findings import Code, load_codes
 from cepheid.rules.installation import ROOT
 
 FOLDER = ROOT / "rules"
@@ -29,28 +32,68 @@ class RuleText:
         sentence = re.match(r".+?[.:](?=\s|\Z)", plain, re.DOTALL)
         return " ".join((sentence.group() if sentence else plain).split())
 
+    @property
+    def codes(self) -> Mapping[str, Code]:
+        """The codes of the rule's findings by their names."""
+        return list_codes(self.id)
 
-def explain_rule(rule_id: str) -> str:
-    """Return a rule's text: what it says, why, how it is checked, how to comply, its codes.
+    @property
+    def why(self) -> str:
+        """The reason for the rule, on one line."""
+        reason = re.search(r"\*Why:\* (.+?)(?=\n\*|\n\n|\Z)", self.body, re.DOTALL)
+        return " ".join(reason[1].split()) if reason else ""
 
-    ``rule_id`` may also be the code of a finding, such as ``T8.late``. Raises UserError for an
-    unknown rule.
+
+def explain(asked: str) -> str:
+    """Return the text of a rule such as ``T8``, or of one code of a finding such as ``T8.late``.
+
+    Raises UserError for an unknown rule or code.
     """
     rules = read_rules()
-    wanted_id = rule_id.partition(".")[0].upper()
+    wanted_id, _, word = asked.partition(".")
+    wanted_id = wanted_id.upper()
     if wanted_id not in rules:
         raise UserError(
-            f'no rule "{rule_id}"{did_you_mean(wanted_id, rules)} '
+            f'no rule "{asked}"{did_you_mean(wanted_id, rules)} '
             f"(all: {', '.join(rules)}; they are written in rules/)"
         )
     rule = rules[wanted_id]
-    return f"{rule.id} {rule.title}\n{rule.body}\n\n(rules/{rule.book})"
+    if not word or word == MORE:
+        return f"{rule.id} {rule.title}\n{rule.body}\n\n(rules/{rule.book})"
+    codes = list_codes(rule.id)
+    name = f"{rule.id}.{word.lower()}"
+    if name not in codes:
+        raise UserError(
+            f'{rule.id} has no finding "{asked}"{did_you_mean(name, codes)} '
+            f"(all: {', '.join(codes) or 'none, people check this rule'})"
+        )
+    return _explain_code(codes[name], rule)
 
 
-def list_codes(rule_id: str) -> dict[str, str]:
-    """Return the codes of a rule's findings, each with what it means."""
-    line = re.compile(rf"^- `({re.escape(rule_id)}\.[a-z0-9_]+)`: (.+)$", re.MULTILINE)
-    return dict(line.findall(read_rules()[rule_id].body))
+def _explain_code(code: Code, rule: RuleText) -> str:
+    """Return what a code means, an example of it, and why the rule exists."""
+    severities = dict.fromkeys(form.severity for form in (code, *code.cases.values()))
+    parts = [f"{code.name} ({' or '.join(severities)}): {code.means}.", *_format_examples(code)]
+    parts.append(f"Why: {code.why or rule.why}")
+    parts.append(f"{rule.id} {rule.title}: `cepheid check --explain {rule.id}` prints the rule.")
+    return "\n\n".join(parts)
+
+
+def _format_examples(code: Code) -> Iterator[str]:
+    """Yield the finding with the facts of its example, and what differs in each other case."""
+    first: list[str] = []
+    for form in (code, *code.cases.values()):
+        message, expected, got, fix = form.fill(code.example)
+        finding = Finding(code.name, form.severity, Path(), None, message, expected, got, fix)
+        lines = [line for line in (finding.headline, *finding.details()) if line not in first]
+        if lines:
+            yield ("" if not first else "or\n") + textwrap.indent("\n".join(lines), "    ")
+        first = first or lines
+
+
+def list_codes(rule_id: str) -> dict[str, Code]:
+    """Return the codes of a rule's findings by their names, in the order of the data."""
+    return {name: code for name, code in load_codes().items() if code.rule == rule_id}
 
 
 @cache
@@ -62,9 +105,16 @@ def read_rules() -> Mapping[str, RuleText]:
             heading = re.match(r"### ([A-Z]+[0-9]+) (.+)\n", section)
             if heading:
                 rule_id, title = heading.groups()
-                body = section[heading.end() :].strip()
+                body = section[heading.end() :].strip() + _format_codes(rule_id)
                 rules[rule_id] = RuleText(rule_id, title.strip(), book.name, body)
     return rules
+
+
+def _format_codes(rule_id: str) -> str:
+    """Return the Markdown list of a rule's codes, which the books leave to the data."""
+    items = (f"- `{code.name}`: {code.means}" for code in list_codes(rule_id).values())
+    wrapped = "\n".join(textwrap.fill(item, 100, subsequent_indent="  ") for item in items)
+    return f"\n*Codes:*\n\n{wrapped}" if wrapped else ""
 
 
 def _find_books() -> list[Path]:

@@ -1,4 +1,7 @@
-"""Codes of findings: each has one place in the source, a line in a rule book, and a test."""
+"""Codes of findings: each has one place in the source, one in the data, and a test.
+
+The data are valid, and their templates reach nothing but facts.
+"""
 
 import ast
 import re
@@ -7,11 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from cepheid.compliance.report.rulebook import list_codes, read_rules
+import pytest
+import yaml
+
+from cepheid.compliance.report.rulebook import explain, read_rules
+from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.findings import FOLDER, load_codes, parse_codes
 from cepheid.rules.rounds import ProblemKind
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_TESTS = ("test_codes.py", "test_finding.py", "test_annotations.py")  # they check no log
+FILES = sorted(FOLDER.glob("*.yaml"))
 CODE = re.compile(r"[A-Z]+[0-9]+\.[a-z0-9_]+")
 
 
@@ -29,6 +38,15 @@ def codes_in(folder: Path) -> Counter[str]:
     return Counter(found)
 
 
+@pytest.mark.parametrize("name", load_codes())
+def test_every_code_is_explained_with_an_example(name: str) -> None:
+    code = load_codes()[name]
+    assert code.example.keys() == code.facts
+    text = explain(name)
+    assert code.means in text
+    assert next(code.fill(code.example)) in text
+
+
 def source_codes() -> Counter[str]:
     """Count where the checks give each code; those of T1 follow from the kinds of problems."""
     of_problems = Counter(f"T1.{kind}" for kind in get_args(ProblemKind))
@@ -40,15 +58,15 @@ def test_every_code_is_given_in_one_place() -> None:
     assert [code for code, count in given.items() if count > 1] == []
 
 
-def test_every_code_is_documented_and_nothing_else() -> None:
-    documented = {code for rule in read_rules() for code in list_codes(rule)}
-    assert documented == set(source_codes())
+def test_every_code_is_in_the_data_and_nothing_else() -> None:
+    assert load_codes().keys() == source_codes().keys()
 
 
-def test_the_codes_of_a_rule_stand_under_it() -> None:
-    for rule in read_rules():
-        assert {code.partition(".")[0] for code in list_codes(rule)} <= {rule}
-        assert all(text and text[-1] != "." for text in list_codes(rule).values())
+def test_every_code_belongs_to_a_rule_and_no_book_repeats_it() -> None:
+    assert {code.rule for code in load_codes().values()} <= read_rules().keys()
+    for book in (ROOT / "rules").glob("*.md"):
+        text = book.read_text(encoding="utf-8")
+        assert not re.findall(r"^- `[A-Z]+[0-9]+\.[a-z0-9_]+`: ", text, re.MULTILINE), book.name
 
 
 def test_every_code_is_expected_by_a_test() -> None:
@@ -56,3 +74,56 @@ def test_every_code_is_expected_by_a_test() -> None:
     text = "\n".join(path.read_text(encoding="utf-8") for path in files)
     tested = set(CODE.findall(text))
     assert sorted(code for code in source_codes() if code not in tested) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_each_file_follows_the_schema_and_names_a_code_once(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert find_schema_problem(yaml.safe_load(text), "findings") is None
+    names = re.findall(r"^(\S+):$", text, re.MULTILINE)
+    assert len(names) == len(set(names)) == len(list(parse_codes(text, path.name)))
+
+
+def parse(message: str) -> None:
+    list(parse_codes(yaml.safe_dump({"T8.late": {"means": "x", "message": message}}), "time.yaml"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "{run.path}", "{run[0]}", "{run.__class__}", "{0}", "{}", "{run!r}", "{run:{width}}",
+        "{samples:>1000000}", "{samples:.99999f}", "{ samples}",
+    ],
+)  # fmt: skip
+def test_a_template_that_reaches_into_a_fact_is_refused(message: str) -> None:
+    with pytest.raises(ValueError, match=r"time\.yaml: T8\.late\.message"):
+        parse(message)
+
+
+def test_an_unsafe_template_of_a_case_is_refused_too() -> None:
+    entry = {"means": "x", "message": "x", "cases": {"late": {"fix": "{run.path}"}}}
+    with pytest.raises(ValueError, match=r"T8\.late\.fix"):
+        list(parse_codes(yaml.safe_dump({"T8.late": entry}), "time.yaml"))
+
+
+def test_an_unknown_key_is_refused() -> None:
+    entry = {"means": "x", "message": "x", "hint": "x"}
+    with pytest.raises(ValueError, match="unknown key hint"):
+        list(parse_codes(yaml.safe_dump({"T8.late": entry}), "time.yaml"))
+
+
+def test_yaml_that_makes_objects_is_refused() -> None:
+    with pytest.raises(yaml.YAMLError):
+        list(parse_codes("T8.late: !!python/object/apply:os.getcwd []", "time.yaml"))
+
+
+def test_a_fact_is_no_template() -> None:
+    (code,) = parse_codes('T8.late: {means: x, message: "{name} {{}}"}', "time.yaml")
+    assert next(code.fill({"name": "{name.__class__} {0}"})) == "{name.__class__} {0} {}"
+
+
+@pytest.mark.parametrize("name", load_codes())
+def test_a_case_differs_from_its_code(name: str) -> None:
+    code = load_codes()[name]
+    assert all(form != code for form in code.cases.values())
+    assert code.why != code.means

@@ -29,7 +29,7 @@ def test_only_the_first_of_a_rule_points_to_its_text() -> None:
 
 @pytest.mark.parametrize("rule", rounds.load("v1.0").rules)
 def test_every_checked_rule_can_be_explained(rule: str) -> None:
-    text = rulebook.explain_rule(rule.lower())
+    text = rulebook.explain(rule.lower())
     assert text.startswith(f"{rule} ")
     assert "*Checked" in text
     assert "\n## " not in text
@@ -37,7 +37,7 @@ def test_every_checked_rule_can_be_explained(rule: str) -> None:
 
 def test_an_unknown_rule_gets_a_suggestion() -> None:
     with pytest.raises(UserError, match='no rule "T99"'):
-        rulebook.explain_rule("T99")
+        rulebook.explain("T99")
 
 
 def test_a_report_replaces_a_file_as_a_whole(tmp_path: Path) -> None:
