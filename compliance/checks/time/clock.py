@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator
 
 from cepheid.compliance.checks.log.structure import find_whole_definition
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.checks.time.clock_units import find_wrong_unit
 from cepheid.compliance.checks.time.pace import check_pace
 from cepheid.compliance.checks.time.two_clocks import check_two_clocks
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import rounds
@@ -32,15 +32,13 @@ def check_clock(run: RunLog, place: Place) -> Iterator[Finding]:
     broken_lines = {problem.line for problem in run.problems}  # T1's
     without = [e for e in run.events if e.line not in broken_lines and _lacks_clock(e)]
     if without:
-        yield make_finding(
-            run.path,
-            without[0].line,
+        yield breach(
+            run,
+            without[0],
             "T4.no_monotonic_ms",
-            f"metadata.monotonic_ms is missing or not a number in {len(without):,} of "
-            f"{len(run.events):,} records",
-            expected="milliseconds of a clock that is never set, in every record",
-            got=_format_metadata(without[0], CLOCK_METADATA),
-            hint="add metadata.monotonic_ms, in Python time.monotonic() * 1000",
+            records=len(without),
+            of=len(run.events),
+            value=_format_metadata(without[0], CLOCK_METADATA),
         )
     wrong_unit = find_wrong_unit(run)
     if wrong_unit:
@@ -71,15 +69,8 @@ def _check_clocks(run: RunLog) -> Iterator[Finding]:
             continue
         apart_ms = drift.apart_ms(event.time_ms, clock_ms)
         if apart_ms is not None:
-            yield make_finding(
-                run.path,
-                event.line,
-                "T4.clocks_apart",
-                "the wall clock and the monotonic clock disagree since the record above",
-                expected=f"the same advance to within {CLOCK_TOLERANCE_MS:g} ms and 0.1%",
-                got=f"a difference of {apart_ms:,.0f} ms",
-                hint="the clock was set or the log was changed; switch off stepping of the clock "
-                "(slewing is fine) and run again",
+            yield breach(
+                run, event, "T4.clocks_apart", tolerance_ms=CLOCK_TOLERANCE_MS, apart_ms=apart_ms
             )
             drift = _Drift()
             drift.apart_ms(event.time_ms, clock_ms)
@@ -104,15 +95,7 @@ def _check_single_clock(run: RunLog) -> Iterator[Finding]:
 
 
 def _report_step_back(run: RunLog, event: Event, message: str) -> Finding:
-    return make_finding(
-        run.path,
-        event.line,
-        "T4.step_back",
-        message,
-        expected="a time that is not before the record above",
-        hint="write records in order from one process, and never change the log; "
-        "if the machine's clock was set during the run, run again",
-    )
+    return breach(run, event, "T4.step_back", step=message)
 
 
 def _format_metadata(event: Event, name: str) -> str:

@@ -1,7 +1,6 @@
 """T4: recognise a clock that counts in another unit than milliseconds."""
 
-from cepheid.compliance.checks.registry import make_finding
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.log.runlog import RunLog
 
 UNITS = {1e-3: "seconds", 1e3: "microseconds", 1e6: "nanoseconds"}
@@ -32,13 +31,14 @@ def find_wrong_unit(run: RunLog) -> Finding | None:
         advice = "in Python int(time.time() * 1000)"
     for factor, unit in UNITS.items():
         if abs(ratio / factor - 1) < TOLERANCE:
-            return make_finding(
-                run.path,
-                first.line,
+            return breach(
+                run,
+                first,
                 "T4.unit",
-                f"{name} looks like {unit}",
-                expected="milliseconds, as in the other clock",
-                got=f"{value:,.3f} at the end; it advances by {factor:g} in one millisecond",
-                hint=f"write milliseconds, {advice}",
+                clock=name,
+                unit=unit,
+                value=value,
+                factor=factor,
+                advice=advice,
             )
     return None

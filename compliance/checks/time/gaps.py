@@ -2,9 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from cepheid.compliance.checks.registry import make_finding
 from cepheid.compliance.checks.time.intervals import Interval, measure_ms
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.log.runlog import RunLog
 
 GAP_SECONDS_MIN = 10.0  # shorter gaps are a checkpoint or a barrier
@@ -32,15 +31,16 @@ def _check_outside(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Finding]:
     whole_ms = measure_ms(first, end)
     outside_ms = whole_ms - sum(measure_ms(start, stop) for start, stop in pairs)
     if outside_ms > OUTSIDE_SHARE_MAX * whole_ms + RECORD_MS * (2 * len(pairs) + 1):
-        yield make_finding(
-            run.path,
-            end.line,
+        yield breach(
+            run,
+            end,
             "T4.unaccounted",
-            f"{outside_ms / whole_ms:.0%} of the time lies in no block, generation or evaluation",
-            expected=f"at most {OUTSIDE_SHARE_MAX:.0%} from {first.key} on line {first.line} on",
-            got=f"{outside_ms / 1000:,.1f} of {whole_ms / 1000:,.1f} seconds",
-            hint="log all training and evaluation as blocks and evaluations; nothing is trained "
-            "between them",
+            share=outside_ms / whole_ms,
+            most=OUTSIDE_SHARE_MAX,
+            key=first.key,
+            line=first.line,
+            outside_seconds=outside_ms / 1000,
+            seconds=whole_ms / 1000,
         )
 
 
@@ -49,17 +49,14 @@ def _check_reading(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Finding]:
     start, first, stop = run.all("run_start")[0], pairs[0][0], run.all("run_stop")[0]
     before_ms, whole_ms = measure_ms(start, first), measure_ms(start, stop)
     if run.converged and before_ms > READING_SHARE_MAX * whole_ms + RECORD_MS * len(pairs):
-        yield make_finding(
-            run.path,
-            first.line,
+        yield breach(
+            run,
+            first,
             "T4.late_start",
-            f"the first {first.key.removesuffix('_start')} begins after "
-            f"{before_ms / whole_ms:.0%} of the time of the run",
-            expected="at most half of the time before it, to read data",
-            got=f"{before_ms / 1000:,.1f} of {whole_ms / 1000:,.1f} seconds",
-            hint="nothing is trained before the first block; explain in the README what takes so "
-            "long",
-            severity="warning",
+            interval=first.key.removesuffix("_start"),
+            share=before_ms / whole_ms,
+            before_seconds=before_ms / 1000,
+            seconds=whole_ms / 1000,
         )
 
 
@@ -78,14 +75,12 @@ def _check_longest_gap(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Findi
         return
     longest_ms, end, after = max(gaps, key=lambda gap: gap[0])
     if longest_ms > max([GAP_SECONDS_MIN * 1000, *blocks]):
-        yield make_finding(
-            run.path,
-            after.line,
+        yield breach(
+            run,
+            after,
             "T4.gap",
-            f"{longest_ms / 1000:,.1f} seconds between {end.key} and {after.key} that no event "
-            "explains",
-            expected=f"{after.key} soon after {end.key} on line {end.line}",
-            hint="log training and evaluation as blocks and evaluations; explain in the README "
-            "what else takes so long while the clock runs",
-            severity="warning",
+            seconds=longest_ms / 1000,
+            before=end.key,
+            after=after.key,
+            line=end.line,
         )

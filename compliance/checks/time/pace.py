@@ -8,7 +8,6 @@ these are warnings.
 import statistics
 from collections.abc import Iterator, Sequence
 
-from cepheid.compliance.checks.registry import make_finding
 from cepheid.compliance.checks.time.gaps import check_gaps
 from cepheid.compliance.checks.time.intervals import (
     Interval,
@@ -16,7 +15,7 @@ from cepheid.compliance.checks.time.intervals import (
     list_intervals,
     measure_ms,
 )
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.events import is_integer
@@ -39,15 +38,7 @@ def check_pace(run: RunLog) -> Iterator[Finding]:
     for start, stop in instant[:1]:
         what = start.key.removesuffix("_start")
         times = f" (so do {len(instant) - 1:,} more intervals)" if len(instant) > 1 else ""
-        yield make_finding(
-            run.path,
-            stop.line,
-            "T4.no_time",
-            f"the {what} that starts on line {start.line} took no time{times}",
-            expected="a later time on either clock",
-            got="the same time_ms and the same monotonic_ms",
-            hint="write each record when it happens, with the clocks of that moment",
-        )
+        yield breach(run, stop, "T4.no_time", what=what, line=start.line, times=times)
     if instant or run.grows or not are_in_turn(run):
         return
     blocks, evaluations = _measure_blocks(pairs), _measure_evaluations(pairs)
@@ -99,18 +90,16 @@ def _check_usual_pace(run: RunLog, timed: Sequence[Timed], what: str) -> Iterato
     ms, stop = min(timed, key=lambda one: one[0])
     is_measurable = usual >= USUAL_MS_MIN if what == "evaluation" else usual > 0
     if is_measurable and USUAL_RATIO_MAX * ms < usual:
-        yield make_finding(
-            run.path,
-            stop.line,
+        yield breach(
+            run,
+            stop,
             "T4.too_fast",
-            f"this {what} was {usual / ms:,.0f} times as fast as is usual in this run"
-            if ms > 0
-            else f"this {what} took no time, unlike the others of this run",
-            expected=f"at least a tenth of the median, {usual:.3g} ms"
-            + (" a sample" if what == "block" else ""),
-            got=f"{ms:.3g} ms",
-            hint="write each record when it happens, with the clocks of that moment; train on "
-            "and evaluate all samples that the counts name",
+            case="" if ms > 0 else "no_time",
+            what=what,
+            times=usual / ms if ms > 0 else 0,
+            usual=usual,
+            ms=ms,
+            each=" a sample" if what == "block" else "",
         )
 
 
@@ -122,17 +111,16 @@ def _check_fast_blocks(run: RunLog, blocks: Sequence[Timed]) -> Iterator[Finding
     for count in range(len(paces) // 4, 0, -1):
         fast, usual = paces[count - 1][0], paces[count][0]
         if fast > 0 and usual > PACE_RATIO_MAX * fast:
-            yield make_finding(
-                run.path,
-                min(line for _, line in paces[:count]),
+            yield breach(
+                run,
+                min((line for _, line in paces[:count])),
                 "T4.fast_blocks",
-                f"{count} of {len(paces)} blocks trained {usual / fast:.1f} times as fast as any "
-                "other, or faster",
-                expected=f"blocks within a factor of {PACE_RATIO_MAX:g} of the next slower one",
-                got=f"{fast:.3g} ms a sample, elsewhere {usual:.3g} or more",
-                hint="a clock that was paused looks like this; if the machine was busy in all "
-                "other blocks, repeat the run on a quiet machine",
-                severity="warning",
+                count=count,
+                blocks=len(paces),
+                times=usual / fast,
+                most=PACE_RATIO_MAX,
+                fast=fast,
+                usual=usual,
             )
             return
 
@@ -147,15 +135,6 @@ def _check_slow_evaluations(
     ms, stop = max(timed[1:], key=lambda one: one[0])
     blocks = [measure_ms(start, end) for start, end in pairs if start.key == "block_start"]
     if ms > max(USUAL_RATIO_MAX * usual, statistics.median(blocks)):
-        yield make_finding(
-            run.path,
-            stop.line,
-            "T4.slow_evaluation",
-            f"this evaluation took {ms / max(usual, 1e-3):,.0f} times as long as is usual in "
-            "this run",
-            expected=f"at most ten times the median, {usual:,.0f} ms",
-            got=f"{ms:,.0f} ms",
-            hint="nothing is trained between eval_start and eval_stop; if the machine was busy, "
-            "say so in the README",
-            severity="warning",
+        yield breach(
+            run, stop, "T4.slow_evaluation", times=ms / max(usual, 0.001), usual=usual, ms=ms
         )

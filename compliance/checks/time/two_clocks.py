@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from cepheid.compliance.checks.registry import make_finding
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.log.runlog import RunLog
 
 UPTIME_YEARS_MAX = 20
@@ -32,14 +31,8 @@ def check_two_clocks(run: RunLog) -> Iterator[Finding]:
         return
     latest = max(readings, key=lambda reading: reading[1])
     if latest[1] > UPTIME_MS_MAX:
-        yield make_finding(
-            run.path,
-            latest[2],
-            "T4.copied_clock",
-            "metadata.monotonic_ms is no clock of a machine: it counts from long ago, as time_ms",
-            expected=f"milliseconds since the machine started, at most {UPTIME_YEARS_MAX} years",
-            got=f"{latest[1]:,.0f} ms",
-            hint=_HINT,
+        yield breach(
+            run, latest[2], "T4.copied_clock", years=UPTIME_YEARS_MAX, milliseconds=latest[1]
         )
         return
     if measure_spread_ms([reading[:2] for reading in readings[:GLANCED_AT]]) >= SPREAD_MS_MIN:
@@ -49,15 +42,14 @@ def check_two_clocks(run: RunLog) -> Iterator[Finding]:
     spread_ms = measure_spread_ms([(wall, clock) for wall, clock, _ in readings])
     if times < (COARSE_READINGS_MIN if is_coarse else READINGS_MIN) or spread_ms >= SPREAD_MS_MIN:
         return
-    yield make_finding(
-        run.path,
+    # Clocks in whole milliseconds may agree by chance.
+    yield breach(
+        run,
         readings[0][2],
         "T4.one_clock",
-        "metadata.monotonic_ms follows from time_ms: two clocks never tick together",
-        expected="differences between the two clocks that vary by about a millisecond",
-        got=f"the same difference to within {spread_ms:.3f} ms at {times} different times",
-        hint=_HINT,
-        severity="warning" if is_coarse else "error",  # whole milliseconds may agree by chance
+        case="coarse" if is_coarse else "",
+        spread_ms=spread_ms,
+        times=times,
     )
 
 
