@@ -8,8 +8,8 @@ from cepheid.compliance.checks.definitions import find_log_definition
 from cepheid.compliance.checks.log.record import check_record
 from cepheid.compliance.checks.log.spelling import SUGGESTED_MAX, suggest_keys
 from cepheid.compliance.checks.log.structure import describe_phase, find_phase_end, find_second_run
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import (
@@ -29,14 +29,7 @@ def check_events(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check that the events are those of the table, as often and of the types that it says (T2)."""
     ended = run.first("init_aborted")
     if ended is not None:
-        yield make_finding(
-            run.path,
-            ended.line,
-            "T2.init_aborted",
-            f"the run ended before run_start: {format_value(ended.value)}",
-            hint="fix what the reason names and run again; such a log never counts, "
-            "so rename it, for example to interrupted_0.txt",
-        )
+        yield breach(run, ended, "T2.init_aborted", reason=format_value(ended.value))
         return
     definition = find_log_definition(run, place)
     hyperparameters = definition.hyperparameters if definition else {}
@@ -61,14 +54,8 @@ def _check_unknown_keys(run: RunLog, known: set[str]) -> Iterator[Finding]:
         times = "" if len(events) == 1 else f" ({len(events):,} times)"
         if not key.isascii():  # it may look like another key
             times += f", in ASCII {key[:100]!a}"
-        yield make_finding(
-            run.path,
-            events[0].line,
-            "T2.unknown_key",
-            f"unknown key {format_value(key)}{times}{guess}",
-            expected="only keys of the table under T2 and hyperparameters of the definition",
-            hint="correct the key, or leave the record out: other output may stand in the log "
-            "on lines without the marker",
+        yield breach(
+            run, events[0], "T2.unknown_key", key=format_value(key), times=times, guess=guess
         )
 
 
@@ -78,14 +65,12 @@ def _check_counts(
     may_lack_blocks = run.status == STATUS_ABORTED  # the run may have ended in the first block
     second = find_second_run(run)
     if second is not None:
-        yield make_finding(
-            run.path,
-            second.line,
+        yield breach(
+            run,
+            second,
             "T2.second_run",
-            "a second run begins here",
-            expected="one run for each file",
-            got=f"{format_value(second.key)} again, first on line {run.all(second.key)[0].line}",
-            hint="write the log of each run to a file of its own, result_0.txt, result_1.txt …",
+            key=format_value(second.key),
+            line=run.all(second.key)[0].line,
         )
         return
     timed = run.all("run_start")[0].line if run.all("run_start") else math.inf
@@ -93,26 +78,28 @@ def _check_counts(
         events = run.all(key)
         again = events[1:2] if event_rule.count != "at least once" else ()
         if again and not (run.grows and again[0].line > timed):  # it may belong to another run
-            yield make_finding(
-                run.path,
-                again[0].line,
+            yield breach(
+                run,
+                again[0],
                 "T2.repeated",
-                f"{key} appears {len(events):,} times, first on line {events[0].line}",
-                expected=f"{key} {event_rule.count}",
-                hint="write it once, from one rank, and each run to a file of its own",
+                key=key,
+                times=len(events),
+                line=events[0].line,
+                count=event_rule.count,
             )
         if events or key in misspelt or event_rule.count == "at most once":
             continue
         is_of_block = event_rule.phase is Phase.TIMED and key != "run_start"
         if key == "run_stop" or (is_of_block and may_lack_blocks):
             continue  # T7 reports a run that did not end
-        yield make_finding(
-            run.path,
+        yield breach(
+            run,
             find_phase_end(run, event_rule.phase),
             "T2.missing",
-            f"{key} is missing ({event_rule.meaning})",
-            expected=f"{key} {event_rule.count}, {describe_phase(key, event_rule.phase)}",
-            hint=f"write the event {key} there",
+            key=key,
+            meaning=event_rule.meaning,
+            count=event_rule.count,
+            phase=describe_phase(key, event_rule.phase),
         )
 
 
@@ -141,16 +128,15 @@ def _check_implementation(run: RunLog) -> Iterator[Finding]:
         if not has_type(event.value.get(name), expected) or is_blank(event.value[name])
     ]
     if wrong:
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T2.implementation",
-            f"implementation has wrong or missing fields: {', '.join(wrong)}",
-            expected=", ".join(f"{name} ({IMPLEMENTATION_TYPES[name]})" for name in wrong),
-            got=", ".join(
+            names=", ".join(wrong),
+            types=", ".join(f"{name} ({IMPLEMENTATION_TYPES[name]})" for name in wrong),
+            values=", ".join(
                 format_value(event.value[name]) if name in event.value else "nothing"
                 for name in wrong
             ),
-            hint=f"give its value the fields {', '.join(IMPLEMENTATION_TYPES)}; "
-            "others may stand beside them",
+            fields=", ".join(IMPLEMENTATION_TYPES),
         )

@@ -4,29 +4,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, escape, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.log.records import Problem
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import rounds
-from cepheid.rules.events import (
-    MARKER,
-)
-from cepheid.rules.rounds import Dialect, ProblemKind
-
-_FIXES: Mapping[ProblemKind, str] = {
-    "file": "check that this is the run log itself, a plain text file within the bounds of T1, and "
-    "that others may read it",
-    "text": "write the log as UTF-8 text; keep binary output of other programs out of it",
-    "around": "begin each record at the start of a line; let other output end with a line feed",
-    "place": "begin each record on a line of its own with the marker at its start; "
-    "let only one process write to the log",
-    "json": "write one JSON object after the marker, for example with mllog or json.dumps",
-    "truncated": "the program was killed or the disk was full; run again, or copy the whole file",
-    "fields": "write key, time, value and metadata, each once; mllog does",
-    "schema": "write namespace, time_ms, event_type, key, value and metadata, each once, "
-    "as rules/schemas/event.schema.json says",
-}
+from cepheid.rules.rounds import Dialect
 
 
 @rule("T1", Needs.RECORDS)
@@ -39,23 +22,15 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
     reported = [p for p in problems if p.lost or p.kind not in tolerated]
     for problem, times in _group_by_mistake(reported):
         everywhere = f", in {times:,} records" if times > 1 else ""
-        yield make_finding(
-            run.path,
-            problem.line,
+        yield breach(
+            run,
+            problem,
             f"T1.{problem.kind}",
-            escape(problem.message) + everywhere,
+            problem=escape(problem.message) + everywhere,
             got=_format_problem(problem),
-            hint=_FIXES[problem.kind],
         )
     if not run.events and not run.other_problems:
-        yield make_finding(
-            run.path,
-            None,
-            "T1.no_record",
-            "the file holds no record of a run",
-            expected=f'lines that begin with "{MARKER} "',
-            hint="give the run log that the benchmark wrote; a log written by mllog has such lines",
-        )
+        yield breach(run, None, "T1.no_record")
 
 
 def _group_by_mistake(problems: Iterable[Problem]) -> list[tuple[Problem, int]]:
@@ -76,13 +51,8 @@ def _group_by_mistake(problems: Iterable[Problem]) -> list[tuple[Problem, int]]:
 def _check_dialects(run: RunLog, expected: Dialect) -> Iterator[Finding]:
     for dialect, line in run.dialects.items():
         if dialect != expected:
-            yield make_finding(
-                run.path,
-                line,
-                "T1.dialect",
-                f"the record is in the dialect of {_DIALECTS[dialect]}",
-                expected=f"records in the dialect of {_DIALECTS[expected]}",
-                hint="write the log with the mllog of the round, or check with --round",
+            yield breach(
+                run, line, "T1.dialect", dialect=_DIALECTS[dialect], expected=_DIALECTS[expected]
             )
 
 
@@ -107,15 +77,13 @@ def check_finite_values(run: RunLog, place: Place) -> Iterator[Finding]:
         for name, part in (("value", event.value), ("metadata", event.metadata)):
             where = _find_not_finite(part, name)
             if where:
-                yield make_finding(
-                    run.path,
-                    event.line,
+                yield breach(
+                    run,
+                    event,
                     "T5.not_finite",
-                    f"{where[0]} of {format_value(event.key)} is not finite",
-                    expected="a finite number",
-                    got=_describe_not_finite(where[1]),
-                    hint="end the run as aborted when its loss or quality is not finite, "
-                    "and say so in the reason instead of the number",
+                    name=where[0],
+                    key=format_value(event.key),
+                    value=_describe_not_finite(where[1]),
                 )
 
 

@@ -4,8 +4,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from itertools import combinations, zip_longest
 
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog, is_time, read_repetitions
 from cepheid.rules.definition import Definition
@@ -43,26 +43,24 @@ def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 reason = stop.metadata.get(REASON_METADATA)
                 if run.status == STATUS_ABORTED and isinstance(reason, str) and reason.strip():
                     break  # the run failed and gives the reason
-                yield make_finding(
-                    run.path,
-                    stop.line,
+                yield breach(
+                    run,
+                    stop,
                     "T24.missing",
-                    f"{key} of {count:,} images at a time is missing",
+                    key=key,
+                    count=count,
                     expected=expected,
-                    got="run_stop" + (" without a reason" if run.status == STATUS_ABORTED else ""),
-                    hint="generate all of them, or give the reason in metadata.reason if the run "
-                    "cannot",
+                    without_reason=" without a reason" if run.status == STATUS_ABORTED else "",
                 )
                 return
             if event.metadata["images_count"] != count:
-                yield make_finding(
-                    run.path,
-                    event.line,
+                yield breach(
+                    run,
+                    event,
                     "T24.images_count",
-                    f"{key} has an unexpected number of images",
+                    key=key,
                     expected=expected,
-                    got=format_value(event.metadata["images_count"]),
-                    hint="images_count is the number of images that are generated at a time",
+                    images_count=format_value(event.metadata["images_count"]),
                 )
                 return
 
@@ -75,15 +73,13 @@ def _check_times(run: RunLog, definition: Definition) -> Iterator[Finding]:
     for number, (event, repetitions) in enumerate(measured):
         seconds = read_repetitions(event)
         if seconds is None or len(seconds) != repetitions:
-            yield make_finding(
-                run.path,
-                event.line,
+            yield breach(
+                run,
+                event,
                 "T24.repetitions",
-                "generation_times does not hold the times of all repetitions",
-                expected=f"{' and '.join(GENERATION_SECONDS)}, in each a list of {repetitions:,} "
-                "positive numbers",
-                got=_describe_times(event),
-                hint="log the seconds of each repetition as they were measured, none left out",
+                names=" and ".join(GENERATION_SECONDS),
+                repetitions=repetitions,
+                times=_describe_times(event),
             )
         elif number < len(started) and number < len(stopped):
             yield from _check_room(run, event, seconds, (started[number], stopped[number]))
@@ -97,44 +93,39 @@ def _check_room(
         return  # T4 reports it
     room_ms, total_ms = stop.monotonic_ms - start.monotonic_ms, 1000 * sum(seconds)
     if total_ms > room_ms + CLOCK_TOLERANCE_MS:
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T24.too_long",
-            "the repetitions took longer than the interval that holds them",
-            expected=f"at most {room_ms:,.1f} ms, from line {start.line} to line {stop.line}",
-            got=f"{total_ms:,.1f} ms",
-            hint="write generation_start before the first repetition and generation_stop after "
-            "the last one",
+            room_ms=room_ms,
+            start_line=start.line,
+            stop_line=stop.line,
+            total_ms=total_ms,
         )
     elif room_ms - total_ms > (
         UNTIMED_SHARE_MAX * room_ms + UNTIMED_MS + UNTIMED_MS_EACH * len(seconds)
     ):
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T24.untimed",
-            f"{1 - total_ms / room_ms:.0%} of the time was spent outside of the repetitions",
-            expected=f"repetitions that take nine tenths of the {room_ms:,.1f} ms from line "
-            f"{start.line} to line {stop.line}",
-            got=f"{total_ms:,.1f} ms",
-            hint="a repetition lasts from drawing its noise until its images can be read; do "
-            "nothing else between generation_start and generation_stop, and begin each repetition "
-            "at the clock reading that ended the one before",
+            outside=1 - total_ms / room_ms,
+            room_ms=room_ms,
+            line=start.line,
+            stop_line=stop.line,
+            total_ms=total_ms,
         )
     elif len(seconds) >= REPETITIONS_MIN:
         longest = sorted(seconds)[-max(1, int(LONGEST_SHARE * len(seconds))) :]
         if sum(longest) > LONGEST_TIME_SHARE_MAX * sum(seconds):
-            yield make_finding(
-                run.path,
-                event.line,
+            yield breach(
+                run,
+                event,
                 "T24.outlier",
-                f"{len(longest)} of {len(seconds):,} repetitions took "
-                f"{sum(longest) / sum(seconds):.0%} of the time of all of them",
-                expected="at most half of it in a hundredth of the repetitions",
-                got=f"{1000 * longest[-1]:,.3f} ms for the longest",
-                hint="log the seconds of each repetition as they were measured; if something "
-                "stopped the machine, run again",
+                longest=len(longest),
+                repetitions=len(seconds),
+                share=sum(longest) / sum(seconds),
+                longest_ms=1000 * longest[-1],
             )
 
 
@@ -150,15 +141,15 @@ def _check_growth(run: RunLog) -> Iterator[Finding]:
         is_alone = count == medians[0][0]  # its time is a score; caches may favour other batches
         is_quick = is_alone and FASTER_MAX * fewer / count < more / larger
         if is_quick or FASTER_MAX * more < fewer:
-            yield make_finding(
-                run.path,
-                event.line,
+            yield breach(
+                run,
+                event,
                 "T24.growth",
-                f"the times of {count:,} and of {larger:,} images at a time do not fit together",
-                expected="an image that takes as long as in a larger batch, or longer, and a "
-                f"batch that takes as long as a smaller one, to within a factor of {FASTER_MAX:g}",
-                got=f"{1000 * fewer:.4g} ms for {count:,}, {1000 * more:.4g} ms for {larger:,}",
-                hint="log the seconds of each repetition as they were measured",
+                count=count,
+                larger=larger,
+                factor=FASTER_MAX,
+                fewer_ms=1000 * fewer,
+                more_ms=1000 * more,
             )
             return
 
@@ -196,12 +187,11 @@ def _check_images(run: RunLog, definition: Definition) -> Iterator[Finding]:
 
 
 def _report_miscount(run: RunLog, event: Event, images: int) -> Finding:
-    return make_finding(
-        run.path,
-        event.line,
+    return breach(
+        run,
+        event,
         "T24.samples_count",
-        f"samples_count of {event.key} is not the number of images generated",
-        expected=f"{images:,}, in all repetitions together",
-        got=format_value(event.metadata["samples_count"]),
-        hint="count the images since run_start",
+        key=event.key,
+        images=images,
+        samples_count=format_value(event.metadata["samples_count"]),
     )

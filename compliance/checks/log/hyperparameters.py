@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from cepheid.compliance.checks.definitions import BATCH_SIZE, find_division, read_batch_size
 from cepheid.compliance.checks.log.spelling import suggest_keys
 from cepheid.compliance.checks.log.structure import find_phase_end
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
 from cepheid.rules.events import EVENTS, Phase, is_number
@@ -24,13 +24,12 @@ def check_closed_division(run: RunLog, definition: Definition, place: Place) -> 
     for name, allowed in definition.hyperparameters.items():
         events = run.all(name)
         if not events and run.is_complete and name not in misspelt:
-            yield make_finding(
-                run.path,
+            yield breach(
+                run,
                 find_phase_end(run, Phase.INIT),
                 "T12.missing",
-                f"{name} is not logged",
-                expected=f"{name}, {_describe_allowed(allowed)}",
-                hint=f"log the value that the run used as the event {name} before init_stop",
+                name=name,
+                allowed=_describe_allowed(allowed),
             )
         if events:
             value = events[0].value
@@ -38,14 +37,14 @@ def check_closed_division(run: RunLog, definition: Definition, place: Place) -> 
             if problem is None and is_number(value):
                 problem = allowed.find_conflict(value, logged)
             if problem:
-                yield make_finding(
-                    run.path,
-                    events[0].line,
+                yield breach(
+                    run,
+                    events[0],
                     "T12.not_allowed",
-                    f"{name} {problem} in the closed division",
-                    expected=_describe_allowed(allowed),
-                    got=format_value(value),
-                    hint=f"run with an allowed {name}, or submit to the open division",
+                    name=name,
+                    problem=problem,
+                    allowed=_describe_allowed(allowed),
+                    value=format_value(value),
                 )
 
 
@@ -60,30 +59,25 @@ def check_open_division(run: RunLog, definition: Definition, place: Place) -> It
         and read_batch_size(run) is None
     ):
         batch = run.first(BATCH_SIZE)
-        yield make_finding(
-            run.path,
-            batch.line if batch else find_phase_end(run, Phase.INIT),
+        yield breach(
+            run,
+            batch or find_phase_end(run, Phase.INIT),
             "T13.batch_size",
-            f"{BATCH_SIZE} is not a positive number of samples"
-            if batch
-            else f"{BATCH_SIZE} is not logged",
-            expected="an integer above 0",
-            got=format_value(batch.value) if batch else "",
-            hint="log the samples of one optimizer step over all ranks: the cadence of "
-            "evaluation is counted in such batches",
+            case="not_positive" if batch else "",
+            value=format_value(batch.value) if batch else "",
         )
     for name, known in definition.hyperparameters.items():
         for event in run.all(name) if name != BATCH_SIZE else ():
             problem = known.find_type_problem(event.value)
             if problem:
-                yield make_finding(
-                    run.path,
-                    event.line,
+                yield breach(
+                    run,
+                    event,
                     "T13.type",
-                    f"{name} {problem}",
-                    expected=f"a value like {format_value(known.default)}",
-                    got=format_value(event.value),
-                    hint="values are free in the open division, their types are not",
+                    name=name,
+                    problem=problem,
+                    default=format_value(known.default),
+                    value=format_value(event.value),
                 )
 
 

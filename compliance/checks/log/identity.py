@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from cepheid.compliance.checks.definitions import DIVISIONS, find_log_definition, has_digest_of
 from cepheid.compliance.checks.log.machine import check_machine
 from cepheid.compliance.checks.log.peak import check_peak
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition
 from cepheid.rules.errors import did_you_mean
@@ -29,29 +29,22 @@ def check_identity(run: RunLog, place: Place) -> Iterator[Finding]:
         yield from check_machine(run, place.described)
     round_event = run.first("submission_round")
     if round_event and isinstance(round_event.value, str) and round_event.value != place.round:
-        yield make_finding(
-            run.path,
-            round_event.line,
-            "T14.round",
-            "the log was written for another round",
-            expected=f'"{place.round}"',
-            got=format_value(round_event.value),
-            hint=f"run again with the rules of {place.round}, or check with --round",
+        yield breach(
+            run, round_event, "T14.round", round=place.round, logged=format_value(round_event.value)
         )
     judged_by = find_log_definition(run, place)
     digest_event = run.first("definition_digest")
     if judged_by and place.described and has_digest_of(run, judged_by):
         yield from check_peak(run, place.described, judged_by)
     if judged_by and digest_event and not has_digest_of(run, judged_by):
-        yield make_finding(
-            run.path,
-            digest_event.line,
+        yield breach(
+            run,
+            digest_event,
             "T14.definition",
-            f"the log was written for another version of {judged_by.name}, scale {judged_by.scale}",
-            expected=f'"{judged_by.digest}"',
-            got=format_value(digest_event.value),
-            hint="run again with this version of the definition; "
-            "what the log must agree with in the definition has not been checked",
+            name=judged_by.name,
+            scale=judged_by.scale,
+            digest=judged_by.digest,
+            logged=format_value(digest_event.value),
         )
 
 
@@ -62,26 +55,25 @@ def _check_benchmark(run: RunLog) -> Iterator[Finding]:
     names = definition.names()
     if benchmark.value not in names:
         guess = did_you_mean(benchmark.value[:100], names)
-        yield make_finding(
-            run.path,
-            benchmark.line,
+        yield breach(
+            run,
+            benchmark,
             "T14.benchmark",
-            f"no benchmark {format_value(benchmark.value)}{guess}",
-            expected=f"one of {', '.join(names)}",
-            hint="write the benchmark's name as its folder under benchmarks/ has it; "
-            "published logs of MLPerf are checked with --round",
+            benchmark=format_value(benchmark.value),
+            guess=guess,
+            names=", ".join(names),
         )
     elif scale is not None and isinstance(scale.value, str):
         scales = definition.scales(benchmark.value)
         if scale.value not in scales:
-            yield make_finding(
-                run.path,
-                scale.line,
+            yield breach(
+                run,
+                scale,
                 "T14.scale",
-                f"{benchmark.value} has no scale {format_value(scale.value)}"
-                f"{did_you_mean(scale.value[:100], scales)}",
-                expected=f"one of {', '.join(scales)}",
-                hint="write the scale as the definition has it",
+                benchmark=benchmark.value,
+                scale=format_value(scale.value),
+                guess=did_you_mean(scale.value[:100], scales),
+                scales=", ".join(scales),
             )
 
 
@@ -96,16 +88,16 @@ def _check_folder(run: RunLog, place: Place) -> Iterator[Finding]:
             continue  # reported by S1, or above
         by_description = part == "submitter"
         source = "the system description" if by_description else "the folder's name"
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T14.mismatch",
-            f"{key} does not agree with {source}",
+            case="described" if by_description else "",
+            key=key,
+            source=source,
             expected=format_value(expected),
-            got=format_value(event.value),
-            hint="correct submitter in the system's description, or run again; never edit a log"
-            if by_description
-            else f"move the log into the folder of its own {part}, or run again",
+            value=format_value(event.value),
+            part=part,
         )
 
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from cepheid.compliance.checks.registry import Described, make_finding
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.checks.registry import Described
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.events import is_integer
 
@@ -76,14 +76,8 @@ def _read_count(text: object) -> int | None:
 
 def _report(run: RunLog, field: str, logged: object, expected: str) -> Finding:
     event = run.first("implementation")
-    return make_finding(
-        run.path,
-        event.line if event else None,
-        "T14.machine",
-        f"{field} of implementation does not agree with the system description, or with itself",
-        expected=expected,
-        got=format_value(logged),
-        hint="describe the system that ran, or run again on the described one; never edit a log",
+    return breach(
+        run, event, "T14.machine", field=field, expected=expected, logged=format_value(logged)
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from cepheid.compliance.checks.log.structure import describe_phase, find_whole_definition
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import rounds
@@ -27,7 +27,6 @@ class Turns:
     end: str
     anew: str
     of: Mapping[str, tuple[str, str]]
-    fix: str
 
 
 _EVALUATION = {
@@ -47,8 +46,6 @@ _TURNS: Mapping[Kind, Turns] = {
             **_EVALUATION,
             "eval_stop": ("in an evaluation with its result", "after run_start or an evaluation"),
         },
-        fix="write block_start, block_stop, eval_start, eval_accuracy, eval_stop, "
-        "each once, for every block",
     ),
     "generate": Turns(
         begin="after run_start or a generation",
@@ -68,8 +65,6 @@ _TURNS: Mapping[Kind, Turns] = {
             **_EVALUATION,
             "eval_stop": ("in an evaluation with its result", "after the evaluation"),
         },
-        fix="write generation_start, generation_times, generation_stop, each once, for every "
-        "number of images, then eval_start, eval_accuracy, eval_stop",
     ),
 }
 
@@ -98,14 +93,14 @@ def _check_end(run: RunLog) -> Iterator[Finding]:
     first_after = bisect_right(run.events, stop.line, key=attrgetter("line")) if stop else 0
     after = [event for event in run.events[first_after:] if event.key not in _AFTER]
     if stop and after:
-        yield make_finding(
-            run.path,
-            after[0].line,
+        yield breach(
+            run,
+            after[0],
             "T3.after_run_stop",
-            f"{format_value(after[0].key)} follows run_stop ({len(after):,} record"
-            f"{'' if len(after) == 1 else 's'} in all)",
-            expected=f"nothing after run_stop on line {stop.line}",
-            hint="write what belongs to the run before run_stop, and each run to its own file",
+            key=format_value(after[0].key),
+            records=len(after),
+            plural="" if len(after) == 1 else "s",
+            line=stop.line,
         )
 
 
@@ -115,13 +110,13 @@ def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
     init_start, init_stop, run_start = doors
     known, stop = EVENTS[definition.kind], run.first("run_stop")
     if not init_start < init_stop < run_start:
-        yield make_finding(
-            run.path,
+        yield breach(
+            run,
             run_start if run_start < init_stop else init_stop,
             "T3.phase_order",
-            "init_start, init_stop and run_start are not in this order",
-            got=f"lines {init_start}, {init_stop}, {run_start}",
-            hint="finish the initialisation before the clock starts",
+            init_start=init_start,
+            init_stop=init_stop,
+            run_start=run_start,
         )
         return
     for event in run.events:
@@ -138,14 +133,13 @@ def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
             stop is not None and stop.line < event.line,
         )
         if not stands[phase]:
-            yield make_finding(
-                run.path,
-                event.line,
+            yield breach(
+                run,
+                event,
                 "T3.outside_phase",
-                f"{event.key} stands outside its phase",
-                expected=describe_phase(event.key, Phase(phase)),
-                got=_describe_place(event.line, init_start, init_stop, run_start, stop),
-                hint="write each event in its phase; the table under T2 lists them",
+                key=event.key,
+                phase=describe_phase(event.key, Phase(phase)),
+                place=_describe_place(event.line, init_start, init_stop, run_start, stop),
             )
             return
 
@@ -172,26 +166,19 @@ def _check_turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
                 is_reported = False
             if state != required and not is_reported:
                 is_reported = True
-                yield make_finding(
-                    run.path,
-                    event.line,
+                yield breach(
+                    run,
+                    event,
                     "T3.out_of_turn",
-                    f"{event.key} is out of turn",
-                    expected=f"{event.key} {required}",
-                    got=f"{event.key} {state}" + (f" (line {last_line})" if last_line else ""),
-                    hint=turns.fix,
+                    case="" if turns.anew == "block_start" else "generate",
+                    key=event.key,
+                    required=required,
+                    state=state,
+                    since=f" (line {last_line})" if last_line else "",
                 )
             state, last_line = leads_to, event.line
         elif event.key == "run_stop":
             may_be_open = run.status == STATUS_ABORTED  # the run may have failed anywhere
             if state != turns.end and not may_be_open and not is_reported:
-                yield make_finding(
-                    run.path,
-                    event.line,
-                    "T3.open_interval",
-                    "run_stop comes while a block or an evaluation is open",
-                    expected="run_stop after eval_stop",
-                    got=f"run_stop {state} (line {last_line})",
-                    hint="close the evaluation before the clock stops",
-                )
+                yield breach(run, event, "T3.open_interval", state=state, line=last_line)
             return

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.registry import Described, make_finding
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.checks.registry import Described
+from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.log.pace import measure_pace
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
@@ -22,15 +22,15 @@ def check_peak(run: RunLog, described: Described, definition: Definition) -> Ite
     if found is None or found.share <= 1:
         return
     event, peak = run.first("implementation"), found.peak
-    yield make_finding(
-        run.path,
-        event.line if event else None,
+    yield breach(
+        run,
+        event,
         "T14.above_peak",
-        "the run computed more in a second than the described system can",
-        expected=f"at most {peak.tflops:,.4g} TFLOP/s in {peak.precision} ({peak.basis})",
-        got=f"{found.share * peak.tflops:,.4g} TFLOP/s: {pace.samples_per_second:,.4g} samples a "
-        f"second of {definition.flops_per_sample:,} operations each",
-        hint="describe the system that ran, with the precision that it computed in; measure its "
-        "peak again on a quiet machine (cepheid describe-system)",
-        severity="error" if peak.basis == "datasheet" else "warning",
+        case="" if peak.basis == "datasheet" else "measured",
+        peak_tflops=peak.tflops,
+        precision=peak.precision,
+        basis=peak.basis,
+        tflops=found.share * peak.tflops,
+        samples_per_second=pace.samples_per_second,
+        flops_per_sample=definition.flops_per_sample or 0,
     )

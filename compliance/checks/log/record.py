@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.registry import make_finding
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import EVENT_TYPES, Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.events import (
@@ -18,41 +17,41 @@ from cepheid.rules.events import (
 def check_record(run: RunLog, event: Event, event_rule: EventRule) -> Iterator[Finding]:
     """Check the event type, the type of the value and the metadata of one record."""
     if event.event_type in EVENT_TYPES and event.event_type != event_rule.event_type:
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T2.event_type",
-            f"{event.key} has the wrong event_type",
+            key=event.key,
             expected=event_rule.event_type,
-            got=event.event_type,
-            hint="use mllog's start() and end() for intervals, event() for points in time",
+            logged=event.event_type,
         )
     allowed = CHOICES.get(event.key)
     fits = has_type(event.value, event_rule.value) and (allowed is None or event.value in allowed)
     fits = fits and not (event_rule.value == "string" and is_blank(event.value))
     if not fits and event.key != "cache_clear":  # T6 judges that value
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T2.value",
-            f"{event.key} has a wrong value",
+            key=event.key,
             expected=_describe_choices(allowed) if allowed else event_rule.value,
-            got=format_value(event.value),
-            hint=f"{event.key} is {event_rule.meaning}",
+            value=format_value(event.value),
+            meaning=event_rule.meaning,
         )
     wrong = [name for name in event_rule.metadata if not _has_right_metadata(event, name)]
     if wrong:
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T2.metadata",
-            f"{event.key} has wrong or missing metadata: {', '.join(wrong)}",
-            expected=", ".join(f"{name} ({_describe_metadata(name)})" for name in wrong),
-            got=", ".join(
+            key=event.key,
+            names=", ".join(wrong),
+            types=", ".join(f"{name} ({_describe_metadata(name)})" for name in wrong),
+            values=", ".join(
                 format_value(event.metadata[name]) if name in event.metadata else "nothing"
                 for name in wrong
             ),
-            hint=f"give every {event.key} the metadata {', '.join(event_rule.metadata)}",
+            required=", ".join(event_rule.metadata),
         )
 
 

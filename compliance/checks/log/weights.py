@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from cepheid.compliance.checks.definitions import find_division
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
 
@@ -27,25 +27,15 @@ def _check_generation(run: RunLog, definition: Definition) -> Iterator[Finding]:
     if event is None or event.value == expected:
         return
     if expected is None:
-        yield make_finding(
-            run.path,
-            event.line,
-            "T25.no_weights",
-            f"{definition.name} has no published weights at {definition.scale} scale yet",
-            expected="a run of the open division",
-            got="closed",
-            hint="run with --division open, or at a scale that has weights",
-        )
+        yield breach(run, event, "T25.no_weights", name=definition.name, scale=definition.scale)
         return
-    yield make_finding(
-        run.path,
-        event.line,
+    yield breach(
+        run,
+        event,
         "T25.other_weights",
-        "the weights are not those of the definition",
         expected=format_value(expected),
-        got=format_value(event.value),
-        hint=f"generate with the file in benchmarks/{definition.name}/weights, converted to your "
-        "framework where it needs to be; open allows other weights",
+        value=format_value(event.value),
+        name=definition.name,
     )
 
 
@@ -56,35 +46,24 @@ def _check_start(run: RunLog, definition: Definition) -> Iterator[Finding]:
     choices |= {event.key: event.value for event in run.events if event.key in choices}
     given = definition.find_given_weights(choices)
     if given is None and event is not None:
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T25.not_given",
-            f"{definition.name} gives no weights at {definition.scale} scale",
-            expected="a training from random weights",
-            got=f"weights {format_value(event.value)}",
-            hint="start from random weights; open allows any start",
+            name=definition.name,
+            scale=definition.scale,
+            value=format_value(event.value),
         )
     elif given is not None and event is None and stop is not None:
-        yield make_finding(
-            run.path,
-            stop.line,
-            "T25.missing",
-            "the log does not say from which weights the training starts",
-            expected=f"weights_digest: the SHA-256 of {given['file']}, {given['digest']}…",
-            got="none",
-            hint="start from that file and log its digest before init_stop",
-        )
+        yield breach(run, stop, "T25.missing", file=given["file"], digest=given["digest"])
     elif given is not None and event is not None and not _is_digest(event.value, given["digest"]):
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T25.other_start",
-            "the training does not start from the weights of the definition",
-            expected=f"the SHA-256 of {given['file']}, {given['digest']}…",
-            got=format_value(event.value),
-            hint="start from that file, converted to your framework where it needs to be; open "
-            "allows any start",
+            file=given["file"],
+            digest=given["digest"],
+            value=format_value(event.value),
         )
 
 
