@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.checks.result.reports import find_impossible_rows, find_wrong_energy
-from cepheid.compliance.finding import Finding, encode_canonically, escape, format_value
+from cepheid.compliance.finding import Finding, breach, encode_canonically, escape, format_value
 from cepheid.compliance.read.attached import Attached
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
@@ -40,13 +40,7 @@ def check_attached(result: ResultLogs, definition: Definition, place: Place) -> 
         yield from _check_set_aside(aside, result)
     for attached in result.attached:
         if attached.problem:
-            yield make_finding(
-                attached.path,
-                None,
-                "S14.unreadable",
-                f"the file {escape(attached.problem)}",
-                hint="put back what `cepheid run` wrote, or leave it out",
-            )
+            yield breach(attached, None, "S14.unreadable", problem=escape(attached.problem))
             continue
         if not attached.content:
             continue  # a picture, or a file that says nothing
@@ -57,15 +51,14 @@ def check_attached(result: ResultLogs, definition: Definition, place: Place) -> 
             for wrong in _find_contradictions(attached, run, result, definition)
         )
         for run, (what, said, logged) in [*found][:1]:  # one is enough to look at the file
-            yield make_finding(
-                attached.path,
+            yield breach(
+                attached,
                 None,
                 "S14.contradiction",
-                f"{escape(what)[:100]} is not what {run.path.name} says",
-                expected=format_value(logged),
-                got=format_value(said),
-                hint="put back the file that belongs to the logs, or leave it out; never edit a "
-                "log",
+                what=escape(what)[:100],
+                run=run.path.name,
+                logged=format_value(logged),
+                said=format_value(said),
             )
 
 
@@ -73,25 +66,18 @@ def _check_set_aside(aside: RunLog, result: ResultLogs) -> Iterator[Finding]:
     """Check that the log of an interrupted run is one, and belongs to this result."""
     is_cut_off = any(problem.kind == "truncated" for problem in aside.problems)
     if not (aside.events or is_cut_off or _is_empty(aside.path)):
-        yield make_finding(
-            aside.path,
-            None,
-            "S14.no_log",
-            "this has the name of an interrupted run, but is no run log",
-            expected="the records that the run wrote until it was interrupted",
-            hint="move it out of the result",
-        )
+        yield breach(aside, None, "S14.no_log")
     for key in OF_RESULT:
         event, other = aside.first(key), result.runs[0].first(key)
         if event is not None and other is not None and event.value != other.value:
-            yield make_finding(
-                aside.path,
-                event.line,
+            yield breach(
+                aside,
+                event,
                 "S14.other_result",
-                f"{key} is not that of {result.runs[0].path.name}",
+                key=key,
+                other=result.runs[0].path.name,
                 expected=format_value(other.value),
-                got=format_value(event.value),
-                hint="move the log to the result that it belongs to",
+                value=format_value(event.value),
             )
             return
 

@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 from cepheid.compliance.checks.definitions import find_division, has_digest_of, read_batch_size
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.score import convergence
 from cepheid.compliance.score.convergence import Convergence
@@ -28,41 +28,31 @@ def check_convergence(
     )
     if comparison.verdict == "not measured":
         is_stale = points is not None and not points.belongs_to(definition)
-        yield make_finding(
-            result.path,
-            None,
-            "T21.not_measured",
-            "convergence was not compared: there are no reference convergence points"
-            + (" for this version of the definition" if is_stale else ""),
-            hint=f"{measure} measures the reference at this batch size",
-            severity="note",
+        yield breach(
+            result, None, "T21.not_measured", case="stale" if is_stale else "", measure=measure
         )
     elif comparison.verdict == "missing point":
         assert points is not None
-        yield make_finding(
-            result.path,
+        yield breach(
+            result,
             None,
             "T21.missing_point",
-            "convergence was compared with a smaller batch size only, which proves little",
-            expected=f"at most {max(p.batch_size for p in points.points if p.is_usable):,}",
-            got=f"{comparison.batch_size:,}",
-            hint=f"{measure} measures the missing point; hand it in with the result",
-            severity="note",
+            largest=max(p.batch_size for p in points.points if p.is_usable),
+            batch_size=comparison.batch_size,
+            measure=measure,
         )
     elif comparison.expected is not None:
-        yield make_finding(
-            result.path,
+        yield breach(
+            result,
             None,
             "T21.too_fast",
-            f"implausibly few samples to target at batch size {comparison.batch_size:,}",
-            expected=f"a mean of at least {math.ceil(comparison.expected.least):,}; "
-            f"the reference needs {comparison.expected.mean:,.0f}"
-            + _name_nearest(comparison.expected.batch_size, comparison.batch_size),
-            got=f"{comparison.samples:,.0f}"
-            + (f", factor {comparison.factor:.2f}" if comparison.factor else ""),
-            hint="look for what is not the definition's: data, augmentation, optimizer, "
-            "evaluation; where only the hyperparameters are better, measure the reference with "
-            f"them: {measure} with --set, and hand in its rcp.json",
+            batch_size=comparison.batch_size,
+            least=math.ceil(comparison.expected.least),
+            mean=comparison.expected.mean,
+            nearest=_name_nearest(comparison.expected.batch_size, comparison.batch_size),
+            samples=comparison.samples,
+            factor=f", factor {comparison.factor:.2f}" if comparison.factor else "",
+            measure=measure,
         )
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, encode_canonically, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, encode_canonically, format_value
 from cepheid.compliance.read.log.runlog import QualityPoint, RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules.definition import Definition
@@ -67,15 +67,7 @@ def _check_quality_of_history(runs: Sequence[RunLog]) -> Iterator[Finding]:
 
 
 def _report_copied_quality(run: RunLog, line: int, place: str, got: str) -> Finding:
-    return make_finding(
-        run.path,
-        line,
-        "T19.copied_quality",
-        f"the quality is exactly that of {place}",
-        expected="other values: another seed gives another course",
-        got=got,
-        hint=_NO_COPIES,
-    )
+    return breach(run, line, "T19.copied_quality", other=place, got=got)
 
 
 _NO_COPIES = (
@@ -84,13 +76,13 @@ _NO_COPIES = (
 )
 
 
-_LOSSES = ("T19.copied_losses", "the losses of all blocks", "block_stop")
+_LOSSES = ("T19.copied_losses", "block_stop")
 
 
-_TIMES = ("T19.copied_intervals", "the times between all events", "run_start")
+_TIMES = ("T19.copied_intervals", "run_start")
 
 
-_GENERATION_TIMES = ("T19.copied_times", "all measured times", "generation_times")
+_GENERATION_TIMES = ("T19.copied_times", "generation_times")
 
 
 COPIED_LOSSES_MIN = 3  # with more than four digits; shorter ones may agree by chance
@@ -114,15 +106,8 @@ def _check_traces(runs: Sequence[RunLog], reported: set[Path]) -> Iterator[Findi
         known = {trace: described for trace, described in traces.items() if trace[1]}
         same = next((trace for trace in known if trace in seen), None)
         if same is not None and run.path not in reported:
-            code, what, key = known[same]
-            yield make_finding(
-                run.path,
-                run.all(key)[0].line,
-                code,
-                f"{what} are exactly those of {seen[same].path.name}",
-                expected="other values: no two runs are alike to the last digit",
-                hint=_NO_COPIES,
-            )
+            code, key = known[same]
+            yield breach(run, run.all(key)[0], code, other=seen[same].path.name)
         for trace in known:
             seen.setdefault(trace, run)
 
@@ -170,15 +155,13 @@ def _check_overlap(runs: Sequence[RunLog]) -> Iterator[Finding]:
         before = last_of.get(system)
         if before is not None and _read_time(run, "run_start") < _read_time(before, "run_stop"):
             overlap_s = (_read_time(before, "run_stop") - _read_time(run, "run_start")) / 1000
-            yield make_finding(
-                run.path,
-                run.all("run_start")[0].line,
+            yield breach(
+                run,
+                run.all("run_start")[0],
                 "T19.overlap",
-                "two runs at the same time on one system",
-                expected=f"run_start after run_stop of {before.path.name}, "
-                f"line {before.all('run_stop')[0].line}",
-                got=f"run_start {overlap_s:,.3f} seconds before it",
-                hint="make the runs of a result one after the other, each on the whole system",
+                other=before.path.name,
+                line=before.all("run_stop")[0].line,
+                seconds=overlap_s,
             )
         if before is None or _read_time(run, "run_stop") > _read_time(before, "run_stop"):
             last_of[system] = run

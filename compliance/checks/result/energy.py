@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, escape
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.powerlog import PowerLog, Sensor
@@ -25,13 +25,7 @@ def check_energy(result: ResultLogs, definition: Definition, place: Place) -> It
     for log in result.power:
         run = by_index.get(log.index)
         if run is None:
-            yield make_finding(
-                log.path,
-                None,
-                "T23.no_run",
-                f"there is no run log result_{log.index}.txt for this power log",
-                hint="give a power log the number of its run, or remove it",
-            )
+            yield breach(log, None, "T23.no_run", index=str(log.index))
             continue
         findings = [*_check_form(log), *(_check_cover(log, run) if not log.problems else ())]
         yield from findings
@@ -41,28 +35,25 @@ def check_energy(result: ResultLogs, definition: Definition, place: Place) -> It
     yield from _check_constant(sound)
     lacking = sorted(by_index.keys() - {log.index for log in result.power}, key=str)
     if result.power and lacking:
-        yield make_finding(
-            result.path,
+        yield breach(
+            result,
             None,
             "T23.missing",
-            f"power_{lacking[0]}.csv is missing",
-            expected="a power log for every run of the result, or for none",
-            got=f"{len(result.power)} power logs of {len(result.runs)} runs",
-            hint="the energy is an average over the same runs as the score",
+            index=str(lacking[0]),
+            logs=len(result.power),
+            runs=len(result.runs),
         )
 
 
 def _check_form(log: PowerLog) -> Iterator[Finding]:
     for problem in log.problems:
-        yield make_finding(
-            log.path,
-            problem.line,
+        yield breach(
+            log,
+            problem,
             "T23.form",
-            escape(problem.message),
+            problem=escape(problem.message),
             expected=problem.expected,
             got=problem.got,
-            hint='write "# not measured: …", then "monotonic_ms,<sensor>…", then one row of '
-            "numbers for each reading, as T23 shows",
         )
 
 
@@ -78,17 +69,15 @@ def _check_cover(log: PowerLog, run: RunLog) -> Iterator[Finding]:
             without.setdefault(gap, []).append(sensor.name)
     for (line, from_ms, to_ms), names in without.items():
         more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-        yield make_finding(
-            log.path,
+        yield breach(
+            log,
             line,
             "T23.gap",
-            f"no reading of {', '.join(names[:3])}{more} for {(to_ms - from_ms) / 1000:,.1f} "
-            "seconds of the run",
-            expected="a reading at or before run_start, one at or after run_stop, and no two "
-            "seconds without one between them",
-            got=f"nothing from {from_ms:,.0f} to {to_ms:,.0f} ms",
-            hint="read the sensors with the monotonic clock of the run log; leave a sensor out "
-            "that was not there, and say so under not measured",
+            sensors=", ".join(names[:3]),
+            more=more,
+            seconds=(to_ms - from_ms) / 1000,
+            from_ms=from_ms,
+            to_ms=to_ms,
         )
 
 
@@ -116,40 +105,28 @@ def _check_sensors(logs: list[PowerLog]) -> Iterator[Finding]:
         names = [sensor.name for sensor in log.sensors]
         expected = [sensor.name for sensor in logs[0].sensors]
         if names != expected or log.not_measured != logs[0].not_measured:
-            yield make_finding(
-                log.path,
+            yield breach(
+                log,
                 2 if names != expected else 1,
                 "T23.sensors",
-                f"the sensors are not those of {logs[0].path.name}",
-                expected=", ".join(expected[:10]) + f"; not measured: {logs[0].not_measured}",
-                got=", ".join(names[:10]) + f"; not measured: {log.not_measured}",
-                hint="measure all runs of a result with the same sensors",
+                other=logs[0].path.name,
+                expected=", ".join(expected[:10]),
+                expected_missing=logs[0].not_measured,
+                sensors=", ".join(names[:10]),
+                missing=log.not_measured,
             )
         trace = tuple(tuple(sensor.watts[:COMPARED_READINGS]) for sensor in log.sensors)
         if not any(len(set(watts)) >= TELLING_READINGS_MIN for watts in trace):
             continue
         other = readings.setdefault(trace, log)
         if other is not log:
-            yield make_finding(
-                log.path,
-                3,
-                "T23.copied",
-                f"the readings are exactly those of {other.path.name}",
-                expected="readings of its own for each run",
-                hint="put the power log of each run beside its run log, and no copy of another",
-            )
+            yield breach(log, 3, "T23.copied", other=other.path.name)
 
 
 def _check_constant(logs: list[PowerLog]) -> Iterator[Finding]:
     for log in logs:
         for sensor in log.sensors:
             if len(sensor.watts) >= UNCHANGED_READINGS_MAX and len(set(sensor.watts)) == 1:
-                yield make_finding(
-                    log.path,
-                    sensor.lines[0],
-                    "T23.constant",
-                    f"{sensor.name} reads {sensor.watts[0]:g} W all the time",
-                    expected="readings that vary with the load",
-                    hint="leave out a sensor that does not measure; a nominal power is no reading",
-                    severity="warning",
+                yield breach(
+                    log, sensor.lines[0], "T23.constant", sensor=sensor.name, watts=sensor.watts[0]
                 )

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from cepheid.compliance.checks.definitions import BATCH_SIZE, find_division
 from cepheid.compliance.checks.log.structure import find_phase_end
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, encode_canonically, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, encode_canonically, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules.definition import Definition
@@ -52,14 +52,14 @@ def _check_key(runs: Sequence[RunLog], key: str, may_lack: bool = False) -> Iter
     for run in runs:
         if texts.get(run.path, usual) != usual:
             event = run.first(key)
-            yield make_finding(
-                run.path,
+            yield breach(
+                run,
                 event.line if event else find_phase_end(run, Phase.INIT),
                 "T18.differs",
-                f"{key} differs from that of {reference.path.name}",
+                key=key,
+                other=reference.path.name,
                 expected=_format_logged(reference, key),
-                got=_format_logged(run, key),
-                hint="make all runs of a result with the same code, data, software and values",
+                value=_format_logged(run, key),
             )
 
 

@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from cepheid.compliance.checks.definitions import find_division, has_digest_of
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
+from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.checks.result.set_aside import check_set_aside
-from cepheid.compliance.finding import Finding, encode_canonically, format_value
+from cepheid.compliance.finding import Finding, breach, encode_canonically, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
@@ -58,14 +58,7 @@ def _check_seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Findin
                 break
         is_required = rounds.load(place.round).log.seed_required
         if is_required and place.in_result and not run.all("seed") and _is_closed(run, place):
-            yield make_finding(
-                run.path,
-                None,
-                "T15.missing",
-                "the run logs no seed",
-                expected="a seed of its own for each run",
-                hint="log each seed with mllog",
-            )
+            yield breach(run, None, "T15.missing")
 
 
 def _identify(value: object) -> object:
@@ -74,14 +67,7 @@ def _identify(value: object) -> object:
 
 
 def _report_repeated_seed(run: RunLog, event: Event, owner: RunLog) -> Finding:
-    return make_finding(
-        run.path,
-        event.line,
-        "T15.repeated",
-        f"seed {format_value(event.value)} is also that of {owner.path.name}",
-        expected="a seed of its own for each run",
-        hint="derive a seed for each run as T15 says (`cepheid run` does), and run again",
-    )
+    return breach(run, event, "T15.repeated", seed=format_value(event.value), other=owner.path.name)
 
 
 def _is_closed(run: RunLog, place: Place) -> bool:
@@ -100,15 +86,12 @@ def _check_sources(runs: Sequence[RunLog]) -> Iterator[Finding]:
     usual, _ = Counter(sources.values()).most_common(1)[0]
     for run in runs:
         if sources.get(run.path, usual) != usual:
-            yield make_finding(
-                run.path,
-                run.all("seed")[0].line,
+            yield breach(
+                run,
+                run.all("seed")[0],
                 "T15.source",
-                "the seed was logged by another line of code than in the other runs",
-                expected=f"{format_value(usual)}, as metadata.file and lineno",
-                got=format_value(sources[run.path]),
-                hint="make all runs of a result with the same program, and leave its logs as "
-                "they are",
+                usual=format_value(usual),
+                source=format_value(sources[run.path]),
             )
 
 
@@ -119,28 +102,19 @@ def _check_given_seeds(runs: Sequence[RunLog], may_report: bool) -> Iterator[Fin
     if given and len(given) < len(logged) and may_report:
         run, event = given[0]
         derived = next(r for r, e in logged if e.metadata.get("origin") != "given")
-        yield make_finding(
-            run.path,
-            event.line,
+        yield breach(
+            run,
+            event,
             "T15.mixed",
-            f"seeds were given to {len(given)} of {len(logged)} runs, and derived for the others",
-            expected=f"one origin for all runs of a result, as in {derived.path.name}",
-            got=f"seed {format_value(event.value)}, given",
-            hint="the derived seed of this run was set aside; make the run with its derived seed, "
-            "or all runs with given ones",
+            given=len(given),
+            runs=len(logged),
+            other=derived.path.name,
+            seed=format_value(event.value),
         )
     elif given:
         run, event = given[0]
         count = f" (in {len(given)} of {len(runs)} runs)" if len(runs) > 1 else ""
-        yield make_finding(
-            run.path,
-            event.line,
-            "T15.given",
-            f"seeds were given, not derived{count}",
-            severity="note",
-            hint="a reader cannot tell whether they were chosen; without --seed `cepheid run` "
-            "derives them",
-        )
+        yield breach(run, event, "T15.given", times=count)
 
 
 def _check_chosen_seeds(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]:
@@ -160,16 +134,13 @@ def _check_chosen_seeds(runs: Sequence[RunLog], definition: Definition) -> Itera
             }
         number = numbers[system, code_digest].get(event.value % 2**32)
         if number is not None and number != run.index:
-            yield make_finding(
-                run.path,
-                event.line,
+            yield breach(
+                run,
+                event,
                 "T15.chosen",
-                f"the given seed is the derived one of run {number:,}",
-                expected=f"the derived seed of run {run.index}, or one that has nothing to do "
-                "with derived ones",
-                got=format_value(event.value),
-                hint="runs are not selected: make the runs 0, 1, 2 … with their derived seeds, "
-                "and submit all of them",
+                number=number,
+                index=run.index,
+                seed=format_value(event.value),
             )
 
 
@@ -189,12 +160,12 @@ def _check_derived(run: RunLog, definition: Definition) -> Finding | None:
         for index in range(definition.runs.required)
         if event.value == derive_seed(definition.digest, system, code_digest, index)
     ]
-    return make_finding(
-        run.path,
-        event.line,
+    return breach(
+        run,
+        event,
         "T15.not_derived",
-        "the seed is called derived, but it is not the derived one of this run",
-        expected=f"{expected}, which follows from definition, system, code and run {run.index}",
-        got=f"{event.value}" + (f", the seed of run {of_run[0]}" if of_run else ""),
-        hint="do not rename logs; where the seed was chosen, log it with metadata.origin given",
+        expected=expected,
+        index=run.index,
+        seed=event.value,
+        of_run=f", the seed of run {of_run[0]}" if of_run else "",
     )

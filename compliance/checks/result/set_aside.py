@@ -2,8 +2,7 @@
 
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.registry import make_finding
-from cepheid.compliance.finding import Finding, encode_canonically, format_value
+from cepheid.compliance.finding import Finding, breach, encode_canonically, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules.definition import Definition
@@ -25,26 +24,9 @@ def check_set_aside(result: ResultLogs, definition: Definition) -> Iterator[Find
         why = "" if _has_read_other_data(run) else _explain_completion(run, repeat, definition)
         line = (run.first("run_stop") or run.events[-1]).line
         if why:
-            yield make_finding(
-                run.path,
-                line,
-                "T15.set_aside",
-                "a completed run was set aside",
-                expected="only logs of runs that were interrupted",
-                got=why,
-                hint="runs are not selected: give the log its own name result_<k>.txt again, and "
-                "keep the whole log",
-            )
+            yield breach(run, line, "T15.set_aside", why=why)
         elif is_whole and seed and repeat is None and run.text("code_digest") in codes:
-            yield make_finding(
-                run.path,
-                seed.line,
-                "T15.other_seed",
-                "no run of the result repeats this interrupted run",
-                expected="a run with the same seed among the runs that count",
-                got=f"seed {format_value(seed.value)}",
-                hint="repeat an interrupted run with its own seed; `cepheid run` does",
-            )
+            yield breach(run, seed, "T15.other_seed", seed=format_value(seed.value))
 
 
 def _has_read_other_data(run: RunLog) -> bool:
