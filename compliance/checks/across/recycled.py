@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cepheid.compliance.checks.across.traces import CURVE, POWER, TIMES, WITHIN, RunTrace
-from cepheid.compliance.checks.registry import make_finding
-from cepheid.compliance.finding import Finding, escape
+from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.rules.rounds import Round
 
 ALIKE_SHARE_MAX = 0.01  # of three quarters of the long durations
@@ -79,14 +78,7 @@ def _is_same_file(path: Path, other: Path) -> bool:
 
 def _report(kind: int, trace: RunTrace, other: RunTrace, is_same_result: bool) -> Finding:
     if kind == POWER:
-        return make_finding(
-            trace.power or trace.path,
-            3,
-            "T23.recycled",
-            f"the readings follow those of {escape(str(other.power))}",
-            expected="readings of its own for each run of all results",
-            hint="put the power log of each run beside its run log, and no copy of another",
-        )
+        return breach(trace.power or trace, 3, "T23.recycled", other=escape(str(other.power)))
     is_repeat = (
         kind == CURVE
         and not is_same_result
@@ -95,27 +87,11 @@ def _report(kind: int, trace: RunTrace, other: RunTrace, is_same_result: bool) -
         and (trace.seed, trace.code_digest) == (other.seed, other.code_digest)
     )
     if is_repeat and not are_times_alike(trace.durations_ms, other.durations_ms):
-        return make_finding(
-            trace.path,
-            trace.line,
-            "T19.same_seed",
-            f"quality and losses are those of {escape(str(other.path))}, with the same seed",
-            expected="a seed of its own for each run of all results",
-            got=f"seed {trace.seed}",
-            hint="a program that is deterministic may do this; give the system a name of its own, "
-            "so that other seeds are derived, or explain it in the README",
-            severity="warning",
+        return breach(
+            trace, trace, "T19.same_seed", other=escape(str(other.path)), seed=str(trace.seed)
         )
     what = "times" if kind == TIMES else "quality or losses"
-    return make_finding(
-        trace.path,
-        trace.line,
-        "T19.recycled",
-        f"{what} agree with those of {escape(str(other.path))}",
-        expected="other values: two runs agree in a few digits at most",
-        hint="put the log of each run into one result, as it was written, and no changed copy of "
-        "another; if these are two runs, check that the seed reaches every generator",
-    )
+    return breach(trace, trace, "T19.recycled", what=what, other=escape(str(other.path)))
 
 
 def are_times_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
