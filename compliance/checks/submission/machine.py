@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cepheid.compliance.checks.log.machine import read_versions
-from cepheid.compliance.checks.registry import Described, make_finding
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.checks.registry import Described
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.contents import SystemFile
 from cepheid.rules.devices import find_device
 from cepheid.rules.events import is_integer
@@ -23,14 +23,14 @@ COUNTS_MAX = {  # as in the schema
 def check_machine(system: SystemFile) -> Iterator[Finding]:
     """Check that counts of a valid description fit together, and that versions agree (S2)."""
     for field, expected, because in _find_contradictions(system.content or {}):
-        yield make_finding(
-            system.path,
+        yield breach(
+            system,
             None,
             "S2.contradiction",
-            f"{field} contradicts the rest of the description: {because}",
+            field=field,
+            because=because,
             expected=expected,
-            got=format_value((system.content or {}).get(field)),
-            hint="correct the field that is wrong; `cepheid describe-system` reads them all",
+            value=format_value((system.content or {}).get(field)),
         )
 
 

@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cepheid.compliance.checks.registry import Needs, make_finding, rule
-from cepheid.compliance.finding import Finding, escape, format_value
+from cepheid.compliance.checks.registry import Needs, rule
+from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read import manifest
 from cepheid.compliance.read.manifest import Manifest
 from cepheid.compliance.read.package import Submitter
@@ -13,13 +13,7 @@ from cepheid.compliance.read.summary import ResultSummary
 from cepheid.rules import rounds
 
 PROBLEMS_MAX = 20  # listed one by one
-PACK = "if the change is intended, run `cepheid pack` again"
 CODES = {"changed": "S4.digest", "missing": "S4.missing_file", "not listed": "S4.unlisted_file"}
-SAYS = {
-    "changed": "the file is not the one that the manifest lists",
-    "missing": "the manifest lists a file that is not there",
-    "not listed": "the manifest does not list this file",
-}
 
 
 Summaries = Mapping[Path, ResultSummary]
@@ -30,95 +24,56 @@ Summaries = Mapping[Path, ResultSummary]
 def check_manifest(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
     """Check that files, code, systems and definitions are those of the manifest (S4)."""
     if who.in_submission and who.results and not who.is_whole:
-        yield make_finding(
-            who.path,
-            None,
-            "S4.not_checked",
-            "only a part of the submission was checked, so its manifest and other files were not",
-            hint=f"check all of it: `cepheid check {escape(str(who.path))}`",
-            severity="note",
-        )
+        yield breach(who, None, "S4.not_checked", folder=escape(str(who.path)))
     if who.files is None or not who.results:
         return
     if who.manifest is None:
-        yield make_finding(
-            who.path / manifest.FILE_NAME,
-            None,
-            "S4.no_manifest",
-            "the submission has no manifest",
-            hint="run `cepheid pack` when nothing else needs to change",
-            severity="warning",
-        )
+        yield breach(who.path / manifest.FILE_NAME, None, "S4.no_manifest")
         yield from _check_code_of_logs(who, summaries)
         return
     findings = [*_check_content(who, who.manifest, summaries)]
     yield from findings[:PROBLEMS_MAX]
     if len(findings) > PROBLEMS_MAX:
-        yield make_finding(
-            who.manifest.path,
-            None,
-            "S4.more_files",
-            f"{len(findings) - PROBLEMS_MAX} more files are not as the manifest lists them",
-            hint=PACK,
-        )
+        yield breach(who.manifest, None, "S4.more_files", files=len(findings) - PROBLEMS_MAX)
     yield from _check_code_of_logs(who, summaries)
 
 
 def _check_content(who: Submitter, listed: Manifest, summaries: Summaries) -> Iterator[Finding]:
     if listed.problem:
-        yield make_finding(
-            listed.path,
-            None,
-            "S4.unreadable",
-            f"the manifest {escape(listed.problem)}",
-            hint="run `cepheid pack` again",
-        )
+        yield breach(listed, None, "S4.unreadable", problem=escape(listed.problem))
         return
     if listed.round != rounds.CURRENT:
-        yield make_finding(
-            listed.path,
+        yield breach(
+            listed,
             None,
             "S4.round",
-            "the manifest was written for another round",
             expected=format_value(rounds.CURRENT),
-            got=format_value(listed.round),
-            hint=PACK,
+            round=format_value(listed.round),
         )
     if who.name and listed.submitter != who.name:
-        yield make_finding(
-            listed.path,
+        yield breach(
+            listed,
             None,
             "S4.submitter",
-            "the manifest was written for another submitter",
             expected=format_value(who.name),
-            got=format_value(listed.submitter),
-            hint=PACK,
+            submitter=format_value(listed.submitter),
         )
     there = list_digests(who, summaries)
     differing = list(manifest.find_differences(listed.files, there))
     for name, how in differing:
-        is_gone = how == "missing"
-        yield make_finding(
-            listed.path if is_gone else who.path / name,
+        yield breach(
+            listed if how == "missing" else who.path / name,
             None,
             CODES[how],
-            f"{SAYS[how]}: {format_value(name)}" if is_gone else SAYS[how],
-            expected=listed.files.get(name, ""),
-            got=there.get(name, ""),
-            hint=f"put back what was reviewed; {PACK}",
+            name=format_value(name),
+            listed=listed.files.get(name, ""),
+            there=there.get(name, ""),
         )
     results = bind_results(who, summaries)
     if not differing and listed.results != results:
         names = sorted(listed.results.keys() | results.keys())
         wrong = [name for name in names if listed.results.get(name) != results.get(name)]
-        yield make_finding(
-            listed.path,
-            None,
-            "S4.results",
-            f"the manifest does not bind {escape(', '.join(wrong))[:200]} to what is here",
-            expected="system, code and definition of each result",
-            hint=PACK,
-        )
+        yield breach(listed, None, "S4.results", results=escape(", ".join(wrong))[:200])
 
 
 def _check_code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
@@ -131,14 +86,13 @@ def _check_code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Findin
         expected = manifest.digest_code(there, benchmark)
         for run in summaries[result.path].runs:
             if run.code and run.code.value != expected:
-                yield make_finding(
-                    run.path,
-                    run.code.line,
+                yield breach(
+                    run,
+                    run.code,
                     "S4.code",
-                    f"the log was not written by the code under benchmarks/{escape(benchmark)}/",
+                    benchmark=escape(benchmark),
                     expected=format_value(expected),
-                    got=run.code.shown,
-                    hint="put the code there that ran, or run again with the code that is there",
+                    digest=run.code.shown,
                 )
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import PurePosixPath
 
-from cepheid.compliance.checks.registry import make_finding
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.contents import LEFT_BY_TOOLS, README, SubmittedFile, Submitter
 from cepheid.rules import definition
 
@@ -32,13 +31,12 @@ def _check_places(who: Submitter) -> Iterator[Finding]:
     for file in sorted(who.files or (), key=lambda file: file.name):
         if misplaced.isdisjoint(file.name.parents) and not _has_place(file):
             misplaced.add(file.name)
-            yield make_finding(
+            yield breach(
                 who.path / file.name,
                 None,
                 "S1.misplaced",
-                f"a {'folder' if file.is_folder else 'file'} of this name has no place here",
-                expected=_describe_place(file.name),
-                hint="move it to its place, or remove it from the submission",
+                kind="folder" if file.is_folder else "file",
+                place=_describe_place(file.name),
             )
     yield from _check_numbers(who)
 
@@ -81,11 +79,4 @@ def _check_numbers(who: Submitter) -> Iterator[Finding]:
         numbers = {path.stem.partition("_")[2] for path in result.runs}
         for path in result.attached:
             if path.stem.partition("_")[2] not in numbers:
-                yield make_finding(
-                    path,
-                    None,
-                    "S1.no_run",
-                    "this belongs to no run of the result",
-                    expected=f"a run log result_{path.stem.partition('_')[2]}.txt beside it",
-                    hint="remove it, or put the log of its run beside it",
-                )
+                yield breach(path, None, "S1.no_run", index=path.stem.partition("_")[2])

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.registry import Needs, make_finding, rule
-from cepheid.compliance.finding import Finding, escape
+from cepheid.compliance.checks.registry import Needs, rule
+from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.compliance.read.package import Submitter
 
 
@@ -13,12 +13,6 @@ def check_waivers(who: Submitter) -> Iterator[Finding]:
     if who.waivers is None:
         return
     for problem in who.waivers.problems:
-        yield make_finding(
-            who.waivers.path,
-            problem.line,
-            "S9.form",
-            escape(problem.message)[:300],
-            expected="rule, path, reason, who and until for each waiver, as S9 shows",
-            got=problem.got,
-            hint="correct the entry as rules/schemas/waivers.schema.json says",
+        yield breach(
+            who.waivers, problem, "S9.form", problem=escape(problem.message)[:300], got=problem.got
         )
