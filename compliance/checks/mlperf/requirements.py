@@ -8,8 +8,8 @@ from cepheid.compliance.checks.mlperf.conditions import (
     format_count,
     format_metadata,
 )
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding, format_value
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import EVENTS_MAX, Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
@@ -52,13 +52,14 @@ def check_counts(run: RunLog, place: Place) -> Iterator[Finding]:
 
 
 def _report_missing(run: RunLog, requirement: Requirement, why: Requirements) -> Finding:
-    return make_finding(
-        run.path,
+    return breach(
+        run,
         None,
         "M1.missing",
-        " or ".join((requirement.key, *requirement.or_else)) + " is missing",
-        expected=f"{requirement.key} {why}{requirement.count}",
-        hint=f"log {requirement.key} with mllog when it is known or happens; run again",
+        keys=" or ".join((requirement.key, *requirement.or_else)),
+        key=requirement.key,
+        why=str(why),
+        count=str(requirement.count),
     )
 
 
@@ -69,21 +70,28 @@ def _report_too_many(
     same = all(event.value == events[0].value for event in events)
     first, second = events[0], events[:2][-1]
     odd = next((event for event in events if event.value != first.value), second)
+    values = format_value(first.value) + ("" if same else f" and {format_value(odd.value)}")
     if requirement.count == "never":
-        code, line = "M1.not_allowed", first.line
-        message = f"{requirement.key} does not belong here"
-    else:
-        message = f"{requirement.key} appears {len(events):,} times, first on line {first.line}"
-        code, line = "M1.repeated", odd.line
-    return make_finding(
-        run.path,
-        line,
-        code,
-        message,
-        expected=f"{requirement.key} {why}{requirement.count}",
-        got=f"{format_value(first.value)}" + ("" if same else f" and {format_value(odd.value)}"),
-        hint="log it once, from one rank, with the value that was used",
-        severity="warning" if same and requirement.count == "once" else "error",
+        return breach(
+            run,
+            first,
+            "M1.not_allowed",
+            key=requirement.key,
+            why=str(why),
+            count=str(requirement.count),
+            values=values,
+        )
+    return breach(
+        run,
+        odd,
+        "M1.repeated",
+        case="equal" if same and requirement.count == "once" else "",
+        key=requirement.key,
+        times=len(events),
+        line=first.line,
+        why=str(why),
+        count=str(requirement.count),
+        values=values,
     )
 
 
@@ -97,14 +105,15 @@ def check_values(run: RunLog, place: Place) -> Iterator[Finding]:
             event for event in run.all(requirement.key) if not requirement.value.holds(event.value)
         ]
         if wrong:
-            yield make_finding(
-                run.path,
-                wrong[0].line,
+            yield breach(
+                run,
+                wrong[0],
                 "M2.value",
-                f"{requirement.key} has a value that the round does not allow{format_count(wrong)}",
-                expected=f"{why}a value {requirement.value}",
-                got=format_value(wrong[0].value),
-                hint="run again with an allowed value, and log the one that was used",
+                key=requirement.key,
+                times=format_count(wrong),
+                why=str(why),
+                allowed=str(requirement.value),
+                value=format_value(wrong[0].value),
             )
 
 
@@ -117,15 +126,14 @@ def check_metadata(run: RunLog, place: Place) -> Iterator[Finding]:
         wrong = find_lacking(requirement.metadata, run.all(requirement.key))
         if wrong:
             event, lacks = wrong[0]
-            yield make_finding(
-                run.path,
-                event.line,
+            yield breach(
+                run,
+                event,
                 "M3.metadata",
-                f"{requirement.key} has wrong or missing metadata"
-                f"{format_count([e for e, _ in wrong])}",
-                expected=lacks,
-                got=format_metadata(event),
-                hint=f"give every {requirement.key} these fields of metadata",
+                key=requirement.key,
+                times=format_count([e for e, _ in wrong]),
+                lacks=lacks,
+                metadata=format_metadata(event),
             )
 
 
@@ -148,14 +156,14 @@ def check_places(run: RunLog, place: Place) -> Iterator[Finding]:
 
 def _report_misplaced(run: RunLog, event: Event, where: str, key: str) -> Finding:
     other = run.first(key)
-    return make_finding(
-        run.path,
-        event.line,
+    return breach(
+        run,
+        event,
         "M4.misplaced",
-        f"{event.key} does not stand {where} {key}",
-        expected=f"{event.key} {where} {key}",
-        got=f"{key} on line {other.line}" if other else f"no {key}",
-        hint="log each event when it happens: initialisation ends before the run starts",
+        key=event.key,
+        where=where,
+        other=key,
+        found=f"{key} on line {other.line}" if other else f"no {key}",
     )
 
 
@@ -169,28 +177,28 @@ def check_times(run: RunLog, place: Place) -> Iterator[Finding]:
         for key in requirement.later_than:
             other = run.first(key)
             if other is not None and event.time_ms <= other.time_ms:
-                yield make_finding(
-                    run.path,
-                    event.line,
+                yield breach(
+                    run,
+                    event,
                     "M5.no_time",
-                    f"{requirement.key} is not later than {key}",
-                    expected=f"a time after that of line {other.line}",
-                    got=f"{(event.time_ms - other.time_ms) / 1000:,.3f} seconds after it",
-                    hint="write each record when it happens, with the clock of that moment",
+                    key=requirement.key,
+                    other=key,
+                    line=other.line,
+                    seconds=(event.time_ms - other.time_ms) / 1000,
                 )
         if requirement.within is not None and run.all(requirement.within.since):
             since_ms = min(started.time_ms for started in run.all(requirement.within.since))
             minutes = (event.time_ms - since_ms) / 60_000
             if minutes >= requirement.within.minutes:
-                yield make_finding(
-                    run.path,
-                    event.line,
+                yield breach(
+                    run,
+                    event,
                     "M5.too_late",
-                    f"{requirement.key} comes too late",
-                    expected=f"{why}less than {requirement.within.minutes:g} minutes "
-                    f"after {requirement.within.since}",
-                    got=f"{minutes:.1f} minutes",
-                    hint="compile less, or keep what was compiled",
+                    key=requirement.key,
+                    why=str(why),
+                    most=requirement.within.minutes,
+                    since=requirement.within.since,
+                    minutes=minutes,
                 )
 
 
@@ -203,27 +211,28 @@ def check_target(run: RunLog, place: Place) -> Iterator[Finding]:
             continue
         wrong = [event for event in events if not is_number(event.value)]
         if wrong:
-            yield make_finding(
-                run.path,
-                wrong[0].line,
+            yield breach(
+                run,
+                wrong[0],
                 "M6.not_a_number",
-                f"{requirement.key} is not a number{format_count(wrong)}",
-                expected=f"{why}a number",
-                got=format_value(wrong[0].value),
-                hint="log what the evaluation found",
+                key=requirement.key,
+                times=format_count(wrong),
+                why=str(why),
+                value=format_value(wrong[0].value),
             )
         elif run.converged and not any(
             requirement.some_value.holds(event.value) for event in events
         ):
             numbers = [event.value for event in events]
-            yield make_finding(
-                run.path,
-                events[-1].line,
+            yield breach(
+                run,
+                events[-1],
                 "M6.false_success",
-                f"no {requirement.key} reaches the target, and the run is called a success",
-                expected=f"{why}a value {requirement.some_value}",
-                got=f"{format_value(numbers[-1])} at the last of {len(numbers):,}",
-                hint="train until the target is reached, or end the run as aborted",
+                key=requirement.key,
+                why=str(why),
+                target=str(requirement.some_value),
+                last=format_value(numbers[-1]),
+                numbers=len(numbers),
             )
 
 
@@ -235,13 +244,12 @@ def check_number_of_runs(
     required, runs = judged_by.runs.required, len(result.runs)
     is_weak = result.folder.scale == "weak"  # HPC allows any number of models there
     if place.in_result and (runs < required or (runs > required and not is_weak)):
-        yield make_finding(
-            result.path,
+        yield breach(
+            result,
             None,
             "M8.number_of_runs",
-            f"{runs} run{'' if runs == 1 else 's'}, but a result of {judged_by.name} holds "
-            f"{required}",
-            expected=f"{required} logs named result_<k>.txt",
-            got=str(runs),
-            hint="put every run of the result into its folder, and nothing else",
+            runs=runs,
+            plural="" if runs == 1 else "s",
+            benchmark=judged_by.name,
+            required=required,
         )

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cepheid.compliance.checks.mlperf.conditions import format_count, format_metadata
-from cepheid.compliance.checks.registry import Needs, Place, make_finding, rule
-from cepheid.compliance.finding import Finding
+from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.events import is_number
@@ -21,15 +21,14 @@ def check_turns(run: RunLog, place: Place) -> Iterator[Finding]:
         if step is not None and not step(event.metadata):
             wrong.setdefault(event.key, []).append(event)
     for key, events in wrong.items():
-        yield make_finding(
-            run.path,
-            events[0].line,
+        yield breach(
+            run,
+            events[0],
             "M7.out_of_turn",
-            f"{key} is out of turn{format_count(events)}",
-            expected=_Course.KEYS[key],
-            got=format_metadata(events[0]),
-            hint="open and close blocks, epochs and evaluations in turn, between run_start and "
-            "run_stop, and number epochs 1, 2, 3 …",
+            key=key,
+            times=format_count(events),
+            turn=_Course.KEYS[key],
+            metadata=format_metadata(events[0]),
         )
 
 
