@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from cepheid.compliance.finding import Finding, escape
+from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.rules.errors import UserError, explain_system_error
 from cepheid.rules.installation import ROOT
 
@@ -114,16 +114,7 @@ def concerns_no_result(error: Exception) -> bool:
 
 def describe_failure(path: Path, error: Exception) -> Finding:
     """Return the finding for an exception while ``path`` was judged."""
-    return Finding(
-        NOT_JUDGED,
-        "error",
-        path,
-        None,
-        "could not be judged",
-        expected="a verdict by the rules",
-        got=f"{type(error).__name__} in {_find_place(error)}",
-        hint="this is a bug of the checker: report it with the traceback on stderr and these files",
-    )
+    return breach(path, None, NOT_JUDGED, error=type(error).__name__, place=_find_place(error))
 
 
 def report_failure(path: Path, error: Exception) -> Finding:

@@ -3,11 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from pathlib import Path
 
 from cepheid.compliance.finding import Finding
 from cepheid.rules.events import Kind
-from cepheid.rules.rounds import Severity
 
 
 class Needs(IntEnum):
@@ -79,22 +77,3 @@ def rule(
         return find
 
     return register
-
-
-def make_finding(
-    path: Path,
-    line: int | None,
-    code: str,
-    message: str,
-    *,
-    expected: str = "",
-    got: str = "",
-    hint: str = "",
-    severity: Severity = "error",
-) -> Finding:
-    """Return a finding; the round decides how severe an error is when the check runs.
-
-    ``code`` is the rule and a word for the kind of breach, such as ``T8.late``. The rule book lists
-    the codes of each rule.
-    """
-    return Finding(code, severity, path, line, message, expected, got, hint)

@@ -14,10 +14,10 @@ from typing import Any
 
 import yaml
 
-from cepheid.compliance.finding import Finding, escape, format_value
+from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.log.runlog import PARTIAL
 from cepheid.rules.documents import find_schema_problem
-from cepheid.rules.rounds import Round, Severity
+from cepheid.rules.rounds import Round
 
 FILE_NAME = "waivers.yaml"
 FILE_BYTES_MAX = 64 * 2**10
@@ -226,20 +226,13 @@ def find_ineffective(
         return
     for waiver in waivers.waivers:
         about = f"{waiver.rule} at {escape(str(waiver.place))}"
-        expected = ""
-        severity: Severity = "warning"
         if not _is_waivable(waiver.rule, judged_in):
-            code, message = "S9.not_waivable", f"{waiver.rule} cannot be waived"
-            severity = judged_in.rules["S9"].severity
-            may_be = (known.id for known in judged_in.rules.values() if known.waivable)
-            expected = f"one of {', '.join(may_be)}"
-            hint = "remove the waiver and fix what it was for: scores depend on that rule"
+            waivable = ", ".join(known.id for known in judged_in.rules.values() if known.waivable)
+            finding = breach(
+                waivers, waiver, "S9.not_waivable", rule=waiver.rule, waivable=waivable
+            )
+            yield replace(finding, severity=judged_in.rules["S9"].severity)
         elif waiver.until < today:
-            code, message = "S9.expired", f"the waiver of {about} expired on {waiver.until}"
-            hint = "remove the waiver, or ask the organisers for a new one"
+            yield breach(waivers, waiver, "S9.expired", about=about, until=str(waiver.until))
         elif not any(waiver.covers(finding, root) for finding in findings):
-            code, message = "S9.unused", f"the waiver of {about} covers no error"
-            hint = "correct its rule and path, or remove it if the error has been fixed"
-        else:
-            continue
-        yield Finding(code, severity, waivers.path, waiver.line, message, expected, "", hint)
+            yield breach(waivers, waiver, "S9.unused", about=about)

@@ -7,8 +7,9 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import TypeGuard, get_args
 
 import pytest
 import yaml
@@ -36,6 +37,82 @@ def codes_in(folder: Path) -> Counter[str]:
     files = (path for path in sorted(folder.rglob("*.py")) if path != Path(__file__))
     found = (text for path in files for text in strings(path) if CODE.fullmatch(text))
     return Counter(found)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of ``breach``: where it is, and the codes, cases and facts that it can give."""
+
+    place: str
+    codes: frozenset[str]
+    cases: frozenset[str]
+    facts: frozenset[str]
+
+
+def list_calls() -> Iterator[Call]:
+    """List every call of ``breach`` in the checker."""
+    for path in sorted((ROOT / "compliance").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        calls = [node for node in ast.walk(tree) if is_breach(node)]
+        literal = {code for call in calls for code in codes_of(call.args[2])}
+        # A code that is chosen from a table of its module is none that another call names.
+        chosen = {text for text in strings(path) if CODE.fullmatch(text)} - literal
+        for call in calls:
+            keywords = {each.arg: each.value for each in call.keywords if each.arg}
+            yield Call(
+                f"{path.relative_to(ROOT)}:{call.lineno}",
+                frozenset(codes_of(call.args[2]) or chosen),
+                frozenset(cases_of(keywords.pop("case", None), tree)),
+                frozenset(keywords),
+            )
+
+
+def is_breach(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "breach"
+
+
+def codes_of(argument: ast.expr) -> set[str]:
+    """Return the codes that an argument names; none where it is a variable."""
+    if isinstance(argument, ast.JoinedStr):
+        assert ast.unparse(argument) == "f'T1.{problem.kind}'"
+        return {f"T1.{kind}" for kind in get_args(ProblemKind)}
+    return {text for text in constants_in(argument) if CODE.fullmatch(text)}
+
+
+def cases_of(argument: ast.expr | None, tree: ast.AST) -> set[str]:
+    """Return the cases that an argument names, or that its variable is given."""
+    if argument is None:
+        return set()
+    if isinstance(argument, ast.Name):
+        assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+        values = [node.value for node in assigned if ast.unparse(node.targets[0]) == argument.id]
+        return {text for value in values for text in constants_in(value)}
+    assert isinstance(argument, ast.IfExp)
+    return {*constants_in(argument.body), *constants_in(argument.orelse)}
+
+
+def constants_in(node: ast.AST) -> Iterator[str]:
+    """Yield the string constants of an expression that are not empty."""
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value:
+            yield part.value
+
+
+CALLS = list(list_calls())
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.place)
+def test_every_call_gives_the_facts_that_the_texts_of_its_code_need(call: Call) -> None:
+    assert call.codes, "the code of this call cannot be found"
+    needed = [load_codes()[code].facts for code in call.codes]
+    assert call.facts == frozenset[str]().union(*needed), "the facts and the places differ"
+    assert call.cases <= frozenset[str]().union(*(load_codes()[code].cases for code in call.codes))
+
+
+def test_every_code_and_every_case_is_given_by_a_call() -> None:
+    given = {(code, case) for call in CALLS for code in call.codes for case in (*call.cases, "")}
+    codes = load_codes().values()
+    assert given == {(code.name, case) for code in codes for case in (*code.cases, "")}
 
 
 @pytest.mark.parametrize("name", load_codes())
