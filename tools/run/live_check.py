@@ -15,6 +15,7 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs, read_logs
 from cepheid.reference.run.progress import OnProgress, Progress
 from cepheid.rules import rounds
+from cepheid.rules.findings import load_codes
 from cepheid.rules.rounds import Round
 from cepheid.tools.console.terminal import Terminal
 
@@ -36,6 +37,7 @@ class LiveCheck:
         self._known, self._has_told = follow.KnownFindings(), False
         self._failures = Failures()  # of the checker, which must not end the run
         self._next_seconds = 0.0
+        load_codes()  # the texts of findings are read now, not between two blocks of the run
 
     def watch(self, show: OnProgress) -> OnProgress:
         """Return a callback that calls ``show``, and judges the log where a stage has ended."""
