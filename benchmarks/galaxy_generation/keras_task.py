@@ -31,7 +31,8 @@ from cepheid.reference.keras.galaxies import set_precision
 from cepheid.reference.keras.given_weights import parse_weights
 from cepheid.reference.keras.task import Tensor, trace
 from cepheid.reference.machine.ranks import Ranks
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 
 DECODED_TOGETHER = 100  # as in the task in PyTorch
 WHY_FP32 = "bfloat16 shifts colours; --set precision=bf16 chooses it"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,8 @@ from cepheid.benchmarks.galaxy_vae.sampling import (
     make_native_sampler,
 )
 from cepheid.reference.run.autotune import pick_fastest
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution, precision
 from cepheid.reference.torch.compilation import Compiled
 from cepheid.reference.torch.ranks.distributed import TorchRanks
@@ -39,6 +40,13 @@ LARGEST_DISTANCE = 0.03
 # threads of one part wait for each other at every layer, those of different parts at the end only.
 AT_ONCE = "parts_at_once"
 PARTS_COMPARED = 4  # by each thread, where the ways are compared
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The execution setting that only generation has; earlier results do not have it."""
+
+    parts_at_once: str = "1"
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration":
@@ -191,7 +199,7 @@ class GalaxyGeneration(GenerationTask):
     @property
     def parts_at_once(self) -> int:
         """How many parts of the images are decoded at once, each on one thread."""
-        choice = self.execution.own.get(AT_ONCE, "1")  # earlier results do not have it
+        choice = self.execution.read(Settings).parts_at_once
         return 1 if choice == "auto" else int(choice)
 
     @cached_property
@@ -205,7 +213,7 @@ class GalaxyGeneration(GenerationTask):
         Beside other work the former leaves threads out (``execution.autotune``), and the latter
         need not: a thread that waits for a core delays no other.
         """
-        if self.execution.own.get(AT_ONCE) != "auto":
+        if self.execution.read(Settings).parts_at_once != "auto":
             return
         asked = self.config.execution.threads
         is_open = asked == "auto" or self.ranks.device.type != "cpu"

@@ -23,7 +23,8 @@ from cepheid.benchmarks.galaxy_vae.model import (
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
 from cepheid.benchmarks.galaxy_vae.sampling import make_eager_sampler
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch.compilation import Compiled
 from cepheid.reference.torch.galaxies import TorchGalaxyTask
 from cepheid.reference.torch.ranks.distributed import TorchRanks

@@ -16,7 +16,8 @@ from cepheid.benchmarks.gnmt.model import Shape, shift
 from cepheid.benchmarks.gnmt.task import Translation
 from cepheid.reference.data.wmt.batch_order import AS_DRAWN
 from cepheid.reference.data.wmt.vocabulary import PADDING
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.plain import PlainTranslation
 

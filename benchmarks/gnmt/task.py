@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,7 +15,8 @@ from cepheid.reference.data.wmt.batch_order import LOCAL, ROUND_ROBIN, Bucketing
 from cepheid.reference.data.wmt.sentence_batches import Batch, Pass, pad
 from cepheid.reference.data.wmt.vocabulary import END
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.beam_search import translate
 from cepheid.reference.torch.translation.task import TranslationHyperparameters, TranslationTask
@@ -38,22 +39,31 @@ class Hyperparameters(TranslationHyperparameters):
     model_variant: Variant
 
 
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The execution settings that only gnmt has."""
+
+    recurrent: Form
+    bucketing: str
+    window: int
+    input_hosts: int
+
+
 def read_bucketing(config: RunConfig) -> Bucketing:
     """Return how batches get sentences of like lengths. Raises UserError for a contradiction."""
-    way, window, hosts = (
-        config.execution.own[key] for key in ("bucketing", "window", "input_hosts")
-    )
-    if way == LOCAL and int(hosts) > config.global_batch_size:
+    settings = config.execution.read(Settings)
+    way, hosts = settings.bucketing, settings.input_hosts
+    if way == LOCAL and hosts > config.global_batch_size:
         raise UserError(
             f"--set input_hosts={hosts}: with bucketing={way} each host draws a part of the "
             f"{config.global_batch_size} sentences of a global batch; fix: choose fewer hosts"
         )
-    if int(hosts) > 1 and way not in (LOCAL, ROUND_ROBIN):
+    if hosts > 1 and way not in (LOCAL, ROUND_ROBIN):
         raise UserError(
             f"--set input_hosts={hosts}: with bucketing={way} there is one order for all; fix: "
             f"leave it out, or set bucketing to {LOCAL} or {ROUND_ROBIN}"
         )
-    return Bucketing(way, int(window), int(hosts))
+    return Bucketing(way, settings.window, hosts)
 
 
 def create(config: RunConfig, ranks: TorchRanks) -> "Translation":
@@ -89,7 +99,7 @@ class Translation(TranslationTask):
 
     def use_form(self, settings: Execution) -> None:
         """Compute LSTMs as the settings have it."""
-        self.model.use_form(cast(Form, settings.own["recurrent"]))
+        self.model.use_form(settings.read(Settings).recurrent)
 
     def weigh_pass(self, one: Pass, batch: Batch) -> float:
         """Return the part of a pass in the mean loss of the global batch: that of its sentences."""

@@ -3,8 +3,7 @@
 ``Literal`` fields list what this implementation knows, in the open division too.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, cast, get_args
 
 from cepheid.benchmarks.resnet50.hyperparameters import ImageHyperparameters
@@ -43,6 +42,22 @@ class Hyperparameters(ImageHyperparameters):
     kfac_inverse: Inverse
     mixup_alpha: float
     random_erasing_probability: float
+
+
+Switch = Literal["on", "off"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The execution settings that only kfac has."""
+
+    kfac_inverses: Literal["distributed", "everywhere"]
+    kfac_symmetric: Switch
+    kfac_float21: Switch
+    kfac_half_factors: Literal["off", "float16", "bfloat16"]
+    kfac_gradients: Format
+    kfac_overlap: Switch
+    kfac_products: Literal["as_model", "fp32", "bf16"]
 
 
 @dataclass(frozen=True)
@@ -111,14 +126,14 @@ def make_damping_schedule(config: RunConfig) -> DampingSchedule:
 def make_options(config: RunConfig, ranks: Ranks) -> Options:
     """Return the options of K-FAC; raise UserError for settings that exclude each other."""
     values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
-    own = config.execution.own
+    settings, parallelism = config.execution.read(Settings), config.execution.parallelism
     is_kfac = values.opt_preconditioner == "kfac"
     if not is_kfac:
         refuse_without_effect(
-            config, [key for key in own if key.startswith("kfac_")], "opt_preconditioner=kfac"
+            config, [field.name for field in fields(Settings)], "opt_preconditioner=kfac"
         )
-    is_sharded = own["weight_update"] == "sharded"
-    is_distributed = own["kfac_inverses"] == "distributed"
+    is_sharded = parallelism.weight_update == "sharded"
+    is_distributed = settings.kfac_inverses == "distributed"
     if is_kfac and is_sharded and config.execution.precision == "fp16":
         raise UserError(
             "--set precision=fp16: with weight_update=sharded each rank would detect overflows "
@@ -136,7 +151,7 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
             "--set compile=on: with kfac_stale=false factors are due in every step, and only steps "
             "without any are compiled; fix: leave compile off, or set kfac_stale=true"
         )
-    factor_format = _choose_factor_format(own)
+    factor_format = _choose_factor_format(settings)
     simulated, sums = _parse_simulated(config, ranks, factor_format)
     fisher, drawn = parse_fisher(values.kfac_fisher)
     if is_kfac and fisher in ("exact", "gauss_newton"):
@@ -144,7 +159,7 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
             refuse_many(fisher, int(config.definition.model["classes"]))
         except UseError as error:  # with those of all other settings in a plan
             raise UserError(str(error)) from error
-    _, columns = find_shape(own["all_reduce"], own["mesh_rows"], ranks)
+    _, columns = find_shape(parallelism.all_reduce, ranks)
     return Options(
         damping=values.kfac_damping,
         average_decay=values.kfac_average_decay,
@@ -155,13 +170,13 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         fisher_samples=drawn,
         inverse=values.kfac_inverse,
         distribute_inverse=is_distributed,
-        symmetric=own["kfac_symmetric"] == "on",
+        symmetric=settings.kfac_symmetric == "on",
         factor_format=factor_format,
-        gradient_format=cast(Format, own["kfac_gradients"]),
-        overlap=own["kfac_overlap"] == "on",
+        gradient_format=settings.kfac_gradients,
+        overlap=settings.kfac_overlap == "on",
         simulated_ranks=simulated,
         sums=sums,
-        ranks_per_node=columns if own["all_reduce"] != "flat" else 0,
+        ranks_per_node=columns if parallelism.all_reduce.way != "flat" else 0,
         stale=values.kfac_stale,
         stale_tolerance=values.kfac_stale_tolerance,
         average_gradients=is_sharded,
@@ -169,11 +184,11 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
     )
 
 
-def _choose_factor_format(own: Mapping[str, str]) -> Format:
+def _choose_factor_format(settings: Settings) -> Format:
     """Return the format in which factors travel. Raises UserError for two at once."""
-    half = own["kfac_half_factors"]
-    if own["kfac_float21"] == "off":
-        return "float32" if half == "off" else cast(Format, half)
+    half = settings.kfac_half_factors
+    if settings.kfac_float21 == "off":
+        return "float32" if half == "off" else half
     if half != "off":
         raise UserError(
             f"--set kfac_half_factors={half}: factors already travel as float21; fix: leave out "
@@ -202,7 +217,7 @@ def _parse_simulated(config: RunConfig, ranks: Ranks, factor_format: Format) -> 
         problem = "without K-FAC nothing is rounded"
     elif ranks.world_size > 1:
         problem = f"this is for one rank, and there are {ranks.world_size}"
-    elif config.execution.own["weight_update"] == "sharded":
+    elif config.execution.parallelism.weight_update == "sharded":
         problem = "with weight_update=sharded the formats of gradients have no effect"
     elif int(simulated) > (samples := _count_samples_at_once(config)):
         problem = f"{samples} samples at once cannot be shared among so many ranks"

@@ -16,6 +16,7 @@ from cepheid.benchmarks.kfac.after_run import SentBytes, make_report, measure_pl
 from cepheid.benchmarks.kfac.hyperparameters import (
     HeldSchedule,
     Hyperparameters,
+    Settings,
     make_damping_schedule,
     make_options,
     make_schedule,
@@ -25,7 +26,8 @@ from cepheid.benchmarks.kfac.pictures import erase_rectangles
 from cepheid.benchmarks.resnet50.task import ResNet50
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.optim.lars import BUFFER, Lars
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch.pieces import Pieces
 from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
@@ -94,7 +96,7 @@ class PreconditionedResNet50(ResNet50):
         """Return K-FAC for the model before its first step, or None without a preconditioner."""
         if not self.is_preconditioned:
             return None
-        products = self.config.execution.own["kfac_products"]
+        products = self.config.execution.read(Settings).kfac_products
         of_model = "bf16" if self.precision is torch.bfloat16 else "fp32"
         is_half = (of_model if products == "as_model" else products) == "bf16"
         options = replace(self.options, bfloat16_products=is_half)

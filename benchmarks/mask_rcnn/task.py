@@ -23,7 +23,7 @@ from cepheid.reference.torch.detection.masks import encode_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
 from cepheid.reference.torch.detection.targets import Truth
 from cepheid.reference.torch.detection.task import DetectionTask
-from cepheid.reference.torch.parallel.model_parallel import MICRO_BATCHES, refuse_uneven_parts
+from cepheid.reference.torch.parallel.model_parallel import refuse_uneven_parts
 from cepheid.reference.torch.parallel.stage import Stage
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
@@ -56,8 +56,8 @@ class Segmentation(DetectionTask):
         if self.pixels > LARGEST_SMALL_PIXELS:
             self.evaluation_batch = 4
         if self.sharing.stages > 1:
-            count = self.sharing.micro_batches
-            refuse_uneven_parts(MICRO_BATCHES, count, samples_of_a_replica=self.batch_per_rank)
+            setting, count = "the micro-batches of pipeline", self.sharing.micro_batches
+            refuse_uneven_parts(setting, count, samples_of_a_replica=self.batch_per_rank)
 
     def make_detector(self) -> MaskRCNN:
         """Return the network."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -35,11 +35,21 @@ NEEDS = {  # by setting: the value that K-FAC needs, and why
         "replicated",
         "it needs the whole gradients of a layer on the rank that owns it",
     ),
-    "pipeline_stages": ("1", WHOLE),
+    "pipeline": ("1", WHOLE),
     "tensor_ranks": ("1", WHOLE),
     "compile": ("off", "it observes layers with hooks, which a compiled model does not run"),
 }
 MOMENTUM = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variants:
+    """What the open division may choose: K-FAC for linear layers, and its settings."""
+
+    opt_preconditioner: Literal["none", "kfac"]
+    kfac_learning_rate: float
+    kfac_damping: float
+    kfac_kl_clip: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +61,7 @@ class Hyperparameters(TranslationHyperparameters):
 
 def create(config: RunConfig, ranks: TorchRanks) -> "Translation":
     """Return the task for the timed loop."""
-    if config.execution.own.get("opt_preconditioner") == "kfac":
+    if config.read_variants(Variants).opt_preconditioner == "kfac":
         return PreconditionedTranslation(config, ranks)
     settings = [key for key in config.definition.variants if key.startswith("kfac_")]
     for key in filter(config.execution.own.__contains__, settings):
@@ -143,23 +153,21 @@ class PreconditionedTranslation(Translation):
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
-        own = config.execution.own
+        execution = config.execution
         for setting, (value, why) in NEEDS.items():
-            chosen = config.execution.compile if setting == "compile" else own[setting]
-            if chosen != value:
+            place = execution if setting == "compile" else execution.parallelism
+            if (chosen := str(getattr(place, setting))) != value:
                 raise UserError(
                     f"--set {setting}={chosen}: K-FAC needs {setting}={value}, because {why}; "
                     "fix: leave the setting out"
                 )
-        self.peak, damping, kl_clip = (
-            float(own.get(key, config.definition.variants[key][0]))
-            for key in ("kfac_learning_rate", "kfac_damping", "kfac_kl_clip")
-        )
+        chosen_variants = config.read_variants(Variants)
+        self.peak = chosen_variants.kfac_learning_rate
         self.options = Options(
-            damping=damping,
+            damping=chosen_variants.kfac_damping,
             average_decay=0.9,
             rescaling="kl_clip",
-            kl_clip=kl_clip,
+            kl_clip=chosen_variants.kfac_kl_clip,
             stale=True,
             stale_tolerance=1.0,
         )

@@ -14,7 +14,8 @@ from cepheid.benchmarks.video_prediction.model import FutureGan, compute_penalty
 from cepheid.reference.data import videos
 from cepheid.reference.data.order import SampleStream
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.task import TorchTask

@@ -30,7 +30,7 @@ from cepheid.rules import definition as definitions
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
 SHARED = ("weight_update=sharded", "weight_update=overlapped", "all_reduce=mesh")
 """Settings of the update that change nothing on one rank."""
-NEED_RANKS = ("spatial_partitions=", "pipeline_stages=", "tensor_ranks=")
+NEED_RANKS = ("spatial_partitions=", "pipeline=", "tensor_ranks=")
 SETTINGS: Mapping[str, Sequence[str]] = {
     # Each text is a case; several settings in one are joined with spaces.
     "chest_xray": ("micro_batch=2 model_bn_span=2", "precision=fp16", "weight_update=sharded"),
@@ -47,11 +47,11 @@ SETTINGS: Mapping[str, Sequence[str]] = {
         "precision=fp16",
         "precision=fp16 weight_update=sharded",
         "spatial_partitions=2",
-        "pipeline_stages=2 pipeline_micro_batches=2 model_bn_span=2",
+        "pipeline=2:1f1b:2 model_bn_span=2",
         *SHARED,
     ),
     "ssd": ("micro_batch=2 model_bn_span=2", "precision=fp16", "spatial_partitions=2", *SHARED),
-    "transformer": ("precision=bf16", "tensor_ranks=2", "pipeline_stages=2", *SHARED),
+    "transformer": ("precision=bf16", "tensor_ranks=2", "pipeline=2", *SHARED),
 }
 
 

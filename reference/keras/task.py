@@ -9,7 +9,7 @@ import numpy as np
 
 from cepheid.reference.keras.backend import FRAMEWORK, POLICIES, autotune, keras, tf, use_threads
 from cepheid.reference.keras.pipeline import read_ahead
-from cepheid.reference.run.config import Execution
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.hyperparameters import AdamHyperparameters
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.rules.definition import Block

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from cepheid.reference.machine.ranks import Ranks
-from cepheid.reference.run.config import Execution
+from cepheid.reference.run.execution import Execution
 
 ROUNDS, FEWEST_ROUNDS, ENOUGH_SECONDS = 5, 3, 2.0
 # A candidate replaces the first one only if it is faster by this share: less is noise.

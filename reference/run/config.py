@@ -1,67 +1,27 @@
 """The configuration of a run: everything that it needs, validated once, before anything starts."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
+from cepheid.reference.run.execution import Execution, list_choices, make_execution, parse_choice
+from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.reference.run.old_keys import replace_old_keys
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.digests import derive_seed
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.hyperparameters import EVAL_OFFSET, Hyperparameter, Value
 
+Kind = TypeVar("Kind")
+
 DIVISIONS = ("closed", "open")
 PRESET = "preset"  # the key of --set that stands for the settings of that name
 SEED_LIMIT = 2**32 - 100  # given seeds count up from run to run
-LARGEST_NUMBER, MOST_SAMPLES = 1024, 10**9
-
-
-@dataclass(frozen=True)
-class Execution:
-    """How the arithmetic is done: free in both divisions, and written to the log.
-
-    Autotuning replaces ``auto`` by what is fastest on this machine; ``because`` then has the reason
-    for each setting. ``micro_batch`` is the number of samples that a rank takes at once in training
-    on torch; ``auto`` becomes the largest one that fits into memory. ``own`` has the settings that
-    the definition adds for its benchmark, those of generation, and the variants that were chosen
-    in the open division.
-    """
-
-    precision: str = "auto"
-    compile: str = "auto"
-    threads: str = "auto"
-    because: Mapping[str, str] = field(default_factory=dict)
-    own: Mapping[str, str] = field(default_factory=dict)
-    micro_batch: str = "auto"
-
-    def with_setting(self, setting: str, value: str, reason: str = "") -> "Execution":
-        """Return the same with another value of one setting, and the reason for it, if any."""
-        because = {**self.because, setting: reason} if reason else self.because
-        if setting in self.own:
-            return replace(self, because=because, own={**self.own, setting: value})
-        changes: dict[str, Any] = {setting: value, "because": because}
-        return replace(self, **changes)
-
-
-EXECUTION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "precision": ("auto", "fp32", "bf16"),
-        "compile": ("auto", "on", "off"),
-        "threads": ("auto", "a number"),
-    }
-)
-TRAINING_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"micro_batch": ("auto", "whole", "a number")}
-)
-
-GENERATION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"parts_at_once": ("auto", "a number")}
-)
-"""Only on torch: how many parts of the images are made at once, each on one thread."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +41,7 @@ class RunConfig:
     seed_origin: str
     index: int = 0
     task_digest: str = ""  # of a submitter's own code; empty for the reference's code
+    notes: tuple[str, ...] = ()  # for the user, on keys that were given under an old name
 
     @property
     def global_batch_size(self) -> int:
@@ -91,6 +52,11 @@ class RunConfig:
     def eval_offset_epochs(self) -> int:
         """Epochs by which the schedule of evaluations is moved (rule T8)."""
         return int(self.hyperparameters.get(EVAL_OFFSET, 0))
+
+    def read_variants(self, kind: type[Kind]) -> Kind:
+        """Return the dataclass ``kind``, whose fields are variants of the open division."""
+        usual = {key: choices[0] for key, choices in self.definition.variants.items()}
+        return parse_hyperparameters(kind, {**usual, **self.execution.own})
 
     @property
     def result_name(self) -> str:
@@ -154,46 +120,18 @@ def configure(
         raise UserError(f"--seed {seed}: expected a number from 0 to {SEED_LIMIT - 1}")
     if division not in DIVISIONS:
         raise UserError(f'division is "{division}", expected one of {", ".join(DIVISIONS)}')
-    rules = definition.hyperparameters
-    values: dict[str, Value] = {key: rule.default for key, rule in rules.items()}
-    has_pieces = framework == "torch" and definition.kind == "train"
-    of_training = TRAINING_CHOICES if has_pieces else {}
-    of_generation = GENERATION_CHOICES if definition.generation and framework == "torch" else {}
-    execution_choices = {
-        **EXECUTION_CHOICES, **of_training, **of_generation, **definition.execution
-    }  # fmt: skip
-    variants: dict[str, str] = {}
-    execution = _make_default_execution(definition)
-    execution = replace(execution, own={**execution.own, **dict.fromkeys(of_generation, "auto")})
-    if not has_pieces:
-        execution = execution.with_setting("micro_batch", "whole")
-    for key, text in _resolve_presets(definition, overrides):
-        if key in execution_choices:
-            choice = _parse_choice(key, text, execution_choices[key])
-            execution = execution.with_setting(key, choice)
-        elif key in definition.variants:
-            variants[key] = _parse_choice(key, text, definition.variants[key])
-        elif key in rules:
-            values[key] = _parse_allowed(rules[key], text, division, own_code)
-        elif key == PRESET:
-            raise UserError(
-                f"--set {PRESET}={text}: {definition.name} has no presets at {definition.scale} "
-                "scale; its README says which settings it has"
-            )
-        else:
-            known = [*rules, *execution_choices, *definition.variants]
-            known += [PRESET] if definition.presets else []
-            raise UserError(
-                f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
-                f"(all: {', '.join(known)})"
-            )
-    execution = replace(execution, own={**execution.own, **variants})
+    current, notes = replace_old_keys(overrides)
+    choices = list_choices(definition, framework)
+    texts = list(_resolve_presets(definition, current))
+    for key, text in texts:
+        _refuse_unknown(definition, choices, key, text)
+    values = _choose_values(definition, texts, division, own_code)
+    variants = _parse_choices(texts, definition.variants)
+    execution = make_execution(choices, _parse_choices(texts, choices), variants)
     if division == "closed":
-        _refuse_conflicts(rules, values)
+        _refuse_conflicts(definition.hyperparameters, values)
         for problem in find_variant_problems(definition, execution):
             raise UserError(f"--set {problem}")
-    if int(values.get("global_batch_size", 1)) < 1:
-        raise UserError(f"global_batch_size is {values['global_batch_size']}, expected 1 or more")
     config = RunConfig(
         definition=definition.vary(variants),
         division=division,
@@ -206,8 +144,49 @@ def configure(
         data_root=data_root,
         seed=0 if seed is None else seed,
         seed_origin="derived" if seed is None else "given",
+        notes=notes,
     )
     return config.select_run(0)
+
+
+def _refuse_unknown(
+    definition: Definition, choices: Mapping[str, Sequence[str]], key: str, text: str
+) -> None:
+    """Raise UserError for a key that the benchmark does not have."""
+    known = [*definition.hyperparameters, *choices, *definition.variants]
+    if key in known:
+        return
+    if key == PRESET:
+        raise UserError(
+            f"--set {PRESET}={text}: {definition.name} has no presets at {definition.scale} "
+            "scale; its README says which settings it has"
+        )
+    known += [PRESET] if definition.presets else []
+    raise UserError(
+        f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
+        f"(all: {', '.join(known)})"
+    )
+
+
+def _choose_values(
+    definition: Definition, texts: Iterable[tuple[str, str]], division: str, own_code: bool
+) -> dict[str, Value]:
+    """Return the value of each hyperparameter. Raises UserError where the division forbids it."""
+    rules = definition.hyperparameters
+    values: dict[str, Value] = {key: rule.default for key, rule in rules.items()}
+    for key, text in texts:
+        if key in rules:
+            values[key] = _parse_allowed(rules[key], text, division, own_code)
+    if int(values.get("global_batch_size", 1)) < 1:
+        raise UserError(f"global_batch_size is {values['global_batch_size']}, expected 1 or more")
+    return values
+
+
+def _parse_choices(
+    texts: Iterable[tuple[str, str]], choices: Mapping[str, Sequence[str]]
+) -> dict[str, str]:
+    """Return the texts of the settings in ``choices``. Raises UserError for no choice."""
+    return {key: parse_choice(key, text, choices[key]) for key, text in texts if key in choices}
 
 
 def find_variant_problems(definition: Definition, execution: Execution) -> Iterator[str]:
@@ -255,15 +234,6 @@ def _resolve_presets(definition: Definition, overrides: Sequence[str]) -> Iterat
         yield from map(parse_override, definition.presets[text])
 
 
-def _make_default_execution(definition: Definition) -> Execution:
-    """Return the settings without overrides: the first choice of each that the definition has."""
-    own = [key for key in definition.execution if key not in EXECUTION_CHOICES]
-    execution = Execution(own=dict.fromkeys(own, ""))
-    for key, choices in definition.execution.items():
-        execution = execution.with_setting(key, choices[0])
-    return execution
-
-
 def _refuse_conflicts(rules: Mapping[str, Hyperparameter], values: Mapping[str, Value]) -> None:
     """Raise UserError where a value is forbidden beside the others (rule T12)."""
     for key, rule in rules.items():
@@ -285,16 +255,6 @@ def parse_override(override: str) -> tuple[str, str]:
     if not (key and equals and text):
         raise UserError(f'--set "{override}": expected key=value, e.g. --set global_batch_size=32')
     return key.strip(), text.strip()
-
-
-def _parse_choice(key: str, text: str, choices: Sequence[str]) -> str:
-    largest = MOST_SAMPLES if key == "micro_batch" else LARGEST_NUMBER
-    is_number = "a number" in choices and text.isdecimal() and 1 <= int(text[:20]) <= largest
-    if text not in choices and not is_number:
-        numbers = {"a number": f"a number from 1 to {largest:,}"}
-        known = ", ".join(numbers.get(choice, choice) for choice in choices)
-        raise UserError(f"--set {key}={text}: expected one of {known}")
-    return text
 
 
 def _parse_allowed(rule: Hyperparameter, text: str, division: str, own_code: bool) -> Value:

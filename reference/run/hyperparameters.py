@@ -14,8 +14,8 @@ def parse_hyperparameters(kind: type[Kind], values: Mapping[str, Value]) -> Kind
     """Return an instance of the dataclass ``kind`` with each field converted to its type.
 
     A field has the name of a hyperparameter of the definition and the type float, int, bool or str,
-    or a ``Literal`` of the values that the implementation knows, in the open division too. The
-    dataclass may leave out hyperparameters that the code does not read.
+    a ``Literal`` of the values that the implementation knows, in the open division too, or a class
+    with a method ``parse``. The dataclass may leave out what the code does not read.
 
     Raises UserError for a value that is not in its ``Literal``, and KeyError for a field without a
     default that the definition lacks.
@@ -30,7 +30,7 @@ def parse_hyperparameters(kind: type[Kind], values: Mapping[str, Value]) -> Kind
 
 def _convert(key: str, value: Value, kind: Any) -> Any:
     if get_origin(kind) is not Literal:
-        return kind(value)
+        return getattr(kind, "parse", kind)(value)
     choices = get_args(kind)
     if value not in choices:
         known = ", ".join(map(str, choices))

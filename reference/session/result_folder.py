@@ -14,7 +14,8 @@ import psutil
 from filelock import lock_descriptor
 
 from cepheid.reference.run import logfile
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.session.shared_facts import CODE, keep_or_compare, refuse_difference
 from cepheid.reference.session.watcher import watch
 from cepheid.rules import events

@@ -66,6 +66,8 @@ class Session:
         next one faster. ``SessionEnd.runs_left`` asks for another process.
         """
         with self.prepare() as (folder, missing):
+            for note in () if self.request.is_continued else self.config.notes:
+                self.observer.tell(f"note: {note}")
             sensors = self.find_sensors() if self.is_first_of_node else energy.Sensors()
             indices = missing if self.ranks.world_size > 1 else missing[:1]
             all_fine = self.judge_present(folder)

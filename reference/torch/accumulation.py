@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from cepheid.reference.run.config import Execution
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
 from cepheid.reference.torch.execution import is_out_of_memory
 from cepheid.reference.torch.ranks.distributed import TorchRanks

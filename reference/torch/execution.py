@@ -14,7 +14,7 @@ import torch
 
 from cepheid.reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
 from cepheid.reference.run.autotune import Step, pick_fastest
-from cepheid.reference.run.config import Execution
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import precision
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError

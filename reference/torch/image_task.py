@@ -7,14 +7,14 @@ from typing import Any
 
 from torch import nn
 
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import accumulation
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d, average_running_statistics
 from cepheid.reference.torch.parallel.model_parallel import STAGES
 from cepheid.reference.torch.parallel.task import ParallelTask
 from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.ranks.distributed import Span, TorchRanks
-from cepheid.reference.torch.spatial.grid import Grid
 from cepheid.reference.torch.spatial.network import partition_network
 from cepheid.rules.errors import UserError
 
@@ -31,7 +31,7 @@ class ImageTask(ParallelTask):
     span: Span
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        self.grid = Grid.parse(config.execution.own.get("spatial_partitions", "1"))
+        self.grid = config.execution.parallelism.spatial_partitions
         super().__init__(config, ranks.partition(self.grid.parts, "spatial_partitions"))
         self.pixels = int(self.definition.model["pixels"])
         self.grid.check(self.pixels, self.pixels)
@@ -116,7 +116,7 @@ class ImageTask(ParallelTask):
             raise UserError(
                 f"{STAGES}={self.sharing.stages}: {share} samples of a replica in {count} "
                 f"micro-batches cannot be normalised over whole groups of model_bn_span={span}; "
-                f"fix: choose pipeline_micro_batches and model_bn_span such that their product "
-                f"divides {share}"
+                f"fix: choose the micro-batches (e.g. pipeline={self.sharing.stages}:gpipe:1) and "
+                f"model_bn_span such that their product divides {share}"
             )
         return Span(share // span)

@@ -18,7 +18,8 @@ from cepheid.benchmarks.galaxy_vae.sampling import NoCompilerError
 from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
 from cepheid.measure.engine.trainings import Training, train
 from cepheid.reference.run import checkpoint, generate
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import ignore_progress
 from cepheid.reference.torch import precision

@@ -357,34 +357,26 @@ def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float],
 
 
 @pytest.mark.parametrize(
-    ("world_size", "overrides"),
+    ("world_size", "pipeline"),
     [
-        (2, ["pipeline_micro_batches=2"]),
-        pytest.param(
-            2,
-            ["pipeline_micro_batches=4", "pipeline_schedule=gpipe"],
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(4, ["pipeline_micro_batches=2"], marks=pytest.mark.slow),
+        (2, "pipeline=2:1f1b:2"),
+        pytest.param(2, "pipeline=2:gpipe:4", marks=pytest.mark.slow),
+        pytest.param(4, "pipeline=2:1f1b:2", marks=pytest.mark.slow),
     ],
 )
 def test_ranks_that_share_the_graph_do_what_one_does(
-    world_size: int, overrides: list[str], data_root: Path
+    world_size: int, pipeline: str, data_root: Path
 ) -> None:
     rate = "opt_base_learning_rate=0.002"  # so that rounding stays rounding
     small_config(data_root)  # data are prepared before the ranks start
     alone = _train_in_parts(data_root, [rate])
-    several = on_ranks(
-        world_size, _train_in_parts, data_root, [rate, "pipeline_stages=2", *overrides]
-    )
+    several = on_ranks(world_size, _train_in_parts, data_root, [rate, pipeline])
     for losses, quality in several:
         assert losses == pytest.approx(alone[0], rel=1e-4)
         assert quality == pytest.approx(alone[1], rel=1e-3, abs=1e-4)
 
 
 def test_uneven_parts_of_a_batch_are_refused() -> None:
-    settings = ["pipeline_stages=2", "pipeline_micro_batches=4", "global_batch_size=18"]
-    with pytest.raises(
-        UserError, match=r"pipeline_micro_batches=4: 18 samples of a replica cannot"
-    ):
+    settings = ["pipeline=2", "global_batch_size=18"]
+    with pytest.raises(UserError, match=r"of pipeline=4: 18 samples of a replica cannot"):
         create(configure(MINI, overrides=settings), TorchRanks(0, 2, torch.device("cpu")))

@@ -111,7 +111,7 @@ def test_ranks_share_no_processor() -> None:
     assert not first & second
 
 
-@pytest.mark.parametrize("setting", ["pipeline_stages=2", "tensor_ranks=2"])
+@pytest.mark.parametrize("setting", ["pipeline=2:gpipe:2", "tensor_ranks=2"])
 def test_a_rank_alone_has_the_whole_model(setting: str) -> None:
     job = Job("transformer", "mini", 2, WEAK, INPUTS, 8, (setting,), Path("data"), 3, 1.0)
     key, _, count = setting.partition("=")

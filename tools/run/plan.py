@@ -104,11 +104,11 @@ def plan(session: Session, division: str) -> Plan:
     present = find_result_folder(request.output, config).present()
     count = request.wanted.count(len(present))
     refusals: list[str] = list(_find_all(session, config))
-    notes: Sequence[str] = ()
+    notes: Sequence[str] = config.notes
     if not any(find_refusals(config)):  # a task may not know a value that the division forbids
         try:
             task = session.task_module.create(config, session.ranks)
-            notes = getattr(task, "list_notes", tuple)()  # code of one's own may have none
+            notes = [*notes, *getattr(task, "list_notes", tuple)()]  # own code may have none
         except UserError as error:
             if str(error) not in refusals:
                 refusals.append(str(error))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from cepheid.reference.run.execution import describe_choices
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.rules.hyperparameters import Hyperparameter
@@ -78,7 +79,7 @@ def _describe_open(rule: Hyperparameter) -> str:
 
 def _format_choices(title: str, choices: Mapping[str, Sequence[str]]) -> str:
     rows = [
-        {title: name, "default": each[0], "or": ", ".join(each[1:])}
+        {title: name, "default": each[0], "or": describe_choices(name, each[1:])}
         for name, each in choices.items()
     ]
     return _format(rows)

@@ -24,6 +24,7 @@ from cepheid.measure.studies.scaling.points import (
     name_arm,
 )
 from cepheid.measure.studies.scaling.tasks import PARTITIONS, SHARING
+from cepheid.reference.run.old_keys import replace_old_keys
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -45,7 +46,7 @@ class Check:
 
 def refuse_sharing(overrides: Sequence[str]) -> None:
     """Raise UserError where ranks shared images or a model: the costs of that are not known."""
-    for override in overrides:
+    for override in replace_old_keys(overrides)[0]:
         setting, _, value = override.partition("=")
         if setting in (PARTITIONS, *SHARING) and value != "1":
             raise UserError(

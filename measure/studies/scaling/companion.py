@@ -16,7 +16,7 @@ from cepheid.measure.studies.scaling.tasks import Job, make_task, profile_turn, 
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from cepheid.reference.run.config import Execution
+    from cepheid.reference.run.execution import Execution
 
 SECONDS_TO_END = 10.0
 

@@ -23,7 +23,7 @@ from cepheid.reference.machine.placement import find_placement
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from cepheid.reference.run.config import Execution
+    from cepheid.reference.run.execution import Execution
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 FEWEST_STEPS, MOST_STEPS = 2, 200

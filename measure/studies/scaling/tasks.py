@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.turns import time_steps
 from cepheid.measure.studies.scaling.points import STRONG
+from cepheid.reference.run.old_keys import replace_old_keys
 from cepheid.rules import definition as definitions
 
 if TYPE_CHECKING:
-    from cepheid.reference.run.config import Execution, RunConfig
+    from cepheid.reference.run.config import RunConfig
+    from cepheid.reference.run.execution import Execution
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 BATCH_SIZE = "global_batch_size"
-SHARING = ("pipeline_stages", "tensor_ranks")  # settings with which ranks share a model
-OF_STAGES = ("pipeline_schedule", "pipeline_micro_batches")  # without effect on a rank alone
+SHARING = ("pipeline", "tensor_ranks")  # settings with which ranks share a model
 PARTITIONS = "spatial_partitions"
 LEAD_IN_STEPS = 3  # of each turn are not timed: the loader has that many batches ready
 PROFILED_STEPS = 6
@@ -77,8 +78,9 @@ class Job:
 
     def configure_alone(self, execution: "Execution | None" = None) -> "RunConfig":
         """Return the configuration of a rank by itself, which shares images and model with none."""
-        shared = tuple(f"{setting}=" for setting in (PARTITIONS, *SHARING, *OF_STAGES))
-        overrides = [each for each in self.overrides if not each.startswith(shared)]
+        shared = tuple(f"{setting}=" for setting in (PARTITIONS, *SHARING))
+        current, _ = replace_old_keys(self.overrides)
+        overrides = [each for each in current if not each.startswith(shared)]
         config = self._configure(self.batch_size, overrides)
         return replace(config, execution=execution) if execution else config
 

@@ -52,7 +52,7 @@ def compare_sums(subject: Subject) -> Measurement:
     tasks = {FLAT: _make_task(subject, all_reduce=FLAT)}
     for number in range(2, count + 1):
         if count % number == 0:
-            task = _make_task(subject, all_reduce="mesh", mesh_rows=str(number))
+            task = _make_task(subject, all_reduce=f"mesh:{number}")
             tasks[f"{number} x {count // number}"] = task
     rows, facts = [], {}
     for timing in _time_in_turns(subject, tasks):

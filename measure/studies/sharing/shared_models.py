@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
@@ -19,9 +19,8 @@ from torch import Tensor
 from cepheid.measure.engine.links import count_bytes
 from cepheid.measure.engine.subject import MIB, Measurement, Row, Subject, format_timing
 from cepheid.measure.engine.turns import time_steps
+from cepheid.reference.run.execution import Schedule
 from cepheid.reference.torch.parallel.model_parallel import (
-    MICRO_BATCHES,
-    SCHEDULE,
     STAGES,
     TENSOR_RANKS,
 )
@@ -29,6 +28,7 @@ from cepheid.reference.torch.parallel.pipeline import Pipeline
 from cepheid.rules.errors import UserError
 
 STEPS = 3  # of each turn
+MICRO_BATCHES = (2, 4, 8, 16, 32)
 DATA_PARALLEL = "data parallel"
 
 
@@ -82,10 +82,9 @@ def _list_arms(subject: Subject) -> dict[str, dict[str, str]]:
     count = str(subject.ranks.world_size)
     arms: dict[str, dict[str, str]] = {DATA_PARALLEL: {}}
     if count in choices.get(STAGES, ()):
-        numbers = sorted(map(int, choices[MICRO_BATCHES]))
-        for number in [number for number in numbers if number >= int(count)][:3]:
-            for schedule in choices[SCHEDULE]:
-                settings = {STAGES: count, MICRO_BATCHES: str(number), SCHEDULE: schedule}
+        for number in [number for number in MICRO_BATCHES if number >= int(count)][:3]:
+            for schedule in get_args(Schedule):
+                settings = {STAGES: f"{count}:{schedule}:{number}"}
                 arms[f"{count} stages, {schedule}, {number} micro-batches"] = settings
     if count in choices.get(TENSOR_RANKS, ()):
         arms[f"matrices on {count} ranks"] = {TENSOR_RANKS: count}

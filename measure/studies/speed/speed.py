@@ -33,7 +33,8 @@ from cepheid.measure.engine.turns import (
     time_steps,
 )
 from cepheid.measure.studies import speed_by_benchmark
-from cepheid.reference.run.config import Execution, configure
+from cepheid.reference.run.config import configure
+from cepheid.reference.run.execution import Execution
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Block, Definition
 from cepheid.rules.errors import UserError, did_you_mean

@@ -1,6 +1,6 @@
 """Model parallelism: the ranks of a replica share one model, by its layers or by its matrices.
 
-``pipeline_stages`` gives each rank some of the layers (``pipeline`` beside this module), and
+``pipeline`` gives each rank some of the layers (the module beside this one), and
 ``tensor_ranks`` a part of each large matrix (``tensor_parallel``). Where there are more ranks,
 several replicas train on parts of the batch. The mathematics is that of one rank.
 """
@@ -14,13 +14,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from cepheid.reference.run.config import RunConfig, refuse_without_effect
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Parallelism
 from cepheid.reference.torch.ranks.distributed import TorchRanks, all_reduce, detect_lost_rank
 from cepheid.rules.errors import UserError
 
-STAGES, TENSOR_RANKS = "pipeline_stages", "tensor_ranks"
-MICRO_BATCHES, SCHEDULE = "pipeline_micro_batches", "pipeline_schedule"
-NEEDED = {"all_reduce": "flat", "weight_update": "replicated", "spatial_partitions": "1"}
+STAGES, TENSOR_RANKS = "pipeline", "tensor_ranks"
+NEED_DEFAULT = ("all_reduce", "weight_update", "spatial_partitions")  # in a shared model
 WHY_EAGER = "the parts of a model run eagerly"
 
 
@@ -46,23 +46,14 @@ class Sharing:
 
 def read_sharing(config: RunConfig) -> Sharing:
     """Return how the settings share a model; raise UserError where they contradict each other."""
-    own = config.execution.own
-    stages, tensor_ranks = int(own.get(STAGES, "1")), int(own.get(TENSOR_RANKS, "1"))
-    if stages > 1 and tensor_ranks > 1:
+    pipeline = config.execution.parallelism.pipeline
+    tensor_ranks = config.execution.parallelism.tensor_ranks
+    if pipeline.stages > 1 and tensor_ranks > 1:
         raise UserError(
-            f"{STAGES}={stages} and {TENSOR_RANKS}={tensor_ranks}: a replica shares either layers "
-            f"or matrices; fix: leave one of them at 1"
+            f"{STAGES}={pipeline} and {TENSOR_RANKS}={tensor_ranks}: a replica shares either "
+            "layers or matrices; fix: leave one of them at 1"
         )
-    if stages == 1:
-        refuse_without_effect(config, (MICRO_BATCHES, SCHEDULE), f"{STAGES} of 2 or more")
-        return Sharing(tensor_ranks=tensor_ranks)
-    sharing = Sharing(stages, 1, int(own[MICRO_BATCHES]), own[SCHEDULE])
-    if sharing.schedule == "1f1b" and sharing.micro_batches < stages:
-        raise UserError(
-            f"{SCHEDULE}=1f1b: {sharing.micro_batches} micro-batches cannot fill {stages} stages; "
-            f"fix: set {MICRO_BATCHES} to {stages} or more, or {SCHEDULE}=gpipe"
-        )
-    return sharing
+    return Sharing(pipeline.stages, tensor_ranks, pipeline.micro_batches, pipeline.schedule)
 
 
 def prepare(config: RunConfig, sharing: Sharing) -> RunConfig:
@@ -76,8 +67,12 @@ def prepare(config: RunConfig, sharing: Sharing) -> RunConfig:
     chosen = {"precision": execution.precision, "compile": execution.compile}
     refused = {"precision": ("fp16",), "compile": ("on",)}
     problems = [f"{key}={value}" for key, value in chosen.items() if value in refused[key]]
-    own = {key: execution.own.get(key, value) for key, value in NEEDED.items()}
-    problems += [f"{key}={value}" for key, value in own.items() if value != NEEDED[key]]
+    asked, default = execution.parallelism, Parallelism()
+    problems += [
+        f"{key}={getattr(asked, key)}"
+        for key in NEED_DEFAULT
+        if getattr(asked, key) != getattr(default, key)
+    ]
     if execution.micro_batch.isdecimal():
         problems.append(f"micro_batch={execution.micro_batch}")
     if problems:

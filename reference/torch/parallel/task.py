@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from cepheid.reference.run.config import Execution, RunConfig, refuse_without_effect
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch.parallel.data_parallel import BUCKET_MIB, make_data_parallel
-from cepheid.reference.torch.parallel.mesh import AUTO, RankMesh, find_shape
+from cepheid.reference.torch.parallel.mesh import RankMesh, find_shape
 from cepheid.reference.torch.parallel.model_parallel_task import ModelParallelTask
 from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
 from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
@@ -26,9 +27,8 @@ class ParallelTask(ModelParallelTask):
     """A ``TorchTask`` that trains ``parallel``, which is ``model`` with averaged gradients.
 
     Its definition has the execution settings ``all_reduce``
-    (``cepheid.reference.torch.parallel.mesh``) and ``weight_update``, maybe also ``mesh_rows``.
-    ``scaler`` scales the loss where the precision is fp16. ``sharded`` is the update that the ranks
-    share, if they do.
+    (``cepheid.reference.torch.parallel.mesh``) and ``weight_update``. ``scaler`` scales the loss
+    where the precision is fp16. ``sharded`` is the update that the ranks share, if they do.
     """
 
     parallel: nn.Module
@@ -36,10 +36,7 @@ class ParallelTask(ModelParallelTask):
 
     def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
         super().__init__(config, ranks)
-        own = config.execution.own
-        if own["all_reduce"] != "mesh":
-            refuse_without_effect(config, ("mesh_rows",), "all_reduce=mesh")
-        self.mesh_shape = find_shape(own["all_reduce"], own.get("mesh_rows", AUTO), ranks)
+        self.mesh_shape = find_shape(config.execution.parallelism.all_reduce, ranks)
 
     def make_parallel_optimizer(
         self, kind: type[Optimizer], groups: Sequence[Mapping[str, Any]], **options: Any
@@ -58,7 +55,7 @@ class ParallelTask(ModelParallelTask):
         if shared := self.share_model():
             self.parallel = shared.network
             return kind(shared.select(groups), **options)
-        weight_update = self.config.execution.own["weight_update"]
+        weight_update = self.config.execution.parallelism.weight_update
         if weight_update == "replicated" or self.ranks.world_size == 1:
             self.parallel = make_data_parallel(self.model, self.ranks, self.mesh_shape)
             return kind([dict(group) for group in groups], **options)
@@ -158,7 +155,7 @@ class ParallelTask(ModelParallelTask):
 
             self.scaler = ShardedGradScaler(self.ranks.device.type)
         if self.sharded:  # a compiled model cannot wait inside
-            is_wanted = self.config.execution.own["weight_update"] == "overlapped"
+            is_wanted = self.config.execution.parallelism.weight_update == "overlapped"
             self.sharded.is_ahead = is_wanted and settings.compile != "on"
 
     def state(self) -> dict[str, Any]:

@@ -3,36 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from cepheid.reference.run.execution import Grid
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.rules.errors import UserError
-
-
-@dataclass(frozen=True)
-class Grid:
-    """The parts of an image: ``rows`` along its height and ``columns`` along its width."""
-
-    rows: int = 1
-    columns: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> "Grid":
-        """Return the grid of an execution setting: ``4`` is 4 rows, ``2x2`` 2 rows by 2 columns."""
-        rows, _, columns = text.partition("x")
-        return cls(int(rows), int(columns or 1))
-
-    @property
-    def parts(self) -> int:
-        """The number of ranks that share an image."""
-        return self.rows * self.columns
-
-    def check(self, height: int, width: int) -> None:
-        """Raise UserError if an image of this size has fewer rows or columns than parts."""
-        for parts, pixels, what in ((self.rows, height, "rows"), (self.columns, width, "columns")):
-            if parts > pixels:
-                raise UserError(
-                    f"spatial_partitions: images of {pixels} {what} cannot be split into {parts} "
-                    f"parts; choose {pixels} parts or fewer, or larger images"
-                )
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.data.wmt.batch_order import AS_DRAWN
 from cepheid.reference.data.wmt.sentence_batches import Batch, Batches, Pass, pad, sort_by_length
 from cepheid.reference.data.wmt.vocabulary import PADDING, UNKNOWN
-from cepheid.reference.run.config import Execution, RunConfig
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.hyperparameters import AdamHyperparameters
 from cepheid.reference.run.report import Table, Value
 from cepheid.reference.torch.execution import explain_out_of_memory
@@ -39,6 +40,13 @@ class TranslationHyperparameters(AdamHyperparameters):
     """The hyperparameters that all benchmarks that translate have."""
 
     label_smoothing: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PassSettings:
+    """The execution setting that all benchmarks that translate have."""
+
+    pass_tokens: int
 
 
 class TranslationTask(ParallelTask):
@@ -134,7 +142,7 @@ class TranslationTask(ParallelTask):
     @property
     def pass_tokens(self) -> int:
         """The most tokens of a pass, both languages and padding; one sentence may have more."""
-        return int(self.execution.own["pass_tokens"])
+        return self.execution.read(PassSettings).pass_tokens
 
     def loss_and_gradients(self) -> Tensor:
         """Run forward and backward, pass by pass.
@@ -243,7 +251,7 @@ class TranslationTask(ParallelTask):
 
         Sentences differ so much in length that memory depends on tokens, not on sentences.
         """
-        half = str(int(settings.own["pass_tokens"]) // 2)
+        half = str(settings.read(PassSettings).pass_tokens // 2)
         if half not in self.definition.execution["pass_tokens"]:
             return None
         reason = f"a pass of {2 * int(half):,} tokens needs more memory than there is"
@@ -251,7 +259,7 @@ class TranslationTask(ParallelTask):
 
     def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
         """Return a context that raises UserError where a pass does not fit into memory."""
-        what = f"a training pass of {int(settings.own['pass_tokens']):,} tokens"
+        what = f"a training pass of {settings.read(PassSettings).pass_tokens:,} tokens"
         fix = "choose fewer, --set pass_tokens=…"
         if not self.make_smaller(settings):
             fix = "there are no shorter ones; choose --set precision=bf16, or more memory"

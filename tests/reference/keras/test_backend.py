@@ -9,7 +9,7 @@ pytest.importorskip("tensorflow", reason="needs the extra keras")
 
 from cepheid.reference.keras.backend import FRAMEWORK, autotune
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.run.config import Execution
+from cepheid.reference.run.execution import Execution
 
 MILLISECONDS = {
     ("bf16", "off"): 6,

@@ -8,11 +8,13 @@ import pytest
 pytest.importorskip("yaml")
 
 from cepheid.reference.run.config import configure
+from cepheid.reference.run.execution import AllReduce, Grid, Parallelism, Pipelining
 from cepheid.reference.session.code_digest import digest_code
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 
 MINI = definition.load("galaxy_shape", "mini")
+RESNET50 = definition.load("resnet50", "mini")
 
 
 def test_defaults_are_the_definition() -> None:
@@ -155,6 +157,65 @@ def test_a_definition_may_add_settings_of_execution_and_choices() -> None:
         configure(chosen, overrides=["all_reduce=ring"])
     with pytest.raises(UserError, match="expected one of auto, fp32, bf16"):
         configure(MINI, overrides=["precision=fp16"])
+
+
+@pytest.mark.parametrize(
+    ("old", "key", "current"),
+    [
+        (["all_reduce=mesh", "mesh_rows=4"], "all_reduce", "mesh:4"),
+        (["all_reduce=mesh", "mesh_rows=auto"], "all_reduce", "mesh"),
+        (["pipeline_stages=2"], "pipeline", "2:1f1b:4"),
+        (["pipeline_stages=2", "pipeline_schedule=gpipe"], "pipeline", "2:gpipe:4"),
+        (["pipeline_stages=4", "pipeline_micro_batches=8"], "pipeline", "4:1f1b:8"),
+        (["pipeline_stages=1", "pipeline_schedule=1f1b"], "pipeline", "1"),
+    ],
+)
+def test_old_keys_mean_the_same_and_are_noted(old: list[str], key: str, current: str) -> None:
+    config = configure(RESNET50, overrides=old)
+    assert config.execution.own[key] == current
+    (note,) = config.notes
+    assert "from the next one on, " in note
+    assert configure(RESNET50, overrides=[f"{key}={current}"]).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "fix"),
+    [
+        ("mesh_rows=2", "all_reduce=mesh:2"),
+        ("pipeline_schedule=gpipe", "pipeline=2:gpipe:4"),
+        ("pipeline_micro_batches=8", "pipeline=2:1f1b:8"),
+    ],
+)
+def test_an_old_key_that_has_no_effect_alone_is_refused(old: str, fix: str) -> None:
+    with pytest.raises(UserError, match=f"it has no effect without .*fix: set {fix}"):
+        configure(RESNET50, overrides=[old])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("all_reduce=ring", "expected one of flat, two_level, mesh, mesh:ROWS"),
+        ("all_reduce=flat:2", "only mesh has a number of rows; fix: write mesh or mesh:ROWS"),
+        ("all_reduce=mesh:0", "mesh:ROWS with a number from 1 to 1,024"),
+        ("pipeline=3", "expected one of 1, 2, 4, 8, 16; also STAGES:SCHEDULE:MICRO_BATCHES"),
+        ("pipeline=1:gpipe:2", "with 2 stages or more"),
+        ("pipeline=2:ring:2", "and the schedule 1f1b or gpipe; fix: write e.g. pipeline=4:1f1b:8"),
+        ("pipeline=2:gpipe:0", "expected STAGES:SCHEDULE:MICRO_BATCHES"),
+        ("pipeline=4:1f1b:2", "2 micro-batches cannot fill 4 stages; fix: set pipeline=4:1f1b:4"),
+    ],
+)
+def test_a_setting_of_another_form_is_refused(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        configure(RESNET50, overrides=[override])
+
+
+def test_settings_that_ranks_share_have_types() -> None:
+    overrides = ["pipeline=8", "all_reduce=mesh:2", "spatial_partitions=2x2"]
+    assert configure(RESNET50, overrides=overrides).execution.parallelism == Parallelism(
+        all_reduce=AllReduce("mesh", 2),
+        spatial_partitions=Grid(2, 2),
+        pipeline=Pipelining(8, "1f1b", 8),
+    )
 
 
 def test_a_variant_is_for_the_open_division_and_keeps_the_digest() -> None:

@@ -11,7 +11,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.reference.machine import system
-from cepheid.reference.run.config import Execution, RunConfig, configure
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.session.result_folder import open_result_folder
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition

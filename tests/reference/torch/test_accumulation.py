@@ -170,7 +170,7 @@ def _steps_on_this_rank(name: str, data_root: Path, settings: list[str]) -> list
     ("name", "settings"),
     [
         ("galaxy_shape", []),
-        ("resnet50", [SPAN, "all_reduce=mesh", "mesh_rows=2"]),  # whose calls come from Python
+        ("resnet50", [SPAN, "all_reduce=mesh:2"]),  # whose calls come from Python
         ("resnet50", [SPAN, "spatial_partitions=2"]),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.reference.run import autotune
-from cepheid.reference.run.config import Execution
+from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution, precision
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from tests.distributed import on_ranks

@@ -49,7 +49,7 @@ def test_ranks_that_share_a_model_are_not_projected(folder: Path) -> None:
     facts = {"benchmark": "resnet50", "scale": "mini", "mode": "weak"}
     kept = PointFolder(folder, Point.from_json)
     write_scaling(kept, {**facts, "overrides": ["spatial_partitions=1", "pipeline_stages=2"]})
-    with pytest.raises(UserError, match=r"\(pipeline_stages=2\).*fix: measure without"):
+    with pytest.raises(UserError, match=r"\(pipeline=2:1f1b:4\).*fix: measure without"):
         main(["project", "resnet50", "--from", str(folder)])
 
 

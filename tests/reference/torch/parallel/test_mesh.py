@@ -15,6 +15,7 @@ from torch.futures import Future
 from cepheid.measure.engine.links import count_bytes, predict_bytes
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.machine.placement import RankEndedError
+from cepheid.reference.run.execution import AllReduce
 from cepheid.reference.torch.parallel.data_parallel import make_data_parallel
 from cepheid.reference.torch.parallel.mesh import Chain, RankMesh, find_shape
 from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank, start_ranks
@@ -28,26 +29,26 @@ SLOW_FOUR = pytest.param(4, (2, 2), marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("count", "per_node", "settings", "shape"),
+    ("count", "per_node", "all_reduce", "shape"),
     [
-        (6, 3, ("flat", "auto"), (1, 6)),
-        (6, 3, ("two_level", "auto"), (2, 3)),
-        (12, 1, ("mesh", "auto"), (3, 4)),
-        (7, 1, ("mesh", "auto"), (1, 7)),
-        (6, 1, ("mesh", "6"), (6, 1)),
-        (1, 1, ("mesh", "auto"), (1, 1)),
+        (6, 3, "flat", (1, 6)),
+        (6, 3, "two_level", (2, 3)),
+        (12, 1, "mesh", (3, 4)),
+        (7, 1, "mesh", (1, 7)),
+        (6, 1, "mesh:6", (6, 1)),
+        (1, 1, "mesh", (1, 1)),
     ],
 )
 def test_rows_and_columns(
-    count: int, per_node: int, settings: tuple[str, str], shape: tuple[int, int]
+    count: int, per_node: int, all_reduce: str, shape: tuple[int, int]
 ) -> None:
-    assert find_shape(*settings, TorchRanks(0, count, CPU, per_node)) == shape
+    assert find_shape(AllReduce.parse(all_reduce), TorchRanks(0, count, CPU, per_node)) == shape
 
 
-@pytest.mark.parametrize("settings", [("two_level", "auto"), ("mesh", "2"), ("mesh", "4")])
-def test_a_mesh_that_does_not_fit_is_refused(settings: tuple[str, str]) -> None:
+@pytest.mark.parametrize("all_reduce", ["two_level", "mesh:2", "mesh:4"])
+def test_a_mesh_that_does_not_fit_is_refused(all_reduce: str) -> None:
     with pytest.raises(UserError, match="do not fill"):
-        find_shape(*settings, TorchRanks(0, 3, CPU, ranks_per_node=2))
+        find_shape(AllReduce.parse(all_reduce), TorchRanks(0, 3, CPU, ranks_per_node=2))
 
 
 def test_a_chain_takes_tensors_in_the_order_of_the_calls() -> None:
@@ -167,7 +168,7 @@ def test_gradients_over_a_mesh_are_those_of_one_rank(count: int, shape: tuple[in
 def ask_for_three_rows() -> None:
     """What each rank of the test below does."""
     with start_ranks() as ranks:
-        find_shape("mesh", "3", ranks)
+        find_shape(AllReduce("mesh", 3), ranks)
 
 
 def test_one_rank_reports_a_mesh_that_does_not_fit_and_all_end() -> None:

@@ -22,22 +22,22 @@ from tests.processes import Program, cepheid
 from tests.test_benchmark_contract import build, configuration, weights_of
 
 GENTLE = "opt_base_learning_rate=0.002"  # so that what differs by rounding stays so
-HALVES = ["pipeline_stages=2", "pipeline_micro_batches=2"]
+HALVES = ["pipeline=2:1f1b:2"]
 NORMS = "model_bn_span=2"
 ON_TWO = {
     # Passes of 3 and fewer sentences: micro-batches are filled up, and shapes change in a step.
-    "transformer, 1f1b": ("transformer", ["pipeline_stages=2", "pass_tokens=512"]),
-    "transformer, gpipe": ("transformer", [*HALVES, "pipeline_schedule=gpipe"]),
+    "transformer, 1f1b": ("transformer", ["pipeline=2", "pass_tokens=512"]),
+    "transformer, gpipe": ("transformer", ["pipeline=2:gpipe:2"]),
     "transformer, tensors": ("transformer", ["tensor_ranks=2"]),
     "resnet50, 1f1b": ("resnet50", [*HALVES, NORMS]),
 }
 ON_FOUR = {
     "transformer, 2 replicas": ("transformer", HALVES),
-    "transformer, 4 stages": ("transformer", ["pipeline_stages=4"]),
+    "transformer, 4 stages": ("transformer", ["pipeline=4"]),
     "transformer, 2 replicas, tensors": ("transformer", ["tensor_ranks=2"]),
     "transformer, 4 parts of tensors": ("transformer", ["tensor_ranks=4"]),
     "resnet50, 2 replicas": ("resnet50", [*HALVES, NORMS]),
-    "resnet50, 4 stages": ("resnet50", ["pipeline_stages=4", "model_bn_span=2"]),
+    "resnet50, 4 stages": ("resnet50", ["pipeline=4", "model_bn_span=2"]),
 }
 ALONE = ("pipeline", "tensor")  # settings that one rank leaves out
 
@@ -139,28 +139,21 @@ def test_a_part_of_frozen_weights_is_frozen() -> None:
 @pytest.mark.parametrize(
     ("name", "world_size", "settings", "message"),
     [
-        ("transformer", 3, ["pipeline_stages=2"], "3 ranks cannot form replicas of 2"),
+        ("transformer", 3, ["pipeline=2"], "3 ranks cannot form replicas of 2"),
         ("transformer", 1, ["tensor_ranks=2"], "1 rank cannot form replicas of 2"),
-        ("transformer", 3, ["pipeline_stages=3"], "4 layers cannot be cut into 3 equal parts"),
-        (
-            "transformer",
-            12,
-            ["pipeline_stages=12", "pipeline_micro_batches=16"],
-            "choose one of 1, 2, 4$",
-        ),
+        ("transformer", 3, ["pipeline=3"], "4 layers cannot be cut into 3 equal parts"),
+        ("transformer", 12, ["pipeline=12:1f1b:16"], "choose one of 1, 2, 4$"),
         ("transformer", 8, ["tensor_ranks=8"], "4 heads cannot be cut into 8 equal parts"),
-        ("transformer", 4, ["pipeline_stages=2", "tensor_ranks=2"], "leave one of them at 1"),
-        ("transformer", 4, ["pipeline_stages=4", "pipeline_micro_batches=2"], "cannot fill 4"),
-        ("transformer", 2, ["pipeline_schedule=gpipe"], "without pipeline_stages of 2 or more; "),
-        ("resnet50", 2, ["pipeline_micro_batches=2"], "no effect without pipeline_stages of 2"),
-        ("resnet50", 2, ["mesh_rows=2"], "mesh_rows=2: it has no effect without all_reduce=mesh"),
+        ("transformer", 4, ["pipeline=2", "tensor_ranks=2"], "leave one of them at 1"),
+        ("transformer", 4, ["pipeline=4:1f1b:2"], "cannot fill 4"),
+        ("resnet50", 2, ["all_reduce=mesh:3"], "2 ranks do not fill 3 rows evenly"),
         ("transformer", 2, ["tensor_ranks=2", "compile=on"], "together with compile=on"),
         ("transformer", 2, ["tensor_ranks=2", "weight_update=sharded"], "leave it out"),
-        ("transformer", 2, ["pipeline_stages=2", "micro_batch=2"], "with micro_batch=2"),
-        ("resnet50", 2, ["pipeline_stages=2", "precision=fp16"], "with precision=fp16"),
-        ("resnet50", 2, ["pipeline_stages=2", "all_reduce=two_level"], "all_reduce=two_level"),
-        ("resnet50", 2, ["pipeline_stages=2"], "whole groups of model_bn_span=8"),
-        ("resnet50", 8, ["pipeline_stages=2", NORMS], "2 samples of a replica in 4 micro-batches"),
+        ("transformer", 2, ["pipeline=2", "micro_batch=2"], "with micro_batch=2"),
+        ("resnet50", 2, ["pipeline=2", "precision=fp16"], "with precision=fp16"),
+        ("resnet50", 2, ["pipeline=2", "all_reduce=two_level"], "all_reduce=two_level"),
+        ("resnet50", 2, ["pipeline=2"], "whole groups of model_bn_span=8"),
+        ("resnet50", 8, ["pipeline=2", NORMS], "2 samples of a replica in 4 micro-batches"),
     ],
 )
 def test_what_ranks_cannot_share_is_refused(
@@ -203,11 +196,11 @@ RUN = ["run", "transformer", "--scale", "mini", "--runs", "1", "--set", "precisi
 
 def test_a_run_of_two_stages_passes_the_checker(data_root: Path, tmp_path: Path) -> None:
     environment, output = _environment(), tmp_path / "out"
-    arguments = [*RUN, "--set", "pipeline_stages=2", "--data", data_root, "--output", output]
+    arguments = [*RUN, "--set", "pipeline=2", "--data", data_root, "--output", output]
     both = _run_on_two_ranks(arguments, environment)
     assert [code for code, _, _ in both] == [0, 0], both
     (log,) = output.glob("results/*/*/result_0.txt")
-    assert '"pipeline_stages": "2"' in log.read_text()
+    assert '"pipeline": "2:1f1b:4"' in log.read_text()
     checked = cepheid("check", log, environment=environment)
     assert checked.returncode == 0, checked.stdout
     (weights,) = output.rglob("*.pt")
@@ -216,13 +209,13 @@ def test_a_run_of_two_stages_passes_the_checker(data_root: Path, tmp_path: Path)
 
 
 def test_what_two_ranks_cannot_share_is_told_once(data_root: Path, tmp_path: Path) -> None:
-    arguments = [*RUN, "--set", "pipeline_stages=4", "--data", data_root, "--output", tmp_path]
+    arguments = [*RUN, "--set", "pipeline=4", "--data", data_root, "--output", tmp_path]
     both = _run_on_two_ranks(arguments, _environment())
     assert [code for code, _, _ in both] == [2, 2]
     (told,) = (errors for _, _, errors in both if errors)
-    assert "pipeline_stages: 2 ranks cannot form replicas of 4 ranks" in told
+    assert "pipeline: 2 ranks cannot form replicas of 4 ranks" in told
 
 
 def test_sharing_has_one_setting() -> None:
-    assert Sharing(stages=2).setting == "pipeline_stages"
+    assert Sharing(stages=2).setting == "pipeline"
     assert Sharing(tensor_ranks=2).setting == "tensor_ranks"

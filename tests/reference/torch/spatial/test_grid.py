@@ -7,8 +7,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cepheid.reference.run.execution import Grid
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.spatial.grid import Grid, split
+from cepheid.reference.torch.spatial.grid import split
 from cepheid.rules.errors import UserError
 
 
