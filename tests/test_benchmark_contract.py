@@ -27,12 +27,26 @@ from cepheid.reference.run.report import Reports
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.stale import delay_gradients
 from cepheid.rules import definition, evidence, rcp, rounds
-from cepheid.rules.definition import Block, Definition, Generation
+from cepheid.rules.definition import Definition, Generation
 from cepheid.rules.errors import UserError
 from cepheid.rules.events import is_number
-from tests import tiny
+from tests import tasks, tiny
 from tests.distributed import on_ranks
 from tests.prepared import prepare
+from tests.tasks import (
+    BATCH,
+    EVALUATION,
+    TRAIN,
+    assert_alike,
+    assert_same,
+    build,
+    copy_weights,
+    count_calls,
+    flatten_weights,
+    look_at_step,
+    run_step,
+    train,
+)
 
 NAMES = definition.names()
 SCALED = [(name, scale) for name in NAMES for scale in definition.scales(name)]
@@ -40,7 +54,6 @@ TRAINING, GENERATING = (
     [name for name in NAMES if definition.load(name, definition.scales(name)[0]).kind == kind]
     for kind in ("train", "generate")
 )
-TRAIN_SAMPLES, EVALUATION_SAMPLES, BATCH = 48, 21, 8
 LARGE = 10_000_000  # parameters
 GENERATION = Generation(counts=(1, 3, 12), repetitions=(3, 2, 2), warm_up_images=4)
 
@@ -48,9 +61,7 @@ GENERATION = Generation(counts=(1, 3, 12), repetitions=(3, 2, 2), warm_up_images
 def load_small(name: str) -> Definition:
     """The benchmark at mini scale (else the first it has) with a few dozen samples."""
     scales = definition.scales(name)
-    chosen = definition.load(name, "mini" if "mini" in scales else scales[0])
-    sizes = {"train_samples": TRAIN_SAMPLES, "evaluation_samples": EVALUATION_SAMPLES}
-    chosen = dataclasses.replace(chosen, data=MappingProxyType({**chosen.data, **sizes}))
+    chosen = tasks.shrink(definition.load(name, "mini" if "mini" in scales else scales[0]))
     if chosen.kind == "generate":
         return dataclasses.replace(chosen, generation=GENERATION)
     timing = dataclasses.replace(chosen.timing, eval_every_samples=32, max_samples=64)
@@ -84,23 +95,6 @@ def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) ->
     return config.name_system("acme", "box", "c" * 64, "")
 
 
-def build(config: RunConfig, ranks: TorchRanks | None = None, delay: int | None = None) -> Any:
-    """The benchmark's task, built, with its data open; ``delay`` is the age of its gradients."""
-    create = importlib.import_module(f"cepheid.benchmarks.{config.definition.name}.task").create
-    if delay is not None:
-        create = delay_gradients(create, delay)
-    task = create(config, ranks or TorchRanks(0, 1, torch.device("cpu")))
-    task.build()
-    task.open_data()
-    return task
-
-
-def train(task: Any, samples: int) -> float:
-    """Train to ``samples``; the mean loss."""
-    loss: float = task.train(Block(1, 0, samples), lambda samples: None)
-    return loss
-
-
 def produce(task: Any) -> Any:
     """What a run ends with: the images of the last repetition, else the loss."""
     chosen = task.config.definition
@@ -114,17 +108,6 @@ def evaluate(task: Any, result: Any) -> Mapping[str, float]:
     generates = task.config.definition.kind == "generate"
     quality: Mapping[str, float] = task.evaluate(result) if generates else task.evaluate()
     return quality
-
-
-def weights_of(task: Any) -> Mapping[str, Any]:
-    """A copy of the model's state."""
-    return {key: value.clone() for key, value in task.model.state_dict().items()}
-
-
-def assert_same(first: Mapping[str, Any], second: Mapping[str, Any], what: str) -> None:
-    """Bit for bit."""
-    for key, value in first.items():
-        assert torch.equal(value, second[key]), f"{what}: {key} differs"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -168,11 +151,10 @@ def test_parameters_are_as_declared(name: str, scale: str, data_root: Path) -> N
     prepare(chosen.data, data_root)
     settings = ["compile=off", "precision=fp32"]
     config = configure(chosen, overrides=settings, data_root=data_root, seed=1)
-    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     device = torch.device("meta" if chosen.model["parameters"] > LARGE else "cpu")
     try:
         with device:
-            count = module.create(config, TorchRanks(0, 1, device)).build()
+            count = tasks.create(config, TorchRanks(0, 1, device)).build()
     except UserError as error:
         if not chosen.provisional:
             raise
@@ -184,21 +166,20 @@ def test_parameters_are_as_declared(name: str, scale: str, data_root: Path) -> N
 @pytest.mark.parametrize("name", TRAINING)
 def test_loss_falls_on_samples_that_are_seen_again_and_again(name: str, data_root: Path) -> None:
     task = build(configuration(name, data_root))
-    losses = [train(task, TRAIN_SAMPLES)]
+    losses = [train(task, TRAIN)]
     assert math.isfinite(losses[0]), f"{name}: the first loss is {losses[0]}"
     while max(losses[-3:]) >= losses[0]:  # until three epochs in a row lie below the first
         assert len(losses) < 20, f"{name}: the loss does not fall ({losses})"
-        losses.append(train(task, (len(losses) + 1) * TRAIN_SAMPLES))
+        losses.append(train(task, (len(losses) + 1) * TRAIN))
 
 
 @pytest.mark.parametrize("name", TRAINING)
 def test_every_parameter_gets_a_finite_gradient(name: str, data_root: Path) -> None:
     task = build(configuration(name, data_root))
-    task.model.train()
-    task.loss_and_gradients()
-    for key, parameter in task.model.named_parameters():
-        assert parameter.grad is not None, f"{name}: {key} gets no gradient"
-        assert torch.isfinite(parameter.grad).all(), f"{name}: the gradient of {key} is not finite"
+    _, gradients = run_step(task)
+    for key, _ in task.model.named_parameters():
+        assert key in gradients, f"{name}: {key} gets no gradient"
+        assert gradients[key].isfinite().all(), f"{name}: the gradient of {key} is not finite"
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -206,7 +187,7 @@ def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -
     def bits(seed: int) -> Mapping[str, Any]:
         task = build(configuration(name, data_root, seed=seed))
         train(task, 16)
-        return weights_of(task)
+        return copy_weights(task)
 
     first, again, other = bits(3), bits(3), bits(4)
     assert_same(first, again, f"{name}: two runs with one seed")
@@ -220,10 +201,11 @@ def test_gradients_may_be_old_and_those_that_are_not_change_no_bit(
     name: str, data_root: Path
 ) -> None:
     weights = []
-    for delay in (None, 0, 1):
-        task = build(configuration(name, data_root), delay=delay)
+    config = configuration(name, data_root)
+    for make in (tasks.create, delay_gradients(tasks.create, 0), delay_gradients(tasks.create, 1)):
+        task = build(config, make=make)
         train(task, 16)
-        weights.append(weights_of(task))
+        weights.append(copy_weights(task))
     usual, new, old = weights
     assert_same(usual, new, f"{name}: training, and training with gradients of delay 0")
     assert any(not torch.equal(usual[key], old[key]) for key in usual), (
@@ -235,12 +217,14 @@ def test_gradients_may_be_old_and_those_that_are_not_change_no_bit(
 def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
     warm, cold = build(config), build(config)
-    before = weights_of(warm)
+    before = copy_weights(warm)
     warm.warm_up()
-    assert_same(before, weights_of(warm), f"{name}: weights before and after warming up")
+    assert_same(before, copy_weights(warm), f"{name}: weights before and after warming up")
     train(warm, 16)
     train(cold, 16)
-    assert_same(weights_of(cold), weights_of(warm), f"{name}: training with and without warming up")
+    assert_same(
+        copy_weights(cold), copy_weights(warm), f"{name}: training with and without warming up"
+    )
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -267,20 +251,9 @@ def test_saving_loading_and_going_on_equals_going_on(
     checkpoint.save(tmp_path / "half.pt", broken_off.state())
     resumed = build(config)
     resumed.restore(checkpoint.load(tmp_path / "half.pt"))
-    resumed.train(Block(2, 16, 32), lambda samples: None)
-    assert_same(weights_of(straight), weights_of(resumed), f"{name}: going on after loading")
+    train(resumed, 32)
+    assert_same(copy_weights(straight), copy_weights(resumed), f"{name}: going on after loading")
     assert straight.evaluate() == resumed.evaluate()
-
-
-def gradients_of_a_step(task: Any) -> tuple[float, Mapping[str, Any]]:
-    """The loss of a step, its gradients and the statistics it leaves."""
-    task.model.train()
-    loss = task.loss_and_gradients()
-    task.share_gradients()
-    named = dict(task.model.named_parameters())
-    values = {key: parameter.grad for key, parameter in named.items()}
-    values |= {key: value.clone() for key, value in task.model.named_buffers()}
-    return float(loss), values
 
 
 @pytest.mark.parametrize("name", TRAINING)
@@ -292,20 +265,11 @@ def test_a_step_in_pieces_is_the_step(name: str, data_root: Path) -> None:
             build(configuration(name, data_root, "micro_batch=2"))
         return
     pieces = build(configuration(name, data_root, "micro_batch=2"))
-    assert len(pieces.next_pieces()) >= BATCH / 2, f"{name}: the batch is not cut"
-    (loss, values), (loss_of_pieces, values_of_pieces) = map(gradients_of_a_step, (whole, pieces))
+    calls, (loss, values) = count_calls(whole, look_at_step)
+    calls_of_pieces, (loss_of_pieces, values_of_pieces) = count_calls(pieces, look_at_step)
+    assert calls_of_pieces >= 2 * calls, f"{name}: the batch is not cut"
     assert loss_of_pieces == pytest.approx(loss, rel=1e-5), f"{name}: another loss in pieces"
     assert_alike(values, values_of_pieces, f"{name} in pieces")
-
-
-def assert_alike(
-    first: Mapping[str, Any], second: Mapping[str, Any], what: str, share: float = 1e-4
-) -> None:
-    """Equal but for rounding: the difference is small beside the values."""
-    assert first.keys() == second.keys()
-    for key, value in first.items():
-        difference = float((second[key].double() - value.double()).norm())
-        assert difference <= share * float(value.double().norm()) + 1e-7, f"{what}: {key} differs"
 
 
 LARGEST_RATE = 0.002  # so that what differs by rounding stays so
@@ -324,9 +288,9 @@ def _train_on_this_rank(
         task = build(configuration(name, data_root, rate, seed=5), ranks)
         task.evaluation_batch = 4  # neither it nor the ranks divide the evaluation set evenly
         for number in (1, 2):
-            losses.append(task.train(Block(number, 16 * number - 16, 16 * number), lambda _: None))
+            losses.append(train(task, 16 * number))
         qualities.append(task.evaluate())
-        flat = torch.cat([parameter.detach().flatten() for parameter in task.model.parameters()])
+        flat = flatten_weights(task)
     return losses, qualities, flat[:: max(1, len(flat) // 1000)].tolist()
 
 
@@ -336,7 +300,7 @@ def _train_on_this_rank(
 def test_several_ranks_are_equal_to_one(name: str, world_size: int, data_root: Path) -> None:
     configuration(name, data_root)  # data are prepared before the ranks start
     (alone,) = on_ranks(1, _train_on_this_rank, name, data_root)
-    assert EVALUATION_SAMPLES % world_size
+    assert EVALUATION % world_size
     first, *others = on_ranks(world_size, _train_on_this_rank, name, data_root)
     assert all(other == first for other in others), f"{name}: the ranks disagree"
     for what, one, several in zip(("loss", "quality", "weights"), alone, first, strict=True):
@@ -353,9 +317,8 @@ def test_a_whole_run_passes_the_checker_and_its_report_changes_nothing(
 ) -> None:
     install_easy(name, tmp_path / "benchmarks", monkeypatch)
     config = configuration(name, data_root)
-    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     log = RunLogWriter(tmp_path / "result_0.txt")
-    task = module.create(config, TorchRanks(0, 1, torch.device("cpu")))
+    task = tasks.create(config)
     assert run_task(task, config, log).reached
     path = log.close()
     assert path is not None
@@ -370,10 +333,10 @@ def test_a_whole_run_passes_the_checker_and_its_report_changes_nothing(
 
 def assert_report_is_sound(name: str, task: Any) -> None:
     """The report changes nothing, tells how far it is, and has a value in every cell."""
-    before = weights_of(task)
+    before = copy_weights(task)
     told: list[tuple[int, int]] = []
     tables = task.report(lambda done, total: told.append((done, total)))
-    assert_same(before, weights_of(task), f"{name}: weights before and after the report")
+    assert_same(before, copy_weights(task), f"{name}: weights before and after the report")
     assert told, f"{name}: the report does not tell how far it is"
     assert told[-1][0] == told[-1][1], f"{name}: the report does not tell that it is done"
     for table in tables:
@@ -388,12 +351,9 @@ def assert_report_is_sound(name: str, task: Any) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_broken_variants_still_run(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
-    for variant, create in importlib.import_module(
-        f"cepheid.benchmarks.{name}.broken"
-    ).VARIANTS.items():
-        task = create(config, TorchRanks(0, 1, torch.device("cpu")))
-        task.build()
-        task.open_data()
+    variants = importlib.import_module(f"cepheid.benchmarks.{name}.broken").VARIANTS
+    for variant, create in variants.items():
+        task = build(config, make=create)
         result = produce(task)
         assert torch.as_tensor(result).isfinite().all(), f"{name}: {variant}: not finite"
         quality = evaluate(task, result)
@@ -470,20 +430,20 @@ def test_images_do_not_depend_on_how_many_are_made_at_a_time(name: str, data_roo
 def test_warming_up_changes_no_image(name: str, data_root: Path) -> None:
     warm, cold = (build(configuration(name, data_root)) for _ in range(2))
     warm.warm_up(GENERATION.warm_up_images)
-    assert_same(weights_of(cold), weights_of(warm), f"{name}: weights before and after warming up")
+    assert_same(
+        copy_weights(cold), copy_weights(warm), f"{name}: weights before and after warming up"
+    )
     assert torch.equal(generate_images(cold, 3), generate_images(warm, 3)), f"{name}: it does"
 
 
 @pytest.mark.parametrize("name", GENERATING)
 def test_closed_generates_with_the_weights_of_the_definition(name: str, data_root: Path) -> None:
     config = configuration(name, data_root)
-    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
-    ranks = TorchRanks(0, 1, torch.device("cpu"))
     declared = config.definition.model["weights_digest"]
-    assert module.create(config, ranks).weights_digest == declared
+    assert tasks.create(config).weights_digest == declared
     model = MappingProxyType({**config.definition.model, "weights_digest": "f" * 64})
     chosen = dataclasses.replace(config.definition, model=model)
     with pytest.raises(UserError, match="T25"):
-        module.create(dataclasses.replace(config, definition=chosen), ranks)
+        tasks.create(dataclasses.replace(config, definition=chosen))
     open_ = dataclasses.replace(config, definition=chosen, division="open")
-    assert module.create(open_, ranks).weights_digest == declared
+    assert tasks.create(open_).weights_digest == declared

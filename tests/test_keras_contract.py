@@ -29,9 +29,8 @@ from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.loops import run_task
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Block
+from tests.tasks import EVALUATION, TRAIN
 from tests.test_benchmark_contract import (
-    EVALUATION_SAMPLES,
-    TRAIN_SAMPLES,
     TRAINING,
     configuration,
     install_easy,
@@ -122,8 +121,8 @@ def test_parameters_are_as_declared(name: str, data_root: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_falls(name: str, data_root: Path) -> None:
     task = trace(name, data_root, 0).rewind()
-    first = train(task, TRAIN_SAMPLES)
-    last = train(task, 8 * TRAIN_SAMPLES)
+    first = train(task, TRAIN)
+    last = train(task, 8 * TRAIN)
     assert math.isfinite(first)
     assert last < first, f"{name}: the loss does not fall ({first:.4f}, then {last:.4f})"
 
@@ -173,7 +172,7 @@ def test_evaluation_does_not_depend_on_the_batch_size(name: str, data_root: Path
     train(task, 32)
     results = []
     for size in (8, 64):
-        assert EVALUATION_SAMPLES % 8  # the last batch is smaller
+        assert EVALUATION % 8  # the last batch is smaller
         task.evaluation_batch = size
         results.append(task.evaluate())
     assert results[1] == pytest.approx(results[0], rel=1e-4, abs=1e-5)

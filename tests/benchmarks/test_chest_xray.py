@@ -26,7 +26,8 @@ from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
 from tests.reference.data.radiographs import replica
-from tests.test_benchmark_contract import build, configuration
+from tests.tasks import build, take_batch
+from tests.test_benchmark_contract import configuration
 
 FULL, MINI = (definition.load("chest_xray", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -166,7 +167,7 @@ def test_full_scale_trains_on_the_files_as_they_are_distributed(tmp_path: Path) 
     with pytest.raises(UserError, match=r"densenet121-a639ec97\.pth: the training starts from"):
         task.warm_up()
     task.open_data()
-    images, labels = task.next_batch()
+    images, labels = take_batch(task)
     assert images.shape == (4, 64, 64, 1)
     assert labels.sum() == 5
     task.train(Block(1, 0, 4), lambda samples: None)

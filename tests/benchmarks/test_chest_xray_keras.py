@@ -9,20 +9,20 @@ import pytest
 pytest.importorskip("tensorflow", reason="needs the extra keras")
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.benchmarks.chest_xray import keras_task, task
+from cepheid.benchmarks.chest_xray import keras_task
 from cepheid.benchmarks.chest_xray.keras_model import assign_weights
 from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.keras.given_weights import read_given_weights
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
+from tests import tasks
 from tests.test_benchmark_contract import configuration
 
 
 @pytest.mark.slow  # Keras traces the network for half a minute
 def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Path) -> None:
     config = configuration("chest_xray", data_root)
-    there: Any = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
+    there = tasks.create(config)
     here: Any = keras_task.create(config, SingleProcess(FRAMEWORK))
     assert there.build() == here.build()
     assert there.given_digest == here.given_digest
@@ -34,7 +34,7 @@ def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Pat
     for variable in here.model.variables:  # all but the last layer are given
         is_equal = np.array_equal(variable.numpy(), given[variable.path])
         assert is_equal or variable.path == "fc/kernel", variable.path
-    (images, labels), (seen, found) = there.next_batch(), here.read_batch(here.samples)
+    (images, labels), (seen, found) = tasks.take_batch(there), here.read_batch(here.samples)
     assert np.array_equal(images.numpy(), seen)
     assert np.array_equal(labels.numpy(), found)
     there.model.eval()
@@ -43,7 +43,7 @@ def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Pat
     assert np.abs(here.predict(tf.constant(seen)).numpy() - expected).max() < 1e-4
     assert here.evaluate() == pytest.approx(there.evaluate(), abs=1e-6)
     there.model.train()
-    loss = there.compute_loss(images, labels)
+    loss = tasks.compute_loss(there, images, labels)
     assert float(here.compute_loss(seen, found)) == pytest.approx(loss.item(), abs=1e-4)
 
 

@@ -37,7 +37,7 @@ from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.benchmarks.gradients import assert_same_gradients
+from tests.tasks import assert_same_gradients
 
 SMALL: dict[str, Any] = {
     "bands": 6, "pixels": 16, "filters": (4, 8), "targets": 2, "prelu": "position",

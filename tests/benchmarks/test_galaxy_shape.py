@@ -22,7 +22,7 @@ from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_p
 from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.galaxies.task import reorient
 from cepheid.rules.errors import UserError
-from tests.benchmarks.gradients import assert_same_gradients
+from tests.tasks import assert_same_gradients
 
 FULL: dict[str, Any] = {
     "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "input_scaling": "asinh",

@@ -24,8 +24,8 @@ from cepheid.benchmarks.galaxy_vae.model import (
     reconstruction_loss,
 )
 from cepheid.benchmarks.galaxy_vae.plain import make_plain
-from tests.benchmarks.gradients import assert_same_gradients
-from tests.test_benchmark_contract import build, configuration
+from tests.tasks import assert_same_gradients, build, compute_loss
+from tests.test_benchmark_contract import configuration
 
 FULL: dict[str, Any] = {
     "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "latents": 32, "flow_layers": 8,
@@ -294,9 +294,9 @@ def test_a_noisy_input_is_reconstructed_without_its_noise(data_root: Path) -> No
     # In units of the sky noise, and turned as the target is.
     assert 0.9 < (observed.astype(float) - target).std() < 1.2
     arrays = [torch.from_numpy(array) for array in (pairs, same)]
-    loss = made.compute_loss(*arrays)
+    loss = compute_loss(made, *arrays)
     arrays[0][:, :6] = arrays[0][:, 6:]
-    assert made.compute_loss(*arrays) == usual.compute_loss(*map(torch.from_numpy, (clean, normal)))
-    assert loss != made.compute_loss(*arrays)
+    expected = compute_loss(usual, *map(torch.from_numpy, (clean, normal)))
+    assert compute_loss(made, *arrays) == expected != loss
     assert made.evaluate().keys() == usual.evaluate().keys()
     made.predict_noise()

@@ -33,6 +33,7 @@ from tests.benchmarks import few_images
 from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
 from tests.distributed import on_ranks
 from tests.reference.data.coco import replica
+from tests.tasks import take_batch
 
 FULL, MINI = (definition.load("mask_rcnn", scale) for scale in ("full", "mini"))
 
@@ -145,7 +146,7 @@ def test_the_schedules_of_the_full_scale_are_the_published_ones() -> None:
 
 def test_a_truth_can_be_packed(data_root: Path) -> None:
     task = make_task(small_config(data_root))
-    _, targets = task.next_batch()
+    _, targets = take_batch(task)
     truth = Truth.unpack(targets)
     assert torch.equal(truth.pack(), targets)
     assert truth.keys.tolist() == list(range(8))
@@ -157,7 +158,7 @@ def test_a_truth_can_be_packed(data_root: Path) -> None:
 
 def test_the_losses_of_the_heads_are_those_of_a_loop(data_root: Path) -> None:
     task: Any = make_task(small_config(data_root))
-    images, targets = task.next_batch()
+    images, targets = take_batch(task)
     network, truth = task.model, Truth.unpack(targets)
     *maps, samples, losses = network.find(task.scale_pixels(images), targets)
     found = network.learn(maps, samples, torch.zeros_like(losses), targets)
@@ -193,7 +194,7 @@ def test_the_losses_of_the_heads_are_those_of_a_loop(data_root: Path) -> None:
 
 def test_the_losses_of_proposals_are_those_of_a_loop(data_root: Path) -> None:
     task: Any = make_task(small_config(data_root))
-    images, targets = task.next_batch()
+    images, targets = take_batch(task)
     network, truth = task.model, Truth.unpack(targets)
     scores, codes = network.proposals(network.extract(task.scale_pixels(images)))
     scores, codes = scores + torch.randn_like(scores), codes + torch.randn_like(codes)
@@ -294,7 +295,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
     task: Any = train_task(config, samples=4)
     task.evaluation_batch = 4
-    _, targets = task.next_batch()
+    _, targets = take_batch(task)
     truth = Truth.unpack(targets)
     assert truth.masks.shape[2:] == (112, 112)
     assert (truth.extents.amin(1) <= 80).all()
@@ -315,7 +316,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
 def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     config = small_config(data_root)
     correct: Any = make_task(config)
-    images, targets = correct.next_batch()
+    images, targets = take_batch(correct)
     other: Any = make_task(config, broken.ShuffledTargets)
     rows = np.arange(TRAIN)
     _, labels = other.loader.pictures.read_boxes(rows)

@@ -35,6 +35,7 @@ from tests.benchmarks.several_ranks import (
 )
 from tests.distributed import on_ranks
 from tests.reference.data.coco import replica
+from tests.tasks import take_batch
 
 FULL, MINI = (definition.load("ssd", scale) for scale in ("full", "mini"))
 EPOCH = 117_266  # training images of COCO 2017 that have boxes
@@ -243,7 +244,7 @@ def test_who_knows_all_boxes_has_a_precision_of_one(data_root: Path) -> None:
 
 def test_codes_of_the_targets_are_decoded_to_the_targets(data_root: Path) -> None:
     task: Any = make_task(small_config(data_root))
-    images, targets = task.next_batch()
+    images, targets = take_batch(task)
     matches = task.match(targets)
     logits = torch.nn.functional.one_hot(matches.labels, 4) * 20.0
     task.join = lambda maps: (matches.codes, logits)
@@ -305,8 +306,8 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
 def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     config = small_config(data_root)
     correct = make_task(config)
-    images, targets = correct.next_batch()
-    _, shifted = make_task(config, broken.ShiftedBoxes).next_batch()
+    images, targets = take_batch(correct)
+    _, shifted = take_batch(make_task(config, broken.ShiftedBoxes))
     sizes = targets[..., 2:4] - targets[..., :2]
     assert torch.allclose(shifted[..., :2] - targets[..., :2], sizes / 2)
     assert torch.allclose(shifted[..., 2:4] - shifted[..., :2], sizes)

@@ -42,6 +42,7 @@ from tests.benchmarks.several_ranks import (
     result_on_this_rank,
 )
 from tests.prepared import prepare
+from tests.tasks import compute_loss, run_step
 
 FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -232,10 +233,7 @@ def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 32) 
 
 
 def compute_gradients(config: RunConfig) -> Mapping[str, Tensor]:
-    task = build_task(config)
-    task.model.train()
-    task.loss_and_gradients()
-    return {name: p.grad for name, p in task.model.named_parameters() if p.grad is not None}
+    return run_step(build_task(config))[1]
 
 
 def test_passes_change_no_gradient(data_root: Path) -> None:
@@ -252,10 +250,10 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> N
     batch = task.batches.make_batch(0)
     assert len(batch.passes) > 1
     with torch.no_grad():
-        losses = [float(task.compute_loss(*task.move_pass(one))) for one in batch.passes]
+        losses = [float(compute_loss(task, *task.move_pass(one))) for one in batch.passes]
     tokens = [one.target_tokens for one in batch.passes]
     expected = sum(loss * count for loss, count in zip(losses, tokens, strict=True))
-    loss = float(task.loss_and_gradients())
+    loss = float(task.step())
     assert loss == pytest.approx(expected / batch.target_tokens, rel=1e-5)
 
 

@@ -26,15 +26,8 @@ from cepheid.reference.torch.ranks.shared_memory import send_messages
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
-from tests.test_benchmark_contract import (
-    assert_alike,
-    assert_same,
-    build,
-    configuration,
-    gradients_of_a_step,
-    train,
-    weights_of,
-)
+from tests.tasks import assert_alike, assert_same, build, copy_weights, look_at_step, train
+from tests.test_benchmark_contract import configuration
 
 SPAN = "model_bn_span=2"  # so that batch norms of resnet50 and kfac allow pieces
 GENTLE = "opt_base_learning_rate=0.002"  # so that what differs by rounding stays so
@@ -56,7 +49,7 @@ def test_norms_keep_their_span(micro_batch: int, data_root: Path) -> None:
         build(narrow("resnet50", data_root, SPAN, f"micro_batch={size}"))
         for size in ("whole", micro_batch)
     )
-    (loss, values), (loss_of_pieces, of_pieces) = map(gradients_of_a_step, (whole, pieces))
+    (loss, values), (loss_of_pieces, of_pieces) = map(look_at_step, (whole, pieces))
     assert loss_of_pieces == pytest.approx(loss, rel=1e-5)
     assert_alike(values, of_pieces, "resnet50")
 
@@ -68,7 +61,7 @@ def test_kfac_takes_the_factors_of_all_pieces(overlap: str, data_root: Path) -> 
     for size in ("whole", 4):
         task = build(narrow("kfac", data_root, *settings, f"micro_batch={size}"))
         train(task, 16)
-        both.append((weights_of(task), {f.name: f.average for f in task.kfac.curvature.layer_of}))
+        both.append((copy_weights(task), {f.name: f.average for f in task.kfac.curvature.layer_of}))
     (weights, factors), (weights_of_pieces, factors_of_pieces) = both
     assert_alike(factors, factors_of_pieces, "factors")
     assert_alike(weights, weights_of_pieces, "weights", 1e-3)
@@ -80,7 +73,7 @@ def test_noise_of_samples_is_the_same_in_pieces(data_root: Path) -> None:
         config = configuration("galaxy_bnn", data_root, f"micro_batch={size}")
         values = {**config.hyperparameters, "weight_sampling": "flipout"}
         task = build(dataclasses.replace(config, hyperparameters=values))
-        _, found = gradients_of_a_step(task)
+        _, found = look_at_step(task)
         steps.append({key: value for key, value in found.items() if "noise" not in key})
     assert_alike(steps[0], steps[1], "flipout")
 
@@ -91,10 +84,12 @@ def test_a_scaled_loss_is_scaled_in_pieces_too(name: str, data_root: Path) -> No
     task = build(narrow(name, data_root, *settings))
     task.warm_up()
     task.model.train()
-    before = weights_of(task)
+    before = copy_weights(task)
     assert task.scaler.is_enabled()
     task.step()
-    moved = max(float((value - before[key]).abs().max()) for key, value in weights_of(task).items())
+    moved = max(
+        float((value - before[key]).abs().max()) for key, value in copy_weights(task).items()
+    )
     assert 0 < moved < 1
 
 
@@ -106,7 +101,7 @@ def test_a_run_goes_on_in_pieces_bit_for_bit(data_root: Path) -> None:
     resumed = build(config)
     resumed.restore(half.state())
     train(resumed, 32)
-    assert_same(weights_of(straight), weights_of(resumed), "going on in pieces")
+    assert_same(copy_weights(straight), copy_weights(resumed), "going on in pieces")
 
 
 @pytest.mark.slow
@@ -119,7 +114,7 @@ def test_a_compiled_step_takes_pieces(
     make = narrow if name == "resnet50" else configuration
     eager = build(make(name, data_root, *settings, "micro_batch=whole"))
     compiled = build(make(name, data_root, *settings, "micro_batch=2", "compile=on"))
-    (loss, values), (loss_of_pieces, of_pieces) = map(gradients_of_a_step, (eager, compiled))
+    (loss, values), (loss_of_pieces, of_pieces) = map(look_at_step, (eager, compiled))
     assert compiled.implementation()["training_step"] == "compiled"
     assert loss_of_pieces == pytest.approx(loss, rel=1e-5)
     assert_alike(values, of_pieces, name)
@@ -159,7 +154,7 @@ def _steps_on_this_rank(name: str, data_root: Path, settings: list[str]) -> list
             calls: collections.Counter[str] = collections.Counter()
             with pytest.MonkeyPatch.context() as monkeypatch, send_messages():
                 _count_calls(calls, monkeypatch)
-                loss, values = gradients_of_a_step(task)
+                loss, values = look_at_step(task)
             total = float(ranks.sum(torch.tensor(loss))) / ranks.world_size
             some = {key: value.double().flatten()[::29].tolist() for key, value in values.items()}
             steps.append((total, some, dict(calls)))
@@ -201,7 +196,7 @@ def _train_with_shared_updates(data_root: Path) -> list[list[float]]:
                 task.use_execution(task.execution.with_setting("compile", compiling))
             assert task.sharded is None or task.sharded.is_ahead == (update == "overlapped")
             train(task, 16)
-            weights = torch.cat([value.flatten() for value in weights_of(task).values()])
+            weights = torch.cat([value.flatten() for value in copy_weights(task).values()])
             found.append(weights[::29].tolist())
     return found
 
@@ -240,9 +235,9 @@ def test_pieces_shrink_until_a_step_fits(
 ) -> None:
     limit_memory(name, 3 * PIXELS[name], monkeypatch)
     task = build((narrow if name == "kfac" else configuration)(name, data_root, *settings))
-    before = weights_of(task)
+    before = copy_weights(task)
     task.warm_up()
-    assert_same(before, weights_of(task), "weights before and after")
+    assert_same(before, copy_weights(task), "weights before and after")
     execution = task.implementation()["execution"]
     assert execution["micro_batch"] == "2"
     assert execution["because"]["micro_batch"].startswith("a step on 4 samples at once needs more")

@@ -19,7 +19,8 @@ from cepheid.rules.errors import UserError
 from tests import tiny
 from tests.distributed import on_ranks
 from tests.processes import Program, cepheid
-from tests.test_benchmark_contract import build, configuration, weights_of
+from tests.tasks import build, copy_weights
+from tests.test_benchmark_contract import configuration
 
 GENTLE = "opt_base_learning_rate=0.002"  # so that what differs by rounding stays so
 HALVES = ["pipeline=2:1f1b:2"]
@@ -72,7 +73,7 @@ def _train_all(
                 resumed.step_on_noise(resumed.execution.with_setting("precision", precision))
             resumed.restore(checkpoint.load(folder / f"{case}.pt"))
             losses.append(_train(resumed, 2))
-            results[case] = losses, task.evaluate(), _sample(weights_of(task))
+            results[case] = losses, task.evaluate(), _sample(copy_weights(task))
     return results
 
 
@@ -99,7 +100,7 @@ def _assert_as_alone(
         assert [one, two] == pytest.approx(expected, rel=1e-5), case
         assert two_again == pytest.approx(two, rel=1e-6), f"{case}: from a checkpoint"
         assert quality == pytest.approx(alone.evaluate(), rel=1e-4), case
-        assert weights == pytest.approx(_sample(weights_of(alone)), rel=1e-4, abs=1e-5), case
+        assert weights == pytest.approx(_sample(copy_weights(alone)), rel=1e-4, abs=1e-5), case
         resumed.restore(checkpoint.load(folder / f"{case}.pt"))
         assert _train(resumed, 2) == pytest.approx(two, rel=1e-5), f"{case}: alone from then on"
 

@@ -1,0 +1,192 @@
+"""The tasks of benchmarks in tests: configured small, built, trained, and looked into.
+
+A test uses what every task has: build, warm_up, open_data, step, train, evaluate, model,
+optimizer, state, restore, samples. Whatever must know more of how a task computes stands here.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
+from cepheid.rules.definition import Block, Definition
+from tests.prepared import prepare
+
+ALONE = TorchRanks(0, 1, torch.device("cpu"))
+TRAIN, EVALUATION, BATCH = 48, 21, 8  # samples
+Result = TypeVar("Result")
+Make = Callable[[RunConfig, TorchRanks], Any]
+
+
+def shrink(
+    chosen: Definition, train: int = TRAIN, evaluation: int = EVALUATION, **model: Any
+) -> Definition:
+    """Return the definition with a few samples; ``model`` replaces facts of its model."""
+    sizes = {"train_samples": train, "evaluation_samples": evaluation}
+    return dataclasses.replace(
+        chosen,
+        data=MappingProxyType({**chosen.data, **sizes}),
+        model=MappingProxyType({**chosen.model, **model}),
+    )
+
+
+def configure_small(
+    chosen: Definition,
+    data_root: Path,
+    *overrides: str,
+    division: str = "open",
+    train: int = TRAIN,
+    evaluation: int = EVALUATION,
+    **model: Any,
+) -> RunConfig:
+    """Return the configuration of a run on few samples: batch 8, eager, fp32 unless overridden."""
+    small = shrink(chosen, train, evaluation, **model)
+    prepare(small.data, data_root)
+    settings = [f"global_batch_size={BATCH}", "compile=off", "precision=fp32", *overrides]
+    return configure(small, division=division, overrides=settings, data_root=data_root, seed=3)
+
+
+def create(config: RunConfig, ranks: TorchRanks = ALONE) -> Any:
+    """Return the benchmark's task on torch."""
+    return importlib.import_module(f"cepheid.benchmarks.{config.definition.name}.task").create(
+        config, ranks
+    )
+
+
+def build(config: RunConfig, ranks: TorchRanks = ALONE, make: Make = create) -> Any:
+    """Return a task that is built and has its data open; ``make`` may make a variant of it."""
+    task = make(config, ranks)
+    task.build()
+    task.open_data()
+    return task
+
+
+def train(task: Any, samples: int) -> float:
+    """Train on to ``samples``; return the mean loss."""
+    loss: float = task.train(Block(1, task.samples, samples), lambda samples: None)
+    return loss
+
+
+def build_and_train(
+    config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 24, make: Make = create
+) -> Any:
+    """Return a task that has trained on some samples."""
+    task = build(config, ranks, make)
+    train(task, samples)
+    return task
+
+
+def train_on_this_rank(config: RunConfig) -> tuple[list[float], dict[str, float]]:
+    """Return the losses of three steps and the quality after them, on all ranks there are."""
+    torch.set_num_threads(1)
+    with start_ranks() as ranks:
+        task = create(config, ranks)
+        task.build()
+        task.warm_up()
+        task.open_data()
+        task.evaluation_batch = 4
+        return [train(task, BATCH * number) for number in (1, 2, 3)], task.evaluate()
+
+
+def copy_weights(task: Any) -> Mapping[str, Tensor]:
+    """Return a copy of the model's state."""
+    return {key: value.clone() for key, value in task.model.state_dict().items()}
+
+
+def flatten_weights(task: Any) -> Tensor:
+    """Return a copy of all parameters as one vector."""
+    return torch.cat([parameter.detach().flatten() for parameter in task.model.parameters()])
+
+
+def run_step(task: Any) -> tuple[float, dict[str, Tensor]]:
+    """Run one step; return its loss and the gradients that the optimizer received, by name."""
+    gradients: dict[str, Tensor] = {}
+
+    def copy_gradients(*arguments: object) -> None:
+        for name, parameter in task.model.named_parameters():
+            if parameter.grad is not None:
+                gradients[name] = parameter.grad.clone()
+
+    task.model.train()
+    hook = task.optimizer.register_step_pre_hook(copy_gradients)
+    loss = float(task.step())
+    hook.remove()
+    return loss, gradients
+
+
+def look_at_step(task: Any) -> tuple[float, dict[str, Tensor]]:
+    """Run one step; return its loss, its gradients and the statistics that it leaves."""
+    loss, values = run_step(task)
+    return loss, values | {key: value.clone() for key, value in task.model.named_buffers()}
+
+
+def count_calls(task: Any, function: Callable[[Any], Result]) -> tuple[int, Result]:
+    """Return how often modules of the network are called by ``function(task)``, and its result."""
+    calls = [0]
+
+    def count(*arguments: object) -> None:
+        calls[0] += 1
+
+    hooks = [module.register_forward_pre_hook(count) for module in task.model.modules()]
+    result = function(task)
+    for hook in hooks:
+        hook.remove()
+    return calls[0], result
+
+
+def run_backward(task: Any) -> float:
+    """Leave the gradients of the next step in the parameters, unclipped; return the loss."""
+    task.model.train()
+    return float(task.loss_and_gradients())
+
+
+def count_versions(task: Any) -> int:
+    """Return the number of versions of the weights that a task with delayed gradients keeps."""
+    return len(task.loss_and_gradients.versions)
+
+
+def take_batch(task: Any) -> tuple[Tensor, Tensor]:
+    """Return inputs and targets of the next step."""
+    inputs, targets = task.next_batch()
+    return inputs, targets
+
+
+def compute_loss(task: Any, inputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean loss of a batch, with its gradients."""
+    loss: Tensor = task.compute_loss(inputs, targets)
+    return loss
+
+
+def assert_same(first: Mapping[str, Any], second: Mapping[str, Any], what: str) -> None:
+    """Require the same tensors bit for bit."""
+    for key, value in first.items():
+        assert torch.equal(value, second[key]), f"{what}: {key} differs"
+
+
+def assert_alike(
+    first: Mapping[str, Any], second: Mapping[str, Any], what: str, share: float = 1e-4
+) -> None:
+    """Require tensors that are equal but for rounding: a difference small beside the values."""
+    assert first.keys() == second.keys()
+    for key, value in first.items():
+        difference = float((second[key].double() - value.double()).norm())
+        assert difference <= share * float(value.double().norm()) + 1e-7, f"{what}: {key} differs"
+
+
+def assert_same_gradients(network: nn.Module, expected: Iterable[Tensor | None]) -> None:
+    """Compare the gradients of a network with those that are expected, in its order and shapes.
+
+    An activation that rounding moves across zero takes another slope: 1e-3 here and there.
+    """
+    for gradient, (name, parameter) in zip(expected, network.named_parameters(), strict=True):
+        assert gradient is not None, name
+        assert parameter.grad is not None, name
+        difference = ((parameter.grad - gradient).norm() / gradient.norm()).item()
+        assert difference < 0.01, f"{name}: {difference:.1e}"
