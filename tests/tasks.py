@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.definition import Block, Definition
 from tests.prepared import prepare
@@ -22,7 +23,7 @@ from tests.prepared import prepare
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
 TRAIN, EVALUATION, BATCH = 48, 21, 8  # samples
 Result = TypeVar("Result")
-Make = Callable[[RunConfig, TorchRanks], Any]
+Make = Any  # a workload, or what makes a task of a configuration and ranks
 
 
 def shrink(
@@ -55,14 +56,13 @@ def configure_small(
 
 def create(config: RunConfig, ranks: TorchRanks = ALONE) -> Any:
     """Return the benchmark's task on torch."""
-    return importlib.import_module(f"cepheid.benchmarks.{config.definition.name}.task").create(
-        config, ranks
-    )
+    module = importlib.import_module(f"cepheid.benchmarks.{config.definition.name}.task")
+    return find_create(module)(config, ranks)
 
 
 def build(config: RunConfig, ranks: TorchRanks = ALONE, make: Make = create) -> Any:
     """Return a task that is built and has its data open; ``make`` may make a variant of it."""
-    task = make(config, ranks)
+    task = find_create(make)(config, ranks)
     task.build()
     task.open_data()
     return task

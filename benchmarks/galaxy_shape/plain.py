@@ -5,6 +5,7 @@ layout, default Adam, no compilation, no autocast, float32. The tests compare th
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,15 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, make_lower_triangular
-from cepheid.benchmarks.galaxy_shape.task import GalaxyShape
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.benchmarks.galaxy_shape.task import WORKLOAD as REFERENCE
+from cepheid.reference.galaxies.stamps import Galaxies
+from cepheid.reference.torch.workload import Recipe
 from cepheid.rules.errors import UserError
-
-
-def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyShape":
-    """Return the task; ``config`` has precision=fp32 and compile=off."""
-    return PlainGalaxyShape(config, ranks)
 
 
 class PReLU(nn.Module):
@@ -113,8 +109,14 @@ def make_network_like_reference(**options: Any) -> PlainShapeNetwork:
     return network
 
 
-class PlainGalaxyShape(GalaxyShape):
-    """The task with this network and torch's default optimizer."""
+def make_optimizer(shape: Galaxies, model: nn.Module) -> Recipe:
+    """Return Adam as torch chooses it."""
+    recipe = REFERENCE.make_optimizer(shape, model)
+    return replace(recipe, options={**recipe.options, "fused": None})
 
-    network = staticmethod(make_network_like_reference)
-    fused_optimizer = None
+
+WORKLOAD = REFERENCE.vary(
+    make_network=lambda shape, norms: make_network_like_reference(**shape.network_options),
+    make_optimizer=make_optimizer,
+)
+"""The task with this network and torch's default optimizer; for precision=fp32 and compile=off."""

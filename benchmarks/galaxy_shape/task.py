@@ -1,6 +1,4 @@
-"""galaxy_shape in PyTorch: build, train, evaluate."""
-
-from collections.abc import Callable
+"""galaxy_shape in PyTorch: the ellipticity (e1, e2) of a galaxy, as a bivariate normal."""
 
 import torch
 from torch import Tensor, nn
@@ -10,41 +8,67 @@ from cepheid.benchmarks.galaxy_shape.model import (
     negative_log_likelihood,
     sum_metrics,
 )
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.galaxies import TorchShapeTask
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.galaxies.stamps import Galaxies, name_metrics
+from cepheid.reference.torch import stamps as of_stamps
+from cepheid.reference.torch.workload import (
+    Evaluation,
+    Inference,
+    Inputs,
+    Network,
+    Norms,
+    Recipe,
+    Workload,
+)
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyShape":
-    """Return the task for the timed loop."""
-    return GalaxyShape(config, ranks)
+def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
+    """Return the network of the definition."""
+    return make_channels_last_network(**shape.network_options)
 
 
-class GalaxyShape(TorchShapeTask):
-    """The ellipticity (e1, e2) of a galaxy from its six-band stamp, as a bivariate normal."""
+def make_optimizer(shape: Galaxies, model: nn.Module) -> Recipe:
+    """Return Adam for all parameters."""
+    return of_stamps.make_adam(shape, model.parameters())
 
-    network: Callable[..., nn.Module] = staticmethod(make_channels_last_network)
 
-    def make_network(self) -> nn.Module:
-        """Return the network of the definition, initialised from torch's global generator."""
-        return self.network(**self.network_options())
+def compute_loss(shape: Galaxies, network: Network, stamps: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean negative log likelihood of labels (n, d), in nats."""
+    mean, scale = network(stamps)
+    return negative_log_likelihood(mean, scale, labels).mean()
 
-    def compute_loss(self, stamps: Tensor, labels: Tensor, /) -> Tensor:
-        """Return the mean negative log likelihood of labels (n, d), in nats."""
-        return negative_log_likelihood(*self.predict(stamps), labels).mean()
 
-    @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """Return the metrics of the whole evaluation set.
+def predict(shape: Galaxies, network: Network, stamps: Tensor) -> tuple[Tensor, Tensor]:
+    """Return means (n, d) and scale matrices (n, d, d) for stamps (n, bands, y, x)."""
+    mean, scale = network(stamps)
+    return mean, scale
 
-        They are the RMSE of (e1, e2), the mean negative log likelihood in nats, and the share of
-        galaxies inside the 68% and 95% regions.
-        """
-        self.model.eval()
-        rows = self.evaluation_rows[self.ranks.rank :: self.ranks.world_size]
-        sums = torch.zeros(5, dtype=torch.float64, device=self.ranks.device)
-        for padded, count in self.iterate_batches(rows):
-            stamps, labels = map(self.to_device, self.read_arrays(padded))
-            mean, scale = self.compiled_predict(stamps)
-            sums += sum_metrics(mean[:count], scale[:count], labels[:count])
-        return self.quality(self.ranks.sum(sums).tolist())
+
+def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:
+    """Return the metrics of the whole evaluation set.
+
+    They are the RMSE of (e1, e2), the mean negative log likelihood in nats, and the share of
+    galaxies inside the 68% and 95% regions.
+    """
+    data = inference.data
+    sums = torch.zeros(5, dtype=torch.float64, device=inference.ranks.device)
+    for rows, count in data.list_batches(inference.size):
+        mean, scale = inference(data.stamps[rows])
+        labels = inference.to_device(data.labels[rows])
+        sums += sum_metrics(mean[:count], scale[:count], labels[:count])
+    return Evaluation(name_metrics(inference.ranks.sum(sums).tolist(), data.labels.shape[1]))
+
+
+WORKLOAD: Workload[Galaxies] = Workload(
+    read_shape=Galaxies.read,
+    make_network=make_network,
+    norms=lambda shape: Inputs(),
+    make_optimizer=make_optimizer,
+    compute_loss=compute_loss,
+    predict=predict,
+    make_noise=of_stamps.make_noise,
+    open_data=of_stamps.TorchStamps,
+    prepare_update=of_stamps.prepare_update,
+    evaluate=evaluate,
+    report=of_stamps.report,
+    pictures=of_stamps.draw_posteriors,
+)

@@ -13,6 +13,7 @@ from cepheid.measure.engine.turns import (
 )
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.progress import OnProgress
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.observer import OnCount
 from cepheid.rules.definition import Definition
 
@@ -88,7 +89,7 @@ Create = Callable[[RunConfig, Any], Any]
 
 def pick_create(module: Any) -> Create:
     """Return ``create_for_timing``, which needs no trained weights, or else ``create``."""
-    create: Create = getattr(module, "create_for_timing", module.create)
+    create: Create = getattr(module, "create_for_timing", None) or find_create(module)
     return create
 
 
@@ -110,7 +111,7 @@ def make_plain_task(subject: Subject) -> Any:
     threads = str(subject.task.implementation()["threads_per_rank"])
     execution = replace(subject.config.execution, precision="fp32", compile="off", threads=threads)
     config = replace(subject.config, execution=execution)
-    return make_ready_task(module.create, config, subject.ranks)
+    return make_ready_task(find_create(module), config, subject.ranks)
 
 
 def describe_comparison(compared: Comparison, result: str = "") -> Row:

@@ -9,6 +9,7 @@ from cepheid.measure.engine import options, trainings
 from cepheid.measure.engine.study import Column, Help, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.reference.run.config import configure, parse_override
+from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import evidence, rcp, recorded
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -53,7 +54,7 @@ def list_trainings(request: Request) -> list[Training]:
     if not asked.batch_sizes:
         return []
     request.require_extras()
-    create = import_task(definition, "torch").create
+    create = find_create(import_task(definition, "torch"))
     points, wanted = _load_points(definition), []
     for size in dict.fromkeys(asked.batch_sizes):
         overrides = [*asked.overrides, f"{BATCH_SIZE}={size}"]

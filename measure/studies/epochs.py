@@ -20,6 +20,7 @@ from cepheid.measure.engine.trainings import Training
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.optim.cycles import follow_cycles
 from cepheid.reference.run.config import configure
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.observer import Observer
 from cepheid.rules import rcp, recorded
 from cepheid.rules.definition import Definition, locate_benchmarks
@@ -219,7 +220,7 @@ def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Pa
         data_root=data_root,
         seed=seed,
     )
-    create = import_task(definition, "torch").create
+    create = find_create(import_task(definition, "torch"))
     if arm.cycles:
         create = follow_cycles(create, arm.cycles)
     return Training(f"{arm.name}, seed {seed}", arm.name, create, config)

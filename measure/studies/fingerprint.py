@@ -24,6 +24,7 @@ from torch import Tensor
 from cepheid.benchmarks.registry import import_task
 from cepheid.reference import data
 from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Block, Definition, Generation
@@ -127,7 +128,7 @@ def shrink(definition: Definition) -> Definition:
 
 def _make_task(config: RunConfig) -> Any:
     alone = TorchRanks(0, 1, torch.device("cpu"))
-    task = import_task(config.definition, "torch").create(config, alone)
+    task = find_create(import_task(config.definition, "torch"))(config, alone)
     task.build()
     return task
 

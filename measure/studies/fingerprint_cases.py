@@ -24,6 +24,7 @@ from cepheid.measure.studies.fingerprint import (
     train_block,
 )
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition as definitions
 
@@ -123,7 +124,7 @@ def _take_case(case: Case, data_root: Path, ranks: TorchRanks) -> Fingerprint:
 
 def _start_task(config: RunConfig, ranks: TorchRanks) -> Any:
     """Return a task that is built and warmed up and has its data."""
-    task = import_task(config.definition, "torch").create(config, ranks)
+    task = find_create(import_task(config.definition, "torch"))(config, ranks)
     task.build()
     task.warm_up()
     task.open_data()

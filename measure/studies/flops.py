@@ -21,6 +21,7 @@ from cepheid.measure.engine import options
 from cepheid.measure.engine.study import Help, Measured, Request, Study
 from cepheid.measure.engine.subject import pick_create
 from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 
@@ -134,7 +135,7 @@ def _count_steps(task: Any) -> Flops:
 def _count_generation(definition: Definition, ranks: "TorchRanks", data_root: Path) -> Flops:
     """Count sampling and decoding in the plain version, which hides nothing in kernels."""
     plain = registry.import_module(definition.name, "plain")
-    task = plain.create(_configure(definition, data_root), ranks)
+    task = find_create(plain)(_configure(definition, data_root), ranks)
     task.build()
     with _count() as counter:
         task.decode(task.sample(SAMPLES, 0))

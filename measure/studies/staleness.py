@@ -14,6 +14,7 @@ from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.study import Column, Help, Measured, Request, Study, find_label
 from cepheid.measure.engine.trainings import Training, record_missing
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.evidence import Curve
 
 DESCRIPTION = """\
@@ -60,7 +61,7 @@ def list_arms(request: Request) -> dict[int, list[Training]]:
     request.require_extras()
     from cepheid.reference.torch.stale import delay_gradients
 
-    create, asked = import_task(request.definition, "torch").create, request.arguments
+    create, asked = find_create(import_task(request.definition, "torch")), request.arguments
     arms: dict[int, list[Training]] = {delay: [] for delay in sorted(set(asked.delays))}
     for seed in sorted(set(asked.seeds)):
         config = request.configure(seed)

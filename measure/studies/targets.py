@@ -12,6 +12,7 @@ from cepheid.measure.engine.study import Help, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training, record_missing
 from cepheid.measure.studies import margins
 from cepheid.reference.run.config import configure
+from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
@@ -44,7 +45,8 @@ def list_trainings(request: Request) -> list[Training]:
     definition, asked = request.definition, request.arguments
     request.require_extras()
     broken = registry.import_module(definition.name, "broken").VARIANTS
-    factories = {CORRECT: import_task(definition, "torch").create, **broken}
+    sources = {CORRECT: import_task(definition, "torch"), **broken}
+    factories = {name: find_create(source) for name, source in sources.items()}
     for name in asked.only or ():
         if name not in factories:
             raise UserError(

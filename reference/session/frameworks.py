@@ -5,8 +5,9 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
@@ -51,6 +52,21 @@ def import_backend(name: str) -> Any:
     return importlib.import_module(find_framework(name).backend)
 
 
+Create = Callable[[Any, Any], Any]
+"""Makes the task of a configuration on some ranks."""
+
+
+def find_create(source: Any) -> Create:
+    """Return what makes a task of a module with ``WORKLOAD`` or ``create``, or of either itself."""
+    create = source if callable(source) else getattr(source, "create", None)
+    if create is not None:
+        found: Create = create
+        return found
+    from cepheid.reference.torch.trainer import Trainer  # only a workload needs torch
+
+    return partial(Trainer, getattr(source, "WORKLOAD", source))
+
+
 def find_own_task(path: Path) -> Path:
     """Return the file of a submitter's own task, which ``path`` names or contains.
 
@@ -73,8 +89,8 @@ def find_own_task(path: Path) -> Path:
 def import_own_task(file: Path) -> Any:
     """Import a submitter's own task; its folder becomes a package of its own.
 
-    Raises UserError where the module has no function ``create`` or imports ours by their old names,
-    and whatever its code raises.
+    Raises UserError where the module has neither ``create`` nor ``WORKLOAD``, or imports ours by
+    their old names, and whatever its code raises.
     """
     _refuse_old_imports(file.parent)
     # Byte code beside the source would run next time, whatever the source says then.
@@ -86,10 +102,10 @@ def import_own_task(file: Path) -> Any:
     package.__path__ = [str(file.parent)]
     sys.modules[SUBMITTED] = package
     module = importlib.import_module(f"{SUBMITTED}.{file.stem}")
-    if not callable(getattr(module, "create", None)):
+    if not (callable(getattr(module, "create", None)) or hasattr(module, "WORKLOAD")):
         raise UserError(
-            f"--task {file}: has no function create(config, ranks) that returns the task; "
-            "reference/run/train.py describes a task"
+            f"--task {file}: has no WORKLOAD (reference/torch/workload.py), and no function "
+            "create(config, ranks) that returns the task (reference/run/train.py)"
         )
     return module
 

@@ -28,7 +28,7 @@ from cepheid.reference.session.artifacts import (
     keep_weights,
 )
 from cepheid.reference.session.code_digest import digest_code, digest_own_code, list_all_code
-from cepheid.reference.session.frameworks import import_backend, import_own_task
+from cepheid.reference.session.frameworks import find_create, import_backend, import_own_task
 from cepheid.reference.session.interruption import Interruption
 from cepheid.reference.session.observer import SessionObserver, prepare_data
 from cepheid.reference.session.pace import PaceWatch, explain_few_threads
@@ -121,7 +121,7 @@ class Session:
         Preparing data can take long. A submitter's own task may read them as soon as it is made.
         """
         if self.request.own_task is None:
-            self.task_module.create(self.config, self.ranks)
+            find_create(self.task_module)(self.config, self.ranks)
 
     def list_code(self) -> Mapping[str, str]:
         """List short digests of the files that run."""
@@ -246,7 +246,7 @@ class SingleRun:
         """Create the task of this rank, if every rank can create its own; else none goes on."""
         ranks, task, problem = self.session.ranks, None, None
         try:
-            task = self.session.task_module.create(config, ranks)
+            task = find_create(self.session.task_module)(config, ranks)
         except UserError as error:
             problem = error
         if ranks.is_true_everywhere(problem is None):

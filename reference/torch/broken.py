@@ -1,9 +1,15 @@
 """Broken variants that several benchmarks share; ``benchmarks/<name>/broken.py`` mixes them in."""
 
+from typing import Any, TypeVar
+
 import numpy as np
+import torch
 
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.torch.task import TorchTask
+from cepheid.reference.torch.workload import Recipe, Seat, Workload
+
+Shape = TypeVar("Shape")
 
 
 class Frozen(TorchTask):
@@ -25,3 +31,40 @@ class ShuffledLabels(TorchTask):
         super().open_data()
         order = make_generator(self.config.seed, "shuffled labels").permutation(self.training_rows)
         self.labels = np.concatenate([self.labels[order], self.labels[self.evaluation_rows]])
+
+
+class Idle(torch.optim.Optimizer):
+    """An optimizer that changes nothing."""
+
+    def __init__(self, parameters: Any, **options: Any) -> None:
+        super().__init__(parameters, options)
+
+    def step(self, closure: Any = None) -> Any:
+        """Leave the weights as they are."""
+        return None
+
+
+def freeze(workload: Workload[Shape]) -> Workload[Shape]:
+    """Return the workload with weights that stay as initialised."""
+
+    def make_optimizer(shape: Shape, network: Any) -> Recipe:
+        recipe = workload.make_optimizer(shape, network)
+        return Recipe(Idle, recipe.groups, {"lr": 0.0})
+
+    return workload.vary(make_optimizer=make_optimizer, after_update=None)
+
+
+def shuffle_labels(workload: Workload[Any]) -> Workload[Any]:
+    """Return the workload with training labels of other samples: only the prior can be learnt.
+
+    Its shape has ``config``, its data ``labels``, of which those to train on come first.
+    """
+
+    def open_data(shape: Any, seat: Seat) -> Any:
+        data, count = workload.open_data(shape, seat), shape.config.definition.train_samples
+        generator = make_generator(shape.config.seed, "shuffled labels")
+        order = generator.permutation(np.arange(count))
+        data.labels = np.concatenate([data.labels[order], data.labels[count:]])
+        return data
+
+    return workload.vary(open_data=open_data)

@@ -18,6 +18,7 @@ from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.keras.pipeline import read_ahead
 from cepheid.reference.machine.energy import find_sensors
 from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import configuration
@@ -119,7 +120,7 @@ def test_values_losses_and_gradients_agree(prelu: str, training: bool) -> None:
 def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     config = configuration("galaxy_shape", data_root, "opt_base_learning_rate=1e-4")
-    ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
+    ours = find_create(task)(config, TorchRanks(0, 1, torch.device("cpu")))
     theirs = keras_task.create(config, SingleProcess(FRAMEWORK))
     for made in (ours, theirs):
         made.build()

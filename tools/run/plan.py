@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cepheid.reference import data
 from cepheid.reference.run.config import RunConfig, find_variant_problems
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.result_folder import (
     ResultFolder,
     find_obstacles,
@@ -107,7 +108,7 @@ def plan(session: Session, division: str) -> Plan:
     notes: Sequence[str] = config.notes
     if not any(find_refusals(config)):  # a task may not know a value that the division forbids
         try:
-            task = session.task_module.create(config, session.ranks)
+            task = find_create(session.task_module)(config, session.ranks)
             notes = [*notes, *getattr(task, "list_notes", tuple)()]  # own code may have none
         except UserError as error:
             if str(error) not in refusals:

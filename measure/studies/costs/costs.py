@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.studies.costs.cost_steps import Costs, Rung, Step
+from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.definition import Definition
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Setup:
     def make_settled_task(self, step: Step | Rung, ranks: "TorchRanks") -> Any:
         """Return a task with the settings of a step that has made some updates."""
         config = self.configure(*step.overrides)
-        create = import_task(self.definition, "torch").create
+        create = find_create(import_task(self.definition, "torch"))
         if isinstance(step, Rung) and step.network:
             create = self.parts.networks[step.network]
         task = create(config, ranks)
@@ -190,7 +191,7 @@ def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None])
             say(f"measuring: {setup.costs.name(step)}")
             updates.append(_measure_update(setup, step, ranks))
     say("measuring: parts of the optimizer alone")
-    task = import_task(setup.definition, "torch").create(setup.configure(), ranks)
+    task = find_create(import_task(setup.definition, "torch"))(setup.configure(), ranks)
     task.build()
     parts = setup.parts.measure(task)
     baseline = setup.make_settled_task(setup.costs.baseline, ranks)

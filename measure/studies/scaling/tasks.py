@@ -10,6 +10,7 @@ from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.turns import time_steps
 from cepheid.measure.studies.scaling.points import STRONG
 from cepheid.reference.run.old_keys import replace_old_keys
+from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import definition as definitions
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Job:
 
 def make_task(job: Job, config: "RunConfig", ranks: "TorchRanks") -> Any:
     """Return a task that is ready to train."""
-    task = import_task(config.definition, "torch").create(config, ranks)
+    task = find_create(import_task(config.definition, "torch"))(config, ranks)
     task.build()
     task.warm_up()
     if "real" in job.inputs or hasattr(task, "next_share"):

@@ -8,6 +8,7 @@ from cepheid.measure.engine import options
 from cepheid.measure.engine.study import Column, Help, Measured, Request, Study
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.session.frameworks import find_create
 
 if TYPE_CHECKING:
     from cepheid.measure.studies.sharing.partitions import SizeTimings
@@ -61,7 +62,7 @@ def measure(request: Request, config: RunConfig) -> Measured:
     )
 
     assert request.ranks is not None
-    create = import_task(config.definition, "torch").create
+    create = find_create(import_task(config.definition, "torch"))
     measured = []
     for size in request.arguments.sizes:
         measured.append(measure_size(create, config, request.ranks, size, request.arguments.rounds))

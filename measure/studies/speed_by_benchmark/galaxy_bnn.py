@@ -7,6 +7,7 @@ weights of a network that was trained for a while.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,12 +15,12 @@ from torch import Tensor
 from cepheid.benchmarks.galaxy_bnn.estimators import PER_SAMPLE, PLAIN
 from cepheid.benchmarks.galaxy_bnn.model import iterate_gaussian_weights
 from cepheid.benchmarks.galaxy_bnn.task import GalaxyBnn
-from cepheid.benchmarks.galaxy_shape.task import GalaxyShape
+from cepheid.benchmarks.galaxy_shape.task import WORKLOAD as SHAPE_WORKLOAD
 from cepheid.measure.engine.subject import Measure, Measurement, Row, Subject, format_timing
 from cepheid.measure.engine.turns import time_steps
 from cepheid.measure.studies.speed_by_benchmark.galaxy_shape import MEASUREMENTS as OF_GALAXIES
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.galaxies import TorchShapeTask
+from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Block
 
@@ -31,7 +32,7 @@ SHAPE = "galaxy_shape"
 
 def compare_estimators(subject: Subject) -> Measurement:
     """Compare a step and its gradient variance, by how weights are drawn."""
-    tasks: dict[str, TorchShapeTask] = {SHAPE: _make_task(subject, "", "compile=on")}
+    tasks: dict[str, Any] = {SHAPE: _make_task(subject, "", "compile=on")}
     for estimator in ESTIMATORS:
         tasks[estimator] = _make_task(subject, estimator, "compile=on")
     for task in tasks.values():
@@ -67,7 +68,7 @@ def compare_estimators(subject: Subject) -> Measurement:
     return Measurement(rows, facts)
 
 
-def _make_task(subject: Subject, estimator: str, *settings: str) -> TorchShapeTask:
+def _make_task(subject: Subject, estimator: str, *settings: str) -> Any:
     """Return a task with its data open; an empty ``estimator`` means galaxy_shape."""
     own = subject.config.definition
     chosen = own if estimator else definitions.load(SHAPE, own.scale)
@@ -79,15 +80,13 @@ def _make_task(subject: Subject, estimator: str, *settings: str) -> TorchShapeTa
         data_root=subject.config.data_root,
         seed=1,
     )
-    task = (GalaxyBnn if estimator else GalaxyShape)(config, subject.ranks)
+    task: Any = find_create(GalaxyBnn if estimator else SHAPE_WORKLOAD)(config, subject.ranks)
     task.build()
     task.open_data()
     return task
 
 
-def _measure_variances(
-    subject: Subject, estimator: str, trained: TorchShapeTask
-) -> tuple[float, float]:
+def _measure_variances(subject: Subject, estimator: str, trained: Any) -> tuple[float, float]:
     """Return the gradient variances of an estimator at the weights of another task."""
     task = _make_task(subject, estimator, "precision=fp32", "compile=off")
     assert isinstance(task, GalaxyBnn)

@@ -25,7 +25,7 @@ from cepheid.measure.engine.recorded_points import (
     describe_machine,
     keep_configuration,
 )
-from cepheid.reference.session.frameworks import import_backend
+from cepheid.reference.session.frameworks import find_create, import_backend
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Block, Definition
@@ -159,7 +159,7 @@ def train_once(job: QualityJob, observer: Observer) -> QualityPoint:
     )
     load = os.getloadavg()[0]
     with import_backend(job.framework).start_ranks() as ranks:
-        task = import_task(definition, job.framework).create(config, ranks)
+        task = find_create(import_task(definition, job.framework))(config, ranks)
         task.build()
         task.warm_up()
         task.open_data()

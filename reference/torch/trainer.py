@@ -1,0 +1,520 @@
+"""Train and evaluate any workload: the whole of a step lies in this file."""
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cepheid.reference.data.imagenet.loader import count_workers
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.execution import Execution
+from cepheid.reference.run.report import Table
+from cepheid.reference.run.task import BenchmarkTask
+from cepheid.reference.torch import accumulation, execution, precision
+from cepheid.reference.torch.compilation import Compiled
+from cepheid.reference.torch.execution import explain_out_of_memory
+from cepheid.reference.torch.norms import make_norms
+from cepheid.reference.torch.parallel.sharing import arrange, make_sharing
+from cepheid.reference.torch.pieces import Piece, Pieces, cut
+from cepheid.reference.torch.preconditioner import Preconditioner
+from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.workload import (
+    Groups,
+    Inference,
+    Moment,
+    Network,
+    Result,
+    Seat,
+    Update,
+    Workload,
+    to_device,
+)
+from cepheid.rules.definition import Block
+
+Phase = Callable[[str], AbstractContextManager[object]]
+
+
+class Trainer(BenchmarkTask):
+    """A task of ``cepheid.reference.run.train`` that trains a workload.
+
+    ``step`` is the same for all workloads. What a workload computes is in its functions, how
+    gradients and weights travel in ``sharing``, what batch norms normalise over in ``norms``, and
+    what changes gradients before an update in ``preconditioner``. ``phase`` is entered around each
+    part of a step: data, forward, backward, communication, update.
+    """
+
+    ranks: TorchRanks
+
+    def __init__(self, workload: Workload[Any], config: RunConfig, ranks: TorchRanks) -> None:
+        self.arrangement = arrange(config, ranks)
+        config, ranks = self.arrangement.config, self.arrangement.ranks
+        self.workload, self.shape = workload, workload.read_shape(config)
+        self.pixels = int(config.definition.model.get("pixels", 0))
+        if workload.maps:
+            self.arrangement.grid.check(self.pixels, self.pixels)
+        self.evaluation_batch = workload.evaluation_batch(self.shape)
+        super().__init__(config, ranks)
+        workers = count_workers(ranks.device.type == "cuda", ranks.ranks_per_node)
+        share = ranks.split_batch(config.global_batch_size)
+        self.seat = Seat(ranks, share, workers, share, config.execution)
+        self._phase: Phase = nullcontext
+        make_preconditioner = workload.make_preconditioner
+        made = make_preconditioner(self.shape) if make_preconditioner else None
+        self.preconditioner: Preconditioner = made or Preconditioner()
+        self.sharing = make_sharing(
+            workload,
+            self.shape,
+            self.arrangement,
+            self.preconditioner.shares_update,
+            lambda name: self.phase(name),
+        )
+        self.norms = make_norms(workload, self.shape, self.seat, self.arrangement.division)
+        if workload.passes is None:
+            self.norms.refuse_uneven(config.execution, self.list_piece_sizes())
+        self.given_digest: str | None = None
+        self.details: Any = None
+        self.curve: list[tuple[int, Mapping[str, float]]] = []
+        self.seconds = {"training": 0.0, "evaluation": 0.0}
+        self._offer_what_is_declared()
+
+    def _offer_what_is_declared(self) -> None:
+        """Have the methods of a workload that it may lack; the session asks for them by name."""
+        if self.workload.report:
+            self.report = self._report
+        if self.workload.pictures:
+            self.pictures = self._draw
+        if measure := self.workload.measure_afterwards:
+            self.measure_afterwards = partial(measure, self)
+
+    # A step:
+
+    def step(self) -> Tensor:
+        """Run one step on the next global batch; return this rank's detached loss, a scalar."""
+        if self.workload.step:
+            return self.workload.step(self)
+        loss = self.loss_and_gradients()
+        with self.phase("communication"):
+            self.sharing.reduce()
+        with self.phase("update"):
+            self.samples += self.config.global_batch_size
+            self.update()
+        return loss
+
+    def loss_and_gradients(self) -> Tensor:
+        """Set the gradients of this rank's share of the next global batch; return its loss."""
+        if self.workload.before_step:
+            self.workload.before_step(self.shape, self.model, self.moment(self.seat.batch))
+        with self.phase("data"):
+            pieces = self.data.take(self.samples, self.piece_size)
+        return self.accumulate(pieces)
+
+    def accumulate(self, pieces: Pieces, is_alone: bool = False) -> Tensor:
+        """Run forward and backward on all pieces of a step; return the detached loss, a scalar.
+
+        With ``is_alone`` this rank exchanges nothing with the others.
+        """
+        if self.sharing.flow:
+            return torch.stack([self.flow(piece) for piece in self.move(pieces)]).sum()
+        self.preconditioner.prepare_step(len(pieces) * self.piece_size)
+        losses: list[Tensor] = []
+        done = 0
+        with closing(self.norms.unite(self.model, pieces, self.pass_forward, is_alone)) as united:
+            for number, piece in enumerate(self.move(united), 1):
+                self.prepare_piece(done, len(piece.inputs))
+                done += len(piece.inputs)
+                with self.sync(is_last=number == len(pieces) and not is_alone):
+                    losses.append(self.pass_both_ways(piece))
+        return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+
+    def pass_both_ways(self, piece: Piece) -> Tensor:
+        """Run forward and backward on a piece; return its weighted loss, detached, a scalar."""
+        with self.phase("forward"), detect_lost_rank():
+            loss: Tensor = self.compiled_loss(piece.inputs, piece.targets)
+            if piece.weight != 1:
+                loss = loss * piece.weight
+        with self.phase("backward"), detect_lost_rank():
+            self.preconditioner.observe()
+            self.scaler.scale(loss).backward()
+        return loss.detach()
+
+    def flow(self, piece: Piece) -> Tensor:
+        """Run a piece through a pipeline in micro-batches, forward and backward; return its loss.
+
+        They are on the way together, and norms treat them as one batch.
+        """
+        stages, count = self.workload.stages, self.arrangement.division.micro_batches
+        assert stages is not None
+        assert self.sharing.flow is not None
+        full = stages.fill(piece, count)
+        parts = cut(full.inputs, full.targets, len(full.targets) // count)
+        factor = piece.weight / stages.count_losses(piece.targets)
+        united = self.norms.unite(self.model, parts, self.pass_forward, False)
+        with self.phase("pipeline"), self.autocast(), closing(united) as each:
+            loss = self.sharing.flow(full.inputs, full.targets, factor, each)
+            next(each, None)  # all micro-batches are done
+        return loss
+
+    def update(self) -> None:
+        """Change the weights, after ``samples`` samples; forget the gradients."""
+        groups = self.optimizer.param_groups
+        self.workload.prepare_update(self.shape, Update(self.samples, groups, self.clip))
+        self.preconditioner.precondition(self.optimizer, self.scaler)
+        self.sharing.update(self.optimizer, self.scaler)
+        self.preconditioner.finish_update()
+        if self.workload.after_update:
+            self.workload.after_update(self.shape, self.model)
+
+    # Its parts:
+
+    def move(self, pieces: Pieces | Iterator[Piece]) -> Iterator[Piece]:
+        """Yield the pieces, read in their phase, on this rank's device."""
+        ahead = iter(pieces)
+        while True:
+            with self.phase("data"):
+                piece = next(ahead, None)
+                if piece is None:
+                    return
+                inputs, targets = self.to_device(piece.inputs), self.to_device(piece.targets)
+            yield Piece(inputs, targets, piece.weight)
+
+    def prepare_piece(self, done: int, count: int) -> None:
+        """Prepare the network for ``count`` samples that follow ``done`` of this rank's share."""
+        if self.workload.before_piece:
+            self.workload.before_piece(self.shape, self.model, self.moment(count, done))
+
+    @contextmanager
+    def sync(self, is_last: bool) -> Iterator[None]:
+        """Enter the context of a pass; in the last one of a step gradients may travel."""
+        before_last = nullcontext() if is_last else self.preconditioner.accumulate()
+        with self.sharing.sync(is_last), before_last:
+            yield
+
+    def pass_forward(self, inputs: Tensor) -> object:
+        """Run a forward pass on inputs (n, …) for what sees them on the way."""
+        with self.phase("forward"):
+            return self.predict_eagerly(self.to_device(inputs))
+
+    def clip(self, groups: Groups, limit: float) -> None:
+        """Scale the gradients of the groups so that their norm together is at most ``limit``."""
+        self.sharing.clip(self.scaler, groups, limit)
+
+    def moment(self, count: int, done: int = 0) -> Moment:
+        """Return the place of ``count`` samples that follow ``done`` of this rank's share."""
+        first = self.seat.find_first(self.samples) + done
+        has_matrices = self.arrangement.division.tensor_ranks > 1
+        return Moment(self.samples, first, count, self.seat, has_matrices)
+
+    # The task of the timed loop:
+
+    def build(self) -> int:
+        """Make network and optimizer from the seed; return the number of trainable parameters."""
+        seed_everything(self.config.seed)
+        workload, requested = self.workload, self.config.execution
+        network = workload.make_network(self.shape, self.norms)
+        network = self.arrangement.partition(network, workload.maps, self.pixels)
+        self.model: Any = network.to(self.ranks.device)
+        self.optimizer = self.sharing.wrap(
+            self.model, workload.make_optimizer(self.shape, self.model)
+        )
+        called = self.preconditioner.wrap(self.sharing.network)
+        trained = Network(called, self.model, self.autocast)
+        self.evaluated = Network(self.model, self.model, self.autocast)
+        insist = requested.compile == "on"
+        self.compiled_loss = Compiled(
+            partial(workload.compute_loss, self.shape, trained),
+            enabled=insist,
+            insist=insist,
+            dynamic=workload.has_varying_shapes,
+        )
+        self.predict_eagerly = partial(workload.predict, self.shape, self.evaluated)
+        self.compiled_predict = Compiled(self.predict_eagerly, enabled=insist, insist=insist)
+        self.functions = {
+            name: Compiled(
+                partial(function, self.shape, self.evaluated), enabled=insist, insist=insist
+            )
+            for name, function in workload.functions.items()
+        }
+        self.use_execution(requested)
+        self.preconditioner.attach(self)
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    def warm_up(self) -> None:
+        """Choose the execution settings, then run one step and one prediction on noise.
+
+        Weights, statistics and optimizer are as built afterwards. Raises UserError where step or
+        prediction need more memory than there is.
+        """
+        if self.workload.load_given:
+            self.given_digest = self.workload.load_given(self.shape, self.model)
+        self.preconditioner.detach()
+        first, *others = self.workload.noise_samples(self.shape)
+        with self.as_built():
+            self.samples = first
+            fits = self.fits_into_memory if self.sharing.can_try_alone else None
+            requested = accumulation.fit_pieces(
+                self.config.execution, self.make_smaller, fits, self.ranks
+            )
+            with self.explain_large_step(requested):
+                self.step_on_noise(execution.autotune(requested, self.step_on_noise, self.ranks))
+                self.optimizer.step()
+            self.step_on_other_noise(others)
+        self.model.eval()
+        self.samples = first
+        with explain_out_of_memory("an evaluation"), torch.no_grad():
+            self.predict_noise()
+        self.samples = 0
+        self.preconditioner.attach(self)
+        if self.preconditioner.rehearses:
+            with self.as_built():
+                self.preconditioner.rehearse(lambda: self.step_on_noise(self.execution))
+
+    def open_data(self) -> None:
+        """Touch the dataset for the first time."""
+        seat = replace(self.seat, piece=self.piece_size, execution=self.execution)
+        self.data = self.workload.open_data(self.shape, seat)
+
+    def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
+        """Train to ``block.samples``; return the mean loss over the block, on every rank."""
+        started = time.monotonic()
+        self.model.train()
+        losses = []
+        while self.samples < block.samples:
+            losses.append(self.step())
+            on_samples(self.samples)
+        total = self.ranks.sum(torch.stack(losses).double().sum())
+        self.sharing.gather()
+        self.seconds["training"] += time.monotonic() - started
+        return float(total) / len(losses) / self.ranks.world_size
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """Return all metrics over the whole evaluation set, the same on every rank."""
+        started = time.monotonic()
+        self.model.eval()
+        self.norms.average_statistics(self.model)
+        self.preconditioner.pause()
+        evaluation = self.workload.evaluate(self.shape, self.infer())
+        self.details = evaluation.details
+        self.curve.append((self.samples, evaluation.metrics))
+        self.seconds["evaluation"] += time.monotonic() - started
+        return dict(evaluation.metrics)
+
+    def predict(self, *inputs: Any) -> Any:
+        """Return what the workload predicts for inputs (n, …), which may lie anywhere."""
+        return self.compiled_predict(*map(self.to_device, inputs))
+
+    def implementation(self) -> Mapping[str, Any]:
+        """Return framework, device, ranks and execution, for readers of the log."""
+        return {
+            "framework": self.ranks.framework,
+            "device": self.ranks.accelerator or "cpu",
+            "ranks": self.ranks.world_size,
+            "threads_per_rank": torch.get_num_threads(),
+            "precision": str(self.precision).removeprefix("torch."),
+            "training_step": self.preconditioner.note or self.compiled_loss.note,
+            "evaluation": self.compiled_predict.note,
+            "execution": asdict(self.execution),
+            **self.workload.describe(self.shape),
+        }
+
+    def finish_phase(self) -> None:
+        """Wait for the ends of a profiled phase, on all other ranks too if they keep in step."""
+        if not self.workload.has_own_pace:
+            self.synchronize()
+        elif self.ranks.device.type == "cuda":
+            torch.cuda.synchronize(self.ranks.device)
+
+    def synchronize(self) -> None:
+        """Wait for this rank's device and for all other ranks."""
+        self.ranks.barrier()
+
+    def state(self) -> dict[str, Any]:
+        """Return what a resumed run needs, at any number of ranks; all ranks call it together."""
+        optimizer = self.sharing.gather_optimizer(self.optimizer.state_dict())
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.preconditioner.complete_optimizer(optimizer),
+            "samples": self.samples,
+            "loss_scale": self.scaler.state_dict(),
+            **self.preconditioner.state(),
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Resume from ``state``, on a task that was built with the same configuration."""
+        self.model.load_state_dict(state["model"])
+        self.sharing.scatter()
+        self.optimizer.load_state_dict(dict(self.sharing.scatter_optimizer(state["optimizer"])))
+        self.samples = int(state["samples"])
+        if state.get("loss_scale"):
+            self.scaler.load_state_dict(state["loss_scale"])
+        self.preconditioner.restore(state)
+
+    def list_notes(self) -> Sequence[str]:
+        """Return what a plan should tell about the settings though it is allowed."""
+        return self.workload.list_notes(self.shape)
+
+    @torch.no_grad()
+    def _report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        assert self.workload.report is not None
+        return self.workload.report(self.shape, self.conclude(), on_progress)
+
+    @torch.no_grad()
+    def _draw(self) -> Any:
+        assert self.workload.pictures is not None
+        return self.workload.pictures(self.shape, self.conclude())
+
+    def conclude(self) -> Result:
+        """Return what the run has left, for report and pictures."""
+        self.model.eval()
+        return Result(self.infer(), self.details, self.curve, self.seconds)
+
+    def infer(self) -> Inference:
+        """Return the network as it is now, for an evaluation."""
+        return Inference(
+            predict=self.predict,
+            functions=self.functions,
+            network=self.evaluated,
+            data=getattr(self, "data", None),
+            seat=self.seat,
+            size=self.evaluation_batch,
+            samples=self.samples,
+        )
+
+    # The warm-up and its choices:
+
+    @contextmanager
+    def as_built(self) -> Iterator[None]:
+        """Train in the context; afterwards weights, statistics and optimizer are as before."""
+        before = {key: value.clone() for key, value in self.model.state_dict().items()}
+        self.model.train()
+        yield
+        self.model.load_state_dict(before)  # a scaled loss has left weights that predict nothing
+        self.sharing.scatter()
+        self.optimizer.zero_grad()
+        self.optimizer.state.clear()
+        self.use_execution(self.execution)  # with a new scaler
+
+    def use_execution(self, settings: Execution) -> None:
+        """Compute with these execution settings from now on, with a new scaler."""
+        self.execution = settings
+        execution.use_threads(settings)
+        # An "auto" that autotuning has not replaced yet computes in float32.
+        self.precision = precision.TYPES.get(settings.precision, torch.float32)
+        is_compiled = settings.compile == "on"
+        self.compiled_loss.enabled = is_compiled and self.workload.compiles_loss
+        for compiled in (self.compiled_predict, *self.functions.values()):
+            compiled.enabled = is_compiled and self.workload.compiles_predict
+        self.piece_size = accumulation.find_piece_size(settings, self.seat.batch)
+        if self.piece_size < self.seat.batch:
+            accumulation.refuse_other_norms(self.model)
+        self.norms.use_pieces(self.model, self.piece_size)
+        self.sharing.use_execution(is_compiled)
+        self.scaler = self.sharing.make_scaler(self.precision is torch.float16)
+
+    def step_on_noise(self, settings: Execution) -> str:
+        """Run forward and backward on noise; return why compiling failed, or an empty string."""
+        self.use_execution(settings)
+        self.accumulate(self.draw_noise_pieces())
+        return self.compiled_loss.failure
+
+    def step_on_other_noise(self, places: Sequence[int]) -> None:
+        """Run further steps on noise: elsewhere in the training, and for another graph."""
+        for self.samples in places:
+            self.step_on_noise(self.execution)
+        if self.workload.draw_other_noise and self.execution.compile == "on":
+            noise = self.workload.draw_other_noise(self.shape, torch.Generator().manual_seed(0))
+            self.compiled_loss(*map(self.to_device, noise)).backward()
+
+    def predict_noise(self) -> None:
+        """Compute everything that an evaluation computes once, in its shapes."""
+        noise = self.draw_noise(self.evaluation_batch)
+        if self.workload.predict_noise:
+            self.workload.predict_noise(self.shape, self.infer(), noise)
+        else:
+            self.compiled_predict(noise[0])
+
+    def list_piece_sizes(self) -> Sequence[int]:
+        """Return the possible numbers of samples of a piece, from this rank's whole share down."""
+        share = self.seat.batch
+        if self.workload.takes_whole_share:
+            return (share,)
+        pieces = [count for count in range(1, math.isqrt(share) + 1) if share % count == 0]
+        sizes = sorted({*pieces, *(share // count for count in pieces)}, reverse=True)
+        return self.norms.list_sizes(sizes)
+
+    def make_smaller(self, settings: Execution) -> Execution | None:
+        """Return ``settings`` with pieces of at most half the size, or None if there are none."""
+        if self.workload.passes:
+            return self.workload.passes.make_smaller(self.shape, settings)
+        size = accumulation.find_piece_size(settings, self.seat.batch)
+        smaller = next((each for each in self.list_piece_sizes() if each <= size / 2), None)
+        if smaller is None:
+            return None
+        reason = f"a step on {size:,} samples at once needs more memory than there is"
+        return settings.with_setting(accumulation.SETTING, str(smaller), reason)
+
+    def fits_into_memory(self, settings: Execution) -> bool:
+        """Try an eager step on noise; return True if it fits into the memory of this rank."""
+        self.preconditioner.attach(self)
+        try:
+            self.use_execution(settings.with_setting("compile", "off"))
+            return accumulation.try_step(
+                lambda: self.accumulate(self.draw_noise_pieces(), is_alone=True), self.model
+            )
+        finally:
+            self.preconditioner.detach()
+
+    def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
+        """Return a context that raises UserError where a step does not fit into memory."""
+        if self.workload.passes:
+            return explain_out_of_memory(*self.workload.passes.explain(self.shape, settings))
+        count = accumulation.find_piece_size(settings, self.seat.batch)
+        fix = "choose a smaller global_batch_size, or more ranks"
+        if smaller := self.make_smaller(settings):
+            size = "auto" if self.sharing.can_try_alone else smaller.micro_batch
+            fix += f", or take the samples in smaller pieces: --set {accumulation.SETTING}={size}"
+        return explain_out_of_memory(f"a training step on {count:,} samples at once", fix)
+
+    def draw_noise_pieces(self) -> Sequence[Piece]:
+        """Return a piece of noise or two: the gradients of the first one need memory, too."""
+        count = min(self.seat.batch, 2 * self.piece_size)
+        return cut(*self.draw_noise(count), self.piece_size)
+
+    def draw_noise(self, count: int) -> tuple[Tensor, Tensor]:
+        """Return inputs and targets of noise; torch's global generator stays as it is."""
+        if self.workload.passes:
+            count = self.workload.passes.limit(self.shape, self.execution, count)
+        noise = self.workload.make_noise(self.shape, count, torch.Generator().manual_seed(0))
+        return self.to_device(noise[0]), self.to_device(noise[1])
+
+    @property
+    def phase(self) -> Phase:
+        """The context of each part of a step; a profiler sets it, and gradients travel apart."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: Phase) -> None:
+        self._phase, self.sharing.is_timed = phase, phase is not nullcontext
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """Return the context in which a network runs at the precision of the run."""
+        return precision.autocast(self.precision, self.ranks.device)
+
+    def to_device(self, values: Any) -> Tensor:
+        """Return ``values`` on this rank's device, in the same shape and type."""
+        return to_device(values, self.ranks.device)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and torch, from which weights are initialised."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
