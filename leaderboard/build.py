@@ -1,30 +1,32 @@
 """The leaderboard as a static site that works from a disk and from any web server.
 
-A module for each kind of page makes it from frozen data and a template; ``make_site_files`` yields
-all files one by one, of a large site from several processes. The same results give the same bytes:
-nothing here reads a clock.
+A page is made from frozen data and a template; ``make_site_files`` yields all files one by one,
+those of a large site from several processes. These are forked, so they have the site already: only
+numbers of parts and finished files are sent. The same results give the same bytes: nothing here
+reads a clock.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import multiprocessing
+import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 
 from cepheid.leaderboard.pages import (
     benchmark_page,
     compare_page,
-    elsewhere_page,
-    files_page,
-    glossary_page,
     history_page,
+    lists,
     result_page,
     round_page,
-    system_page,
 )
-from cepheid.leaderboard.rows import index, write_csv
+from cepheid.leaderboard.rows import index
+from cepheid.leaderboard.rows.data import write_csv
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.site.forked import File, choose_processes, make_parts
 from cepheid.leaderboard.site.records import write_index
 from cepheid.leaderboard.site.view import Site
+from cepheid.rules.host import follow_parent, usable_processors
 
 GENERATOR = "cepheid leaderboard"  # what every page says of itself
 FILE_LIST = "files.txt"  # everything that was written, so that nothing else is ever replaced
@@ -32,7 +34,11 @@ FILE_LIST = "files.txt"  # everything that was written, so that nothing else is 
 STATIC = Path(__file__).parent / "static"
 RESULTS_OF_PART = 20
 
+RESULTS_FOR_PROCESSES = 200  # pages of fewer are made sooner than processes are started
+
+File = tuple[str, bytes]
 Make = Callable[[Site], Iterable[tuple[str, str]]]
+MakePart = Callable[[int], list[File]]
 _OF_RESULTS = (result_page.make_pages, compare_page.make_details)
 
 
@@ -55,7 +61,7 @@ def _write_files(site: Site, processes: int) -> Iterator[File]:
         return [(name, _encode(text)) for name, text in parts[number](site)]
 
     yield from make_parts(make, len(parts), processes)
-    yield from files_page.make_files(site)
+    yield from lists.make_copies(site)
     yield from _read_pictures(site.entries)
     for name in ("site.css", "site.js", "costs.js", "compare.js"):
         yield name, (STATIC / name).read_bytes()
@@ -66,8 +72,11 @@ def _list_parts(site: Site) -> Iterator[Make]:
     yield round_page.make_pages
     yield benchmark_page.make_pages
     yield _make_index
-    for kind in (system_page, compare_page, history_page, elsewhere_page, glossary_page):
-        yield kind.make_pages
+    yield lists.make_system_pages
+    yield compare_page.make_pages
+    yield history_page.make_pages
+    yield lists.make_elsewhere_page
+    yield lists.make_glossary_page
     for start in range(0, len(site.entries), RESULTS_OF_PART):
         entries = site.entries[start : start + RESULTS_OF_PART]
         for make in _OF_RESULTS:
@@ -75,7 +84,7 @@ def _list_parts(site: Site) -> Iterator[Make]:
 
 
 def _make_index(site: Site) -> Iterator[tuple[str, str]]:
-    yield "results.csv", write_csv([entry.row for entry in site.entries]) + "\n"
+    yield "results.csv", write_csv(site.entries) + "\n"
     yield index.FILE, write_index(site) + "\n"
     yield index.SCHEMA_FILE, index.read_schema() + "\n"
 
@@ -88,3 +97,45 @@ def _read_pictures(found: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
 
 def _encode(text: str) -> bytes:
     return text.encode("utf-8", errors="backslashreplace")
+
+
+def choose_processes(results: int) -> int:
+    """Choose the number of processes for a site of so many results.
+
+    macOS can fork, but its own libraries may then end the process.
+    """
+    can_fork = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin"
+    return usable_processors() if can_fork and results >= RESULTS_FOR_PROCESSES else 1
+
+
+def make_parts(make: MakePart, parts: int, processes: int) -> Generator[File, None, None]:
+    """Yield the files of all parts, those of any part that is ready.
+
+    An exception in a process is raised here, and so is one for a process that was killed. Then, or
+    where the caller wants no more, parts that no process has begun are not made.
+    """
+    if processes == 1:
+        for part in range(parts):
+            yield from make(part)
+        return
+    fork = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(processes, fork, initializer=_remember, initargs=(make,)) as pool:
+        try:
+            for made in as_completed([pool.submit(_make_part, part) for part in range(parts)]):
+                yield from made.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+_make: MakePart | None = None  # of a forked process
+
+
+def _remember(make: MakePart) -> None:
+    global _make
+    _make = make
+    follow_parent()
+
+
+def _make_part(part: int) -> list[File]:
+    assert _make is not None
+    return _make(part)

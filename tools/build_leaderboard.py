@@ -117,7 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     entries = _build(arguments, output)
     print(output / "index.html")
-    is_rejected = any(entry.row.standing.has_failed for entry in entries)
+    is_rejected = any(entry.standing.has_failed for entry in entries)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
 
 
@@ -164,7 +164,7 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
 
 
 def _check_reference(asked: str, entries: Sequence[Entry]) -> None:
-    known = sorted({entry.system_id for entry in entries if entry.row.has_score})
+    known = sorted({entry.system_id for entry in entries if entry.has_score})
     if asked and asked not in known:
         shown = ", ".join(known[:8]) or "none"
         raise UserError(f"--reference {asked}: no such system with a score (there are: {shown})")

@@ -14,7 +14,9 @@ from cepheid.compliance.failure import isolate
 from cepheid.compliance.judge.judgement import JudgedResult, judge, strip_result
 from cepheid.compliance.read import package
 from cepheid.compliance.report import formats as report
-from cepheid.leaderboard import rows as leaderboard
+from cepheid.leaderboard.rows.data import write_csv, write_json
+from cepheid.leaderboard.rows.entry import Entry, list_rows
+from cepheid.leaderboard.rows.tables import write_markdown, write_table
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import add_paths, make_command_parser
@@ -43,11 +45,11 @@ that the result needs fewer samples. The score is not multiplied by it.
 exit codes: 0 no result is rejected; 1 at least one is; 2 wrong use, for example an empty folder
 """
 
-FORMATS: Mapping[str, Callable[[Sequence[leaderboard.Row]], str]] = {
-    "table": leaderboard.write_table,
-    "csv": leaderboard.write_csv,
-    "json": leaderboard.write_json,
-    "markdown": leaderboard.write_markdown,
+FORMATS: Mapping[str, Callable[[Sequence[Entry]], str]] = {
+    "table": write_table,
+    "csv": write_csv,
+    "json": write_json,
+    "markdown": write_markdown,
 }
 
 
@@ -80,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     write = _choose_format(arguments)
 
     def make(results: Sequence[JudgedResult]) -> tuple[bool, str]:
-        rows = leaderboard.list_rows(results)
+        rows = list_rows(results)
         return any(row.standing.has_failed for row in rows), write(rows)
 
     (is_rejected, text), _ = isolate(judgement.results, make, strip_result)
@@ -88,11 +90,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
 
 
-def _choose_format(arguments: argparse.Namespace) -> Callable[[Sequence[leaderboard.Row]], str]:
+def _choose_format(arguments: argparse.Namespace) -> Callable[[Sequence[Entry]], str]:
     """Return the function that writes the rows; only a table in a terminal has to fit."""
     is_in_terminal = arguments.output is None and sys.stdout.isatty()
     if arguments.format == "table" and is_in_terminal:
-        return partial(leaderboard.write_table, width=shutil.get_terminal_size().columns)
+        return partial(write_table, width=shutil.get_terminal_size().columns)
     return FORMATS[arguments.format]
 
 

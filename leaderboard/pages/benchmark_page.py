@@ -1,18 +1,18 @@
 """A benchmark at a scale: a summary of its rules, a table for each division, and plots."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cepheid.compliance.score.comparison import Ratio, ratio
+from cepheid.compliance.score.kinds import GENERATION, TRAINING
 from cepheid.compliance.score.ranking import Rank
-from cepheid.leaderboard.pages.elsewhere_page import find_sets_about
-from cepheid.leaderboard.plots import scaling
+from cepheid.leaderboard.plots import curves, scaling
 from cepheid.leaderboard.plots.aggregate import format_ratio_interval
 from cepheid.leaderboard.plots.plot import Plot, Table
-from cepheid.leaderboard.rows.entry import Entry, name_entry
+from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.leaderboard.rows.numbers import format_reference, rank_rows
 from cepheid.leaderboard.site.devices import DeviceLine, measure_devices
-from cepheid.leaderboard.site.kinds import PAGES
+from cepheid.leaderboard.site.reported import load_sets
 from cepheid.leaderboard.site.view import (
     ScoreCell,
     Site,
@@ -22,6 +22,7 @@ from cepheid.leaderboard.site.view import (
     render,
 )
 from cepheid.rules.definition import Definition
+from cepheid.rules.generation import METRICS
 
 
 @dataclass(frozen=True)
@@ -73,37 +74,32 @@ class Division:
     @property
     def left_out(self) -> list[str]:
         """What the measurements of energy leave out."""
-        found = (line.entry.row.energy for line in self.per_device)
+        found = (line.entry.energy for line in self.per_device)
         return list(dict.fromkeys(e.not_measured for e in found if e and e.not_measured))
 
     @property
     def devices(self) -> list[str]:
         """The devices that have a price."""
-        return sorted({line.entry.row.hardware.device for line in self.per_device})
+        return sorted({line.entry.hardware.device for line in self.per_device})
 
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:
     """Make a page for each benchmark and scale that has a result."""
-    found: dict[str, list[Entry]] = {}
-    for entry in site.entries:
-        if entry.is_known:
-            found.setdefault(entry.benchmark_page, []).append(entry)
-    for page, entries in found.items():
+    known = (entry for entry in site.entries if entry.is_known)
+    for page, entries in group_entries(known, lambda entry: entry.benchmark_page).items():
         yield page, _render_page(site, page, entries)
 
 
 def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
     definition = next((entry.definition for entry in entries if entry.definition), None)
-    names = sorted(
-        {entry.row.names.division for entry in entries}, key=lambda n: (n != "closed", n)
-    )
+    names = sorted({entry.names.division for entry in entries}, key=lambda n: (n != "closed", n))
     divisions = [
         _make_division(
-            name, [entry for entry in entries if entry.row.names.division == name], definition
+            name, [entry for entry in entries if entry.names.division == name], definition
         )
         for name in names
     ]
-    row = entries[0].row
+    row = entries[0]
     return render(
         site,
         "benchmark.html",
@@ -112,36 +108,41 @@ def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
         definition=definition,
         rules=_describe_rules(definition) if definition else [],
         divisions=divisions,
-        name_entry=name_entry,
         higher=[t.metric for t in definition.quality if t.better == "higher"] if definition else [],
         metrics=[target.metric for target in definition.quality] if definition else [],
-        generation=PAGES[row.kind].metrics,
-        elsewhere=find_sets_about(row.names.benchmark),
+        generation=METRICS if row.kind is GENERATION else (),
+        elsewhere=[one for one in load_sets() if row.names.benchmark in one.about],
         round_kind=row.round_kind,
     )
 
 
 def _make_division(name: str, entries: Sequence[Entry], definition: Definition | None) -> Division:
-    ranked = [entry for entry in entries if entry.row.has_score]
+    ranked = [entry for entry in entries if entry.has_score]
     half_width = find_half_width(ranked)
     of = choose_colours(ranked)
     best = next((entry for entry in ranked if entry.level is not None), None)
-    ranks = [rank for _, rank in rank_rows([entry.row for entry in ranked])]
     lines = [
         _make_line(entry, rank, of.get(entry.id), half_width, best)
-        for entry, rank in zip(ranked, ranks, strict=True)
+        for entry, rank in rank_rows(ranked)
     ]
-    pages = PAGES[entries[0].row.kind]
-    plots = pages.draw_results(ranked, of, definition, name) + pages.draw_field(ranked, of, name)
+    plots = curves.plot_results(ranked, of, definition, name) if ranked else []
+    other_targets: Iterable[Table | None] = ()
+    if entries[0].kind is TRAINING:
+        what = "accelerators" if any(entry.hardware.accelerators for entry in ranked) else "nodes"
+        families = scaling.group_families(ranked)
+        field = scaling.plot_scaling(families, name, what, "minutes")
+        plots += filter(None, (field, scaling.plot_convergence(ranked, of, name)))
+        targets = definition.quality if definition else ()
+        other_targets = (curves.tabulate_other_targets(ranked, target) for target in targets)
     energy = scaling.plot_energy(ranked, of, name)
     return Division(
         name,
         tuple(lines),
         f"{100 * half_width:.0f}",
         (*plots, energy) if energy else tuple(plots),
-        tuple(pages.list_other_targets(ranked, definition)),
+        tuple(filter(None, other_targets)),
         tuple(measure_devices(ranked)),
-        tuple(entry for entry in entries if not entry.row.has_score),
+        tuple(entry for entry in entries if not entry.has_score),
     )
 
 
@@ -152,12 +153,12 @@ def _make_line(
     return Line(
         entry,
         rank,
-        name_entry(entry),
+        entry.name,
         colour,
         make_score_cell(entry, half_width),
         found.value if found else None,
         _format_behind(found) if found and entry is not best else "",
-        format_reference(entry.row),
+        format_reference(entry),
     )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.score.comparison import DEGREES_MAX, find_quantile
-from cepheid.leaderboard.pages.system_page import list_facts
-from cepheid.leaderboard.rows.entry import Entry, Run, name_entry
+from cepheid.leaderboard.pages.lists import list_facts
+from cepheid.leaderboard.rows.entry import Entry, Run
 from cepheid.leaderboard.site.records import collect_hyperparameters
 from cepheid.leaderboard.site.view import Site, make_score_cell, render
 
@@ -41,11 +41,11 @@ def make_details(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, st
 
 def _describe_result(entry: Entry) -> dict[str, Any]:
     assert entry.level is not None
-    row, level = entry.row, entry.level
+    row, level = entry, entry.level
     cell = make_score_cell(entry, 1.0)
     return {
         "id": entry.id,
-        "name": name_entry(entry),
+        "name": entry.name,
         "group": ", ".join(filter(None, (row.names.benchmark, row.names.scale))),
         "division": row.names.division,
         "hardware": str(row.hardware),
@@ -67,7 +67,7 @@ def _describe_details(entry: Entry) -> dict[str, Any]:
     targets = entry.definition.quality if entry.definition else ()
     names = [target.metric for target in targets]
     return {
-        "facts": {name: text[:TEXT_MAX] for name, text in list_facts(entry.system)},
+        "facts": {name: text[:TEXT_MAX] for name, text in list_facts(entry.judged.system)},
         "hyperparameters": {
             name: "" if value is None else escape(str(value))
             for name, value in collect_hyperparameters(entry.runs).items()

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cepheid.compliance.score.kinds import BenchmarkKind
 from cepheid.leaderboard.plots.plot import Axis, Plot, Series, make_plot, make_table
-from cepheid.leaderboard.rows.entry import Entry, make_slug, name_entry
+from cepheid.leaderboard.rows.entry import Entry, make_slug
 from cepheid.leaderboard.rows.numbers import format_value
 from cepheid.leaderboard.site.history import Line, Since, Step, trace_bests
 from cepheid.leaderboard.site.view import Site, render
@@ -41,7 +41,7 @@ def make_pages(site: Site) -> Iterator[tuple[str, str]]:
     current = labels[-1]
     sections = [_make_section(line, labels, current, pages) for line in trace_bests(site.rounds)]
     changed: list[tuple[Entry, str, Since]] = [
-        (entry, name_entry(entry), site.since[entry.id])
+        (entry, entry.name, site.since[entry.id])
         for entry in site.entries
         if entry.id in site.since
     ]

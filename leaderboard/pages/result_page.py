@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log.course import Span
-from cepheid.leaderboard.plots import scaling
+from cepheid.compliance.score.kinds import GENERATION, format_minutes, format_number
+from cepheid.leaderboard.plots import curves, scaling
 from cepheid.leaderboard.plots.plot import Scale, Tick
-from cepheid.leaderboard.rows import describe_row
-from cepheid.leaderboard.rows.entry import Entry, Run, name_entry
-from cepheid.leaderboard.rows.numbers import format_minutes, format_number, format_reference
+from cepheid.leaderboard.rows.data import describe_entry
+from cepheid.leaderboard.rows.entry import Entry, Run
+from cepheid.leaderboard.rows.numbers import format_reference
 from cepheid.leaderboard.rows.runs import list_metrics
-from cepheid.leaderboard.site.kinds import PAGES
 from cepheid.leaderboard.site.markup import mark, write_bar, write_spans
 from cepheid.leaderboard.site.view import (
     Site,
@@ -21,6 +21,7 @@ from cepheid.leaderboard.site.view import (
     make_score_cell,
     render,
 )
+from cepheid.rules.generation import METRICS
 
 if TYPE_CHECKING:  # not part of the core
     from markupsafe import Markup
@@ -70,41 +71,36 @@ def make_pages(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, str]
 
 
 def _render_page(site: Site, entry: Entry) -> str:
-    definition, row = entry.definition, entry.row
+    definition = entry.definition
     metrics = list_metrics(definition) if definition else []
-    of = {entry.id: 0}
-    pages = PAGES[row.kind]
-    plots = pages.draw_results([entry], of, definition, "result")
     rcp = scaling.plot_rcp(entry)
     return render(
         site,
         "result.html",
         entry.page,
         entry=entry,
-        row=row,
-        name=name_entry(entry),
         cell=make_score_cell(entry, find_half_width([entry])),
         definition=definition,
         metrics=metrics,
         runs=[_make_run_line(site, entry, run, metrics) for run in entry.runs],
         lines=make_time_lines(entry.runs),
-        plots=plots,
-        pages=pages,
+        plots=curves.plot_results([entry], {entry.id: 0}, definition, "result"),
+        generation=METRICS if entry.kind is GENERATION else (),
         rcp=rcp,
-        rcp_said=format_reference(row),
+        rcp_said=format_reference(entry),
         provenance=list(_list_provenance(site, entry)),
-        findings=row.findings[:FINDINGS_MAX],
-        findings_left=max(0, len(row.findings) - FINDINGS_MAX),
+        findings=entry.findings[:FINDINGS_MAX],
+        findings_left=max(0, len(entry.findings) - FINDINGS_MAX),
         place=_find_places(site, entry),
         code=site.link(entry.page, entry.code) if entry.code else "",
-        folder=site.link(entry.page, row.judged.folder.path),
+        folder=site.link(entry.page, entry.judged.folder.path),
         picture=f"{entry.id.rsplit('/', 1)[-1]}.png" if entry.picture else "",
     )
 
 
 def _list_provenance(site: Site, entry: Entry) -> Iterator[tuple[str, str]]:
     """List what ties a result to its time, its rules and its code, as far as it is known."""
-    said = describe_row(entry.row)
+    said = describe_entry(entry)
     days = dict.fromkeys(filter(None, (said["first_run"], said["last_run"])))
     facts = {
         "round": said["round"],
@@ -119,8 +115,8 @@ def _list_provenance(site: Site, entry: Entry) -> Iterator[tuple[str, str]]:
 def _find_places(site: Site, entry: Entry) -> "dict[int, tuple[str, str]]":
     """Return the short name with the line, and the link, for each finding that is shown."""
     found = {}
-    root = entry.row.judged.folder.path
-    for number, finding in enumerate(entry.row.findings[:FINDINGS_MAX]):
+    root = entry.judged.folder.path
+    for number, finding in enumerate(entry.findings[:FINDINGS_MAX]):
         place = _find_nearest(finding.path)  # a file may be what is missing
         found[number] = (_shorten_place(finding, root), site.link(entry.page, place))
     return found
@@ -138,7 +134,7 @@ def _shorten_place(finding: Finding, root: Path) -> str:
 
 def _make_run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> RunLine:
     last = run.course.curve[-1].metrics if run.course.curve else {}
-    is_dropped = entry.row.has_score and entry.row.kind.has_one_order and not run.counts
+    is_dropped = entry.has_score and entry.kind.has_one_order and not run.counts
     fate = "dropped" if is_dropped else ""
     return RunLine(
         run,

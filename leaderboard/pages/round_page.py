@@ -13,7 +13,7 @@ from cepheid.leaderboard.plots.aggregate import (
     plot_profiles,
 )
 from cepheid.leaderboard.plots.ranking import Ranking, VendorMark, choose_marks, make_ranking
-from cepheid.leaderboard.rows.entry import Entry, Tab, name_entry
+from cepheid.leaderboard.rows.entry import Entry, Tab, group_entries
 from cepheid.leaderboard.site.view import ScoreCell, Site, make_score_cell, render
 
 
@@ -56,11 +56,9 @@ def make_pages(site: Site) -> Iterator[tuple[str, str]]:
 
 def _render_page(site: Site, tab: Tab) -> str:
     known = [entry for entry in tab.entries if entry.is_known]
-    members: dict[str, list[Entry]] = {}
-    for entry in known:
-        members.setdefault(entry.row.names.benchmark, []).append(entry)
+    members = group_entries(known, lambda entry: entry.names.benchmark)
     marks = choose_marks(known)
-    ranked = [entry for entry in known if entry.row.has_score]
+    ranked = [entry for entry in known if entry.has_score]
     made = [_make_column(found, marks) for _, found in sorted(members.items())]
     columns = [column for column in made if column.ranking]
     total = compute_aggregate(tab, site.reference)
@@ -76,15 +74,14 @@ def _render_page(site: Site, tab: Tab) -> str:
         rows=list(_make_rows(ranked, [column.name for column in columns], total)),
         aggregate=total,
         profiles=plot_profiles(tab),
-        unranked=[entry for entry in tab.entries if not entry.row.has_score],
+        unranked=[entry for entry in tab.entries if not entry.has_score],
         twins=[entry for entry in tab.entries if entry.twin > 1],
         runs=sum(len(entry.runs) for entry in tab.entries),
-        name_entry=name_entry,
     )
 
 
 def _make_column(entries: Sequence[Entry], marks: Mapping[str, VendorMark]) -> Column:
-    row, definition = entries[0].row, entries[0].definition
+    row, definition = entries[0], entries[0].definition
     return Column(
         name=row.names.benchmark,
         title=definition.title if definition else "",
@@ -108,12 +105,12 @@ def _make_rows(
     """
     systems: dict[tuple[str, int], dict[str, Entry]] = {}
     for entry in entries:
-        systems.setdefault(get_key(entry), {})[entry.row.names.benchmark] = entry
+        systems.setdefault(get_key(entry), {})[entry.names.benchmark] = entry
 
     def place(key: tuple[str, int]) -> tuple[float, int, float, tuple[str, int]]:
         found = list(systems[key].values())
         ratio = total.ratios.get(key)
-        cost = min(entry.row.standing.cost for entry in found)
+        cost = min(entry.standing.cost for entry in found)
         return -(ratio.value if ratio else 0.0), -len(found), cost, key
 
     for key in sorted(systems, key=place):
@@ -123,7 +120,7 @@ def _make_rows(
         ratio = total.ratios.get(key)
         yield SystemRow(
             first,
-            name_entry(first),
+            first.name,
             " ".join(entry.id for entry in found if entry and entry.level),
             tuple(make_score_cell(e, 1.0) if e else None for e in found),
             ratio,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from cepheid.compliance.score.comparison import Level, Ratio, format_ratio, mean_ratio
 from cepheid.leaderboard.plots.plot import COLOURS, Axis, Plot, Series, make_plot, make_table
-from cepheid.leaderboard.rows.entry import Entry, Tab, name_entry
+from cepheid.leaderboard.rows.entry import Entry, Tab
 
 REFERENCE_SUBMITTER = "cepheid"
 BENCHMARKS_MIN = 2  # of one, the aggregate would be its speed-up
@@ -68,7 +68,7 @@ def _collect_levels(entries: Iterable[Entry]) -> dict[Key, dict[str, Level]]:
     found: dict[Key, dict[str, Level]] = {}
     for entry in entries:
         if entry.level is not None:
-            found.setdefault(get_key(entry), {})[entry.row.names.benchmark] = entry.level
+            found.setdefault(get_key(entry), {})[entry.names.benchmark] = entry.level
     return found
 
 
@@ -92,7 +92,7 @@ def plot_profiles(tab: Tab) -> Plot | None:
         system: sorted(math.exp(found[name].log_mean - best[name]) for name in found)
         for system, found in levels.items()
     }
-    names = {get_key(entry): name_entry(entry) for entry in tab.entries}
+    names = {get_key(entry): entry.name for entry in tab.entries}
     areas = {system: _compute_area(ratios[system], len(benchmarks)) for system in ratios}
     order = sorted(ratios, key=lambda system: (-areas[system], system))
     series = [

@@ -5,6 +5,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+from cepheid.compliance.score.kinds import GENERATION, format_minutes, format_number
 from cepheid.leaderboard.plots.plot import (
     COLOURS,
     LOG_RATIO,
@@ -17,9 +18,8 @@ from cepheid.leaderboard.plots.plot import (
     make_plot,
     make_table,
 )
-from cepheid.leaderboard.rows.entry import Entry, Run, name_entry
-from cepheid.leaderboard.rows.numbers import format_minutes, format_number
-from cepheid.rules.definition import QualityTarget
+from cepheid.leaderboard.rows.entry import Entry, Run
+from cepheid.rules.definition import Definition, QualityTarget
 
 RESULTS_MAX = 200  # drawn in one plot
 RUNS_MAX = 12  # lines in one plot; of more runs, medians are drawn
@@ -31,6 +31,18 @@ LEVELS = (
     0.05,
     0.0,
 )  # of the way left to the target, for the table of other targets
+
+
+def plot_results(
+    entries: Sequence[Entry],
+    colours: Mapping[str, int],
+    definition: Definition | None,
+    name: str,
+) -> list[Plot]:
+    """Plot the results of a division, or one result alone, as suits its kind of benchmark."""
+    if entries[0].kind is GENERATION:
+        return plot_generation(entries, colours, name)
+    return plot_quality(entries, colours, definition.quality if definition else (), name)
 
 
 def plot_quality(
@@ -78,7 +90,7 @@ def _make_series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
         for point in run.course.curve
         if metric in point.metrics
     )
-    name = name_entry(entry)
+    name = entry.name
     end: Mark = "none" if run.summary.converged else "cross_at_end"
     return Series(name, points, colour, "solid", end, in_legend=colour < COLOURS, key=entry.id)
 
@@ -101,7 +113,7 @@ def _make_median(entry: Entry, metric: str, colour: int) -> Series:
         high.append((minutes, max(values)))
     band = (*low, *reversed(high)) if colour < COLOURS else ()
     return Series(
-        name_entry(entry),
+        entry.name,
         tuple(points),
         colour,
         "solid",
@@ -133,7 +145,7 @@ def _tabulate_numbers(entries: Sequence[Entry], metric: str) -> Table:
         ("result", "run", "minutes", "samples", metric),
         (
             (
-                name_entry(entry),
+                entry.name,
                 run.summary.number,
                 format_minutes(point.seconds / 60),
                 f"{point.samples:,}",
@@ -152,7 +164,7 @@ def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> T
 
     The levels lie on the way from the worst first evaluation to the target, in this metric alone.
     """
-    shown = [entry for entry in entries if entry.row.has_score][:COLOURS]
+    shown = [entry for entry in entries if entry.has_score][:COLOURS]
     firsts = [
         run.course.curve[0].metrics[target.metric]
         for entry in shown
@@ -168,7 +180,7 @@ def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> T
     return make_table(
         ("result", *(f"{target.metric} {sign} {value:g}" for value in levels)),
         (
-            (name_entry(entry), *(_format_median_minutes(entry, target, value) for value in levels))
+            (entry.name, *(_format_median_minutes(entry, target, value) for value in levels))
             for entry in shown
         ),
     )
@@ -216,7 +228,7 @@ def plot_generation(entries: Sequence[Entry], colours: Mapping[str, int], name: 
         ("result", "images at a time", "seconds", "images/s"),
         (
             (
-                name_entry(entry),
+                entry.name,
                 f"{images:,}",
                 format_number(seconds),
                 format_number(images / seconds),
@@ -234,7 +246,7 @@ def plot_generation(entries: Sequence[Entry], colours: Mapping[str, int], name: 
     for kind, title, label, value in kinds:
         series = [
             Series(
-                name_entry(entry),
+                entry.name,
                 tuple((images, value(images, s)) for images, s in medians[entry.id].items()),
                 colours[entry.id],
                 in_legend=colours[entry.id] < COLOURS,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cepheid.compliance.score.kinds import BenchmarkKind
 from cepheid.compliance.score.ranking import Rank
 from cepheid.leaderboard.plots.plot import COLOURS, LARGEST, LEAST, SHAPES
-from cepheid.leaderboard.rows.entry import Entry, name_entry
+from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.rows.numbers import format_range, format_value, rank_rows
 
 SHOWN = 5  # rows; those of slower systems are folded away
@@ -67,8 +67,8 @@ def choose_marks(entries: Sequence[Entry]) -> dict[str, VendorMark]:
     """Choose colour and shape for each submitter, those with the most results first."""
     counts: dict[str, int] = {}
     for entry in entries:
-        if entry.row.has_score:
-            counts[entry.row.names.submitter] = counts.get(entry.row.names.submitter, 0) + 1
+        if entry.has_score:
+            counts[entry.names.submitter] = counts.get(entry.names.submitter, 0) + 1
     order = sorted(counts, key=lambda name: (-counts[name], name))
     return {
         name: VendorMark(number % COLOURS, SHAPES[(number + number // COLOURS) % len(SHAPES)])
@@ -79,13 +79,13 @@ def choose_marks(entries: Sequence[Entry]) -> dict[str, VendorMark]:
 def make_ranking(entries: Sequence[Entry], marks: Mapping[str, VendorMark]) -> Ranking | None:
     """Rank the results of a benchmark, scale and division that have a score; None without any."""
     scored = [
-        (entry, rank, entry.row.standing.score.main)
-        for entry, (row, rank) in zip(entries, rank_rows([e.row for e in entries]), strict=True)
-        if rank and entry.row.standing.score and _is_drawn(entry.row.standing.score.main.mean)
+        (entry, rank, entry.standing.score.main)
+        for entry, rank in rank_rows(entries)
+        if rank and entry.standing.score and _is_drawn(entry.standing.score.main.mean)
     ]
     if not scored:
         return None
-    kind = scored[0][0].row.kind
+    kind = scored[0][0].kind
     values = [
         value
         for _, _, main in scored
@@ -96,14 +96,14 @@ def make_ranking(entries: Sequence[Entry], marks: Mapping[str, VendorMark]) -> R
     rows = (
         RankedRow(
             entry=entry,
-            name=name_entry(entry),
+            name=entry.name,
             rank=rank,
-            mark=marks[entry.row.names.submitter],
+            mark=marks[entry.names.submitter],
             place=find_place(main.mean),
             low=find_place(main.mean if main.low is None else main.low),
             high=find_place(main.mean if main.high is None else main.high),
             value=format_value(kind, main.mean),
-            interval=format_range(entry.row),
+            interval=format_range(entry),
         )
         for entry, rank, main in scored
     )

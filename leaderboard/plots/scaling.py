@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cepheid.compliance.score.convergence import Expected, list_expected
-from cepheid.compliance.score.kinds import MINUTES
+from cepheid.compliance.score.kinds import MINUTES, format_minutes, format_number
 from cepheid.leaderboard.plots.plot import (
     COLOURS,
     Axis,
@@ -17,8 +17,7 @@ from cepheid.leaderboard.plots.plot import (
     make_table,
     pick_colour,
 )
-from cepheid.leaderboard.rows.entry import Entry, name_entry
-from cepheid.leaderboard.rows.numbers import format_minutes, format_number
+from cepheid.leaderboard.rows.entry import Entry
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
 
@@ -42,10 +41,10 @@ def group_families(entries: Sequence[Entry]) -> list[Family]:
     """Group scored results by submitter, device and framework, the largest families first."""
     found: dict[str, dict[int, tuple[float, str]]] = {}
     for entry in entries:
-        score = entry.row.standing.score
+        score = entry.standing.score
         if score is None:
             continue
-        value, kind = score.main.mean, entry.row.kind
+        value, kind = score.main.mean, entry.kind
         best = found.setdefault(name_family(entry), {})
         if entry.devices not in best or kind.cost(value) < kind.cost(best[entry.devices][0]):
             best[entry.devices] = value, entry.id
@@ -62,9 +61,9 @@ def group_families(entries: Sequence[Entry]) -> list[Family]:
 
 def name_family(entry: Entry) -> str:
     """Name what a family has in common: submitter, device and framework."""
-    hardware = entry.row.hardware
+    hardware = entry.hardware
     device = hardware.accelerator if hardware.accelerators else hardware.processor
-    return ", ".join(filter(None, (entry.row.names.submitter, device, hardware.framework)))
+    return ", ".join(filter(None, (entry.names.submitter, device, hardware.framework)))
 
 
 def plot_scaling(made: Sequence[Family], name: str, what: str, unit: str) -> Plot | None:
@@ -136,7 +135,7 @@ def plot_convergence(
         point = ((float(entry.batch_size), median),)
         series.append(
             Series(
-                name_entry(entry),
+                entry.name,
                 point,
                 number,
                 "none",
@@ -146,7 +145,7 @@ def plot_convergence(
             )
         )
         if number < COLOURS:
-            row = (name_entry(entry), f"{entry.batch_size:,}", format_number(median))
+            row = (entry.name, f"{entry.batch_size:,}", format_number(median))
             rows.append((*row, f"{format_number(pair[0])} to {format_number(pair[1])}"))
     known_points = load_reference_points(definition) if definition else ()
     reference = tuple((float(p.batch_size), p.mean / samples_in_epoch) for p in known_points)
@@ -179,9 +178,9 @@ def load_reference_points(definition: Definition) -> tuple[Expected, ...]:
 def plot_energy(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> Plot | None:
     """Plot the energy of a run against its time, where it was measured, with the Pareto front."""
     measured = [
-        (entry, entry.row.kilojoules, _find_minutes(entry))
+        (entry, entry.kilojoules, _find_minutes(entry))
         for entry in entries
-        if entry.row.kilojoules is not None
+        if entry.kilojoules is not None
     ]
     points = {
         entry.id: (time, energy)
@@ -189,7 +188,7 @@ def plot_energy(entries: Sequence[Entry], colours: Mapping[str, int], name: str)
         if time is not None and energy is not None
     }
     series = [
-        Series(name_entry(entry), (points[entry.id],), colours[entry.id], "none", key=entry.id)
+        Series(entry.name, (points[entry.id],), colours[entry.id], "none", key=entry.id)
         for entry, _, _ in measured
         if entry.id in points
     ]
@@ -198,9 +197,9 @@ def plot_energy(entries: Sequence[Entry], colours: Mapping[str, int], name: str)
         label = "no other is faster and needs less"
         series.append(Series(label, _make_stairs(front), COLOURS, "dashed", "none"))
     rows = [
-        (name_entry(entry), format_number(energy), entry.row.energy.not_measured)
+        (entry.name, format_number(energy), entry.energy.not_measured)
         for entry, energy, _ in measured
-        if entry.row.energy and energy is not None
+        if entry.energy and energy is not None
     ]
     return make_plot(
         f"{name}-energy",
@@ -231,13 +230,13 @@ def _make_stairs(front: Sequence[tuple[float, float]]) -> tuple[tuple[float, flo
 
 
 def _find_minutes(entry: Entry) -> float | None:
-    score = entry.row.standing.score
+    score = entry.standing.score
     return score.estimates[MINUTES].mean if score and MINUTES in score.estimates else None
 
 
 def plot_rcp(entry: Entry) -> Plot | None:
     """Plot rule T21: samples of the reference, the least plausible mean, and this result."""
-    definition, found = entry.definition, entry.convergence
+    definition, found = entry.definition, entry.judged.convergence
     if definition is None or found is None:
         return None
     known = load_reference_points(definition)

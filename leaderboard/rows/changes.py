@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.score.comparison import Level, Ratio, format_ratio, ratio
-from cepheid.leaderboard.rows.numbers import format_number
+from cepheid.compliance.score.kinds import format_number
 
 Result = Mapping[str, Any]
 """A result of an index."""

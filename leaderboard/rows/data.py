@@ -7,79 +7,80 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cepheid.compliance.finding import escape
+from cepheid.compliance.score.comparison import Level
 from cepheid.compliance.score.kinds import MINUTES
 from cepheid.compliance.score.trimmed import Estimate
-from cepheid.leaderboard.rows.dates import find_dates
-from cepheid.leaderboard.rows.row import Row
+from cepheid.leaderboard.rows.entry import Entry
+from cepheid.leaderboard.rows.runs import find_dates
 from cepheid.rules.generation import METRICS
 
-Column = Callable[[Row], Any]
+Column = Callable[[Entry], Any]
 
 
-def _find_code(row: Row) -> str | None:
+def _find_code(entry: Entry) -> str | None:
     """Return what the logs say of the code that made the result, if they agree."""
-    said = {run.text("code_digest") for run in row.judged.runs}
+    said = {run.text("code_digest") for run in entry.judged.runs}
     (code,) = said if len(said) == 1 else (None,)
     return None if code is None else escape(code)
 
 
-def _find_dates(row: Row) -> tuple[str | None, str | None]:
-    return find_dates(run.started_ms for run in row.judged.runs) or (None, None)
+def _find_dates(entry: Entry) -> tuple[str | None, str | None]:
+    return find_dates(run.started_ms for run in entry.judged.runs) or (None, None)
 
 
 def _columns_of_score(metric: str, name: str, prefix: str) -> dict[str, Column]:
     """Return the columns of a score and of the ends of its interval."""
 
-    def find(row: Row) -> Estimate | None:
-        score = row.standing.score
+    def find(entry: Entry) -> Estimate | None:
+        score = entry.standing.score
         return score.estimates.get(metric) if score else None
 
     return {
-        name: lambda row: estimate.mean if (estimate := find(row)) else None,
-        f"{prefix}_low": lambda row: estimate.low if (estimate := find(row)) else None,
-        f"{prefix}_high": lambda row: estimate.high if (estimate := find(row)) else None,
+        name: lambda entry: estimate.mean if (estimate := find(entry)) else None,
+        f"{prefix}_low": lambda entry: estimate.low if (estimate := find(entry)) else None,
+        f"{prefix}_high": lambda entry: estimate.high if (estimate := find(entry)) else None,
     }
 
 
 COLUMNS: Mapping[str, Column] = {
-    "submitter": lambda row: row.names.submitter,
-    "system": lambda row: row.names.system,
-    "division": lambda row: row.names.division,
-    "benchmark": lambda row: row.names.benchmark,
-    "scale": lambda row: row.names.scale,
-    "nodes": lambda row: row.hardware.nodes,
-    "accelerators": lambda row: row.hardware.accelerators,
-    "accelerator": lambda row: row.hardware.accelerator,
-    "processor": lambda row: row.hardware.processor,
-    "framework": lambda row: row.hardware.framework,
-    "runs": lambda row: row.runs.made,
-    "required": lambda row: row.runs.required,
-    "converged": lambda row: row.runs.converged,
+    "submitter": lambda entry: entry.names.submitter,
+    "system": lambda entry: entry.names.system,
+    "division": lambda entry: entry.names.division,
+    "benchmark": lambda entry: entry.names.benchmark,
+    "scale": lambda entry: entry.names.scale,
+    "nodes": lambda entry: entry.hardware.nodes,
+    "accelerators": lambda entry: entry.hardware.accelerators,
+    "accelerator": lambda entry: entry.hardware.accelerator,
+    "processor": lambda entry: entry.hardware.processor,
+    "framework": lambda entry: entry.hardware.framework,
+    "runs": lambda entry: entry.counts.made,
+    "required": lambda entry: entry.counts.required,
+    "converged": lambda entry: entry.counts.converged,
     **_columns_of_score(MINUTES, "score_minutes", "score"),
-    "provisional_minutes": lambda row: row.standing.so_far.get(MINUTES),
-    "samples_to_target": lambda row: row.progress.samples,
-    "epochs_to_target": lambda row: row.progress.epochs,
-    "rcp_verdict": lambda row: row.reference.verdict,
-    "rcp_factor": lambda row: row.reference.factor,
-    "verdict": lambda row: row.standing.verdict,
-    "provisional_targets": lambda row: row.provisional_targets,
-    "energy_joules": lambda row: row.energy.joules if row.energy else None,
-    "not_measured": lambda row: row.energy.not_measured if row.energy else "",
-    "samples_per_second": lambda row: row.pace and row.pace.samples_per_second,
-    "mfu": lambda row: row.peak_share and row.peak_share.share,
-    "mfu_precision": lambda row: row.peak_share and row.peak_share.peak.precision,
-    "mfu_peak": lambda row: row.peak_share and row.peak_share.peak.basis,
-    "mfu_peak_tflops": lambda row: row.peak_share and row.peak_share.peak.tflops,
-    "update_time_ratio": lambda row: row.progress.update_time_ratio,
-    "seeds": lambda row: row.runs.seeds,
-    "round": lambda row: row.judged.judged_in.name,
-    "definition_digest": lambda row: row.judged.definition and row.judged.definition.digest,
-    "code_digest": lambda row: _find_code(row),
-    "first_run": lambda row: _find_dates(row)[0],
-    "last_run": lambda row: _find_dates(row)[1],
-    "log_mean": lambda row: row.level and row.level.log_mean,
-    "log_variance": lambda row: row.level and row.level.variance,
-    "log_degrees": lambda row: row.level and row.level.degrees,
+    "provisional_minutes": lambda entry: entry.standing.so_far.get(MINUTES),
+    "samples_to_target": lambda entry: entry.progress.samples,
+    "epochs_to_target": lambda entry: entry.progress.epochs,
+    "rcp_verdict": lambda entry: entry.reference.verdict,
+    "rcp_factor": lambda entry: entry.reference.factor,
+    "verdict": lambda entry: entry.standing.verdict,
+    "provisional_targets": lambda entry: entry.provisional_targets,
+    "energy_joules": lambda entry: entry.energy.joules if entry.energy else None,
+    "not_measured": lambda entry: entry.energy.not_measured if entry.energy else "",
+    "samples_per_second": lambda entry: entry.pace and entry.pace.samples_per_second,
+    "mfu": lambda entry: entry.peak_share and entry.peak_share.share,
+    "mfu_precision": lambda entry: entry.peak_share and entry.peak_share.peak.precision,
+    "mfu_peak": lambda entry: entry.peak_share and entry.peak_share.peak.basis,
+    "mfu_peak_tflops": lambda entry: entry.peak_share and entry.peak_share.peak.tflops,
+    "update_time_ratio": lambda entry: entry.progress.update_time_ratio,
+    "seeds": lambda entry: entry.counts.seeds,
+    "round": lambda entry: entry.judged.judged_in.name,
+    "definition_digest": lambda entry: entry.judged.definition and entry.judged.definition.digest,
+    "code_digest": lambda entry: _find_code(entry),
+    "first_run": lambda entry: _find_dates(entry)[0],
+    "last_run": lambda entry: _find_dates(entry)[1],
+    "log_mean": lambda entry: entry.level and entry.level.log_mean,
+    "log_variance": lambda entry: entry.level and entry.level.variance,
+    "log_degrees": lambda entry: entry.level and entry.level.degrees,
     **dict(
         column
         for metric in METRICS
@@ -89,42 +90,50 @@ COLUMNS: Mapping[str, Column] = {
 """What CSV and JSON share, column by column; None where there is no number."""
 
 
-def write_json(table: Sequence[Row]) -> str:
-    """Write a list with one object for each row; null where there is no number."""
-    return json.dumps([describe_row(row) for row in table], indent=2)
+def write_json(table: Sequence[Entry]) -> str:
+    """Write a list with one object for each entry; null where there is no number."""
+    return json.dumps([describe_entry(entry) for entry in table], indent=2)
 
 
-def describe_row(row: Row) -> dict[str, Any]:
-    """Return a row as plain JSON: every column, the quality, and what was found."""
+def describe_entry(entry: Entry) -> dict[str, Any]:
+    """Return a entry as plain JSON: every column, the quality, and what was found."""
     return {
-        **{name: find(row) for name, find in COLUMNS.items()},
-        "quality": dict(row.progress.quality),
-        "codes": _list_codes(row),
-        "reasons": list(row.reasons),
-        "findings": [finding.as_json() for finding in row.findings],
+        **{name: find(entry) for name, find in COLUMNS.items()},
+        "quality": dict(entry.progress.quality),
+        "codes": _list_codes(entry),
+        "reasons": list(entry.reasons),
+        "findings": [finding.as_json() for finding in entry.findings],
     }
 
 
-def write_csv(table: Sequence[Row]) -> str:
-    """Write one line for each row; empty without a number.
+def describe_level(level: Level | None) -> dict[str, Any] | None:
+    """Describe what the intervals and comparisons of a result are computed from."""
+    if level is None:
+        return None
+    names = {"log_mean": "log_mean", "variance": "variance", "degrees": "degrees", "n": "runs"}
+    return {key: getattr(level, name) for key, name in names.items()}
+
+
+def write_csv(table: Sequence[Entry]) -> str:
+    """Write one line for each entry; empty without a number.
 
     Each metric has a column of its own, ``quality_<metric>``. All reasons stand in one column.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    metrics = sorted({name for row in table for name in row.progress.quality})
+    metrics = sorted({name for entry in table for name in entry.progress.quality})
     writer.writerow([*COLUMNS, *(f"quality_{name}" for name in metrics), "codes", "reasons"])
-    for row in table:
-        values = [find(row) for find in COLUMNS.values()]
-        values += [row.progress.quality.get(name) for name in metrics]
-        values += [" ".join(_list_codes(row)), "; ".join(row.reasons)]
+    for entry in table:
+        values = [find(entry) for find in COLUMNS.values()]
+        values += [entry.progress.quality.get(name) for name in metrics]
+        values += [" ".join(_list_codes(entry)), "; ".join(entry.reasons)]
         writer.writerow([_defuse("" if value is None else value) for value in values])
     return text.getvalue().rstrip("\n")
 
 
-def _list_codes(row: Row) -> list[str]:
+def _list_codes(entry: Entry) -> list[str]:
     """List the codes of the errors and warnings, each once."""
-    return sorted({found.code for found in row.findings if found.severity != "note"})
+    return sorted({found.code for found in entry.findings if found.severity != "note"})
 
 
 def _defuse(cell: object) -> object:

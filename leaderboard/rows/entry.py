@@ -1,25 +1,59 @@
-"""What the site shows of a result: its row, its runs, its picture and the code that made it."""
+"""One result as tables and pages show it.
+
+An entry has a number only where nothing stands against it: a rejected result shows its reasons, one
+with too few runs its count. Results are ranked only within one benchmark, scale and division (T22).
+"""
 
 import hashlib
+import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
-from cepheid.compliance.finding import escape
+from cepheid.compliance.finding import Finding, escape
 from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.attached import PNG
 from cepheid.compliance.read.log.course import Course
+from cepheid.compliance.read.log.pace import Pace
 from cepheid.compliance.read.summary import RunSummary
-from cepheid.compliance.score.comparison import Level
-from cepheid.compliance.score.convergence import Convergence
+from cepheid.compliance.score.comparison import Level, measure_level
+from cepheid.compliance.score.kinds import BenchmarkKind, find_kind
+from cepheid.compliance.score.standing import Standing
 from cepheid.compliance.score.trimmed import trim
-from cepheid.leaderboard.rows import Row, make_row, place_in_table
+from cepheid.leaderboard.rows.hardware import Hardware, read_hardware
+from cepheid.leaderboard.rows.rounds import Names, RoundKind, find_round_kind
+from cepheid.leaderboard.rows.runs import (
+    Energy,
+    Progress,
+    RunCounts,
+    count_runs,
+    find_peak_share,
+    measure_energy,
+    measure_pace,
+)
 from cepheid.rules.definition import Definition, Runs
+from cepheid.rules.devices import PeakShare
 
 PICTURE_BYTES_MAX = 2**20
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The samples to target compared with those of the reference (rule T21).
+
+    ``verdict`` is empty where the rule does not apply. ``factor`` is for the reader: it does not
+    affect the score.
+    """
+
+    verdict: str = ""
+    factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +67,52 @@ class Run:
 
 @dataclass(frozen=True)
 class Entry:
-    """One result. ``id`` is its permalink: submitter, system, benchmark, scale and division.
+    """One result.
 
-    ``twin`` counts results of the same name from 2 on, in the order of their folders.
+    ``reasons`` are the errors, then the warnings, each once, with the number of files that it is
+    about. ``energy`` is None unless it was measured and the result has a score. So are ``pace`` and
+    ``peak_share``, the share of the system's peak that it reached (MFU).
+    ``provisional_targets`` says why the targets of the benchmark may still change. ``level`` is
+    what the result is compared by, None without a score. ``held`` is how its runs are counted,
+    None for an unknown benchmark. ``twin`` counts results of one name from 2 on, in the order of
+    their folders.
     """
 
-    id: str
-    row: Row
+    judged: JudgedResult
     definition: Definition | None
-    runs: tuple[Run, ...]
-    convergence: Convergence | None
-    availability: str
-    batch_size: int | None
+    held: Runs | None
+    names: Names
+    kind: BenchmarkKind
+    round_kind: RoundKind
+    hardware: Hardware
+    counts: RunCounts
+    standing: Standing
+    progress: Progress
+    reference: Comparison
+    energy: Energy | None
+    pace: Pace | None
+    peak_share: PeakShare | None
+    reasons: tuple[str, ...]
+    level: Level | None
     twin: int = 1
-    picture: Path | None = None
-    code: Path | None = None
-    system: Mapping[str, object] = field(default_factory=dict)
+
+    @cached_property
+    def id(self) -> str:
+        """The permalink: submitter, system, benchmark, scale and division."""
+        names = self.names
+        task = "-".join(filter(None, (names.benchmark, names.scale, names.division)))
+        link = "/".join(map(make_slug, (names.submitter, names.system, task)))
+        return f"{link}~{self.twin}" if self.twin > 1 else link
 
     @property
-    def level(self) -> Level | None:
-        """What the result is compared by, None without a score."""
-        return self.row.level
+    def name(self) -> str:
+        """``submitter/system``, with a number where others have the name too."""
+        return f"{self.names} ({self.twin})" if self.twin > 1 else str(self.names)
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """What results are ranked within."""
+        return self.names.benchmark, self.names.scale or "", self.names.division
 
     @property
     def page(self) -> str:
@@ -73,27 +132,172 @@ class Entry:
     @property
     def tab(self) -> str:
         """The table of the round that it belongs to: scale and division."""
-        return f"{make_slug(self.row.names.scale or 'all')}-{make_slug(self.row.names.division)}"
+        return f"{make_slug(self.names.scale or 'all')}-{make_slug(self.names.division)}"
 
     @property
     def benchmark_page(self) -> str:
         """The file of its benchmark's page."""
-        name = "-".join(
-            filter(
-                None, (make_slug(self.row.names.benchmark), make_slug(self.row.names.scale or ""))
-            )
-        )
-        return f"benchmarks/{name}.html"
+        parts = map(make_slug, (self.names.benchmark, self.names.scale or ""))
+        return f"benchmarks/{'-'.join(filter(None, parts))}.html"
 
     @property
-    def devices(self) -> int:
-        """Accelerators, or nodes where there are none."""
-        return self.row.hardware.accelerators or self.row.hardware.nodes or 1
+    def findings(self) -> tuple[Finding, ...]:
+        """What the checker says of it."""
+        return self.judged.findings
+
+    @property
+    def provisional_targets(self) -> str:
+        """Why the targets of the benchmark may still change, or nothing."""
+        return (self.definition.provisional or "") if self.definition else ""
+
+    @property
+    def kilojoules(self) -> float | None:
+        """The energy of a run, None where it was not measured."""
+        joules = self.energy.joules if self.energy else None
+        return None if joules is None else joules / 1000
+
+    @property
+    def has_score(self) -> bool:
+        """True where a number stands in the table that others are compared with."""
+        return self.standing.score is not None
 
     @property
     def is_known(self) -> bool:
         """True where the round has such a benchmark."""
-        return self.definition is not None or self.row.judged.benchmark is not None
+        return self.held is not None
+
+    @property
+    def devices(self) -> int:
+        """Accelerators, or nodes where there are none."""
+        return self.hardware.accelerators or self.hardware.nodes or 1
+
+    @property
+    def availability(self) -> str:
+        """Whether the system can be bought, as its description says."""
+        status = self.judged.system.get("status")
+        return escape(status[:40]) if isinstance(status, str) else ""
+
+    @property
+    def batch_size(self) -> int | None:
+        """The global batch size that all runs have, else None."""
+        sizes = {run.batch_size for run in self.judged.runs}
+        return sizes.pop() if len(sizes) == 1 else None
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs with what happened in them, for results that were judged with their course."""
+        summaries = self.judged.runs
+        kept: Iterable[int] = ()
+        if self.held and self.has_score:
+            minutes = [summary.minutes for summary in summaries]
+            kept = frozenset(trim(minutes, self.held.drop_fastest, self.held.drop_slowest))
+        return tuple(_make_run(summary, place in kept) for place, summary in enumerate(summaries))
+
+    @cached_property
+    def picture(self) -> Path | None:
+        """The picture of the first run that has one, if it is a picture and not too large."""
+        paths = (run.path.with_name(f"pictures_{run.number}.png") for run in self.judged.runs)
+        return next(filter(_is_picture, paths), None)
+
+    @cached_property
+    def code(self) -> Path | None:
+        """The submitted code of the benchmark: ``benchmarks/<name>`` beside ``results``.
+
+        A link on the way could lead anywhere, and what is there would be published.
+        """
+        folder = self.round_kind.find_code(self.judged, self.names.benchmark)
+        if folder is None or not folder.is_dir():
+            return None
+        return None if folder.is_symlink() or folder.parent.is_symlink() else folder
+
+
+def _make_run(summary: RunSummary, counts: bool) -> Run:
+    if summary.course is None:
+        raise ValueError(f"{summary.path}: judged without its course; judge(…, with_course=True)")
+    return Run(summary, summary.course, counts)
+
+
+def _is_picture(path: Path) -> bool:
+    try:
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > PICTURE_BYTES_MAX:
+            return False
+        with path.open("rb") as file:
+            return file.read(len(PNG)) == PNG
+    except OSError:  # it was moved meanwhile, or cannot be read
+        return False
+
+
+def make_entry(result: JudgedResult) -> Entry:
+    """Make the entry of one result."""
+    definition, round_kind = result.definition, find_round_kind(result.judged_in)
+    standing, kind = round_kind.find_standing(result), find_kind(definition)
+    judged_by = definition or result.benchmark
+    held = judged_by.runs if judged_by else None
+    pace = measure_pace(result.runs) if standing.score else None
+    return Entry(
+        judged=result,
+        definition=definition,
+        held=held,
+        names=round_kind.find_names(result),
+        kind=kind,
+        round_kind=round_kind,
+        hardware=read_hardware(round_kind.find_machine(result)),
+        counts=count_runs(result.runs, held.required if held else 0),
+        standing=standing,
+        progress=Progress() if standing.is_rejected else round_kind.find_progress(result),
+        reference=_compare(result, standing),
+        energy=measure_energy(result) if standing.score else None,
+        pace=pace,
+        peak_share=find_peak_share(result, pace),
+        reasons=tuple(_list_reasons(result.findings)),
+        level=_measure_level(kind, result.runs, held) if held and standing.score else None,
+    )
+
+
+def _measure_level(kind: BenchmarkKind, runs: Sequence[RunSummary], held: Runs) -> Level | None:
+    """Measure what a result is compared by: time to train, or seconds per image."""
+    values = [kind.measure(run) for run in runs]
+    costs = [math.inf if value is None else kind.cost(value) for value in values]
+    return measure_level(costs, held.drop_fastest, held.drop_slowest)
+
+
+def _compare(result: JudgedResult, standing: Standing) -> Comparison:
+    if result.convergence is None:
+        return Comparison()
+    factor = None if standing.is_rejected else result.convergence.factor
+    return Comparison(result.convergence.verdict, factor)
+
+
+def _list_reasons(findings: Iterable[Finding]) -> Iterator[str]:
+    """List errors, then warnings; of those that say the same, one for all of their files."""
+    for severity in ("error", "warning"):
+        paths_of: dict[str, set[Path]] = {}
+        for finding in findings:
+            if finding.severity == severity:
+                paths_of.setdefault(finding.headline, set()).add(finding.path)
+        for headline, paths in paths_of.items():
+            yield headline if len(paths) == 1 else f"{headline} (in {len(paths)} files)"
+
+
+def list_rows(results: Iterable[JudgedResult]) -> list[Entry]:
+    """List one entry for each result, group by group, the fastest first."""
+    return sorted(map(make_entry, results), key=_place_in_table)
+
+
+def list_entries(results: Iterable[JudgedResult]) -> list[Entry]:
+    """List results in the order of their tables, each once and under a name of its own."""
+    by_folder = {_locate(result): result for result in results}
+    return list(_number_twins(list_rows(by_folder[folder] for folder in sorted(by_folder))))
+
+
+def group_entries(
+    entries: Iterable[Entry], find_key: Callable[[Entry], Key]
+) -> dict[Key, list[Entry]]:
+    """Group entries and keep their order."""
+    groups: dict[Key, list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(find_key(entry), []).append(entry)
+    return groups
 
 
 def make_slug(name: str) -> str:
@@ -105,104 +309,25 @@ def make_slug(name: str) -> str:
     return f"{plain.lstrip('.-')}-{digest}" if name else ""
 
 
-def list_entries(results: Iterable[JudgedResult]) -> list[Entry]:
-    """List results in the order of their tables, each under a name of its own."""
-    found = [_make_entry(result) for result in _drop_repeated(results)]
-    found.sort(key=lambda entry: (place_in_table(entry.row), _locate(entry.row.judged)))
-    return list(_number_twins(found))
-
-
-def _drop_repeated(results: Iterable[JudgedResult]) -> Iterable[JudgedResult]:
-    """Drop results whose folder was given twice."""
-    return {_locate(result): result for result in results}.values()
+def _place_in_table(entry: Entry) -> tuple[Any, ...]:
+    """Return the key that sorts entries: by group, those with a score and the fastest first."""
+    standing, names = entry.standing, entry.names
+    return entry.group, standing.place, standing.cost, names.submitter, names.system
 
 
 def _locate(result: JudgedResult) -> str:
     return os.path.abspath(result.folder.path)
 
 
-def _number_twins(found: Sequence[Entry]) -> Iterable[Entry]:
+def _number_twins(entries: Sequence[Entry]) -> Iterator[Entry]:
     """Tell results of one name apart; file systems that ignore case see more of those."""
-    order = sorted(found, key=lambda entry: _locate(entry.row.judged))
-    numbers: dict[int, int] = {}
-    seen: Counter[str] = Counter()
-    for entry in order:
-        seen[entry.id.casefold()] += 1
-        numbers[id(entry)] = seen[entry.id.casefold()]
-    for entry in found:
-        number = numbers[id(entry)]
-        yield replace(entry, id=f"{entry.id}~{number}", twin=number) if number > 1 else entry
-
-
-def _make_entry(judged: JudgedResult) -> Entry:
-    row, judged_by = make_row(judged), judged.definition or judged.benchmark
-    held = judged_by.runs if judged_by and row.has_score else None
-    kept = _find_kept(judged.runs, held) if held else frozenset()
-    batch_sizes = {run.batch_size for run in judged.runs}
-    return Entry(
-        id=_make_id(row),
-        row=row,
-        definition=judged.definition,
-        runs=tuple(_make_run(run, place in kept) for place, run in enumerate(judged.runs)),
-        convergence=judged.convergence,
-        availability=_read_availability(judged.system),
-        batch_size=batch_sizes.pop() if len(batch_sizes) == 1 else None,
-        picture=_find_picture(judged.runs),
-        code=_find_code(row),
-        system=judged.system,
-    )
-
-
-def _make_run(summary: RunSummary, counts: bool) -> Run:
-    if summary.course is None:
-        raise ValueError(f"{summary.path}: judged without its course; judge(…, with_course=True)")
-    return Run(summary, summary.course, counts)
-
-
-def _make_id(row: Row) -> str:
-    task = "-".join(filter(None, (row.names.benchmark, row.names.scale, row.names.division)))
-    return "/".join(map(make_slug, (row.names.submitter, row.names.system, task)))
-
-
-def _read_availability(system: Mapping[str, object]) -> str:
-    status = system.get("status")
-    return escape(status[:40]) if isinstance(status, str) else ""
-
-
-def _find_kept(runs: Sequence[RunSummary], held: Runs) -> frozenset[int]:
-    return frozenset(trim([run.minutes for run in runs], held.drop_fastest, held.drop_slowest))
-
-
-def _find_picture(runs: Sequence[RunSummary]) -> Path | None:
-    """Find the picture of the first run that has one, if it is a picture and not too large."""
-    for run in runs:
-        path = run.path.with_name(f"pictures_{run.number}.png")
-        try:
-            if path.is_symlink() or not path.is_file() or path.stat().st_size > PICTURE_BYTES_MAX:
-                continue
-            with path.open("rb") as file:
-                if file.read(len(PNG)) == PNG:
-                    return path
-        except OSError:  # it was moved meanwhile, or cannot be read
-            continue
-    return None
-
-
-def _find_code(row: Row) -> Path | None:
-    """Find the submitted code of the benchmark: ``benchmarks/<name>`` beside ``results``.
-
-    A link on the way could lead anywhere, and what is there would be published.
-    """
-    folder = row.round_kind.find_code(row.judged, row.names.benchmark)
-    if folder is None or not folder.is_dir():
-        return None
-    return None if folder.is_symlink() or folder.parent.is_symlink() else folder
-
-
-def name_entry(entry: Entry) -> str:
-    """Name an entry ``submitter/system``, with a number where others have the name too."""
-    number = f" ({entry.twin})" if entry.twin > 1 else ""
-    return f"{entry.row.names.submitter}/{entry.row.names.system}{number}"
+    counts: Counter[str] = Counter()
+    numbers: dict[str, int] = {}
+    for entry in sorted(entries, key=lambda entry: _locate(entry.judged)):
+        counts[entry.id.casefold()] += 1
+        numbers[_locate(entry.judged)] = counts[entry.id.casefold()]
+    for entry in entries:
+        yield replace(entry, twin=numbers[_locate(entry.judged)])
 
 
 @dataclass(frozen=True)

@@ -2,47 +2,35 @@
 
 from collections.abc import Sequence
 
-from cepheid.compliance.score.kinds import BenchmarkKind, format_minutes, format_number
+from cepheid.compliance.score.kinds import BenchmarkKind, format_number
 from cepheid.compliance.score.ranking import Rank, rank_levels
-from cepheid.leaderboard.rows.row import Row
+from cepheid.leaderboard.rows.entry import Entry
 from cepheid.rules.generation import METRICS
 
-__all__ = [
-    "format_energy",
-    "format_generation",
-    "format_interval",
-    "format_minutes",
-    "format_number",
-    "format_reference",
-    "format_score",
-    "format_update",
-    "rank_rows",
-]
 
-
-def format_reference(row: Row) -> str:
+def format_reference(entry: Entry) -> str:
     """Format the verdict of rule T21 and the factor, e.g. ``pass 1.02``.
 
     Empty where nothing was compared, or errors stand against the result.
     """
-    verdict, factor = row.reference.verdict, row.reference.factor
-    if row.standing.is_rejected or verdict in ("", "not measured"):
+    verdict, factor = entry.reference.verdict, entry.reference.factor
+    if entry.standing.is_rejected or verdict in ("", "not measured"):
         return ""
     return verdict + (f" {factor:.2f}" if factor else "")
 
 
-def format_score(row: Row) -> str:
+def format_score(entry: Entry) -> str:
     """Format the score; a provisional average stands in brackets."""
-    kind, standing = row.kind, row.standing
+    kind, standing = entry.kind, entry.standing
     if standing.score:
         return kind.format(standing.score.main.mean)
     so_far = standing.so_far.get(kind.ranked_by)
     return "" if so_far is None else f"({kind.format(so_far)})"
 
 
-def format_generation(row: Row) -> list[str]:
+def format_generation(entry: Entry) -> list[str]:
     """Format the scores of rule T26; those of a provisional result stand in brackets."""
-    standing = row.standing
+    standing = entry.standing
     if standing.so_far:
         return [f"({format_number(standing.so_far[metric.name])})" for metric in METRICS]
     estimates = standing.score.estimates if standing.score else {}
@@ -50,35 +38,35 @@ def format_generation(row: Row) -> list[str]:
     return [format_number(estimate.mean) if estimate else "" for estimate in found]
 
 
-def format_interval(row: Row) -> str:
+def format_interval(entry: Entry) -> str:
     """Format the 95% interval of what ranks the result."""
-    found = row.standing.score.main if row.standing.score else None
+    found = entry.standing.score.main if entry.standing.score else None
     if found is None or found.low is None or found.high is None:
         return ""
-    return f"{row.kind.format(found.low)} to {row.kind.format(found.high)}"
+    return f"{entry.kind.format(found.low)} to {entry.kind.format(found.high)}"
 
 
-def format_energy(row: Row) -> str:
+def format_energy(entry: Entry) -> str:
     """Format the energy of a run: ``1.23 kJ a run, not measured: nothing``; empty without it."""
-    if row.energy is None or row.kilojoules is None:
+    if entry.energy is None or entry.kilojoules is None:
         return ""
-    return f"{row.kilojoules:,.3g} kJ a run, not measured: {row.energy.not_measured}"
+    return f"{entry.kilojoules:,.3g} kJ a run, not measured: {entry.energy.not_measured}"
 
 
-def format_update(row: Row) -> str:
+def format_update(entry: Entry) -> str:
     """Format how many times as long as a plain update one takes, e.g. ``1.89×``.
 
     Empty where no plain update was measured.
     """
-    ratio = row.progress.update_time_ratio
+    ratio = entry.progress.update_time_ratio
     return "" if ratio is None else f"{ratio:.2f}×"
 
 
-def rank_rows(members: Sequence[Row]) -> list[tuple[Row, Rank | None]]:
-    """Return each row with its rank among those with a score, or None; the fastest are first."""
-    levels = [row.level for row in members if row.level is not None]
+def rank_rows(members: Sequence[Entry]) -> list[tuple[Entry, Rank | None]]:
+    """Return each entry with its rank among those with a score, or None; the fastest are first."""
+    levels = [entry.level for entry in members if entry.level is not None]
     ranks = iter(rank_levels(levels))
-    return [(row, None if row.level is None else next(ranks)) for row in members]
+    return [(entry, None if entry.level is None else next(ranks)) for entry in members]
 
 
 def format_value(kind: BenchmarkKind, value: float) -> str:
@@ -87,10 +75,10 @@ def format_value(kind: BenchmarkKind, value: float) -> str:
     return f"{unit.format(value)} {unit.name}"
 
 
-def format_range(row: Row) -> str:
+def format_range(entry: Entry) -> str:
     """Format the 95% interval of what ranks the result, in the unit of its mean."""
-    found = row.standing.score.main if row.standing.score else None
+    found = entry.standing.score.main if entry.standing.score else None
     if found is None or found.low is None or found.high is None:
         return ""
-    unit = row.kind.choose_unit(found.mean)
+    unit = entry.kind.choose_unit(found.mean)
     return f"{unit.format(found.low)} to {unit.format(found.high)}"

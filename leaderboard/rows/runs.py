@@ -1,7 +1,8 @@
-"""What the runs of a result have in common: how many there are, how far they came, their energy."""
+"""What the runs of a result have in common: how many, how far they came, when, their energy."""
 
+import datetime
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cepheid.compliance.judge.judgement import JudgedResult
@@ -10,6 +11,8 @@ from cepheid.compliance.read.summary import RunSummary
 from cepheid.compliance.score.standing import average_joules
 from cepheid.rules.definition import Definition
 from cepheid.rules.devices import PeakShare, find_peak
+
+_MS_MAX = 253_402_300_800_000  # the year 10000
 
 
 @dataclass(frozen=True)
@@ -111,3 +114,21 @@ def find_median_quality(runs: Sequence[RunSummary], metrics: Sequence[str]) -> M
         for name in metrics
         if last and all(name in found for found in last)
     }
+
+
+def format_time(ms: float | None) -> str | None:
+    """Format a time since 1970 to the second, ``2026-11-22T19:35:49Z``.
+
+    A log may claim any time: None for what no calendar has.
+    """
+    if ms is None or not 0 <= ms < _MS_MAX:
+        return None
+    moment = datetime.datetime.fromtimestamp(int(ms) // 1000, datetime.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def find_dates(started_ms: Iterable[float | None]) -> tuple[str, str] | None:
+    """Find the days on which the first and the last of some runs started; None without any."""
+    times = [ms for ms in started_ms if ms is not None]
+    days = sorted(text[:10] for ms in times if (text := format_time(ms)) is not None)
+    return (days[0], days[-1]) if days else None

@@ -1,20 +1,15 @@
-"""Rows as tables to read: plain text for a terminal, Markdown."""
+"""Results as tables to read: plain text for a terminal, Markdown.
+
+In a terminal, columns that say nothing are dropped, and long names lose their middle. A width is a
+number of characters; None is that of a pipe or a file, in which nothing is cut.
+"""
 
 import textwrap
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from cepheid.compliance.score.kinds import GENERATION, MINUTES, TRAINING, BenchmarkKind
+from cepheid.compliance.score.kinds import GENERATION, MINUTES
 from cepheid.compliance.score.ranking import Rank
-from cepheid.leaderboard.rows.layout import (
-    LEAST,
-    cut,
-    drop_columns,
-    lay_out,
-    list_empty_columns,
-    measure,
-    shorten_names,
-)
+from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.leaderboard.rows.numbers import (
     format_energy,
     format_generation,
@@ -24,69 +19,47 @@ from cepheid.leaderboard.rows.numbers import (
     format_update,
     rank_rows,
 )
-from cepheid.leaderboard.rows.row import Row, group_rows
 from cepheid.rules.generation import METRICS
 
 REASON_LINES_MAX = 8  # of one reason below a table, in a terminal
-REASONS_MAX = 3  # of one row
+REASONS_MAX = 3  # of one entry
 WRAP_LEAST = 20  # characters of a line that is wrapped
+GAP = "  "  # between two columns
+LEAST = 10  # characters of a text that is cut
+ELLIPSIS = "…"
 
 SYSTEM, HARDWARE, RUNS, CONVERGED = "system", "hardware", "runs", "converged"
 _BEGIN = ("", SYSTEM, HARDWARE, RUNS, CONVERGED)
 
 
-class Columns(ABC):
-    """The columns of a table that depend on the kind of its benchmark."""
-
-    @abstractmethod
-    def header(self, members: Sequence[Row]) -> tuple[str, ...]:
-        """Name the columns."""
-
-    @abstractmethod
-    def cells(self, row: Row, members: Sequence[Row]) -> list[str]:
-        """Return the cells of one of the rows."""
+SELDOM: Mapping[str, Callable[[Entry], str]] = {"RCP": format_reference, "update": format_update}
+"""Columns that only some tables have something in."""
 
 
-class _TrainingColumns(Columns):
-    """Minutes, the way to the target, and what only some tables have something in."""
-
-    seldom: Mapping[str, Callable[[Row], str]] = {"RCP": format_reference, "update": format_update}
-
-    def header(self, members: Sequence[Row]) -> tuple[str, ...]:
-        return ("minutes", "95% interval", "samples", *self._used(members))
-
-    def cells(self, row: Row, members: Sequence[Row]) -> list[str]:
-        samples, epochs = row.progress.samples, row.progress.epochs
-        way = "" if samples is None else f"{samples:,.0f}"
-        way = way if epochs is None else f"{epochs:,g} epochs"
-        seldom = (self.seldom[name](row) for name in self._used(members))
-        return [format_score(row), format_interval(row), way, *seldom]
-
-    def _used(self, members: Sequence[Row]) -> Iterator[str]:
-        return (name for name, format_cell in self.seldom.items() if any(map(format_cell, members)))
+def _make_header(members: Sequence[Entry]) -> tuple[str, ...]:
+    """Name the columns; those of the score depend on the kind of the benchmark."""
+    if members[0].kind is GENERATION:
+        return (*_BEGIN, *(metric.heading for metric in METRICS), "95% interval")
+    return (*_BEGIN, "minutes", "95% interval", "samples", *_list_seldom(members))
 
 
-class _GenerationColumns(Columns):
-    """The scores of rule T26 and the interval of the one that ranks results."""
-
-    def header(self, members: Sequence[Row]) -> tuple[str, ...]:
-        return (*(metric.heading for metric in METRICS), "95% interval")
-
-    def cells(self, row: Row, members: Sequence[Row]) -> list[str]:
-        return [*format_generation(row), format_interval(row)]
-
-
-COLUMNS: Mapping[BenchmarkKind, Columns] = {
-    TRAINING: _TrainingColumns(),
-    GENERATION: _GenerationColumns(),
-}
+def _make_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> list[str]:
+    cells = [str(rank.value) if rank else "", str(entry.names), str(entry.hardware)]
+    cells += [str(entry.counts), str(entry.counts.converged)]
+    if entry.kind is GENERATION:
+        return [*cells, *format_generation(entry), format_interval(entry)]
+    samples, epochs = entry.progress.samples, entry.progress.epochs
+    way = "" if samples is None else f"{samples:,.0f}"
+    way = way if epochs is None else f"{epochs:,g} epochs"
+    seldom = (SELDOM[name](entry) for name in _list_seldom(members))
+    return [*cells, format_score(entry), format_interval(entry), way, *seldom]
 
 
-def _make_header(members: Sequence[Row]) -> tuple[str, ...]:
-    return (*_BEGIN, *COLUMNS[members[0].kind].header(members))
+def _list_seldom(members: Sequence[Entry]) -> list[str]:
+    return [name for name, format_cell in SELDOM.items() if any(map(format_cell, members))]
 
 
-def write_table(table: Sequence[Row], width: int | None = None) -> str:
+def write_table(table: Sequence[Entry], width: int | None = None) -> str:
     """Write a plain table for each group, for a terminal of ``width`` characters.
 
     None is for a pipe or a file, in which nothing is cut.
@@ -94,9 +67,9 @@ def write_table(table: Sequence[Row], width: int | None = None) -> str:
     if not table:
         return "no results"
     parts = []
-    for group, members in group_rows(table).items():
+    for group, members in group_entries(table, lambda entry: entry.group).items():
         rows = [list(_make_header(members))]
-        rows += [_make_cells(row, rank, members) for row, rank in rank_rows(members)]
+        rows += [_make_cells(entry, rank, members) for entry, rank in rank_rows(members)]
         if width is not None:
             rows = _fit(rows, members, width)
         title = _wrap(_make_title(group, members), width, "")
@@ -104,7 +77,7 @@ def write_table(table: Sequence[Row], width: int | None = None) -> str:
     return "\n\n".join(parts)
 
 
-def _fit(rows: list[list[str]], members: Sequence[Row], width: int) -> list[list[str]]:
+def _fit(rows: list[list[str]], members: Sequence[Entry], width: int) -> list[list[str]]:
     """Drop columns that say nothing, then cut hardware, then names, as far as ``width`` asks."""
     if measure(rows) > width:
         rows = drop_columns(rows, list_empty_columns(rows))
@@ -127,16 +100,16 @@ def _fit(rows: list[list[str]], members: Sequence[Row], width: int) -> list[list
     return rows
 
 
-def _list_silent(members: Sequence[Row]) -> Iterator[str]:
-    """Yield the columns that only say of every row what is usual: that nothing is missing."""
-    counts = [row.runs for row in members]
+def _list_silent(members: Sequence[Entry]) -> Iterator[str]:
+    """Yield the columns that only say of every entry what is usual: that nothing is missing."""
+    counts = [entry.counts for entry in members]
     if all(each.converged == each.made for each in counts):
         yield CONVERGED
     if all(each.made == each.required for each in counts):
         yield RUNS
 
 
-def _make_title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
+def _make_title(group: tuple[str, str, str], members: Sequence[Entry]) -> str:
     provisional = ", provisional targets" if members[0].provisional_targets else ""
     benchmark, scale, division = group
     return ", ".join(
@@ -144,42 +117,38 @@ def _make_title(group: tuple[str, str, str], members: Sequence[Row]) -> str:
     )
 
 
-def _make_cells(row: Row, rank: Rank | None, members: Sequence[Row]) -> list[str]:
-    begin = [str(rank.value) if rank else "", str(row.names), str(row.hardware)]
-    begin += [str(row.runs), str(row.runs.converged)]
-    return begin + COLUMNS[row.kind].cells(row, members)
-
-
-def _write_below(members: Sequence[Row], width: int | None) -> list[str]:
-    """Write what the table has no room for: why a row has no score, and warnings."""
+def _write_below(members: Sequence[Entry], width: int | None) -> list[str]:
+    """Write what the table has no room for: why a result has no score, and warnings."""
     lines = [
-        line for row in members for line in (*_write_notes(row, width), *_write_reasons(row, width))
+        line
+        for entry in members
+        for line in (*_write_notes(entry, width), *_write_reasons(entry, width))
     ]
     return ["", *lines] if lines else []
 
 
-def _write_notes(row: Row, width: int | None) -> Iterator[str]:
+def _write_notes(entry: Entry, width: int | None) -> Iterator[str]:
     """Write what a reader must know of a score: slow runs of published results, and energy."""
-    slow = row.runs.made - row.runs.converged
-    if row.round_kind.has_verdicts and row.has_score and slow:
+    slow = entry.counts.made - entry.counts.converged
+    if entry.round_kind.has_verdicts and entry.has_score and slow:
         runs = "1 run did" if slow == 1 else f"{slow} runs did"
-        yield from _wrap(f"{row.names}: {runs} not converge: the slowest", width)
-    if energy := format_energy(row):
-        yield from _wrap(f"{row.names}: {energy}", width)
+        yield from _wrap(f"{entry.names}: {runs} not converge: the slowest", width)
+    if energy := format_energy(entry):
+        yield from _wrap(f"{entry.names}: {energy}", width)
 
 
-def _write_reasons(row: Row, width: int | None) -> Iterator[str]:
-    """Write the standing of a row and its first reasons, if there is anything to say."""
-    standing = row.standing
-    if not (standing.text or row.reasons):
+def _write_reasons(entry: Entry, width: int | None) -> Iterator[str]:
+    """Write the standing of a entry and its first reasons, if there is anything to say."""
+    standing = entry.standing
+    if not (standing.text or entry.reasons):
         return
     so_far = " (in brackets: the mean so far)" if MINUTES in standing.so_far else ""
     text = f"{standing.text}{so_far}" or f"{standing.verdict}, with a warning"
-    yield from _wrap(f"{row.names}: {text}", width)
-    for reason in row.reasons[:REASONS_MAX]:
+    yield from _wrap(f"{entry.names}: {text}", width)
+    for reason in entry.reasons[:REASONS_MAX]:
         yield from _wrap(reason, width, "    ", REASON_LINES_MAX)
-    if len(row.reasons) > REASONS_MAX:
-        more = len(row.reasons) - REASONS_MAX
+    if len(entry.reasons) > REASONS_MAX:
+        more = len(entry.reasons) - REASONS_MAX
         yield from _wrap(f"and {more} more: `cepheid check` lists them", width, "    ")
 
 
@@ -195,47 +164,110 @@ def _wrap(
     )  # fmt: skip
 
 
-def write_markdown(table: Sequence[Row]) -> str:
+def write_markdown(table: Sequence[Entry]) -> str:
     """Write a Markdown table for each group, with a heading."""
     parts = []
-    for group, members in group_rows(table).items():
+    for group, members in group_entries(table, lambda entry: entry.group).items():
         lines = [f"## {_escape(_make_title(group, members))}", ""]
         header = ("", "submitter", *_make_header(members)[1:])
         lines.append(f"| {' | '.join(header)} |")
         lines.append("|---" * len(header) + "|")
-        for row, rank in rank_rows(members):
-            cells = _make_markdown_cells(row, rank, members)
+        for entry, rank in rank_rows(members):
+            cells = _make_markdown_cells(entry, rank, members)
             lines.append(f"| {' | '.join(map(_escape, cells))} |")
-        for row in members:
-            notes = _list_notes(row)
+        for entry in members:
+            notes = _list_notes(entry)
             lines += (
-                ["", *(f"- {_escape(f'{row.names}: {note}')}" for note in notes)] if notes else []
+                ["", *(f"- {_escape(f'{entry.names}: {note}')}" for note in notes)] if notes else []
             )
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
 
 
-def _make_markdown_cells(row: Row, rank: Rank | None, members: Sequence[Row]) -> list[str]:
-    rest = _make_cells(row, rank, members)[3:]
+def _make_markdown_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> list[str]:
+    rest = _make_cells(entry, rank, members)[3:]
     cells = [
         str(rank.value) if rank else "",
-        row.names.submitter,
-        row.names.system,
-        str(row.hardware),
+        entry.names.submitter,
+        entry.names.system,
+        str(entry.hardware),
         *rest,
     ]
-    if row.standing.text:
-        cells[6] = f"{row.standing.text} {cells[6]}".strip()
+    if entry.standing.text:
+        cells[6] = f"{entry.standing.text} {cells[6]}".strip()
     return cells
 
 
-def _list_notes(row: Row) -> list[str]:
+def _list_notes(entry: Entry) -> list[str]:
     """List energy, and the warnings and waivers beside a score."""
-    energy = format_energy(row)
-    return [*([energy] if energy else []), *(row.reasons if row.has_score else ())]
+    energy = format_energy(entry)
+    return [*([energy] if energy else []), *(entry.reasons if entry.has_score else ())]
 
 
 def _escape(text: str) -> str:
     """Escape text so that Markdown and the HTML in it take it literally."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{c}" if c in "\\`*_[]|#" else c for c in escaped)
+
+
+def lay_out(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, a header and at least one row, with a rule below the header."""
+    widths = _measure_columns(rows)
+    header, *body = rows
+    return [
+        GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+        for cells in (header, ["-" * width for width in widths], *body)
+    ]
+
+
+def measure(rows: Sequence[Sequence[str]]) -> int:
+    """Return the characters of the longest line that the table could have."""
+    widths = _measure_columns(rows)
+    return sum(widths) + len(GAP) * (len(widths) - 1)
+
+
+def drop_columns(rows: Sequence[Sequence[str]], columns: Iterable[int]) -> list[list[str]]:
+    """Return the table without some columns."""
+    left_out = set(columns)
+    return [[cell for column, cell in enumerate(cells) if column not in left_out] for cells in rows]
+
+
+def list_empty_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    """Return the columns that have nothing in any row."""
+    return [column for column, (_, *cells) in enumerate(zip(*rows, strict=True)) if not any(cells)]
+
+
+def cut(text: str, width: int, head: int | None = None) -> str:
+    """Return a text of at most ``width`` characters, whose middle is left out.
+
+    ``head`` characters stay before the ellipsis, half of them by default.
+    """
+    if len(text) <= width:
+        return text
+    kept = max(0, width - len(ELLIPSIS))
+    head = (kept + 1) // 2 if head is None else head
+    return text[:head] + ELLIPSIS + text[len(text) - (kept - head) :]
+
+
+def shorten_names(names: Sequence[str], width: int) -> list[str]:
+    """Cut names to ``width`` characters, or to the fewest with which different ones still differ.
+
+    All lose the same part: the middle, or what is nearest to it where the middle tells them apart.
+    """
+    different = set(names)
+    longest = max(map(len, names))
+    for room in range(max(width, LEAST), longest):
+        for head in _list_heads(room - len(ELLIPSIS)):
+            if len({cut(name, room, head) for name in different}) == len(different):
+                return [cut(name, room, head) for name in names]
+    return list(names)
+
+
+def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def _list_heads(kept: int) -> Iterator[int]:
+    """Yield how many of the kept characters can stand before the ellipsis, half of them first."""
+    middle = (kept + 1) // 2
+    return iter(sorted(range(kept + 1), key=lambda head: abs(head - middle)))

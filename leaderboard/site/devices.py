@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cepheid.compliance.score.kinds import MINUTES, TRAINING
 from cepheid.leaderboard.plots.scaling import Family, group_families, name_family
-from cepheid.leaderboard.rows.entry import Entry, name_entry
+from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.rows.numbers import format_value
 from cepheid.rules.devices import PeakShare
 
@@ -33,43 +33,43 @@ class DeviceLine:
     @property
     def peak_share(self) -> PeakShare | None:
         """What share of the system's peak it reached, None where that is not known."""
-        return self.entry.row.peak_share
+        return self.entry.peak_share
 
 
 def measure_devices(entries: Sequence[Entry]) -> Iterator[DeviceLine]:
     """Measure the results with a score, in their order."""
     families = {family.label: family for family in group_families(entries)}
     for entry in entries:
-        score = entry.row.standing.score
+        score = entry.standing.score
         if score is None:
             continue
-        trains = entry.row.kind is TRAINING
+        trains = entry.kind is TRAINING
         minutes = score.estimates[MINUTES].mean if MINUTES in score.estimates else None
         yield DeviceLine(
             entry=entry,
-            name=name_entry(entry),
+            name=entry.name,
             score_name="time to train" if trains else "images/s",
             score=score.main.mean,
-            score_text=format_value(entry.row.kind, score.main.mean),
+            score_text=format_value(entry.kind, score.main.mean),
             minutes=minutes if trains else None,
             device_minutes=minutes * entry.devices if trains and minutes is not None else None,
             throughput_name=_name_throughput(entry),
             throughput=_find_throughput(entry, minutes, score.main.mean),
             efficiency=_find_efficiency(entry, families[name_family(entry)]),
-            kilojoules=entry.row.kilojoules,
+            kilojoules=entry.kilojoules,
         )
 
 
 def _name_throughput(entry: Entry) -> str:
-    if entry.row.kind is not TRAINING:
+    if entry.kind is not TRAINING:
         return "images/s per device"
-    return f"{'epochs/h' if entry.row.progress.samples is None else 'samples/s'} per device"
+    return f"{'epochs/h' if entry.progress.samples is None else 'samples/s'} per device"
 
 
 def _find_throughput(entry: Entry, minutes: float | None, mean: float) -> float | None:
     """Return what a device does: samples or images a second, or epochs an hour of MLPerf."""
-    progress = entry.row.progress
-    if entry.row.kind is not TRAINING:
+    progress = entry.progress
+    if entry.kind is not TRAINING:
         return mean / entry.devices
     if not minutes:
         return None
@@ -80,9 +80,9 @@ def _find_throughput(entry: Entry, minutes: float | None, mean: float) -> float 
 
 def _find_efficiency(entry: Entry, family: Family) -> float | None:
     """Return the parallel efficiency, None for a family of one system."""
-    if len(family.values) < 2 or entry.row.standing.score is None:
+    if len(family.values) < 2 or entry.standing.score is None:
         return None
     (first, base), *_ = family.values.items()
-    mean = entry.row.standing.score.main.mean
-    speed_up = base / mean if entry.row.kind is TRAINING else mean / base
+    mean = entry.standing.score.main.mean
+    speed_up = base / mean if entry.kind is TRAINING else mean / base
     return speed_up * first / entry.devices

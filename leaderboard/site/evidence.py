@@ -124,7 +124,7 @@ def copy_folders(entries: Sequence[Entry]) -> Copied:
     """
     folders: dict[str, CopiedFolder] = {}
     for entry in entries:
-        home = entry.row.judged.folder.path
+        home = entry.judged.folder.path
         folders[os.path.abspath(home)] = _list_copies(home, f"{FOLDER}/{entry.id}", entry.id)
         if entry.code and os.path.abspath(entry.code) not in folders:
             # Two systems may share their code; it stands beside the result of the first.

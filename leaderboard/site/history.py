@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
-from cepheid.leaderboard.rows import describe_row
 from cepheid.leaderboard.rows.changes import Result, SpeedChange, compare_speed, has_score
+from cepheid.leaderboard.rows.data import describe_entry, describe_level
 from cepheid.leaderboard.rows.entry import Entry
 
 Group = tuple[str, str, str]
@@ -88,7 +88,11 @@ def read_rounds(documents: Sequence[Mapping[str, Any]]) -> list[Round]:
 
 def add_current(rounds: Sequence[Round], name: str, entries: Iterable[Entry]) -> list[Round]:
     """Add the round of these entries as the last one."""
-    results = (_describe_entry(entry) for entry in entries if entry.level)
+    results = (
+        {"id": entry.id, **describe_entry(entry), "comparison": describe_level(entry.level)}
+        for entry in entries
+        if entry.level
+    )
     return list(_label([*rounds, _read_round(name, results)]))
 
 
@@ -96,16 +100,6 @@ def _read_round(name: str, results: Iterable[Result]) -> Round:
     scored = {result["id"]: result for result in results if has_score(result)}
     days = [day for result in scored.values() if (day := result.get("last_run"))]
     return Round(name, max(days, default=""), scored)
-
-
-def _describe_entry(entry: Entry) -> dict[str, Any]:
-    level = entry.level
-    assert level is not None
-    comparison = {
-        "log_mean": level.log_mean, "variance": level.variance, "degrees": level.degrees,
-        "n": level.runs,
-    }  # fmt: skip
-    return {"id": entry.id, **describe_row(entry.row), "comparison": comparison}
 
 
 def _label(rounds: Sequence[Round]) -> Iterator[Round]:

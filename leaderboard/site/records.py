@@ -12,13 +12,13 @@ from typing import Any
 
 from cepheid.compliance.read.log.course import Point
 from cepheid.compliance.read.summary import Scalar
-from cepheid.compliance.score.comparison import Level
 from cepheid.compliance.score.ranking import Rank
 from cepheid.leaderboard.plots.aggregate import compute_aggregate
-from cepheid.leaderboard.rows import describe_row, index
-from cepheid.leaderboard.rows.dates import format_time
-from cepheid.leaderboard.rows.entry import Entry, Run
+from cepheid.leaderboard.rows import index
+from cepheid.leaderboard.rows.data import describe_entry, describe_level
+from cepheid.leaderboard.rows.entry import Entry, Run, group_entries
 from cepheid.leaderboard.rows.numbers import rank_rows
+from cepheid.leaderboard.rows.runs import format_time
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules.definition import Definition
 
@@ -56,14 +56,14 @@ def describe_benchmarks(site: Site) -> Iterator[dict[str, Any]]:
     """Describe each benchmark with results, at each scale: its targets and what ranks results."""
     seen = set()
     for entry in site.entries:
-        key = entry.row.names.benchmark, entry.row.names.scale
+        key = entry.names.benchmark, entry.names.scale
         if entry.is_known and key not in seen:
             seen.add(key)
             yield _describe_benchmark(entry, entry.definition)
 
 
 def _describe_benchmark(entry: Entry, definition: Definition | None) -> dict[str, Any]:
-    row = entry.row
+    row = entry
     judged_by = definition or row.judged.benchmark
     assert judged_by is not None
     runs, units = judged_by.runs, definition.units if definition else {}
@@ -128,14 +128,8 @@ def describe_results(site: Site) -> Iterator[dict[str, Any]]:
 
 
 def _find_ranks(entries: Sequence[Entry]) -> dict[str, Rank | None]:
-    groups: dict[tuple[str, str, str], list[Entry]] = {}
-    for entry in entries:
-        groups.setdefault(entry.row.group, []).append(entry)
-    found: dict[str, Rank | None] = {}
-    for members in groups.values():
-        for entry, (_, rank) in zip(members, rank_rows([e.row for e in members]), strict=True):
-            found[entry.id] = rank
-    return found
+    groups = group_entries(entries, lambda entry: entry.group).values()
+    return {entry.id: rank for members in groups for entry, rank in rank_rows(members)}
 
 
 def _describe_result(site: Site, entry: Entry, rank: Rank | None) -> dict[str, Any]:
@@ -146,24 +140,12 @@ def _describe_result(site: Site, entry: Entry, rank: Rank | None) -> dict[str, A
         "rank_interval": [rank.best, rank.worst] if rank else None,
         "availability": entry.availability,
         "batch_size": entry.batch_size,
-        **_drop_infinite(describe_row(entry.row)),
-        "quality": _keep_finite(entry.row.progress.quality),
-        "comparison": _describe_level(entry.level),
+        **_drop_infinite(describe_entry(entry)),
+        "quality": _keep_finite(entry.progress.quality),
+        "comparison": describe_level(entry.level),
         "since_last_round": site.since[entry.id].as_json() if entry.id in site.since else None,
         "hyperparameters": collect_hyperparameters(entry.runs),
         "run_logs": [_describe_run(site, run) for run in entry.runs],
-    }
-
-
-def _describe_level(level: Level | None) -> dict[str, Any] | None:
-    """Describe what the intervals and comparisons of a result are computed from."""
-    if level is None:
-        return None
-    return {
-        "log_mean": level.log_mean,
-        "variance": level.variance,
-        "degrees": level.degrees,
-        "n": level.runs,
     }
 
 

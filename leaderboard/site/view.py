@@ -1,30 +1,27 @@
 """What all pages share: the site as a whole, links, templates, the spread of a result's runs."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from cepheid.compliance.finding import escape
-from cepheid.compliance.score.kinds import BenchmarkKind
+from cepheid.compliance.report.rulebook import read_rules
+from cepheid.compliance.score.kinds import BenchmarkKind, format_minutes, format_number
 from cepheid.leaderboard.plots.plot import get_shape, pick_colour
-from cepheid.leaderboard.rows.entry import Entry, Run, Tab
-from cepheid.leaderboard.rows.numbers import (
-    format_minutes,
-    format_number,
-    format_range,
-    format_value,
-)
-from cepheid.leaderboard.rows.row import Row
+from cepheid.leaderboard.rows.entry import Entry, Run, Tab, group_entries
+from cepheid.leaderboard.rows.numbers import format_range, format_value
 from cepheid.leaderboard.site.evidence import Beside, Evidence
-from cepheid.leaderboard.site.glossary import explain
 from cepheid.leaderboard.site.history import Round, Since, add_current, compare_with_last
 from cepheid.leaderboard.site.markup import write_rows
 
 if TYPE_CHECKING:
     import jinja2
 
+GLOSSARY = Path(__file__).with_name("glossary.yaml")
 TEMPLATES = Path(__file__).parents[1] / "templates"
 REASONS_MAX = 12  # of one result on a page of many; its own page has them all
 _SPREAD_LEAST = 0.05  # half width of the spread's scale, as a share of the mean
@@ -77,7 +74,7 @@ class Site:
         """Benchmark, scale and page of those that the round knows and that have a result."""
         known = [entry for entry in self.entries if entry.is_known]
         found = {
-            e.benchmark_page: (e.row.names.benchmark, e.row.names.scale or "", e.benchmark_page)
+            e.benchmark_page: (e.names.benchmark, e.names.scale or "", e.benchmark_page)
             for e in known
         }
         return tuple(found.values())
@@ -85,18 +82,44 @@ class Site:
 
 def _list_tabs(entries: Iterable[Entry]) -> Iterable[Tab]:
     """List the tables: full scale first, closed before open, unknown benchmarks last."""
-    found: dict[str, list[Entry]] = {}
-    for entry in entries:
-        found.setdefault(entry.tab, []).append(entry)
+    groups = group_entries(entries, lambda entry: entry.tab)
 
     def place(item: tuple[str, list[Entry]]) -> tuple[bool, bool, bool, str]:
         name, members = item
-        row, is_known = members[0].row, any(entry.is_known for entry in members)
+        row, is_known = members[0], any(entry.is_known for entry in members)
         return not is_known, row.names.scale != "full", row.names.division != "closed", name
 
-    for name, members in sorted(found.items(), key=place):
-        row = members[0].row
+    for name, members in sorted(groups.items(), key=place):
+        row = members[0]
         yield Tab(name, row.names.scale or "", row.names.division, tuple(members))
+
+
+@dataclass(frozen=True)
+class Term:
+    """A word of the pages, its meaning in a sentence or two, and the rules that define it."""
+
+    name: str
+    meaning: str
+    rules: tuple[str, ...] = ()
+
+
+@cache
+def load_terms() -> Mapping[str, Term]:
+    """Load every word of the glossary, by the key of its column where there is one."""
+    document = yaml.safe_load(GLOSSARY.read_text(encoding="utf-8"))
+    return {
+        key: Term(term["name"], term["meaning"], tuple(term.get("rules", ())))
+        for key, term in document.items()
+    }
+
+
+def explain(key: str) -> str:
+    """Return what a word means, as a hint of one line; empty for a word that has no term."""
+    term = load_terms().get(key)
+    if term is None:
+        return ""
+    rules = [rule for rule in term.rules if rule in read_rules()]
+    return term.meaning + (f" (rule {', '.join(rules)})" if rules else "")
 
 
 @cache
@@ -138,9 +161,9 @@ def render(site: Site, template: str, page: str, **context: Any) -> str:
     return made.render(site=site, page=page, root="../" * depth, **context) + "\n"
 
 
-def describe_standing(row: Row) -> str:
+def describe_standing(entry: Entry) -> str:
     """Say what stands in place of a score, or beside it in a round of MLPerf."""
-    return row.standing.text or row.standing.verdict
+    return entry.standing.text or entry.standing.verdict
 
 
 @dataclass(frozen=True)
@@ -180,7 +203,7 @@ def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
 
     ``half_width`` is that of the drawing, as a share of the mean.
     """
-    row, kind = entry.row, entry.row.kind
+    row, kind = entry, entry.kind
     value = row.standing.score.main.mean if row.standing.score else None
     so_far = row.standing.so_far.get(kind.ranked_by)
     return ScoreCell(
@@ -201,20 +224,20 @@ def find_half_width(entries: Iterable[Entry]) -> float:
 
 def _find_deviation(entry: Entry) -> float:
     """Return the largest distance of a run or an end of the interval, as a share of the mean."""
-    score = entry.row.standing.score
+    score = entry.standing.score
     if score is None or not score.main.mean:
         return 0.0
     mean, ends = score.main.mean, [score.main.low, score.main.high]
-    values = [entry.row.kind.measure(run.summary) for run in entry.runs]
+    values = [entry.kind.measure(run.summary) for run in entry.runs]
     return max((abs(v - mean) / mean for v in (*values, *ends) if v is not None), default=0.0)
 
 
 def draw_spread(entry: Entry, half_width: float) -> Spread | None:
     """Draw where the runs of a scored result lie around their mean; None without a score."""
-    score = entry.row.standing.score
+    score = entry.standing.score
     if score is None or not score.main.mean:
         return None
-    kind, mean = entry.row.kind, score.main.mean
+    kind, mean = entry.kind, score.main.mean
 
     def find_place(value: float) -> float:
         return round(_SPREAD_WIDTH / 2 * (1 + (value - mean) / mean / half_width), 1)
@@ -251,5 +274,5 @@ def _draw_dot(
 
 def choose_colours(entries: Sequence[Entry]) -> dict[str, int]:
     """Choose a colour for each result that is not rejected, the best first."""
-    shown = [entry for entry in entries if not entry.row.standing.is_rejected]
+    shown = [entry for entry in entries if not entry.standing.is_rejected]
     return {entry.id: pick_colour(number) for number, entry in enumerate(shown)}

@@ -15,8 +15,9 @@ from cepheid.compliance.finding import has_error
 from cepheid.compliance.judge.judgement import Judgement, judge
 from cepheid.compliance.read import package
 from cepheid.compliance.score.standing import score_published
-from cepheid.leaderboard import rows as leaderboard
-from cepheid.leaderboard.rows import Row
+from cepheid.leaderboard.rows.data import write_json
+from cepheid.leaderboard.rows.entry import Entry, list_rows
+from cepheid.leaderboard.rows.tables import write_table
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools import summarize_results
@@ -30,12 +31,12 @@ def judge_published(path: Path, round_name: str) -> Judgement:
     return judge([package.read(path, judged_in.layout)], judged_in)
 
 
-def rows(path: Path, round_name: str) -> list[Row]:
-    return leaderboard.list_rows(judge_published(path, round_name).results)
+def rows(path: Path, round_name: str) -> list[Entry]:
+    return list_rows(judge_published(path, round_name).results)
 
 
 @cache
-def load_rows(round_name: str) -> dict[str, Row]:
+def load_rows(round_name: str) -> dict[str, Entry]:
     """The rows of a published round by the folder of their result."""
     found = rows(PUBLISHED_LOGS / round_name, round_name)
     return {str(row.judged.folder.path.relative_to(PUBLISHED_LOGS)): row for row in found}
@@ -57,7 +58,7 @@ def test_published_scores(row: dict[str, str]) -> None:
     assert found.standing.score.main.mean == pytest.approx(
         float(row["olympic_mean_seconds"]) / 60, abs=0.001, rel=0
     )
-    assert found.runs.made == found.runs.required == int(row["runs"])
+    assert found.counts.made == found.counts.required == int(row["runs"])
 
 
 @needs_published_logs
@@ -93,7 +94,7 @@ def write_runs(
         status = "success" if time_ms is not None else "aborted"
         entries = resnet_40(index, status=status, epoch_ms=time_ms or raw_ms)
         write(folder / f"result_{index}.txt", mllog_lines(entries, index))
-    found = json.loads(leaderboard.write_json(rows(folder, "mlperf-training-4.0")))
+    found = json.loads(write_json(rows(folder, "mlperf-training-4.0")))
     assert len(found) == 1
     return dict(found[0])
 
@@ -232,6 +233,6 @@ def test_summary_keys_and_exit_code(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_the_table_says_which_way_an_aborted_run_counts(tmp_path: Path) -> None:
     submit(tmp_path, [resnet_40(k, status="aborted" if k == 1 else "success") for k in range(5)])
-    text = leaderboard.write_table(rows(tmp_path, "mlperf-training-4.0"))
+    text = write_table(rows(tmp_path, "mlperf-training-4.0"))
     assert "resnet, closed division" in text
     assert "acme/box: 1 run did not converge: the slowest" in text

@@ -28,17 +28,17 @@ def list_entries(root: Path) -> list[Entry]:
 def lines(star_shape: Definition) -> dict[str, DeviceLine]:
     """What each result of the field needs, by benchmark and system."""
     entries = list_entries(write_field(Path("submissions"), star_shape))
-    names = {entry.row.names.benchmark for entry in entries}
-    groups = [[e for e in entries if e.row.names.benchmark == name] for name in sorted(names)]
+    names = {entry.names.benchmark for entry in entries}
+    groups = [[e for e in entries if e.names.benchmark == name] for name in sorted(names)]
     found = [line for group in groups for line in measure_devices(group)]
-    return {f"{one.entry.row.names.benchmark} {one.entry.row.names.system}": one for one in found}
+    return {f"{one.entry.names.benchmark} {one.entry.names.system}": one for one in found}
 
 
 def test_training(lines: dict[str, DeviceLine]) -> None:
     one, eight = lines["star_shape a100.x1"], lines["star_shape a100.x8"]
     assert eight.minutes == eight.score
     assert eight.device_minutes == pytest.approx(8 * eight.score)
-    samples = eight.entry.row.progress.samples
+    samples = eight.entry.progress.samples
     assert samples is not None
     assert eight.throughput == pytest.approx(samples / (60 * eight.score) / 8)
     assert one.efficiency == 1

@@ -12,14 +12,14 @@ import pytest
 
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
-from cepheid.leaderboard.build import make_site_files
-from cepheid.leaderboard.rows.entry import list_entries
-from cepheid.leaderboard.site.forked import (
+from cepheid.leaderboard.build import (
     RESULTS_FOR_PROCESSES,
     File,
     choose_processes,
     make_parts,
+    make_site_files,
 )
+from cepheid.leaderboard.rows.entry import list_entries
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
@@ -69,7 +69,7 @@ def test_what_no_process_has_begun_is_not_made_for_nobody(tmp_path: Path) -> Non
 
 def test_processes_end_with_a_killed_command() -> None:
     script = (
-        "import os, time\nfrom cepheid.leaderboard.site.forked import make_parts\n"
+        "import os, time\nfrom cepheid.leaderboard.build import make_parts\n"
         "def make(part):\n    return [(str(os.getpid()), b'')]\n"
         "files = make_parts(make, 2, 2)\nprint(next(files)[0], flush=True)\ntime.sleep(60)\n"
     )
@@ -79,7 +79,7 @@ def test_processes_end_with_a_killed_command() -> None:
 
 
 def test_macos_makes_pages_in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cepheid.leaderboard.site.forked.usable_processors", lambda: 8)
+    monkeypatch.setattr("cepheid.leaderboard.build.usable_processors", lambda: 8)
     monkeypatch.setattr(sys, "platform", "darwin")
     assert choose_processes(RESULTS_FOR_PROCESSES) == 1
     monkeypatch.setattr(sys, "platform", "linux")

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from cepheid.compliance.finding import escape
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
-from cepheid.leaderboard import rows as leaderboard
-from cepheid.leaderboard.rows import Row
-from cepheid.leaderboard.rows.layout import shorten_names
+from cepheid.leaderboard.rows.data import describe_entry, write_csv, write_json
+from cepheid.leaderboard.rows.entry import Entry, list_rows
 from cepheid.leaderboard.rows.runs import Progress
+from cepheid.leaderboard.rows.tables import shorten_names, write_markdown, write_table
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
 from tests.compliance import small
@@ -33,16 +33,16 @@ from tests.compliance.mixed import write_mixed
 
 
 @pytest.fixture
-def rows(star_shape: Definition) -> list[Row]:
+def rows(star_shape: Definition) -> list[Entry]:
     write_mixed(Path("out"), star_shape)
     return _rows(Path("out"))
 
 
-def _rows(path: Path) -> list[Row]:
-    return leaderboard.list_rows(judge([package.read(path)], rounds.load("v1.0")).results)
+def _rows(path: Path) -> list[Entry]:
+    return list_rows(judge([package.read(path)], rounds.load("v1.0")).results)
 
 
-def test_verdicts_and_order(rows: list[Row]) -> None:
+def test_verdicts_and_order(rows: list[Entry]) -> None:
     assert [
         (row.names.scale, row.names.division, row.names.system, row.standing.verdict)
         for row in rows
@@ -55,12 +55,12 @@ def test_verdicts_and_order(rows: list[Row]) -> None:
     ]
 
 
-def test_no_number_beside_an_error(rows: list[Row]) -> None:
+def test_no_number_beside_an_error(rows: list[Entry]) -> None:
     rejected = rows[3]
     assert rejected.reasons == ("T12.not_allowed opt_name must be adam in the closed division",)
     assert (rejected.standing.score, rejected.standing.so_far) == (None, {})
     assert rejected.progress == Progress()
-    data = leaderboard.describe_row(rejected)
+    data = describe_entry(rejected)
     numbers = ("score_minutes", "score_low", "score_high", "provisional_minutes",
                "samples_to_target", "rcp_factor", "energy_joules")  # fmt: skip
     assert [data[name] for name in numbers] == [None] * 7
@@ -78,9 +78,7 @@ def test_a_warning_stands_below_a_score(
         "T10.data warning: the data are not those of the reference (in 5 files)",
     )
     assert [finding.severity for finding in row.findings] == ["warning"] * 5
-    assert "  acme/box: scored, with a warning\n    T10.data warning" in leaderboard.write_table(
-        found
-    )
+    assert "  acme/box: scored, with a warning\n    T10.data warning" in write_table(found)
 
 
 def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
@@ -96,9 +94,9 @@ def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
     assert of_both == "T12.not_allowed opt_name must be adam in the closed division (in 2 files)"
     assert of_one.startswith("T10.size ")
     assert "files" not in of_one
-    (entry,) = csv.DictReader(io.StringIO(leaderboard.write_csv(found)))
+    (entry,) = csv.DictReader(io.StringIO(write_csv(found)))
     assert entry["reasons"] == f"{of_both}; {of_one}"
-    assert json.loads(leaderboard.write_json(found))[0]["reasons"] == [of_both, of_one]
+    assert json.loads(write_json(found))[0]["reasons"] == [of_both, of_one]
     assert row.standing.text == "rejected: 3 errors (T12, T10)"
 
 
@@ -109,8 +107,8 @@ def test_hardware_counts_all_accelerators(star_shape: Definition) -> None:
     assert (row.hardware.accelerators, str(row.hardware)) == (32, "32 x Example A100")
 
 
-def test_json(rows: list[Row]) -> None:
-    content = json.loads(leaderboard.write_json(rows))
+def test_json(rows: list[Entry]) -> None:
+    content = json.loads(write_json(rows))
     asked = {
         "submitter", "system", "division", "benchmark", "scale", "accelerators", "runs",
         "converged", "score_minutes", "score_low", "score_high", "verdict", "findings",
@@ -122,8 +120,8 @@ def test_json(rows: list[Row]) -> None:
     assert content[1]["converged"] == 4
 
 
-def test_csv_has_one_line_for_each_row(rows: list[Row]) -> None:
-    entries = list(csv.DictReader(io.StringIO(leaderboard.write_csv(rows))))
+def test_csv_has_one_line_for_each_row(rows: list[Entry]) -> None:
+    entries = list(csv.DictReader(io.StringIO(write_csv(rows))))
     assert [entry["verdict"] for entry in entries] == [row.standing.verdict for row in rows]
     assert float(entries[0]["score_minutes"]) == rows[0].standing.cost
     assert entries[3]["score_minutes"] == ""
@@ -132,21 +130,21 @@ def test_csv_has_one_line_for_each_row(rows: list[Row]) -> None:
 @pytest.mark.parametrize("text", ["=cmd()", "+1", "-1", "@x"])
 def test_no_cell_is_a_formula(text: str, star_shape: Definition) -> None:
     write_result(Path("out"), star_shape, system={**SYSTEM, "processor": text})
-    (entry,) = csv.DictReader(io.StringIO(leaderboard.write_csv(_rows(Path("out")))))
+    (entry,) = csv.DictReader(io.StringIO(write_csv(_rows(Path("out")))))
     assert entry["processor"] == f"'{text}"
 
 
-def test_golden_table(rows: list[Row]) -> None:
-    text = leaderboard.write_table(rows)
+def test_golden_table(rows: list[Entry]) -> None:
+    text = write_table(rows)
     assert_golden(text + "\n", "summary.txt")
 
 
-def test_golden_markdown(rows: list[Row]) -> None:
-    assert_golden(leaderboard.write_markdown(rows) + "\n", "summary.md")
+def test_golden_markdown(rows: list[Entry]) -> None:
+    assert_golden(write_markdown(rows) + "\n", "summary.md")
 
 
-def test_golden_json(rows: list[Row]) -> None:
-    assert_golden(leaderboard.write_json(rows) + "\n", "summary.json")
+def test_golden_json(rows: list[Entry]) -> None:
+    assert_golden(write_json(rows) + "\n", "summary.json")
 
 
 def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(
@@ -155,11 +153,11 @@ def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(
     names = {"submitter": "a" * 40, "system": "b" * 64, "processor": "c" * 200}
     write_result(Path("out"), star_shape, runs=1, system={**SYSTEM, **names})
     rows = _rows(Path("out"))
-    text = leaderboard.write_table(rows, 100)
+    text = write_table(rows, 100)
     assert max(map(len, text.splitlines())) <= 100
     assert "provisional: 1 of 5 runs" in " ".join(text.split())
     for name in names.values():
-        assert name in leaderboard.write_table(rows), "in a pipe nothing is cut"
+        assert name in write_table(rows), "in a pipe nothing is cut"
 
 
 NAME = "a-z0-9/._-"
@@ -180,7 +178,7 @@ NAMES = st.lists(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
 @given(names=NAMES, processor=st.text(max_size=40), width=st.integers(1, 200))
 def test_a_table_fits_and_different_names_differ(
-    rows: list[Row], names: list[str], processor: str, width: int
+    rows: list[Entry], names: list[str], processor: str, width: int
 ) -> None:
     row = rows[1]
     hardware = replace(row.hardware, accelerator="", processor=escape(processor))
@@ -188,11 +186,11 @@ def test_a_table_fits_and_different_names_differ(
         replace(row, names=replace(row.names, submitter=name, system="x"), hardware=hardware)
         for name in names
     ]
-    piped = leaderboard.write_table(table).splitlines()
+    piped = write_table(table).splitlines()
     for name in names:
         assert any(f"{name}/x" in line for line in piped)
 
-    lines = leaderboard.write_table(table, width).splitlines()
+    lines = write_table(table, width).splitlines()
     header, rule, *body = lines[lines.index("", 1) + 1 :][: len(names) + 2]
     start = header.index("system")
     end = start + rule[start:].find("  ") if "  " in rule[start:] else None
@@ -218,7 +216,7 @@ def test_names_lose_what_they_share() -> None:
 def test_markup_in_names_is_only_text(star_shape: Definition) -> None:
     system = {**SYSTEM, "processor": "<img src=x> [a](b) | `c`"}
     write_result(Path("out"), star_shape, system=system)
-    text = leaderboard.write_markdown(_rows(Path("out")))
+    text = write_markdown(_rows(Path("out")))
     assert "&lt;img src=x&gt; \\[a\\](b) \\| \\`c\\`" in text
 
 
@@ -234,18 +232,15 @@ def test_an_update_that_does_more_is_compared_with_a_plain_one(star_shape: Defin
     assert row.progress.update_time_ratio == pytest.approx(
         0.3 * 1.06, rel=1e-3
     )  # the median is of run 2
-    for text in (leaderboard.write_table(found), leaderboard.write_markdown(found)):
+    for text in (write_table(found), write_markdown(found)):
         assert "update" in text
         assert "0.32×" in text
-    assert (
-        json.loads(leaderboard.write_json(found))[0]["update_time_ratio"]
-        == row.progress.update_time_ratio
-    )
+    assert json.loads(write_json(found))[0]["update_time_ratio"] == row.progress.update_time_ratio
 
 
-def test_what_tells_no_plain_update_is_not_compared(rows: list[Row]) -> None:
+def test_what_tells_no_plain_update_is_not_compared(rows: list[Entry]) -> None:
     assert all(row.progress.update_time_ratio is None for row in rows)
-    assert "update" not in leaderboard.write_table(rows)
+    assert "update" not in write_table(rows)
 
 
 PEAKS = {"fp32": {"measured": 0.001}, "bf16": {"datasheet": 9.0}}
@@ -259,10 +254,10 @@ def test_the_share_of_the_peak(star_shape: Definition) -> None:
     batch = int(star_shape.hyperparameters["global_batch_size"].default)
     pace = run_updates(star_shape) * batch / (3 * 1.06 * BLOCK_MS / 1000)  # the median is of run 2
     assert row.pace.samples_per_second == pytest.approx(pace, rel=1e-3)
-    (described,) = json.loads(leaderboard.write_json(found))
+    (described,) = json.loads(write_json(found))
     assert described["mfu"] == pytest.approx(pace * FLOPS_PER_SAMPLE / 1e9, rel=1e-3)
     assert (described["mfu_precision"], described["mfu_peak"]) == ("fp32", "measured")
-    header, line = list(csv.reader(leaderboard.write_csv(found).splitlines()))
+    header, line = list(csv.reader(write_csv(found).splitlines()))
     cells = dict(zip(header, line, strict=True))
     assert float(cells["mfu"]) == described["mfu"]
     assert float(cells["samples_per_second"]) == described["samples_per_second"]
@@ -277,7 +272,7 @@ def test_no_share_is_guessed(case: str, star_shape: Definition) -> None:
     (row,) = found = _rows(Path("out"))
     assert row.has_score
     assert row.peak_share is None
-    assert json.loads(leaderboard.write_json(found))[0]["mfu"] is None
+    assert json.loads(write_json(found))[0]["mfu"] is None
 
 
 def test_a_measured_peak_that_is_too_low_is_a_warning(star_shape: Definition) -> None:

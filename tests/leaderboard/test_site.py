@@ -233,7 +233,7 @@ def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definiti
     write_result(Path("out"), star_shape)
     judgement = judge([package.read(Path("out"))], rounds.load("v1.0"))
     with pytest.raises(ValueError, match="with_course=True"):
-        list_entries(judgement.results)
+        _ = list_entries(judgement.results)[0].runs
 
 
 def test_no_result(star_shape: Definition) -> None:

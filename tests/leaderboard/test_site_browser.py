@@ -13,7 +13,7 @@ from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.compliance.score.comparison import describe, format_ratio, mean_ratio, ratio
 from cepheid.leaderboard.build import make_site_files
-from cepheid.leaderboard.rows.entry import Entry, list_entries, name_entry
+from cepheid.leaderboard.rows.entry import Entry, list_entries
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import rounds
 from tests.compliance import small
@@ -284,16 +284,16 @@ def test_what_is_saved_is_what_is_shown(visitor: Visitor) -> None:
     assert [found["system"] for found in objects] == [line["system"] for line in lines]
     assert "framework" not in lines[0] | objects[0]
     scores = {
-        entry.row.names.system: entry.row.standing.score.main.mean
+        entry.names.system: entry.standing.score.main.mean
         for entry in ENTRIES
-        if entry.level and entry.row.standing.score
+        if entry.level and entry.standing.score
     }
     assert float(lines[0]["star_shape"]) == objects[0]["star_shape"] == scores["tpu-8"]
     assert objects[0]["star_images"] is None
 
 
 def test_compare_says_what_python_says(visitor: Visitor) -> None:
-    scored = {entry.id: entry for entry in ENTRIES if entry.level and entry.row.standing.score}
+    scored = {entry.id: entry for entry in ENTRIES if entry.level and entry.standing.score}
     pairs = [
         ("bolt/tpu-8/star_shape-mini-closed", f"{who}/star_shape-mini-closed")
         for who in ("acme/a100.x8", "acme/a100.x1", "bolt/tpu-4", "cepheid/reference")
@@ -303,7 +303,7 @@ def test_compare_says_what_python_says(visitor: Visitor) -> None:
     for first, other in ((scored[a], scored[b]) for a, b in pairs):
         assert first.level is not None
         assert other.level is not None
-        said = describe(name_entry(other), name_entry(first), ratio(other.level, first.level))
+        said = describe(other.name, first.name, ratio(other.level, first.level))
         page = visitor.open(f"compare.html#r={first.id}&r={other.id}")
         assert page.locator(".sentence").all_inner_texts() == [said]
 

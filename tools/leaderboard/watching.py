@@ -13,7 +13,6 @@ from cepheid.compliance.finding import escape
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import PARTIAL
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.rows.row import Row
 
 FILES_MAX = 200_000
 DEPTH_MAX = 20
@@ -93,7 +92,7 @@ class Report:
 
 
 def _summarize(entries: Sequence[Entry], states: dict[str, State]) -> str:
-    counts = Counter(entry.row.standing.verdict for entry in entries)
+    counts = Counter(entry.standing.verdict for entry in entries)
     verdicts = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     running = sum(len(state.running) for state in states.values())
     results = f"{len(entries)} result{'' if len(entries) == 1 else 's'}"
@@ -102,12 +101,8 @@ def _summarize(entries: Sequence[Entry], states: dict[str, State]) -> str:
 
 def describe_state(entry: Entry) -> State:
     """Describe how far a result is: its runs, those that still go on, and its standing."""
-    row = entry.row
-    return State(
-        str(row.runs),
-        _describe_standing(row),
-        tuple(map(_describe_running, _list_running(row.judged.folder.path))),
-    )
+    running = map(_describe_running, _list_running(entry.judged.folder.path))
+    return State(str(entry.counts), _describe_standing(entry), tuple(running))
 
 
 def _list_running(folder: Path) -> list[Path]:
@@ -115,12 +110,12 @@ def _list_running(folder: Path) -> list[Path]:
     return sorted(islice(folder.glob(f"result_*{PARTIAL}"), RUNNING_MAX))
 
 
-def _describe_standing(row: Row) -> str:
-    score = row.standing.score
+def _describe_standing(entry: Entry) -> str:
+    score = entry.standing.score
     if score is None:
-        return row.standing.text or row.standing.verdict
-    unit = row.kind.choose_unit(score.main.mean)
-    return f"{row.standing.verdict}, {unit.format(score.main.mean)} {unit.name}"
+        return entry.standing.text or entry.standing.verdict
+    unit = entry.kind.choose_unit(score.main.mean)
+    return f"{entry.standing.verdict}, {unit.format(score.main.mean)} {unit.name}"
 
 
 def _describe_running(path: Path) -> str:

@@ -13,7 +13,8 @@ from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.summary import summarize_run
 from cepheid.compliance.score.standing import average_joules
 from cepheid.compliance.score.trimmed import trim
-from cepheid.leaderboard import rows as leaderboard
+from cepheid.leaderboard.rows.entry import list_rows
+from cepheid.leaderboard.rows.tables import write_markdown, write_table
 from cepheid.rules import definition, rounds
 from tests.compliance.builder import power_lines, run_records, write_log, write_result
 
@@ -166,7 +167,7 @@ def test_a_power_log_of_another_time_rejects_its_result_alone(
         (folder / f"power_{index}.csv").write_text("\n".join([first, header, *rows]))
     judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
     assert {finding.code for finding in judged.findings} == {"T23.gap"}
-    (row,) = leaderboard.list_rows(judged.results)
+    (row,) = list_rows(judged.results)
     assert row.standing.verdict == "rejected"
 
 
@@ -179,14 +180,14 @@ def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:
         (folder / f"power_{index}.csv").write_text("\n".join(lines))
     judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
     assert judged.findings == ()
-    (row,) = leaderboard.list_rows(judged.results)
+    (row,) = list_rows(judged.results)
     assert row.standing.score is not None
     assert row.kilojoules is not None
     assert row.kilojoules == pytest.approx(row.standing.score.main.mean * 60, rel=0.01)
-    assert row.runs.seeds == "derived"
+    assert row.counts.seeds == "derived"
     kilojoules = f"{row.kilojoules:,.3g} kJ a run, not measured: the <b>switch</b>"
-    assert kilojoules in leaderboard.write_table([row])
-    assert "&lt;b&gt;switch" in leaderboard.write_markdown([row])
+    assert kilojoules in write_table([row])
+    assert "&lt;b&gt;switch" in write_markdown([row])
     (folder / "power_3.csv").unlink()
-    (row,) = leaderboard.list_rows(judge([package.read(tmp_path)], rounds.load("v1.0")).results)
+    (row,) = list_rows(judge([package.read(tmp_path)], rounds.load("v1.0")).results)
     assert (row.standing.verdict, row.standing.score, row.energy) == ("rejected", None, None)

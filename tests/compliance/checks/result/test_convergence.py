@@ -10,9 +10,10 @@ import pytest
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import Judgement, judge
 from cepheid.compliance.read import package
-from cepheid.leaderboard import rows as leaderboard
 from cepheid.leaderboard.build import make_site_files
-from cepheid.leaderboard.rows.entry import list_entries
+from cepheid.leaderboard.rows.data import write_csv, write_json
+from cepheid.leaderboard.rows.entry import list_entries, list_rows
+from cepheid.leaderboard.rows.tables import write_table
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import rcp, rounds
 from cepheid.rules.definition import Definition
@@ -59,23 +60,23 @@ def test_an_implausibly_fast_result_is_an_error(star_shape: Definition) -> None:
 def test_a_rejected_result_shows_the_verdict_without_the_factor(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     save(star_shape, SLOW)
-    rows = leaderboard.list_rows(judge_folder().results)
-    (entry,) = json.loads(leaderboard.write_json(rows))
+    rows = list_rows(judge_folder().results)
+    (entry,) = json.loads(write_json(rows))
     assert (entry["verdict"], entry["rcp_verdict"]) == ("rejected", "fail")
     assert (entry["score_minutes"], entry["rcp_factor"]) == (None, None)
-    assert "RCP" not in leaderboard.write_table(rows)
+    assert "RCP" not in write_table(rows)
 
 
 def test_the_factor_stands_beside_the_score_and_changes_nothing(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
-    (compared,) = leaderboard.list_rows(judge_folder().results)
+    (compared,) = list_rows(judge_folder().results)
     assert (compared.reference.verdict, compared.reference.factor) == ("pass", 1.0)
     save(star_shape, {10: [170] * 5})
-    (faster,) = leaderboard.list_rows(judge_folder().results)
+    (faster,) = list_rows(judge_folder().results)
     assert faster.reference.factor == pytest.approx(170 / 150)
     assert faster.standing == compared.standing
-    assert "pass 1.13" in leaderboard.write_table([faster])
-    assert ",pass,1.133333" in leaderboard.write_csv([faster])
+    assert "pass 1.13" in write_table([faster])
+    assert ",pass,1.133333" in write_csv([faster])
     made = Site("v1.0", tuple(list_entries(judge_folder().results)), Path("site"))
     page = dict(make_site_files(made))["benchmarks/star_shape-mini.html"].decode()
     assert 'data-label="RCP" class="short" data-value="1.1333' in page
@@ -93,7 +94,7 @@ def test_without_usable_points_there_is_a_note(
     (finding,) = list_findings()
     assert (finding.code, finding.severity) == ("T21.not_measured", "note")
     assert finding.message.endswith("there are no reference convergence points")
-    (row,) = leaderboard.list_rows(judge_folder().results)
+    (row,) = list_rows(judge_folder().results)
     assert (row.reference.verdict, row.standing.verdict) == ("not measured", "scored")
 
 
@@ -113,7 +114,7 @@ def test_a_batch_size_above_the_largest_is_noted(star_shape: Definition) -> None
     assert (finding.code, finding.severity) == ("T21.missing_point", "note")
     assert (finding.expected, finding.got) == ("at most 8", "10")
     assert "`cepheid rcp star_shape --scale mini --batch-size 10`" in finding.hint
-    (row,) = leaderboard.list_rows(judge_folder().results)
+    (row,) = list_rows(judge_folder().results)
     assert (row.reference.verdict, row.reference.factor) == ("missing point", None)
 
 
@@ -134,7 +135,7 @@ def test_no_batch_size_is_a_licence_to_converge_at_once(
     (finding,) = list_findings()
     assert (finding.code, finding.severity) == ("T21.too_fast", "error")
     assert finding.expected.endswith(f"the reference needs {expected}")
-    (row,) = leaderboard.list_rows(judge_folder().results)
+    (row,) = list_rows(judge_folder().results)
     assert row.reference.verdict == "fail"
 
 
@@ -163,14 +164,14 @@ def test_who_is_not_compared(write: Callable[[Definition], object], star_shape: 
     write(star_shape)
     save(star_shape, SLOW)
     assert list_findings() == []
-    (row,) = leaderboard.list_rows(judge_folder().results)
+    (row,) = list_rows(judge_folder().results)
     assert (row.reference.verdict, row.reference.factor) == ("", None)
 
 
 def test_a_run_that_did_not_converge_counts_as_the_slowest(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape, converged=lambda index: index != 2)
     save(star_shape, {10: [170] * 5})
-    (row,) = leaderboard.list_rows(judge_folder().results)
+    (row,) = list_rows(judge_folder().results)
     assert row.reference.factor == pytest.approx(170 / 150)
 
 
