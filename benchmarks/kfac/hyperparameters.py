@@ -3,13 +3,14 @@
 ``Literal`` fields list what this implementation knows, in the open division too.
 """
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from typing import Literal, cast, get_args
 
 from cepheid.benchmarks.resnet50.hyperparameters import ImageHyperparameters
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.optim.schedules import Schedule, linear_warmup
-from cepheid.reference.run.config import RunConfig, refuse_without_effect
+from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.torch.parallel.mesh import find_shape
 from cepheid.rules.errors import UserError
@@ -44,20 +45,24 @@ class Hyperparameters(ImageHyperparameters):
     random_erasing_probability: float
 
 
-Switch = Literal["on", "off"]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """The execution settings that only kfac has."""
 
-    kfac_inverses: Literal["distributed", "everywhere"]
-    kfac_symmetric: Switch
-    kfac_float21: Switch
-    kfac_half_factors: Literal["off", "float16", "bfloat16"]
-    kfac_gradients: Format
-    kfac_overlap: Switch
-    kfac_products: Literal["as_model", "fp32", "bf16"]
+    kfac_factor_format: Format = "float32"
+    kfac_gradients: Format = "float32"
+    kfac_products: Literal["as_model", "fp32", "bf16"] = "as_model"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switches:
+    """What only studies compare: ``costs.yaml`` and ``epochs.yaml`` say which has which."""
+
+    kfac_inverses: Literal["distributed", "everywhere"] = "distributed"
+    kfac_symmetric: Literal["on", "off"] = "on"
+    kfac_overlap: Literal["on", "off"] = "off"
+    kfac_simulated_ranks: str = "off"  # or a number
+    kfac_sums: Sums = "float32"
 
 
 @dataclass(frozen=True)
@@ -126,14 +131,13 @@ def make_damping_schedule(config: RunConfig) -> DampingSchedule:
 def make_options(config: RunConfig, ranks: Ranks) -> Options:
     """Return the options of K-FAC; raise UserError for settings that exclude each other."""
     values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
-    settings, parallelism = config.execution.read(Settings), config.execution.parallelism
+    settings, switches = config.execution.read(Settings), config.execution.read(Switches)
+    parallelism = config.execution.parallelism
     is_kfac = values.opt_preconditioner == "kfac"
     if not is_kfac:
-        refuse_without_effect(
-            config, [field.name for field in fields(Settings)], "opt_preconditioner=kfac"
-        )
+        _refuse_without_effect({**asdict(settings), **asdict(switches)}, "opt_preconditioner=kfac")
     is_sharded = parallelism.weight_update == "sharded"
-    is_distributed = settings.kfac_inverses == "distributed"
+    is_distributed = switches.kfac_inverses == "distributed"
     if is_kfac and is_sharded and config.execution.precision == "fp16":
         raise UserError(
             "--set precision=fp16: with weight_update=sharded each rank would detect overflows "
@@ -144,15 +148,15 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
             "--set weight_update=sharded: with kfac_inverses=everywhere no rank owns a layer; set "
             "kfac_inverses=distributed, or leave weight_update replicated"
         )
+    gradients = settings.kfac_gradients
     if not is_distributed:  # then every rank has all gradients and directions, and sends none
-        refuse_without_effect(config, ("kfac_gradients",), "kfac_inverses=distributed")
+        _refuse_without_effect({"kfac_gradients": gradients}, "kfac_inverses=distributed")
     if is_kfac and not values.kfac_stale and config.execution.compile == "on":
         raise UserError(
             "--set compile=on: with kfac_stale=false factors are due in every step, and only steps "
             "without any are compiled; fix: leave compile off, or set kfac_stale=true"
         )
-    factor_format = _choose_factor_format(settings)
-    simulated, sums = _parse_simulated(config, ranks, factor_format)
+    simulated = _parse_simulated(config, ranks)
     fisher, drawn = parse_fisher(values.kfac_fisher)
     if is_kfac and fisher in ("exact", "gauss_newton"):
         try:
@@ -170,12 +174,12 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         fisher_samples=drawn,
         inverse=values.kfac_inverse,
         distribute_inverse=is_distributed,
-        symmetric=settings.kfac_symmetric == "on",
-        factor_format=factor_format,
-        gradient_format=settings.kfac_gradients,
-        overlap=settings.kfac_overlap == "on",
+        symmetric=switches.kfac_symmetric == "on",
+        factor_format=settings.kfac_factor_format,
+        gradient_format=gradients,
+        overlap=switches.kfac_overlap == "on",
         simulated_ranks=simulated,
-        sums=sums,
+        sums=switches.kfac_sums,
         ranks_per_node=columns if parallelism.all_reduce.way != "flat" else 0,
         stale=values.kfac_stale,
         stale_tolerance=values.kfac_stale_tolerance,
@@ -184,38 +188,29 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
     )
 
 
-def _choose_factor_format(settings: Settings) -> Format:
-    """Return the format in which factors travel. Raises UserError for two at once."""
-    half = settings.kfac_half_factors
-    if settings.kfac_float21 == "off":
-        return "float32" if half == "off" else half
-    if half != "off":
-        raise UserError(
-            f"--set kfac_half_factors={half}: factors already travel as float21; fix: leave out "
-            "kfac_float21=on, or kfac_half_factors"
-        )
-    return "float21"
+def _refuse_without_effect(settings: Mapping[str, str], needed: str) -> None:
+    """Raise UserError if one of the settings, which have no effect without another, was chosen."""
+    usual = {**asdict(Settings()), **asdict(Switches())}
+    for setting, value in settings.items():
+        if value != usual[setting]:
+            raise UserError(
+                f"{setting}={value}: it has no effect without {needed}; "
+                f"fix: set {needed} too, or leave {setting} out"
+            )
 
 
-def _parse_simulated(config: RunConfig, ranks: Ranks, factor_format: Format) -> tuple[int, Sums]:
-    """Return the number of simulated ranks, 0 for none, and the form of their sums.
+def _parse_simulated(config: RunConfig, ranks: Ranks) -> int:
+    """Return the number of simulated ranks, 0 for none.
 
     Raises UserError where they would round nothing, or not as real ranks would.
     """
-    model = config.definition.model
-    simulated = str(model.get("kfac_simulated_ranks", "off"))
-    sums = cast(Sums, model.get("kfac_sums", "float32"))
-    problem = ""
+    switches = config.execution.read(Switches)
+    simulated, sums = switches.kfac_simulated_ranks, switches.kfac_sums
     if simulated == "off":
-        if sums != "float32":
-            raise UserError(
-                f"--set kfac_sums={sums}: it has no effect without kfac_simulated_ranks=8; fix: "
-                "set kfac_simulated_ranks=8 too, or leave kfac_sums out"
-            )
-        return 0, sums
-    if config.hyperparameters["opt_preconditioner"] != "kfac":
-        problem = "without K-FAC nothing is rounded"
-    elif ranks.world_size > 1:
+        _refuse_without_effect({"kfac_sums": sums}, "kfac_simulated_ranks=8")
+        return 0
+    problem = ""
+    if ranks.world_size > 1:
         problem = f"this is for one rank, and there are {ranks.world_size}"
     elif config.execution.parallelism.weight_update == "sharded":
         problem = "with weight_update=sharded the formats of gradients have no effect"
@@ -225,13 +220,13 @@ def _parse_simulated(config: RunConfig, ranks: Ranks, factor_format: Format) -> 
         raise UserError(
             f"--set kfac_simulated_ranks={simulated}: {problem}; fix: leave it out, and kfac_sums"
         )
-    if sums != "float32" and factor_format == "float32":
+    if sums != "float32" and config.execution.read(Settings).kfac_factor_format == "float32":
         raise UserError(
             f"--set kfac_simulated_ranks={simulated} --set kfac_sums={sums}: factors travel in "
-            "float32, so their sums are not rounded; fix: set kfac_float21=on or "
-            "kfac_half_factors=bfloat16 too, or leave kfac_sums out"
+            "float32, so their sums are not rounded; fix: set kfac_factor_format=float21 too, or "
+            "leave kfac_sums out"
         )
-    return int(simulated), sums
+    return int(simulated)
 
 
 def _count_samples_at_once(config: RunConfig) -> int:

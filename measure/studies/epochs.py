@@ -8,7 +8,7 @@ convergence points (``cepheid.rules.rcp``).
 import csv
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from cepheid.measure.engine.trainings import Training
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.optim.cycles import follow_cycles
 from cepheid.reference.run.config import configure
+from cepheid.reference.run.execution import add_switches
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.observer import Observer
 from cepheid.rules import rcp, recorded
@@ -57,7 +58,8 @@ class Arm:
 class Comparison:
     """Settings whose epochs to the target are compared, and the source that compared them.
 
-    On fewer ranks than ``needs_ranks`` they would not differ.
+    On fewer ranks than ``needs_ranks`` they would not differ. ``switches`` are settings that only
+    this study has, with their choices.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Comparison:
     published_at: str
     arms: tuple[Arm, ...]
     needs_ranks: int = 1
+    switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,7 +136,8 @@ def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
         for arm in settings["arms"]
     )
     source = facts["title"], facts["source"], facts["published_at"]
-    return Comparison(name, *source, arms, settings.get("needs_ranks", 1))
+    needs_ranks, switches = settings.get("needs_ranks", 1), facts.get("switches", {})
+    return Comparison(name, *source, arms, needs_ranks, switches)
 
 
 def load_runs(definition: Definition, comparison: Comparison) -> list[Run]:
@@ -165,6 +169,7 @@ def measure_missing(
             f"{comparison.needs_ranks} or more ranks, and there is {ranks}; fix: start the command "
             "with torchrun"
         )
+    definition = add_switches(definition, comparison.switches)
     have = {(run.arm, run.seed) for run in load_runs(definition, comparison)}
     seeds = seeds or sorted({seed for _, seed in have}) or range(1, 6)
     missing: list[Training] = []

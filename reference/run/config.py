@@ -120,8 +120,8 @@ def configure(
         raise UserError(f"--seed {seed}: expected a number from 0 to {SEED_LIMIT - 1}")
     if division not in DIVISIONS:
         raise UserError(f'division is "{division}", expected one of {", ".join(DIVISIONS)}')
-    current, notes = replace_old_keys(overrides)
     choices = list_choices(definition, framework)
+    current, notes = replace_old_keys(overrides, [*definition.hyperparameters, *choices])
     texts = list(_resolve_presets(definition, current))
     for key, text in texts:
         _refuse_unknown(definition, choices, key, text)
@@ -197,22 +197,6 @@ def find_variant_problems(definition: Definition, execution: Execution) -> Itera
             yield (
                 f"{key}={choice}: the closed division has {choices[0]} only; "
                 "fix: add --division open, or leave the setting out"
-            )
-
-
-def refuse_without_effect(config: RunConfig, settings: Iterable[str], needed: str) -> None:
-    """Raise UserError if one of the execution ``settings``, which need another, is not its default.
-
-    ``needed`` says what would give them an effect, such as "all_reduce=mesh". Settings that the
-    benchmark does not have are left out.
-    """
-    for setting in settings:
-        choices = config.definition.execution.get(setting)
-        value = config.execution.own.get(setting)
-        if choices and value != choices[0]:
-            raise UserError(
-                f"{setting}={value}: it has no effect without {needed}; "
-                f"fix: set {needed} too, or leave {setting} out"
             )
 
 

@@ -203,6 +203,12 @@ class Execution:
         return replace(self, **changes)
 
 
+def add_switches(definition: Definition, switches: Mapping[str, Sequence[str]]) -> Definition:
+    """Return the definition with settings that only a study compares, each with its choices."""
+    more = {key: tuple(choices) for key, choices in switches.items()}
+    return replace(definition, execution={**definition.execution, **more})
+
+
 def list_choices(definition: Definition, framework: str) -> Mapping[str, Sequence[str]]:
     """Return the execution settings of a benchmark on a framework, with the choices of each.
 

@@ -22,10 +22,12 @@ from cepheid.benchmarks.kfac.task import create
 from cepheid.measure.engine.step_profiler import StepProfiler
 from cepheid.measure.engine.subject import Subject
 from cepheid.measure.studies.costs.cost_steps import load_costs
+from cepheid.measure.studies.epochs import load_comparison
 from cepheid.measure.studies.kfac.information import measure_peak_bytes
 from cepheid.measure.studies.speed_by_benchmark import kfac as speed
 from cepheid.reference.optim.lars import BUFFER
 from cepheid.reference.run.config import configure
+from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
@@ -36,13 +38,18 @@ from tests.tasks import run_backward
 
 FULL, MINI = (definition.load("kfac", scale) for scale in ("full", "mini"))
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
+SWITCHES = {  # of the studies
+    **load_costs("kfac", "mini").switches,
+    **load_comparison("kfac", "mini", "formats").switches,
+}
 
 
 def small() -> definition.Definition:
     """Mini with 48 pictures and a narrow network."""
     sizes = {"train_samples": 48, "evaluation_samples": 21}
     chosen = dataclasses.replace(MINI, data=MappingProxyType({**MINI.data, **sizes}))
-    return dataclasses.replace(chosen, model=MappingProxyType({**MINI.model, "width": 4}))
+    chosen = dataclasses.replace(chosen, model=MappingProxyType({**MINI.model, "width": 4}))
+    return add_switches(chosen, SWITCHES)
 
 
 def build_task(data_root: Path, *overrides: str, ranks: TorchRanks = ALONE) -> Any:

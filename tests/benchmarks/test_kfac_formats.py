@@ -4,40 +4,59 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-import yaml
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.benchmarks.kfac.hyperparameters import make_options
+from cepheid.benchmarks.kfac.hyperparameters import Settings, make_options
+from cepheid.measure.studies.epochs import load_comparison
 from cepheid.measure.studies.kfac import rounding as rounding
 from cepheid.reference.run.config import configure
+from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.benchmarks.test_kfac import ALONE, FULL, MINI, build_task, make_subject
+from tests.benchmarks.test_kfac import ALONE, FULL, MINI, SWITCHES, build_task, make_subject
 
 TWO = TorchRanks(0, 2, torch.device("cpu"))
 
 
 def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None:
-    options = build_task(data_root, "kfac_half_factors=float16", "kfac_gradients=bfloat16").options
+    options = build_task(data_root, "kfac_factor_format=float16", "kfac_gradients=bfloat16").options
     assert (options.factor_format, options.gradient_format) == ("float16", "bfloat16")
-    assert build_task(data_root, "kfac_float21=on").options.factor_format == "float21"
-    with pytest.raises(UserError, match="factors already travel as float21; fix: leave out"):
-        build_task(data_root, "kfac_float21=on", "kfac_half_factors=float16")
     with pytest.raises(
         UserError, match="kfac_gradients=bfloat16: it has no effect without kfac_inv"
     ):
         build_task(data_root, "kfac_inverses=everywhere", "kfac_gradients=bfloat16")
 
 
-def test_simulated_ranks_are_a_choice_of_the_open_division(data_root: Path) -> None:
-    for override in ("kfac_simulated_ranks=4", "kfac_sums=as_sent"):
-        with pytest.raises(UserError, match=f"{override}: the closed division has"):
-            configure(MINI, overrides=[override])
-    config = configure(MINI, division="open", overrides=["kfac_simulated_ranks=4"])
-    assert config.definition.digest == MINI.digest
-    settings = ["kfac_simulated_ranks=4", "kfac_sums=as_sent", "kfac_half_factors=float16"]
+@pytest.mark.parametrize(
+    ("old", "current"),
+    [
+        (["kfac_float21=on"], "float21"),
+        (["kfac_half_factors=float16"], "float16"),
+        (["kfac_float21=off", "kfac_half_factors=off", "kfac_overlap=off"], "float32"),
+    ],
+)
+def test_old_keys_of_formats_mean_the_same(old: list[str], current: str) -> None:
+    config = configure(MINI, overrides=old)
+    assert config.execution.read(Settings).kfac_factor_format == current
+    assert config.execution.own.keys() == configure(MINI).execution.own.keys()
+    assert all("from the next one on, " in note for note in config.notes)
+    with pytest.raises(UserError, match="already travel as float21; fix: set kfac_factor_format="):
+        configure(MINI, overrides=["kfac_float21=on", "kfac_half_factors=float16"])
+
+
+@pytest.mark.parametrize("division", ["closed", "open"])
+@pytest.mark.parametrize(
+    "override", ["kfac_simulated_ranks=4", "kfac_sums=as_sent", "kfac_overlap=on"]
+)
+def test_what_only_studies_compare_is_refused_in_a_run(override: str, division: str) -> None:
+    with pytest.raises(UserError, match=f"--set {override}: only studies compare it now.*; fix: "):
+        configure(MINI, division=division, overrides=[override])
+
+
+def test_ranks_are_simulated_in_a_study(data_root: Path) -> None:
+    settings = ["kfac_simulated_ranks=4", "kfac_sums=as_sent", "kfac_factor_format=float16"]
     options = build_task(data_root, *settings).options
     assert (options.simulated_ranks, options.sums) == (4, "as_sent")
     options = build_task(data_root).options
@@ -48,9 +67,12 @@ def test_simulated_ranks_are_a_choice_of_the_open_division(data_root: Path) -> N
     ("overrides", "says"),
     [
         (["kfac_simulated_ranks=0"], "ranks=0: expected one of off, a number"),
-        (["kfac_sums=as_sent"], "--set kfac_sums=as_sent: it has no effect without kfac_sim"),
+        (["kfac_sums=as_sent"], "kfac_sums=as_sent: it has no effect without kfac_sim"),
         (["kfac_simulated_ranks=8", "kfac_sums=as_sent"], "ranks=8 .*in float32.*; fix: "),
-        (["kfac_simulated_ranks=8", "opt_preconditioner=none"], "ranks=8: without K-FAC.*; fix: "),
+        (
+            ["kfac_simulated_ranks=8", "opt_preconditioner=none"],
+            "=8: it has no effect without opt_preconditioner=kfac; fix: ",
+        ),
         (["kfac_simulated_ranks=8", "weight_update=sharded"], "ranks=8: with weight_up.*; fix: "),
         (["kfac_simulated_ranks=100"], "ranks=100: 8 samples at once cannot be shared.*; fix: "),
         (
@@ -67,7 +89,8 @@ def test_simulated_ranks_without_effect_are_refused(
 
 
 def test_simulated_ranks_are_refused_on_several_ranks() -> None:
-    config = configure(MINI, division="open", overrides=["kfac_simulated_ranks=8"])
+    definition = add_switches(MINI, SWITCHES)
+    config = configure(definition, division="open", overrides=["kfac_simulated_ranks=8"])
     assert make_options(config, ALONE).simulated_ranks == 8
     with pytest.raises(UserError, match=r"--set kfac_simulated_ranks=8: .*there are 2; fix: leave"):
         make_options(config, TWO)
@@ -81,11 +104,10 @@ def test_simulated_ranks_are_refused_on_several_ranks() -> None:
 def test_the_arms_that_compare_formats_are_accepted(
     name: str, scale: definition.Definition
 ) -> None:
-    file = definition.BENCHMARKS / "kfac/epochs.yaml"
-    chosen = yaml.safe_load(file.read_text())[name]["scales"][scale.scale]
-    for arm in chosen["arms"]:
-        overrides = [*chosen["set"], *arm["set"]]
-        options = make_options(configure(scale, division="open", overrides=overrides), ALONE)
+    comparison = load_comparison("kfac", scale.scale, name)
+    chosen = add_switches(scale, comparison.switches)
+    for arm in comparison.arms:
+        options = make_options(configure(chosen, division="open", overrides=arm.overrides), ALONE)
         assert options.simulated_ranks == (8 if scale is MINI else 0)
 
 

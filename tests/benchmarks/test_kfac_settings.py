@@ -12,11 +12,13 @@ from cepheid.benchmarks.kfac.task import create
 from cepheid.measure.studies.costs.cost_steps import load_costs
 from cepheid.measure.studies.speed_by_benchmark import kfac as speed
 from cepheid.reference.run.config import configure
+from cepheid.reference.run.execution import add_switches
 from cepheid.rules.errors import UserError
 from tests.benchmarks.test_kfac import (
     ALONE,
     FULL,
     MINI,
+    SWITCHES,
     build_task,
     make_subject,
     weights_after,
@@ -87,7 +89,7 @@ def _compare_ranks(count: int, data_root: Path, fisher: str) -> None:
 
 @pytest.mark.parametrize(
     "override",
-    ["kfac_float21=on", "kfac_half_factors=float16", "kfac_overlap=on", "kfac_gradients=float21"],
+    ["kfac_factor_format=float16", "kfac_overlap=on", "kfac_gradients=float21"],
 )
 def test_settings_of_k_fac_are_refused_without_it(data_root: Path, override: str) -> None:
     build_task(data_root, override)
@@ -95,7 +97,8 @@ def test_settings_of_k_fac_are_refused_without_it(data_root: Path, override: str
         build_task(data_root, override, "opt_preconditioner=none")
     for chosen in (FULL, MINI):  # with which K-FAC is measured against SGD
         baseline = load_costs("kfac", chosen.scale).baseline.overrides
-        config = configure(chosen, division="open", overrides=[override, *baseline])
+        definition = add_switches(chosen, SWITCHES)
+        config = configure(definition, division="open", overrides=[override, *baseline])
         make_options(config, ALONE)
     subject = dataclasses.replace(make_subject(data_root), overrides=(override,))
     make_options(speed._configure(subject, speed.SGD, 1), ALONE)

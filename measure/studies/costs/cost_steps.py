@@ -3,8 +3,8 @@
 ``benchmarks/<name>/costs.yaml`` names them.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import yaml
@@ -80,6 +80,7 @@ class Costs:
     of the benchmark's ``epochs.yaml``, whose first arm is the baseline and whose last arm has the
     settings of the last step. Where ``group`` names one of several that are compared, the baseline
     and all steps have its settings ``overrides``, and the arms are those of that group.
+    ``switches`` are settings that only this study has, with their choices.
     """
 
     benchmark: str
@@ -95,6 +96,7 @@ class Costs:
     samples_per_rank: int | None = None
     group: str = ""
     overrides: tuple[str, ...] = ()
+    switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def require_ladder(self) -> Ladder:
         """Return the ladder. Raises UserError where there is none."""
@@ -128,6 +130,7 @@ def load_costs(benchmark: str, scale: str) -> Costs:
         published=tuple(PublishedTime(**row) for row in times["published"]),
         ladder=_read_ladder(facts.get("ladder"), baseline.overrides),
         samples_per_rank=of_scale.get("samples_per_rank"),
+        switches=facts.get("switches", {}),
     )
 
 

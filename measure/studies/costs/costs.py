@@ -117,9 +117,10 @@ class Setup:
     def configure(self, *overrides: str) -> "RunConfig":
         """Return the configuration with more settings. Raises UserError for wrong ones."""
         from cepheid.reference.run.config import configure
+        from cepheid.reference.run.execution import add_switches
 
         return configure(
-            self.definition,
+            add_switches(self.definition, self.costs.switches),
             division="open",
             overrides=[*self.costs.overrides, *self.overrides, *overrides],
             data_root=self.data_root,

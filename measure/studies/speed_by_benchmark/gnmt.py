@@ -4,8 +4,9 @@ All sides compute eagerly in float32. Source: Kumar et al. 2019 (arXiv:1909.0975
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import cast
+from typing import cast, get_args
 
 import torch
 from torch import Tensor
@@ -31,6 +32,7 @@ from cepheid.measure.studies.speed_by_benchmark.translation import (
 )
 from cepheid.reference.data.wmt import batch_order
 from cepheid.reference.data.wmt.batch_order import BatchOrder, Bucketing
+from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.translation.beam_search import translate
 
 STEPS, BATCHES, RANKS = 16, 256, 4
@@ -46,6 +48,8 @@ BUCKETINGS = {
 
 def compare_forms(subject: Subject) -> Measurement:
     """Compare a step with LSTMs of the library, with hoisted loops and with plain loops."""
+    definition = add_switches(subject.config.definition, {"recurrent": get_args(Form)})
+    subject = replace(subject, config=replace(subject.config, definition=definition))
     forms: Mapping[str, list[str]] = {
         "library": [],
         "hoisted": ["recurrent=hoisted"],

@@ -56,10 +56,12 @@ def test_norms_keep_their_span(micro_batch: int, data_root: Path) -> None:
 
 @pytest.mark.parametrize("overlap", ["off", "on"])
 def test_kfac_takes_the_factors_of_all_pieces(overlap: str, data_root: Path) -> None:
-    settings = [SPAN, GENTLE, f"kfac_overlap={overlap}", "kfac_stale=false"]
     both = []
     for size in ("whole", 4):
-        task = build(narrow("kfac", data_root, *settings, f"micro_batch={size}"))
+        config = narrow("kfac", data_root, SPAN, GENTLE, "kfac_stale=false", f"micro_batch={size}")
+        settings = {**config.execution.own, "kfac_overlap": overlap}
+        execution = dataclasses.replace(config.execution, own=settings)
+        task = build(dataclasses.replace(config, execution=execution))
         train(task, 16)
         both.append((copy_weights(task), {f.name: f.average for f in task.kfac.curvature.layer_of}))
     (weights, factors), (weights_of_pieces, factors_of_pieces) = both

@@ -17,6 +17,7 @@ from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies import epochs, epochs_study
 from cepheid.measure.studies.epochs import Arm, Run
 from cepheid.reference.run.config import configure
+from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition, rcp
 from cepheid.rules.errors import UserError
@@ -275,6 +276,7 @@ COMPARISONS = [
 def test_every_comparison_is_what_open_allows(name: str, scale: str, compared: str) -> None:
     chosen = definition.load(name, scale)
     comparison = epochs.load_comparison(name, scale, compared)
+    chosen = add_switches(chosen, comparison.switches)
     configs = [
         configure(chosen, division="open", overrides=arm.overrides) for arm in comparison.arms
     ]
