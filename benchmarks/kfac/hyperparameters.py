@@ -12,7 +12,7 @@ from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.optim.schedules import Schedule, linear_warmup
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
-from cepheid.reference.torch.parallel.mesh import find_shape
+from cepheid.reference.torch.parallel.plan import find_shape
 from cepheid.rules.errors import UserError
 from cepheid.second_order import Options, UseError
 from cepheid.second_order.fisher import refuse_many

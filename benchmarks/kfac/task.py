@@ -30,7 +30,8 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch.pieces import Pieces
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.second_order import KFAC
 from cepheid.second_order.fisher import count_noise
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
 from cepheid.benchmarks.resnet50.stages import find_type
-from cepheid.reference.torch.parallel.stage import Stage
+from cepheid.reference.torch.parallel.plan import Stage
 
 ScalePixels = Callable[[Tensor], Tensor]
 

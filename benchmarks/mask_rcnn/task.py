@@ -23,8 +23,7 @@ from cepheid.reference.torch.detection.masks import encode_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
 from cepheid.reference.torch.detection.targets import Truth
 from cepheid.reference.torch.detection.task import DetectionTask
-from cepheid.reference.torch.parallel.model_parallel import refuse_uneven_parts
-from cepheid.reference.torch.parallel.stage import Stage
+from cepheid.reference.torch.parallel.plan import Stage, refuse_uneven_parts
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 if TYPE_CHECKING:

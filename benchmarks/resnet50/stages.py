@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.resnet50.model import Block, ResNet, scale_pixels
-from cepheid.reference.torch.parallel.stage import Stage
+from cepheid.reference.torch.parallel.plan import Stage
 
 
 class ResNetStage(Stage):

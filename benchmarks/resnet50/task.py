@@ -30,7 +30,7 @@ from cepheid.reference.optim.lars import Lars
 from cepheid.reference.optim.schedules import Schedule
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.image_task import ImageTask
-from cepheid.reference.torch.parallel.model_parallel import STAGES, refuse_uneven_parts
+from cepheid.reference.torch.parallel.plan import STAGES, refuse_uneven_parts
 from cepheid.reference.torch.pieces import Pieces, PiecesToRead
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 

@@ -1,7 +1,7 @@
 """The matrices of the Transformer that ranks share: those of attention and feed-forward."""
 
 from cepheid.benchmarks.transformer.model import Transformer
-from cepheid.reference.torch.parallel.tensor_parallel import TensorPlan
+from cepheid.reference.torch.parallel.plan import TensorPlan
 
 
 def plan_matrices(model: Transformer) -> TensorPlan:

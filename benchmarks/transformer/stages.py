@@ -10,7 +10,7 @@ from cepheid.benchmarks.transformer.model import (
     make_mask,
     shift,
 )
-from cepheid.reference.torch.parallel.stage import Stage
+from cepheid.reference.torch.parallel.plan import Stage
 
 
 class TransformerStage(Stage):

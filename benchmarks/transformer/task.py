@@ -14,20 +14,17 @@ from cepheid.reference.data.wmt.sentence_batches import Batch
 from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.parallel.model_parallel import (
-    STAGES,
-    TENSOR_RANKS,
-    refuse_uneven_parts,
-)
+from cepheid.reference.torch.parallel.plan import STAGES, TENSOR_RANKS, refuse_uneven_parts
 from cepheid.reference.torch.pieces import Piece
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.task import TranslationHyperparameters, TranslationTask
 from cepheid.rules.errors import UserError
 from cepheid.second_order import KFAC, Options
 from cepheid.second_order.layers import find_layers
 
 if TYPE_CHECKING:
-    from cepheid.reference.torch.parallel.tensor_parallel import TensorPlan
+    from cepheid.reference.torch.parallel.plan import TensorPlan
 
 WHOLE = "it observes whole layers"
 NEEDS = {  # by setting: the value that K-FAC needs, and why

@@ -8,7 +8,6 @@ from typing import NoReturn
 
 from cepheid.reference.machine import launchers
 from cepheid.reference.machine.launchers import ContradictionError, Environment
-from cepheid.rules.errors import UserError
 
 EXIT_CODE_OF_CONTRADICTION = 2
 LINGER_SECONDS = 1.0
@@ -31,17 +30,6 @@ class Placement:
     def likely_local_rank(self) -> int:
         """The local rank, or the rank as long as nobody has told more."""
         return self.rank if self.local_rank is None else self.local_rank
-
-
-class RankEndedError(UserError):
-    """The end of another rank; ``is_reported`` where that rank itself prints the reason.
-
-    Otherwise the rank ``speaker`` prints it for all.
-    """
-
-    def __init__(self, message: str, *, is_reported: bool, speaker: int = 0) -> None:
-        super().__init__(message)
-        self.is_reported, self.speaker = is_reported, speaker
 
 
 def find_placement() -> Placement:

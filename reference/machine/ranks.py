@@ -1,7 +1,14 @@
 """The ranks of a run, whatever the framework, and a run in one process."""
 
+import os
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from cepheid.rules.errors import UserError
+
+TIMEOUT_VARIABLE = "CEPHEID_RANK_TIMEOUT"
+DEFAULT_SECONDS = 1800.0  # the first rank may have data to prepare
+NOTICE_SECONDS = 10.0
 
 
 class Ranks(Protocol):
@@ -76,3 +83,46 @@ class SingleProcess:
     def split_batch(self, global_batch_size: int) -> int:
         """Return the whole batch."""
         return global_batch_size
+
+
+class RankEndedError(UserError):
+    """The end of another rank; ``is_reported`` where that rank itself prints the reason.
+
+    Otherwise the rank ``speaker`` prints it for all.
+    """
+
+    def __init__(self, message: str, *, is_reported: bool, speaker: int = 0) -> None:
+        super().__init__(message)
+        self.is_reported, self.speaker = is_reported, speaker
+
+
+@dataclass(frozen=True)
+class RankTimeout:
+    """How long a rank waits for the others until it says so, and until it gives up."""
+
+    seconds: float
+
+    @property
+    def notice_seconds(self) -> float:
+        """The seconds after which a rank says whom it waits for."""
+        return min(NOTICE_SECONDS, self.seconds / 3)
+
+    @property
+    def beat_seconds(self) -> float:
+        """The seconds between two heartbeats."""
+        return self.notice_seconds / 10
+
+    def __str__(self) -> str:
+        return f"giving up after {self.seconds:,.0f} s ({TIMEOUT_VARIABLE})"
+
+
+def read_rank_timeout() -> RankTimeout:
+    """Read from the environment how long to wait. Raises UserError for a value that is none."""
+    text = os.environ.get(TIMEOUT_VARIABLE, str(DEFAULT_SECONDS))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 1e7:
+        raise UserError(f"{TIMEOUT_VARIABLE}={text}: expected seconds above 0, for example 600")
+    return RankTimeout(seconds)

@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 from cepheid.reference.machine import energy, system
 from cepheid.reference.machine.energy import Meter, Sensors
 from cepheid.reference.machine.node_energy import gather
-from cepheid.reference.machine.placement import RankEndedError
-from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.machine.ranks import RankEndedError, Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.loops import run_task

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.reference.torch.ranks.distributed import Span
+from cepheid.reference.torch.ranks.collectives import Span
 from cepheid.reference.torch.ranks.group_moments import normalize_over_ranks
 from cepheid.reference.torch.ranks.shared_memory import add, gather
 from cepheid.rules.errors import UserError

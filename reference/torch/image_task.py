@@ -11,10 +11,11 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import accumulation
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d, average_running_statistics
-from cepheid.reference.torch.parallel.model_parallel import STAGES
+from cepheid.reference.torch.parallel.plan import STAGES
 from cepheid.reference.torch.parallel.task import ParallelTask
 from cepheid.reference.torch.pieces import Piece, Pieces
-from cepheid.reference.torch.ranks.distributed import Span, TorchRanks
+from cepheid.reference.torch.ranks.collectives import Span
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.spatial.network import partition_network
 from cepheid.rules.errors import UserError
 

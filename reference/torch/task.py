@@ -18,7 +18,8 @@ from cepheid.reference.torch import accumulation, execution, precision
 from cepheid.reference.torch.compilation import Compiled
 from cepheid.reference.torch.execution import explain_out_of_memory
 from cepheid.reference.torch.pieces import Piece, Pieces, cut
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.definition import Block
 
 Phase = Callable[[str], AbstractContextManager[object]]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
-from cepheid.reference.torch.ranks.distributed import Span
+from cepheid.reference.torch.ranks.collectives import Span
 from cepheid.second_order import KFAC, Options, sample_cross_entropy
 from cepheid.second_order.errors import UseError
 

@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
-from cepheid.reference.torch.ranks.distributed import Span
+from cepheid.reference.torch.ranks.collectives import Span
 from cepheid.second_order import KFAC, Options
 from cepheid.second_order.errors import UseError
 

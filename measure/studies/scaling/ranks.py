@@ -139,7 +139,7 @@ def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:
     """Time a small and a large all-reduce, and count those of a step."""
     import torch
 
-    from cepheid.reference.torch.ranks.distributed import all_reduce
+    from cepheid.reference.torch.ranks.collectives import all_reduce
 
     medians = []
     for size in (SMALL_BYTES, LARGE_BYTES):

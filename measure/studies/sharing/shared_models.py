@@ -20,11 +20,8 @@ from cepheid.measure.engine.links import count_bytes
 from cepheid.measure.engine.subject import MIB, Measurement, Row, Subject, format_timing
 from cepheid.measure.engine.turns import time_steps
 from cepheid.reference.run.execution import Schedule
-from cepheid.reference.torch.parallel.model_parallel import (
-    STAGES,
-    TENSOR_RANKS,
-)
 from cepheid.reference.torch.parallel.pipeline import Pipeline
+from cepheid.reference.torch.parallel.plan import STAGES, TENSOR_RANKS
 from cepheid.rules.errors import UserError
 
 STEPS = 3  # of each turn

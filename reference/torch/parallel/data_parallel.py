@@ -12,7 +12,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from cepheid.reference.torch.parallel.mesh import RankMesh, average_bucket
 from cepheid.reference.torch.ranks import shared_memory
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 BUCKET_MIB = 25
 

@@ -4,7 +4,6 @@ A sum over rows, then over columns, lets only a share travel between the rows (Y
 arXiv:1811.06992, on a torus). Nodes are one choice of rows.
 """
 
-import math
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -16,45 +15,14 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.futures import Future
 
-from cepheid.reference.machine.ranks import Ranks
-from cepheid.reference.run.execution import AllReduce
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
-from cepheid.rules.errors import UserError
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 Step = Callable[[Tensor], "Future[Tensor]"]
 
 # Both were renamed in torch 2.13, which warns of the earlier names.
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-
-
-def find_shape(all_reduce: AllReduce, ranks: Ranks) -> tuple[int, int]:
-    """Return the rows and columns in which ``ranks`` sum gradients; consecutive ranks share a row.
-
-    ``flat`` is one row, ``two_level`` has a row for each node, ``mesh:4`` has 4 rows. Without a
-    number ``mesh`` has the divisor of the ranks nearest below their square root.
-
-    Raises UserError where the ranks do not fill the rows evenly.
-    """
-    count, per_node = ranks.world_size, ranks.ranks_per_node
-    if all_reduce.way == "mesh":
-        rows = all_reduce.rows or max(
-            row for row in range(1, math.isqrt(count) + 1) if count % row == 0
-        )
-        if count % rows:
-            raise UserError(
-                f"all_reduce={all_reduce}: {count} ranks do not fill {rows} rows evenly; fix: "
-                f"choose a divisor of {count}, or all_reduce=mesh without a number"
-            )
-        return rows, count // rows
-    if all_reduce.way == "two_level":
-        if count % per_node:
-            raise UserError(
-                f"all_reduce=two_level: {count} ranks do not fill nodes of {per_node} evenly; "
-                "fix: start the same number on each node, or set all_reduce=flat"
-            )
-        return count // per_node, per_node
-    return 1, count
 
 
 class Chain:

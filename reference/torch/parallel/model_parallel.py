@@ -6,7 +6,7 @@ several replicas train on parts of the batch. The mathematics is that of one ran
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,32 +16,13 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Parallelism
-from cepheid.reference.torch.ranks.distributed import TorchRanks, all_reduce, detect_lost_rank
+from cepheid.reference.torch.parallel.plan import STAGES, TENSOR_RANKS, Sharing
+from cepheid.reference.torch.ranks.collectives import all_reduce, detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
-STAGES, TENSOR_RANKS = "pipeline", "tensor_ranks"
 NEED_DEFAULT = ("all_reduce", "weight_update", "spatial_partitions")  # in a shared model
 WHY_EAGER = "the parts of a model run eagerly"
-
-
-@dataclass(frozen=True)
-class Sharing:
-    """How the ranks of a replica share its model: at most one of the two numbers is above 1."""
-
-    stages: int = 1
-    tensor_ranks: int = 1
-    micro_batches: int = 1
-    schedule: str = "1f1b"
-
-    @property
-    def setting(self) -> str:
-        """The setting that shares the model."""
-        return TENSOR_RANKS if self.tensor_ranks > 1 else STAGES
-
-    @property
-    def ranks(self) -> int:
-        """The ranks of a replica."""
-        return self.stages * self.tensor_ranks
 
 
 def read_sharing(config: RunConfig) -> Sharing:
@@ -83,17 +64,6 @@ def prepare(config: RunConfig, sharing: Sharing) -> RunConfig:
     execution = execution.with_setting("compile", "off", WHY_EAGER)
     execution = execution.with_setting("micro_batch", "whole", WHY_EAGER)
     return replace(config, execution=execution)
-
-
-def refuse_uneven_parts(setting: str, parts: int, **counts: int) -> None:
-    """Raise UserError unless each of ``counts``, such as layers, makes ``parts`` equal parts."""
-    for what, count in counts.items():
-        if count % parts:
-            divisors = [str(n) for n in range(1, count + 1) if count % n == 0]
-            raise UserError(
-                f"{setting}={parts}: {count} {what.replace('_', ' ')} cannot be cut into {parts} "
-                f"equal parts; fix: choose one of {', '.join(divisors)}"
-            )
 
 
 class SharedModel:

@@ -11,14 +11,14 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.parallel import model_parallel
 from cepheid.reference.torch.parallel.model_parallel import SharedModel
 from cepheid.reference.torch.parallel.pipeline import Pipeline
-from cepheid.reference.torch.parallel.stage import Stage
+from cepheid.reference.torch.parallel.plan import Stage
 from cepheid.reference.torch.pieces import Piece, Pieces, cut
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.task import TorchTask
 from cepheid.rules.definition import Block
 
 if TYPE_CHECKING:
-    from cepheid.reference.torch.parallel.tensor_parallel import TensorPlan
+    from cepheid.reference.torch.parallel.plan import TensorPlan
 
 
 class ModelParallelTask(TorchTask):

@@ -13,9 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cepheid.reference.torch.parallel.model_parallel import SharedModel, Sharing, add_up
-from cepheid.reference.torch.parallel.stage import Stage
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.parallel.model_parallel import SharedModel, add_up
+from cepheid.reference.torch.parallel.plan import Sharing, Stage
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 if TYPE_CHECKING:
     from torch.distributed.pipelining.schedules import PipelineScheduleSingle

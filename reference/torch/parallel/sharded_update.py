@@ -20,7 +20,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from cepheid.reference.optim.lars import Lars, find_norms
 from cepheid.reference.torch.parallel.mesh import RankMesh
-from cepheid.reference.torch.ranks.distributed import all_reduce, detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import all_reduce, detect_lost_rank
 
 ELEMENTWISE = (SGD, Adam, AdamW)
 Phase = Callable[[str], AbstractContextManager[object]]

@@ -16,10 +16,12 @@ from torch.optim import Optimizer
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch.parallel.data_parallel import BUCKET_MIB, make_data_parallel
-from cepheid.reference.torch.parallel.mesh import RankMesh, find_shape
+from cepheid.reference.torch.parallel.mesh import RankMesh
 from cepheid.reference.torch.parallel.model_parallel_task import ModelParallelTask
+from cepheid.reference.torch.parallel.plan import find_shape
 from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.definition import Block
 
 

@@ -17,22 +17,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from cepheid.reference.torch.parallel.model_parallel import SharedModel
-from cepheid.reference.torch.ranks.distributed import TorchRanks, all_gather, all_reduce
-
-
-@dataclass(frozen=True)
-class TensorPlan:
-    """Which linear layers are cut, by their names in the model.
-
-    ``columns`` maps the layers cut by their outputs to the number of equal matrices that are stored
-    as one; each of them is cut. ``rows`` are the layers cut by their inputs. ``inner`` are the
-    modules around such pairs: where one has ``heads``, it gets its rank's share of them, and its
-    dropout differs from rank to rank.
-    """
-
-    columns: Mapping[str, int]
-    rows: Sequence[str]
-    inner: Sequence[str]
+from cepheid.reference.torch.parallel.plan import TensorPlan
+from cepheid.reference.torch.ranks.collectives import all_gather, all_reduce
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,7 @@
 """The ranks of a run on ``torch.distributed``: start, barrier, broadcast, reductions."""
 
 import os
-import re
 import signal
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,44 +13,24 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from cepheid.reference.machine.placement import (
-    Placement,
-    RankEndedError,
-    find_placement,
-    leave_quietly,
-)
+from cepheid.reference.machine.placement import Placement, find_placement, leave_quietly
+from cepheid.reference.machine.ranks import RankEndedError, RankTimeout, read_rank_timeout
 from cepheid.reference.machine.rendezvous_address import find_address
-from cepheid.reference.torch.ranks.heartbeats import Heartbeats, RankTimeout, read_rank_timeout
+from cepheid.reference.torch.ranks.collectives import (
+    SIGNS_OF_LOSS,
+    FailureReport,
+    Span,
+    Watch,
+    all_reduce,
+    detect_lost_rank,
+    read_first_line,
+    use_watch,
+)
+from cepheid.reference.torch.ranks.heartbeats import Heartbeats
 from cepheid.reference.torch.ranks.rendezvous import seat, wait_for_ranks
 from cepheid.rules.errors import UserError
 
 EXIT_CODE_OF_FAILURE = 2
-KEY = "first"
-REPORT_SECONDS = 0.3  # for the report of a failed rank to arrive after a connection broke
-# What gloo and nccl say where a rank is gone. Any other error is a bug and is raised as it is.
-SIGNS_OF_LOSS = re.compile(r"peer|pipe|connect|tim(e|ed) ?out|abort|remote", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Span:
-    """The samples over which one rank's batch norms normalise.
-
-    The rank's own samples in ``local_groups`` equal parts, or all of them together with those of
-    the other members of the process group ``group``, which has ``ranks`` ranks. If ranks share
-    images (``cepheid.reference.torch.spatial``), ``shares`` are the weights of the group's ranks in
-    a mean, and each value is on ``copies`` ranks.
-    """
-
-    local_groups: int = 1
-    group: Any = None
-    ranks: int = 1
-    shares: tuple[float, ...] = ()
-    copies: int = 1
-
-    def count_values(self, own: int) -> int:
-        """Return the number of different values in a group, ``own`` of which are on this rank."""
-        share = self.shares[dist.get_rank(self.group)] if self.shares else 1 / self.ranks
-        return round(own / share / self.copies)
 
 
 @dataclass(frozen=True)
@@ -257,7 +235,6 @@ def _join_ranks(place: Placement) -> Iterator[tuple[Placement, torch.device]]:
 
     A rank that fails in the context leaves a report for the others.
     """
-    global _failure_report, _heartbeats
     timeout = read_rank_timeout()
     try:
         store, place, device = _rendezvous(place, timeout)
@@ -269,17 +246,18 @@ def _join_ranks(place: Placement) -> Iterator[tuple[Placement, torch.device]]:
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
     backend = _name_backend(device)
-    _failure_report = _FailureReport(PrefixStore("word", store))
-    _heartbeats = Heartbeats(PrefixStore("signs", store.clone()), place, timeout)
+    report = FailureReport(PrefixStore("word", store))
+    heartbeats = Heartbeats(PrefixStore("signs", store.clone()), place, timeout)
+    use_watch(Watch(heartbeats, report))
     try:
-        with _heartbeats.watch():
+        with heartbeats.watch():
             yield place, device
     except RankEndedError as error:
         if error.is_reported or place.rank != error.speaker:
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
     except BaseException as error:
-        if not _failure_report.leave(place.rank, error):
+        if not report.leave(place.rank, error):
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
     finally:
@@ -289,7 +267,7 @@ def _join_ranks(place: Placement) -> Iterator[tuple[Placement, torch.device]]:
         dist.destroy_process_group()
     # The first rank keeps the thread of the store, which must not outlive the interpreter either.
     # It stays after a failure, because the other ranks then read the store.
-    _failure_report = _heartbeats = None
+    use_watch(None)
     del store
 
 
@@ -318,89 +296,12 @@ def _rendezvous(place: Placement, timeout: RankTimeout) -> tuple[Any, Placement,
             timeout=timedelta(seconds=timeout.seconds),
         )
     except RuntimeError as error:
-        if not isinstance(error, dist.DistError) and not SIGNS_OF_LOSS.search(_first_line(error)):
+        if not isinstance(error, dist.DistError) and not SIGNS_OF_LOSS.search(
+            read_first_line(error)
+        ):
             raise
         raise UserError(
-            f"{place.world_size} ranks could not meet at {host}:{port} ({_first_line(error)}): "
+            f"{place.world_size} ranks could not meet at {host}:{port} ({read_first_line(error)}): "
             "use the host of the first rank and a free port, and start all ranks"
         ) from error
     return store, place, device
-
-
-class _FailureReport:
-    """The reason why the first rank failed, where all ranks can read it."""
-
-    def __init__(self, store: Any) -> None:
-        self._store = store
-
-    def leave(self, rank: int, error: BaseException) -> bool:
-        """Leave a report unless there is one; return False if another rank's has the same text."""
-        reason = f"{type(error).__name__}: {_first_line(error)}"
-        try:
-            report = self._store.compare_set(KEY, "", f"{rank}\n{reason}").decode()
-        except RuntimeError:  # the rank that kept the store is gone
-            return True
-        first, _, text = report.partition("\n")
-        return int(first) == rank or text != reason
-
-    def read(self) -> str:
-        """Return the report, e.g. ``rank 1: RuntimeError: …``, or an empty string."""
-        deadline = time.monotonic() + REPORT_SECONDS
-        try:
-            while not self._store.check([KEY]):
-                if time.monotonic() > deadline:
-                    return ""
-                time.sleep(REPORT_SECONDS / 10)
-            rank, _, text = self._store.get(KEY).decode().partition("\n")
-        except RuntimeError:
-            return ""
-        return f"rank {rank}: {text}"
-
-
-_failure_report: _FailureReport | None = None
-_heartbeats: Heartbeats | None = None
-
-
-@contextmanager
-def detect_lost_rank() -> Iterator[None]:
-    """Run one or more collectives; raise RankEndedError where another rank is gone."""
-    if _heartbeats:
-        _heartbeats.enter()
-    try:
-        yield
-    except RuntimeError as error:
-        reason = _first_line(error)
-        if _heartbeats and SIGNS_OF_LOSS.search(reason):
-            _heartbeats.raise_if_awaited()
-        report = _failure_report.read() if _failure_report else ""
-        if report:
-            raise RankEndedError(report, is_reported=True) from error
-        if not SIGNS_OF_LOSS.search(reason):
-            raise
-        raise RankEndedError(
-            f"another rank has ended without a message, or cannot be reached ({reason}). If it was "
-            "killed, perhaps for lack of memory, the launcher reports it",
-            is_reported=False,
-        ) from error
-    finally:
-        if _heartbeats:
-            _heartbeats.leave()
-
-
-def all_reduce(values: Tensor, group: Any = None) -> Tensor:
-    """Sum ``values`` of any shape over all ranks, or those of ``group``, in place; return them."""
-    with detect_lost_rank():
-        dist.all_reduce(values, group=group)
-    return values
-
-
-def all_gather(values: Tensor, group: Any = None) -> Tensor:
-    """Return the ``values`` of all ranks, or those of ``group``, stacked by rank: (ranks, …)."""
-    parts = [torch.empty_like(values) for _ in range(dist.get_world_size(group))]
-    with detect_lost_rank():
-        dist.all_gather(parts, values.contiguous(), group=group)
-    return torch.stack(parts)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0]

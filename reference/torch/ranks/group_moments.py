@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cepheid.reference.torch.ranks.distributed import Span
+from cepheid.reference.torch.ranks.collectives import Span
 from cepheid.reference.torch.ranks.shared_memory import gather_rows
 
 _sum_backward = torch.ops.aten.native_batch_norm_backward.default  # not looked up each time

@@ -12,48 +12,12 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from cepheid.reference.machine.placement import Placement, RankEndedError
-from cepheid.rules.errors import UserError
+from cepheid.reference.machine.placement import Placement
+from cepheid.reference.machine.ranks import TIMEOUT_VARIABLE, RankEndedError, RankTimeout
 
-VARIABLE = "CEPHEID_RANK_TIMEOUT"
-DEFAULT_SECONDS = 1800.0  # the first rank may have data to prepare
-NOTICE_SECONDS = 10.0
 EXIT_CODE = 2
-
-
-@dataclass(frozen=True)
-class RankTimeout:
-    """How long a rank waits for the others until it says so, and until it gives up."""
-
-    seconds: float
-
-    @property
-    def notice_seconds(self) -> float:
-        """The seconds after which a rank says whom it waits for."""
-        return min(NOTICE_SECONDS, self.seconds / 3)
-
-    @property
-    def beat_seconds(self) -> float:
-        """The seconds between two heartbeats."""
-        return self.notice_seconds / 10
-
-    def __str__(self) -> str:
-        return f"giving up after {self.seconds:,.0f} s ({VARIABLE})"
-
-
-def read_rank_timeout() -> RankTimeout:
-    """Read from the environment how long to wait. Raises UserError for a value that is none."""
-    text = os.environ.get(VARIABLE, str(DEFAULT_SECONDS))
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < 1e7:
-        raise UserError(f"{VARIABLE}={text}: expected seconds above 0, for example 600")
-    return RankTimeout(seconds)
 
 
 def name_ranks(ranks: Mapping[int, str]) -> str:
@@ -142,7 +106,7 @@ class Heartbeats:
         return (
             f"{name_ranks(awaited)} did not answer for {self._waited_seconds:,.0f} s: stopped, "
             "or on a machine that is swapping or gone. See what it does, or wait longer "
-            f"({VARIABLE})"
+            f"({TIMEOUT_VARIABLE})"
         )
 
     @property

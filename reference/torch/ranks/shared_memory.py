@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cepheid.reference.torch.ranks.distributed import all_gather, all_reduce, detect_lost_rank
-from cepheid.reference.torch.ranks.heartbeats import read_rank_timeout
+from cepheid.reference.machine.ranks import read_rank_timeout
+from cepheid.reference.torch.ranks.collectives import all_gather, all_reduce, detect_lost_rank
 
 FOLDER = Path("/dev/shm")
 MOST_BYTES = 2**18  # of the values of one rank

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from cepheid.reference.torch.ranks.distributed import detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.spatial.grid import Axis
 
 

@@ -9,7 +9,8 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import nn
 
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
-from cepheid.reference.torch.ranks.distributed import Span, TorchRanks
+from cepheid.reference.torch.ranks.collectives import Span
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
 BATCH, CHANNELS = 8, 3

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
 from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.torch.parallel.plan import TensorPlan
 from cepheid.reference.torch.parallel.task import ParallelTask
-from cepheid.reference.torch.parallel.tensor_parallel import TensorPlan
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.stale import delay_gradients
 from cepheid.reference.torch.task import TorchTask

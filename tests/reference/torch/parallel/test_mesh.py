@@ -14,11 +14,13 @@ from torch.futures import Future
 
 from cepheid.measure.engine.links import count_bytes, predict_bytes
 from cepheid.measure.engine.own_process import find_free_port
-from cepheid.reference.machine.placement import RankEndedError
+from cepheid.reference.machine.ranks import RankEndedError
 from cepheid.reference.run.execution import AllReduce
 from cepheid.reference.torch.parallel.data_parallel import make_data_parallel
-from cepheid.reference.torch.parallel.mesh import Chain, RankMesh, find_shape
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank, start_ranks
+from cepheid.reference.torch.parallel.mesh import Chain, RankMesh
+from cepheid.reference.torch.parallel.plan import find_shape
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 from tests.processes import Program

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.run import checkpoint
-from cepheid.reference.torch.parallel.model_parallel import Sharing
+from cepheid.reference.torch.parallel.plan import Sharing
 from cepheid.reference.torch.parallel.tensor_parallel import ColumnLinear, Cut, TensorParallel
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.definition import BENCHMARKS_VARIABLE, Block

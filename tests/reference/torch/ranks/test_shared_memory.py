@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from cepheid.reference.machine.placement import RankEndedError
+from cepheid.reference.machine.ranks import RankEndedError
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
 from cepheid.reference.torch.ranks import shared_memory
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
