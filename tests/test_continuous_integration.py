@@ -137,4 +137,4 @@ def test_the_commands_of_ci_are_ones_that_there_are(path: str) -> None:
     for line in lines:
         words = line.split("||")[0].split("#")[0].replace('"', "").split()
         if words[1] != "of":  # prose
-            check_compliance.make_parser().parse_args(words[1:])
+            check_compliance.COMMAND.make_parser().parse_args(words[1:])

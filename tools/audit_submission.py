@@ -1,6 +1,5 @@
 """`cepheid audit`: repeat one logged run and compare it with the log."""
 
-import argparse
 import json
 import secrets
 import sys
@@ -23,7 +22,7 @@ from cepheid.tools.audit.comparison import (
     judge_values,
 )
 from cepheid.tools.audit.rerun import FLAG, Rerun, Settings, find_origin, repeat
-from cepheid.tools.console.arguments import add_data_option, add_set_option, make_command_parser
+from cepheid.tools.console.arguments import Command, declare, offer_data, offer_set
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.writing import replace_file
 
@@ -72,47 +71,31 @@ logs; 2 wrong use, or the run could not be repeated
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of `cepheid audit`."""
-    parser = make_command_parser(
-        "audit", "Repeat one logged run and compare quality and times with its log.", EXAMPLES
-    )
-    add = parser.add_argument
-    add(
-        "path",
-        type=Path,
-        metavar="PATH",
-        help="a run log, a result, or a submission with one result",
-    )
-    add("--run", type=int, metavar="K", help="the number of the run (default: drawn)")
-    add("--seed", type=int, metavar="S", help="the seed of the draw (default: random, printed)")
-    add(
-        "--tolerance",
-        type=float,
-        metavar="SHARE",
-        help="tolerance for each value (default: see below)",
-    )
-    add_set_option(
-        parser,
-        "repeat with another precision=, compile= or threads= than the log's, for a machine that "
-        "is slow with those; not possible with a program of the submitter's own",
-    )
-    add(FLAG, action="store_true", help="run the submitter's own code if it wrote the log")
-    add("--against", type=Path, metavar="LOG", help="do not repeat the run; compare with this log")
-    add("--json", type=Path, metavar="FILE", help="write the table and the curves there as JSON")
-    add(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="keep the repeated run here (default: delete it)",
-    )
-    add_data_option(parser)
-    return parser
+COMMAND = Command(
+    "audit",
+    "Repeat one logged run and compare quality and times with its log.",
+    EXAMPLES,
+    (
+        declare("path", "a run log, a result, or a submission with one result", Path, "PATH"),
+        declare("--run", "the number of the run (default: drawn)", int, "K"),
+        declare("--seed", "the seed of the draw (default: random, printed)", int, "S"),
+        declare("--tolerance", "tolerance for each value (default: see below)", float, "SHARE"),
+        offer_set(
+            "repeat with another precision=, compile= or threads= than the log's, for a machine "
+            "that is slow with those; not possible with a program of the submitter's own"
+        ),
+        declare(FLAG, "run the submitter's own code if it wrote the log", bool),
+        declare("--against", "do not repeat the run; compare with this log", Path, "LOG"),
+        declare("--json", "write the table and the curves there as JSON", Path, "FILE"),
+        declare("--output", "keep the repeated run here (default: delete it)", Path, "DIR"),
+        offer_data(),
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Repeat a run and compare. Exit code 1 where the two differ or the checker rejects the log."""
-    arguments = make_parser().parse_args(argv)
+    arguments = COMMAND.parse(argv)
     if arguments.tolerance is not None and not 0 <= arguments.tolerance < 1:
         raise UserError(f"--tolerance {arguments.tolerance}: expected a share, for example 0.1")
     seed = secrets.randbelow(SEEDS) if arguments.seed is None else arguments.seed

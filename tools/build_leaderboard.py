@@ -21,7 +21,7 @@ from cepheid.leaderboard.site.history import read_rounds
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
-from cepheid.tools.console.arguments import add_paths, make_command_parser
+from cepheid.tools.console.arguments import Command, declare, offer_paths, offer_round
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.leaderboard import folder, serving
 
@@ -47,65 +47,60 @@ exit codes: 0 no result is rejected; 1 at least one is, its page shows why; 2 wr
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of `cepheid leaderboard`."""
-    parser = make_command_parser(
-        "leaderboard",
-        "Write the results as a site: tables, spread of the runs, curves, comparisons.",
-        EXAMPLES,
-    )
-    add = parser.add_argument
-    add_paths(parser, "a result's folder, a submitter's folder, or a folder of those")
-    add(
-        "--output",
-        type=Path,
-        metavar="DIR",
-        help="the folder to write (default: leaderboard in the first PATH)",
-    )
-    add("--round", default=rounds.CURRENT, help=f"rules to judge by (default: {rounds.CURRENT})")
-    add(
-        "--reference",
-        default="",
-        metavar="SUBMITTER/SYSTEM",
-        help="the system to compare with (default: that of the reference implementation)",
-    )
-    add(
-        "--logs",
-        metavar="copy|link|URL",
-        help="where readers find logs and code: as text in the site itself, beside it (default), "
-        "or at an address that stands for PATH",
-    )
-    add(
-        "--serve",
-        type=int,
-        nargs="?",
-        const=serving.PORT,
-        metavar="PORT",
-        help="show the site at http://127.0.0.1:PORT (default: "
-        f"{serving.PORT}), and build it again whenever a file below PATH changes",
-    )
-    add(
-        "--history",
-        type=Path,
-        action="append",
-        default=[],
-        metavar="SITE",
-        help="the site of an earlier round, or its results.json: adds a page of the best results "
-        "over the rounds; repeat it for several, the oldest first",
-    )
-    add("--commit", default="", help="the commit of the submissions, for results.json")
-    add(
-        "--allow-removal",
-        action="store_true",
-        help="write the site although results of the one that it replaces are gone, or none is "
-        "left: after a withdrawal, or before the first submission of a round",
-    )
-    return parser
+COMMAND = Command(
+    "leaderboard",
+    "Write the results as a site: tables, spread of the runs, curves, comparisons.",
+    EXAMPLES,
+    (
+        offer_paths(),
+        declare(
+            "--output", "the folder to write (default: leaderboard in the first PATH)", Path, "DIR"
+        ),
+        offer_round(),
+        declare(
+            "--reference",
+            "the system to compare with (default: that of the reference implementation)",
+            metavar="SUBMITTER/SYSTEM",
+            default="",
+        ),
+        declare(
+            "--logs",
+            "where readers find logs and code: as text in the site itself, beside it (default), "
+            "or at an address that stands for PATH",
+            metavar="copy|link|URL",
+        ),
+        declare(
+            "--serve",
+            "show the site at http://127.0.0.1:PORT (default: "
+            f"{serving.PORT}), and build it again whenever a file below PATH changes",
+            int,
+            "PORT",
+            nargs="?",
+            const=serving.PORT,
+        ),
+        declare(
+            "--history",
+            "the site of an earlier round, or its results.json: adds a page of the best results "
+            "over the rounds; repeat it for several, the oldest first",
+            Path,
+            "SITE",
+            default=[],
+            action="append",
+        ),
+        declare("--commit", "the commit of the submissions, for results.json", default=""),
+        declare(
+            "--allow-removal",
+            "write the site although results of the one that it replaces are gone, or none is "
+            "left: after a withdrawal, or before the first submission of a round",
+            bool,
+        ),
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the site and print where it is. Exit code 1 where a result is rejected."""
-    arguments = make_parser().parse_args(argv)
+    arguments = COMMAND.parse(argv)
     if not arguments.paths:
         raise UserError("no path given; give a folder: cepheid leaderboard results/first")
     extras.require("jinja2", "markupsafe", "numpy", "scipy")

@@ -20,7 +20,7 @@ from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.tools.console.arguments import add_paths, make_command_parser
+from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_paths, offer_round
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -46,42 +46,43 @@ Errors reject a result; warnings and notes do not.
 exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path that does not exist
 """
 
+FORMATS = tuple(report.FORMATS)
 SHOW_PROGRESS_AFTER_SECONDS = 1.0
 GARBAGE_OBJECTS = 100_000  # logs have no reference cycles: looking for them only takes time
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of `cepheid check`."""
-    parser = make_command_parser(
-        "check",
-        "Check run logs, results and submissions against the rules of a round.",
-        EXAMPLES,
-    )
-    add = parser.add_argument
-    add_paths(parser, "a run log, a result's folder, a submitter's folder, or a folder of those")
-    add("--round", default=rounds.CURRENT, help=f"rules to check by (default: {rounds.CURRENT})")
-    formats = tuple(report.FORMATS)
-    add("--format", default="text", choices=formats, help=f"one of {', '.join(formats)}")
-    add("--output", type=Path, metavar="FILE", help="write the findings there instead")
-    add("--follow", action="store_true", help="check one run log while it is being written")
-    add(
-        "--jobs",
-        type=int,
-        metavar="N",
-        help="number of processes (default: 1 for a few logs, else one per processor)",
-    )
-    add(
-        "--changed",
-        metavar="REVISION",
-        help="check the submissions that differ from a git revision",
-    )
-    add("--explain", metavar="RULE", help="print a rule (T8) or a code (T8.late), and exit")
-    return parser
+COMMAND = Command(
+    "check",
+    "Check run logs, results and submissions against the rules of a round.",
+    EXAMPLES,
+    (
+        offer_paths(f"a run log, {FOLDERS}"),
+        offer_round("rules to check by"),
+        declare(
+            "--format",
+            f"one of {', '.join(report.FORMATS)}",
+            default="text",
+            choices=tuple(report.FORMATS),
+        ),
+        declare("--output", "write the findings there instead", Path, "FILE"),
+        declare("--follow", "check one run log while it is being written", bool),
+        declare(
+            "--jobs",
+            "number of processes (default: 1 for a few logs, else one per processor)",
+            int,
+            "N",
+        ),
+        declare(
+            "--changed", "check the submissions that differ from a git revision", metavar="REVISION"
+        ),
+        declare("--explain", "print a rule (T8) or a code (T8.late), and exit", metavar="RULE"),
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check what the command line names. Exit code 1 where there is an error."""
-    arguments = make_parser().parse_args(argv)
+    arguments = COMMAND.parse(argv)
     if arguments.explain:
         print(rulebook.explain(arguments.explain))
         return EXIT_FINE

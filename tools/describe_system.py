@@ -1,6 +1,5 @@
 """`cepheid describe-system`: describe this machine for a submission."""
 
-import argparse
 import json
 import os
 import sys
@@ -13,7 +12,7 @@ from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError
 from cepheid.rules.names import NAME, refuse_name
-from cepheid.tools.console.arguments import add_data_option, make_command_parser
+from cepheid.tools.console.arguments import Command, declare, offer_data
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.console.writing import write_new
 
@@ -42,34 +41,28 @@ exit codes: 0 described; 1 described, but the nodes differ; 2 wrong use
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of `cepheid describe-system`."""
-    parser = make_command_parser(
-        "describe-system",
-        "Describe the hardware and software of this machine, or of all nodes (rule S2).",
-        EXAMPLES,
-    )
-    add = parser.add_argument
-    add("--submitter", default=NOBODY, help=f"the name of the submitter (default: {NOBODY})")
-    add(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="write to this file; the system is named after it",
-    )
-    add(
-        "--no-peaks",
-        dest="peaks",
-        action="store_false",
-        help="do not measure peaks, which takes some seconds and all cores",
-    )
-    add_data_option(parser)
-    return parser
+COMMAND = Command(
+    "describe-system",
+    "Describe the hardware and software of this machine, or of all nodes (rule S2).",
+    EXAMPLES,
+    (
+        declare("--submitter", f"the name of the submitter (default: {NOBODY})", default=NOBODY),
+        declare("--output", "write to this file; the system is named after it", Path, "FILE"),
+        declare(
+            "--no-peaks",
+            "do not measure peaks, which takes some seconds and all cores",
+            kind=bool,
+            dest="peaks",
+            action="store_false",
+        ),
+        offer_data(),
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Describe this machine, or all nodes of several ranks. Exit code 1 if the nodes differ."""
-    arguments = make_parser().parse_args(argv)
+    arguments = COMMAND.parse(argv)
     refuse_name(arguments.submitter, "a submitter")
     from cepheid.reference.machine import system
 

@@ -1,6 +1,5 @@
 """`cepheid diff`: list what changed between two builds of the leaderboard."""
 
-import argparse
 import json
 import sys
 from collections import Counter
@@ -15,7 +14,7 @@ from cepheid.compliance.finding import escape
 from cepheid.compliance.report import formats as report
 from cepheid.leaderboard.rows import changes, index
 from cepheid.rules import extras
-from cepheid.tools.console.arguments import make_command_parser
+from cepheid.tools.console.arguments import Command, declare
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -34,25 +33,22 @@ exit codes: 0 nothing changed; 1 something did; 2 wrong use
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of `cepheid diff`."""
-    parser = make_command_parser(
-        "diff", "List what changed between two builds of the leaderboard.", EXAMPLES
-    )
-    parser.add_argument("old", type=Path, metavar="OLD", help="a leaderboard, or its results.json")
-    parser.add_argument(
-        "new", type=Path, metavar="NEW", help="another leaderboard, or its results.json"
-    )
-    parser.add_argument("--format", default="text", choices=("text", "json"), help="text (default)")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="write the changes there instead"
-    )
-    return parser
+COMMAND = Command(
+    "diff",
+    "List what changed between two builds of the leaderboard.",
+    EXAMPLES,
+    (
+        declare("old", "a leaderboard, or its results.json", Path, "OLD"),
+        declare("new", "another leaderboard, or its results.json", Path, "NEW"),
+        declare("--format", "text (default)", default="text", choices=("text", "json")),
+        declare("--output", "write the changes there instead", Path, "FILE"),
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Compare two builds. Exit code 1 where they differ."""
-    arguments = make_parser().parse_args(argv)
+    arguments = COMMAND.parse(argv)
     old, new = index.read(arguments.old), index.read(arguments.new)
     found = list(changes.find_changes(old, new))
     if arguments.format == "json":

@@ -1,6 +1,5 @@
 """`cepheid new-benchmark`: create a benchmark as a small working example."""
 
-import argparse
 import keyword
 import os
 import re
@@ -13,7 +12,7 @@ import yaml
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.installation import ROOT, require_checkout
-from cepheid.tools.console.arguments import make_command_parser
+from cepheid.tools.console.arguments import Command, declare
 from cepheid.tools.console.program import EXIT_FINE, run_tool
 from cepheid.tools.console.writing import make_new_folder
 
@@ -54,24 +53,23 @@ NEXT_WITH_DATASET = """\
   c. cepheid data {name} --scale mini; then replace what it draws by your data"""
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of `cepheid new-benchmark`."""
-    made = make_command_parser(
-        "new-benchmark", "Create a benchmark: a folder with a small working example.", EXAMPLES
-    )
-    made.add_argument("name", help="lower-case letters, digits and '_', e.g. star_colour")
-    made.add_argument("--title", default="", help="one line for people (default: the name)")
-    made.add_argument(
-        "--dataset",
-        action="store_true",
-        help="also write a stub of a dataset, for data that no benchmark has yet",
-    )
-    return made
+COMMAND = Command(
+    "new-benchmark",
+    "Create a benchmark: a folder with a small working example.",
+    EXAMPLES,
+    (
+        declare("name", "lower-case letters, digits and '_', e.g. star_colour"),
+        declare("--title", "one line for people (default: the name)", default=""),
+        declare(
+            "--dataset", "also write a stub of a dataset, for data that no benchmark has yet", bool
+        ),
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the folder and print the next steps."""
-    arguments = make_parser().parse_args(argv)
+    arguments = COMMAND.parse(argv)
     name, title = arguments.name, arguments.title or arguments.name.replace("_", " ").capitalize()
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UserError(

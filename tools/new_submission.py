@@ -15,7 +15,7 @@ from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CHOICES
 from cepheid.rules.installation import read_licence
 from cepheid.rules.names import refuse_name
-from cepheid.tools.console.arguments import add_data_option, make_command_parser
+from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale
 from cepheid.tools.console.program import EXIT_FINE, run_tool
 from cepheid.tools.console.writing import make_new_folder, write_new
 from cepheid.tools.describe_system import describe_machine
@@ -40,39 +40,37 @@ exit codes: 0 written; 2 wrong use, for example an invalid name
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of `cepheid new-submission`."""
-    parser = make_command_parser(
-        "new-submission",
-        "Begin a submission: a description of this machine, a task to change, a script to run it.",
-        EXAMPLES,
-    )
-    add = parser.add_argument
-    add("name", help="the name of the submitter: letters, digits, '.', '_' and '-'")
-    add("--benchmark", required=True, help="the benchmark (`cepheid run --list` shows all)")
-    add("--scale", default="full", help="mini or full (default)")
-    add("--division", default="closed", help="closed (default) or open")
-    add(
-        "--system",
-        type=Path,
-        metavar="FILE",
-        help="the description of the system, as `cepheid describe-system` wrote it there; "
-        "default: the one in the folder, else this machine is described",
-    )
-    add(
-        "--submissions",
-        type=Path,
-        default=Path("submissions"),
-        metavar="DIR",
-        help="the folder that contains all submissions (default: submissions)",
-    )
-    add_data_option(parser)
-    return parser
+COMMAND = Command(
+    "new-submission",
+    "Begin a submission: a description of this machine, a task to change, a script to run it.",
+    EXAMPLES,
+    (
+        declare("name", "the name of the submitter: letters, digits, '.', '_' and '-'"),
+        declare("--benchmark", "the benchmark (`cepheid run --list` shows all)", required=True),
+        offer_scale(),
+        declare("--division", "closed (default) or open", default="closed"),
+        declare(
+            "--system",
+            "the description of the system, as `cepheid describe-system` wrote it there; "
+            "default: the one in the folder, else this machine is described",
+            Path,
+            "FILE",
+        ),
+        declare(
+            "--submissions",
+            "the folder that contains all submissions (default: submissions)",
+            Path,
+            "DIR",
+            default=Path("submissions"),
+        ),
+        offer_data(),
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write what a submission needs beside its results, and print what is left to do."""
-    arguments = make_parser().parse_args(argv)
+    arguments = COMMAND.parse(argv)
     refuse_name(arguments.name, "a submitter")
     if arguments.division not in DIVISIONS:
         guess = did_you_mean(arguments.division, DIVISIONS)

@@ -1,6 +1,5 @@
 """`cepheid pack`: bind logs, systems and code of a submission together by its manifest."""
 
-import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.names import refuse_name
 from cepheid.tools.console import writing
-from cepheid.tools.console.arguments import make_command_parser
+from cepheid.tools.console.arguments import Command, declare
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -30,18 +29,17 @@ exit codes: 0 packed; 1 at least one error, nothing was written; 2 wrong use
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of `cepheid pack`."""
-    parser = make_command_parser(
-        "pack", "Check a submission and write its manifest: the last step before review.", EXAMPLES
-    )
-    parser.add_argument("path", type=Path, metavar="FOLDER", help="the submitter's folder")
-    return parser
+COMMAND = Command(
+    "pack",
+    "Check a submission and write its manifest: the last step before review.",
+    EXAMPLES,
+    (declare("path", "the submitter's folder", Path, "FOLDER"),),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check and, without errors, pack. Exit code 1 where there is one."""
-    folder: Path = make_parser().parse_args(argv).path
+    folder: Path = COMMAND.parse(argv).path
     _refuse_other_folder(folder)
     refuse_name(Path(os.path.abspath(folder)).name, "a submitter")
     for left in folder.glob(f".{FILE_NAME}.*.partial"):  # by a pack that was killed

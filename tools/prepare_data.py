@@ -10,7 +10,7 @@ from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition, extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
-from cepheid.tools.console.arguments import add_data_option, make_command_parser
+from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale, offer_set
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
@@ -40,54 +40,47 @@ use, or damaged data
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of `cepheid data`."""
-    parser = make_command_parser(
-        "data",
-        "Prepare the dataset of a benchmark, verify one that is there, stage it or export it.",
-        EXAMPLES,
-    )
-    add = parser.add_argument
-    add("benchmark", help="the benchmark whose dataset is meant (`cepheid run --list` shows all)")
-    add("--scale", default="full", help="mini or full (default)")
-    add_data_option(parser)
-    add(
-        "--set",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a variant of the data that the open division may train on, such as catalogue=cosmos",
-    )
-    add(
-        "--verify", action="store_true", help="read every byte and compare digests; prepare nothing"
-    )
-    add(
-        "--verify-reader",
-        type=Path,
-        metavar="FILE",
-        help="compare what a program of yours read, an .npz file of the first rows, with the data",
-    )
-    add(
-        "--stage",
-        type=Path,
-        metavar="DIR",
-        help="copy the prepared dataset to this folder, a --data for runs, and verify the copy; "
-        "one rank of each node does it, and nothing is overwritten",
-    )
-    add("--export", metavar="FORMAT", help="also write the dataset as one file: fits")
-    add(
-        "--output",
-        type=Path,
-        metavar="FILE",
-        help="the file of the export, never overwritten (default: <benchmark>-<scale>.fits)",
-    )
-    return parser
+COMMAND = Command(
+    "data",
+    "Prepare the dataset of a benchmark, verify one that is there, stage it or export it.",
+    EXAMPLES,
+    (
+        declare(
+            "benchmark", "the benchmark whose dataset is meant (`cepheid run --list` shows all)"
+        ),
+        offer_scale(),
+        offer_data(),
+        offer_set(
+            "a variant of the data that the open division may train on, such as catalogue=cosmos"
+        ),
+        declare("--verify", "read every byte and compare digests; prepare nothing", bool),
+        declare(
+            "--verify-reader",
+            "compare what a program of yours read, an .npz file of the first rows, with the data",
+            Path,
+            "FILE",
+        ),
+        declare(
+            "--stage",
+            "copy the prepared dataset to this folder, a --data for runs, and verify the copy; "
+            "one rank of each node does it, and nothing is overwritten",
+            Path,
+            "DIR",
+        ),
+        declare("--export", "also write the dataset as one file: fits", metavar="FORMAT"),
+        declare(
+            "--output",
+            "the file of the export, never overwritten (default: <benchmark>-<scale>.fits)",
+            Path,
+            "FILE",
+        ),
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare or verify a dataset, print where and what it is, and export it with ``--export``."""
-    arguments = make_parser().parse_args(argv)
+    arguments = COMMAND.parse(argv)
     usual = definition.load(_find_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
     chosen = _vary(usual, arguments.overrides)
     output = _choose_export_path(chosen, arguments)

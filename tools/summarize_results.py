@@ -19,7 +19,7 @@ from cepheid.leaderboard.rows.entry import Entry, list_rows
 from cepheid.leaderboard.rows.tables import write_markdown, write_table
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
-from cepheid.tools.console.arguments import add_paths, make_command_parser
+from cepheid.tools.console.arguments import Command, declare, offer_paths, offer_round
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 EXAMPLES = """\
@@ -53,24 +53,24 @@ FORMATS: Mapping[str, Callable[[Sequence[Entry]], str]] = {
 }
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of `cepheid summary`."""
-    parser = make_command_parser(
-        "summary",
-        "One row for each result: the time to train, or why there is none.",
-        EXAMPLES,
-    )
-    add = parser.add_argument
-    add_paths(parser, "a result's folder, a submitter's folder, or a folder of those")
-    add("--round", default=rounds.CURRENT, help=f"rules to judge by (default: {rounds.CURRENT})")
-    add("--format", default="table", choices=tuple(FORMATS), help="table (default), csv, json, …")
-    add("--output", type=Path, metavar="FILE", help="write the rows there instead")
-    return parser
+COMMAND = Command(
+    "summary",
+    "One row for each result: the time to train, or why there is none.",
+    EXAMPLES,
+    (
+        offer_paths(),
+        offer_round(),
+        declare(
+            "--format", "table (default), csv, json, …", default="table", choices=tuple(FORMATS)
+        ),
+        declare("--output", "write the rows there instead", Path, "FILE"),
+    ),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Summarize what the command line names. Exit code 1 where a result is rejected."""
-    arguments = make_parser().parse_args(argv)
+    arguments = COMMAND.parse(argv)
     if not arguments.paths:
         raise UserError("no path given; give a folder, for example cepheid summary results/first")
     extras.require("numpy", "scipy")

@@ -1,12 +1,54 @@
-"""Options that the command lines of several tools share."""
+"""The command lines of the tools: what a command declares, and the options that several share."""
 
 import argparse
 import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from cepheid.rules import rounds
 
 if TYPE_CHECKING:
     from cepheid.measure.engine.study import Study
+
+FOLDERS = "a result's folder, a submitter's folder, or a folder of those"
+
+Argument = tuple[str, Mapping[str, Any]]
+
+
+def declare(
+    name: str,
+    explanation: str,
+    kind: Callable[[str], Any] = str,
+    metavar: str | None = None,
+    **about: Any,
+) -> Argument:
+    """Declare an argument; ``kind`` turns its text into a value, and a bool is a switch."""
+    if kind is bool:
+        return name, {"help": explanation, "action": "store_true", **about}
+    return name, {"help": explanation, "type": kind, "metavar": metavar, **about}
+
+
+@dataclass(frozen=True)
+class Command:
+    """The command line of `cepheid NAME`; description and examples keep their line breaks."""
+
+    name: str
+    description: str
+    examples: str
+    arguments: Sequence[Argument]
+
+    def make_parser(self) -> argparse.ArgumentParser:
+        """Make the parser."""
+        parser = make_command_parser(self.name, self.description, self.examples)
+        for name, about in self.arguments:
+            parser.add_argument(name, **about)
+        return parser
+
+    def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
+        """Parse a command line, by default that of this process."""
+        return self.make_parser().parse_args(argv)
 
 
 def make_command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
@@ -19,34 +61,50 @@ def make_command_parser(command: str, description: str, epilog: str) -> argparse
     )
 
 
+def offer_data() -> Argument:
+    """Return ``--data DIR``."""
+    return declare(
+        "--data",
+        "where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
+        Path,
+        "DIR",
+        default=Path(os.environ.get("CEPHEID_DATA", "data")),
+    )
+
+
+def offer_set(explanation: str = "as for `cepheid run`") -> Argument:
+    """Return ``--set KEY=VALUE``, whose texts ``cepheid.reference.run.config.configure`` reads."""
+    about: dict[str, Any] = {"action": "append", "default": [], "dest": "overrides"}
+    return declare("--set", explanation, metavar="KEY=VALUE", **about)
+
+
+def offer_scale() -> Argument:
+    """Return ``--scale``, by default full."""
+    return declare("--scale", "mini or full (default)", default="full")
+
+
+def offer_round(what: str = "rules to judge by") -> Argument:
+    """Return ``--round``, by default the current one."""
+    return declare("--round", f"{what} (default: {rounds.CURRENT})", default=rounds.CURRENT)
+
+
+def offer_paths(what: str = FOLDERS) -> Argument:
+    """Return ``PATH…``; ``what`` says what a path may be."""
+    return declare("paths", what, Path, "PATH", nargs="*")
+
+
 def add_data_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--data DIR``."""
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=Path(os.environ.get("CEPHEID_DATA", "data")),
-        metavar="DIR",
-        help="where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
-    )
+    name, about = offer_data()
+    parser.add_argument(name, **about)
 
 
 def add_set_option(
     parser: argparse.ArgumentParser, explanation: str = "as for `cepheid run`"
 ) -> None:
-    """Add ``--set KEY=VALUE``, whose texts ``cepheid.reference.run.config.configure`` reads."""
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help=explanation,
-    )
-
-
-def add_paths(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add ``PATH…``; ``what`` says what a path may be."""
-    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help=what)
+    """Add ``--set KEY=VALUE``."""
+    name, about = offer_set(explanation)
+    parser.add_argument(name, **about)
 
 
 def make_study_parser(study: "Study", command: str) -> argparse.ArgumentParser:

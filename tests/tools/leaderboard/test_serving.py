@@ -109,7 +109,7 @@ def test_a_problem_that_comes_back_is_told_again(
 
 
 def test_a_build_deletes_no_file_that_was_added_since_the_last(live: Live) -> None:
-    arguments = build_leaderboard.make_parser().parse_args(["out", "--output", "site"])
+    arguments = build_leaderboard.COMMAND.make_parser().parse_args(["out", "--output", "site"])
     Path("site/notes.txt").write_text("mine")
     with pytest.raises(UserError, match="notes"):
         build_leaderboard._build(arguments, Path("site"))
@@ -132,7 +132,7 @@ def test_what_changes_is_built_again_and_told(
     """Runs come in while the server runs: each step of the story happens before a poll."""
     monkeypatch.setattr(serving, "POLL_SECONDS", 0.0)
     write_result(Path("out"), star_shape, runs=2)
-    live, parser = Live(Path("site")), build_leaderboard.make_parser()
+    live, parser = Live(Path("site")), build_leaderboard.COMMAND.make_parser()
     arguments = parser.parse_args(["out", "--output", "site", "--serve"])
     other = {**SYSTEM, "system": "other"}
     partial_log = Path("out/results/box/star_shape-mini-closed/result_2.txt.partial")
