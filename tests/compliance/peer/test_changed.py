@@ -7,42 +7,37 @@ from pathlib import Path
 
 import pytest
 
-from tests.checkout import needs_published_logs
+from cepheid.tools.peer.__main__ import read_table
+from cepheid.tools.peer.changed import CHANGES, Change, lay_out, locate_log, read_lines
+from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
-from tests.compliance.peer import readme
-from tests.compliance.peer.changed import (
-    CHANGES,
-    TABLE,
-    Change,
-    lay_out,
-    log_of,
-    our_rules,
-    read,
-)
+
+LOGS = (*test_catalogue.CASES, *test_catalogue.WARNED)
+CASES = [
+    *((case.name, case.rule) for case in LOGS),
+    *((case.name, case.rule) for case in test_submission_catalogue.CASES),
+]
 
 
 def test_names_of_the_catalogues_are_unique() -> None:
-    logs = [case.name for case in (*test_catalogue.CASES, *test_catalogue.WARNED)]
-    names = [*logs, *(case.name for case in test_submission_catalogue.CASES)]
-    assert sorted(names) == sorted(set(names))
+    assert len(dict(CASES)) == len(CASES)
 
 
-def test_every_change_is_of_the_catalogues() -> None:
-    assert not [change.name for change in CHANGES if change.name not in our_rules()]
+def test_every_change_has_the_rule_of_its_case() -> None:
+    assert {(change.name, change.rule) for change in CHANGES} <= set(CASES)
 
 
 def test_the_table_is_in_the_readme() -> None:
-    table = readme.table(TABLE)
-    rules = our_rules()
+    table = read_table("changed")
     for change in CHANGES:
-        assert f"| {change.name} | {rules[change.name]} |" in table, "run changed --write"
+        assert f"| {change.name} | {change.rule} |" in table, "run changed --write"
 
 
 @needs_published_logs
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_a_change_changes_the_published_result(change: Change, tmp_path: Path) -> None:
-    result = lay_out(tmp_path / "NVIDIA")
-    lines = read(log_of(result, 2))
+    result = lay_out(tmp_path / "a" / "NVIDIA", PUBLISHED_LOGS)
+    lines = read_lines(locate_log(result, 2))
     before = {path: path.stat().st_mtime_ns for path in result.parent.rglob("*")}
     if change.of_log:
         assert change.of_log(lines) != lines

@@ -5,20 +5,22 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
+from cepheid.rules.errors import UserError
+from cepheid.tools.peer import published
+from cepheid.tools.peer.__main__ import read_table, replace_table
+from cepheid.tools.peer.published import Compared
 from tests.checkout import needs_published_logs
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, resnet_40
-from tests.compliance.peer import published, readme
-from tests.compliance.peer.published import TABLE, Compared
 from tests.compliance.test_published import read_expected
 
-BEGIN, END = f"<!-- {TABLE}: begin -->", f"<!-- {TABLE}: end -->"
+BEGIN, END = "<!-- published logs: begin -->", "<!-- published logs: end -->"
 
 
 @needs_published_logs
 def test_the_readme_lists_every_disagreement() -> None:
     """Ours are the peer's verdicts but for crashes (test_published); the table names those."""
-    disagreements = readme.table(TABLE).split("Every disagreement:")[1].split("Why logs")[0]
+    disagreements = read_table("published").split("Every disagreement:")[1].split("Why logs")[0]
     named = {
         (row.split("`")[1], name)
         for row in disagreements.splitlines()
@@ -41,7 +43,7 @@ def test_what_is_said_alike_is_said_once() -> None:
         Compared("r", Path(f"a/result_{k}.txt"), "CRASH", "KeyError", (missing, again, other))
         for k in range(2)
     ]
-    ((logs, pair),) = published.alike(pairs)
+    ((logs, pair),) = published.group_alike(pairs)
     assert logs == "`r/a`: `result_0.txt`, `result_1.txt`"
     assert pair.breaches == "M1 is missing: epoch_start, epoch_stop; T17 the run did not converge"
 
@@ -53,7 +55,7 @@ def test_logs_are_compared_and_written_between_the_marks(tmp_path: Path) -> None
     submit(tree, [resnet_40(), change(resnet_40(1), "lars_epsilon", value=1)])
     file = tmp_path / "README.md"
     file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    readme.replace_table(TABLE, published.tables(tmp_path / "logs"), file)
+    replace_table("published", published.make_tables(tmp_path / "logs"), file)
     text = file.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{BEGIN}\n| round")
     assert text.endswith(f"|\n{END}\nafter\n")
@@ -61,13 +63,13 @@ def test_logs_are_compared_and_written_between_the_marks(tmp_path: Path) -> None
     assert "`result_1.txt` | M2 has a value that the round does not allow: lars_epsilon |" in text
 
 
-def test_a_file_without_marks_is_told(tmp_path: Path) -> None:
+def test_a_file_without_marks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "README.md"
     file.write_text("nothing", encoding="utf-8")
-    with pytest.raises(SystemExit, match="to write between"):
-        readme.replace_table(TABLE, "section", file)
+    with pytest.raises(UserError, match="to write between"):
+        replace_table("published", "section", file)
 
 
-def test_a_folder_without_rounds_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="no folder of a round here"):
-        published.tables(tmp_path)
+def test_a_folder_without_rounds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no folder of a round here"):
+        published.make_tables(tmp_path)

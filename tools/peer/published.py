@@ -1,13 +1,9 @@
-"""Gives every published log of the rounds of MLPerf to mlcommons' checker and to ours.
-
-    python -m tests.compliance.peer.published            print the tables
-    python -m tests.compliance.peer.published --write    write them into compliance/README.md
+"""Give every published log of the rounds of MLPerf to mlcommons' checker and to ours.
 
 Each log by itself: the counts, every disagreement with its reason, and why the logs that both
 refuse are refused. It takes a minute.
 """
 
-import argparse
 import re
 import subprocess
 import sys
@@ -19,15 +15,12 @@ from cepheid.compliance.finding import Finding, has_error
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.rules import rounds
-from tests.checkout import PUBLISHED_LOGS
-from tests.compliance.peer import readme
-
-TABLE = "published logs"
+from cepheid.rules.errors import UserError
 
 
 @dataclass(frozen=True)
 class Compared:
-    """What both checkers say about one log. ``peer_says`` is the last line of a traceback."""
+    """What both checkers say about one log; ``peer_says`` is the last line of a traceback."""
 
     round: str
     log: Path
@@ -57,16 +50,16 @@ class Compared:
         return "; ".join(sorted(said_of))
 
 
-def tables(logs: Path) -> str:
-    """All tables in Markdown. ``logs`` holds a folder for each round."""
+def make_tables(logs: Path) -> str:
+    """Make all tables in Markdown; ``logs`` holds a folder for each round."""
     compared = [pair for name in rounds.names() for pair in compare(logs, name)]
     if not compared:
-        raise SystemExit(f"{logs}: no folder of a round here, such as mlperf-training-4.0")
-    return "\n".join(markdown(compared))
+        raise UserError(f"{logs}: no folder of a round here, such as mlperf-training-4.0")
+    return "\n".join(write_markdown(compared))
 
 
 def compare(logs: Path, round_name: str) -> Iterator[Compared]:
-    """Both verdicts for each log of a round, in the order of the folders."""
+    """Compare both verdicts of each log of a round, in the order of the folders."""
     judged_in, folder = rounds.load(round_name), logs / round_name
     if not judged_in.is_history or not folder.is_dir():
         return
@@ -78,7 +71,7 @@ def compare(logs: Path, round_name: str) -> Iterator[Compared]:
 
 
 def ask_peer(log: Path, round_name: str) -> tuple[str, str]:
-    """SUCCESS, FAILED, or CRASH with the last line of its traceback."""
+    """Return SUCCESS, FAILED, or CRASH with the last line of its traceback."""
     _, usage, version = round_name.split("-")
     call = [sys.executable, "-m", "mlperf_logging.compliance_checker", "--log_output", "/dev/null"]
     call += ["--usage", usage, "--ruleset", f"{version}.0", str(log)]
@@ -89,11 +82,11 @@ def ask_peer(log: Path, round_name: str) -> tuple[str, str]:
     for verdict in ("SUCCESS", "FAILED"):
         if any(line.endswith(verdict) for line in said):
             return verdict, ""
-    raise SystemExit("mlcommons' checker gave no verdict; is mlperf-logging installed?")
+    raise UserError("mlcommons' checker gave no verdict; is mlperf-logging installed?")
 
 
-def markdown(compared: Sequence[Compared]) -> Iterator[str]:
-    """The section: counts, disagreements, and what is wrong with what both refuse."""
+def write_markdown(compared: Sequence[Compared]) -> Iterator[str]:
+    """Write the section: counts, disagreements, and what is wrong with what both refuse."""
     yield "| round | logs | both accept | both refuse | disagree |"
     yield "|---|---|---|---|---|"
     for name in dict.fromkeys(pair.round for pair in compared):
@@ -106,35 +99,22 @@ def markdown(compared: Sequence[Compared]) -> Iterator[str]:
     yield "| logs | mlcommons | Cepheid | mlcommons says | Cepheid says |"
     yield "|---|---|---|---|---|"
     apart_pairs = [pair for pair in compared if pair.ours != pair.peer]
-    for logs, pair in alike(apart_pairs):
+    for logs, pair in group_alike(apart_pairs):
         yield f"| {logs} | {pair.peer} | {pair.ours} | {pair.peer_says} | {pair.breaches} |"
     yield from ["", "Why logs that both refuse are refused, in our words:", ""]
     yield "| logs | reason |"
     yield "|---|---|"
-    for logs, pair in alike([pair for pair in compared if pair.ours == pair.peer == "FAILED"]):
+    for logs, pair in group_alike(
+        [pair for pair in compared if pair.ours == pair.peer == "FAILED"]
+    ):
         yield f"| {logs} | {pair.breaches} |"
 
 
-def alike(pairs: Sequence[Compared]) -> Iterator[tuple[str, Compared]]:
-    """The logs of a result of which the same is said, and one of them."""
+def group_alike(pairs: Sequence[Compared]) -> Iterator[tuple[str, Compared]]:
+    """Group the logs of a result of which the same is said, each with one of them."""
     groups: dict[tuple[str, ...], list[Compared]] = {}
     for pair in pairs:
         where = f"{pair.round}/{pair.log.parent}"
         groups.setdefault((where, pair.peer, pair.peer_says, pair.breaches), []).append(pair)
     for (where, *_), same in groups.items():
         yield f"`{where}`: {', '.join(f'`{pair.log.name}`' for pair in same)}", same[0]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="write into compliance/README.md")
-    write_it = parser.parse_args().write
-    made = tables(PUBLISHED_LOGS)
-    if write_it:
-        readme.replace_table(TABLE, made)
-    else:
-        print(made)
-
-
-if __name__ == "__main__":
-    main()

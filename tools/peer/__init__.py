@@ -1,0 +1,1 @@
+"""Our verdicts beside those of the peer, mlcommons' ``mlperf_logging``, as tables."""
