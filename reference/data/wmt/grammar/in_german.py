@@ -1,7 +1,7 @@
-"""A tree put into German words."""
+"""A tree put into German words. Tables of endings have m, f, n and the plural, in this order."""
 
-from cepheid.reference.data.wmt.grammar import inflection
-from cepheid.reference.data.wmt.grammar.inflection import PLURAL, find_ending
+from collections.abc import Mapping, Sequence
+
 from cepheid.reference.data.wmt.grammar.trees import (
     COPULA,
     LIKE_DIESER,
@@ -15,6 +15,41 @@ from cepheid.reference.data.wmt.grammar.trees import (
     Pronoun,
     Sentence,
 )
+
+CASES = ("nominative", "accusative", "dative", "genitive")
+PLURAL = "p"  # instead of a gender: German has one set of endings for all plurals
+CONTRACTIONS = {"in dem": "im", "an dem": "am", "zu dem": "zum", "zu der": "zur", "bei dem": "beim"}
+
+DEFINITE = {
+    "nominative": ("der", "die", "das", "die"),
+    "accusative": ("den", "die", "das", "die"),
+    "dative": ("dem", "der", "dem", "den"),
+    "genitive": ("des", "der", "des", "der"),
+}
+RELATIVE = {**DEFINITE, "dative": ("dem", "der", "dem", "denen")}
+ENDINGS_LIKE_DIESER = {
+    "nominative": ("er", "e", "es", "e"),
+    "accusative": ("en", "e", "es", "e"),
+    "dative": ("em", "er", "em", "en"),
+    "genitive": ("es", "er", "es", "er"),
+}
+ENDINGS_LIKE_EIN = {
+    **ENDINGS_LIKE_DIESER,
+    "nominative": ("", "e", "", "e"),
+    "accusative": ("en", "e", "", "e"),
+}
+WEAK_ADJECTIVE = {
+    "nominative": ("e", "e", "e", "en"),
+    "accusative": ("en", "e", "e", "en"),
+    "dative": ("en",) * 4,
+    "genitive": ("en",) * 4,
+}
+MIXED_ADJECTIVE = {
+    **WEAK_ADJECTIVE,
+    "nominative": ("er", "e", "es", "en"),
+    "accusative": ("en", "e", "es", "en"),
+}
+STRONG_PLURAL_ADJECTIVE = {"nominative": "e", "accusative": "e", "dative": "en", "genitive": "er"}
 
 
 def list_words(sentence: Sentence, version: int) -> list[str]:
@@ -136,13 +171,13 @@ def _write_adverbial(adverbial: Adverbial | None) -> list[str]:
     if not adverbial:
         return []
     words = _write_nominal(adverbial.phrase, adverbial.case)
-    contracted = inflection.CONTRACTIONS.get(f"{adverbial.german} {words[0]}")
+    contracted = CONTRACTIONS.get(f"{adverbial.german} {words[0]}")
     return [contracted, *words[1:]] if contracted else [adverbial.german, *words]
 
 
 def _write_nominal(nominal: Nominal, case: str, is_none: bool = False) -> list[str]:
     if isinstance(nominal, Pronoun):
-        return [nominal.german[inflection.CASES.index(case)]]
+        return [nominal.german[CASES.index(case)]]
     gender = PLURAL if nominal.plural else nominal.noun.gender
     determiner = nominal.determiner
     words, adjective_ending = _write_determiner("no" if is_none else determiner, case, gender)
@@ -157,24 +192,29 @@ def _write_nominal(nominal: Nominal, case: str, is_none: bool = False) -> list[s
 
 def _write_determiner(determiner: str, case: str, gender: str) -> tuple[list[str], str]:
     """Return the determiner and the ending of the adjectives after it."""
-    weak, mixed = inflection.WEAK_ADJECTIVE, inflection.MIXED_ADJECTIVE
+    weak, mixed = WEAK_ADJECTIVE, MIXED_ADJECTIVE
     if determiner == "the":
-        return [find_ending(inflection.DEFINITE, case, gender)], find_ending(weak, case, gender)
+        return [_find_ending(DEFINITE, case, gender)], _find_ending(weak, case, gender)
     if determiner in LIKE_DIESER:
-        word = LIKE_DIESER[determiner] + find_ending(inflection.LIKE_DIESER, case, gender)
-        return [word], find_ending(weak, case, gender)
+        word = LIKE_DIESER[determiner] + _find_ending(ENDINGS_LIKE_DIESER, case, gender)
+        return [word], _find_ending(weak, case, gender)
     if determiner in LIKE_EIN:
-        word = LIKE_EIN[determiner] + find_ending(inflection.LIKE_EIN, case, gender)
-        return [word], find_ending(mixed, case, gender)
+        word = LIKE_EIN[determiner] + _find_ending(ENDINGS_LIKE_EIN, case, gender)
+        return [word], _find_ending(mixed, case, gender)
     number = [NUMBERS[determiner]] if determiner else []
-    return number, inflection.STRONG_PLURAL_ADJECTIVE[case]
+    return number, STRONG_PLURAL_ADJECTIVE[case]
 
 
 def _write_relative(gender: str, relative: Clause, plural: bool) -> list[str]:
     if relative.subject:
-        pronoun = find_ending(inflection.RELATIVE, relative.verb.case, gender)
+        pronoun = _find_ending(RELATIVE, relative.verb.case, gender)
         return [",", pronoun, *_write_verb_last(relative), ","]
-    pronoun = find_ending(inflection.RELATIVE, "nominative", gender)
+    pronoun = _find_ending(RELATIVE, "nominative", gender)
     head = Pronoun(("", ""), (pronoun, "", ""), 3, plural)
     agreeing = Clause(relative.verb, relative.tense, head, direct=relative.direct)
     return [",", *_write_verb_last(agreeing), ","]
+
+
+def _find_ending(table: Mapping[str, Sequence[str]], case: str, gender: str) -> str:
+    """Return the entry for a gender or PLURAL."""
+    return table[case]["mfnp".index(gender)]
