@@ -9,7 +9,7 @@ import numpy as np
 
 from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
 from cepheid.reference.data import galaxies
-from cepheid.reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
+from cepheid.reference.data.galaxies import PIXEL_DTYPE, SkyParameters
 from cepheid.reference.galaxies.shapes import ShapeTask
 from cepheid.reference.galaxies.task import GalaxyHyperparameters
 

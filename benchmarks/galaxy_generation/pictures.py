@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cepheid.reference.data.galaxies import colour
-from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.galaxies import SkyParameters, colour
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure, SubFigure

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cepheid.reference.data.galaxies import colour
-from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.galaxies import SkyParameters, colour
 from cepheid.reference.galaxies.pictures import ARCSEC_SHOWN, find_nearest
 from cepheid.reference.galaxies.task import crop_middle
 

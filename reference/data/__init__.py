@@ -19,14 +19,14 @@ def prepare(
     called with the samples done and the total. Raises UserError if the folder is damaged or holds
     something else, or if the disk is full.
     """
-    generator, where = _generator(data), folder(data, data_root)
-    generator.prepare(where, generator.parameters_of(data), on_progress=on_progress)
+    dataset, where = _find_dataset(data), folder(data, data_root)
+    dataset.prepare(where, dataset.parse(data), on_progress=on_progress)
     return where
 
 
 def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     """Return the folder of the dataset of a ``data`` section, prepared or not."""
-    name: str = _generator(data).parameters_of(data).folder_name
+    name: str = _find_dataset(data).parse(data).folder_name
     return data_root / name
 
 
@@ -35,29 +35,25 @@ def find_problem(data: Mapping[str, Any], data_root: Path) -> str:
 
     Nothing is written.
     """
-    generator = _generator(data)
+    dataset = _find_dataset(data)
     try:
-        where, parameters = folder(data, data_root), generator.parameters_of(data)
+        where, parameters = folder(data, data_root), dataset.parse(data)
+        if where.exists():
+            dataset.check(where, parameters)
     except UserError as error:  # such as a catalogue that is missing
         return str(error)
-    if where.exists():
-        try:
-            generator.prepare(where, parameters)  # it only reads what is prepared
-        except UserError as error:
-            return str(error)
-    elif hasattr(generator, "find_distributed_files"):  # most generators read none
-        source = generator.find_distributed_files(where, parameters)
-        if source and not source.is_dir():
-            return f"{source}: there is no such folder; put or link the distributed files there"
+    source = parameters.find_distributed_files(where)
+    if source and not where.exists() and not source.is_dir():
+        return f"{source}: there is no such folder; put or link the distributed files there"
     return ""
 
 
 def remarks(data: Mapping[str, Any], folder: Path) -> Sequence[str]:
     """Return remarks about a prepared dataset, one per line; most generators have none."""
-    generator = _generator(data)
-    lines: Sequence[str] = generator.remarks(folder) if hasattr(generator, "remarks") else ()
+    lines: Sequence[str] = _find_dataset(data).remark(folder)
     return lines
 
 
-def _generator(data: Mapping[str, Any]) -> Any:
-    return importlib.import_module(f"cepheid.reference.data.{data['generator']}")
+def _find_dataset(data: Mapping[str, Any]) -> Any:
+    """Return the ``Dataset`` of a generator; this module imports no package that may be missing."""
+    return importlib.import_module(f"cepheid.reference.data.{data['generator']}").DATASET

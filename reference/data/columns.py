@@ -130,5 +130,22 @@ class Ragged:
 Column = Fixed | Ragged
 
 
+@dataclass(frozen=True)
+class Known:
+    """A column whose rows are known before any is drawn: ``values`` are all of them, one by one.
+
+    Those of a ragged column are ``bytes``, one row after the other.
+    """
+
+    column: Column
+    values: np.ndarray | bytes
+
+    def take(self, rows: range) -> Rows:
+        """Return the values of ``rows``."""
+        if isinstance(self.column, Fixed):
+            return self.values[rows.start : rows.stop]
+        return self.values[slice(*map(self.column.count_bytes, (rows.start, rows.stop)))]
+
+
 def _measure_size(path: Path) -> int:
     return path.stat().st_size

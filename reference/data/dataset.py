@@ -1,14 +1,22 @@
-"""What all generators share between the ``data`` section of a definition and the dataset."""
+"""The engine of datasets: a generator declares what differs, and this prepares, finds and loads it.
+
+A generator is a package of ``cepheid.reference.data`` with a ``DATASET``. It declares its settings
+(a subclass of ``Parameters``), what there is to write (``plan``), and what a program sees of it
+(``open``).
+"""
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from cepheid.reference.data import store
-from cepheid.reference.data.store import Manifest, StoreError
+import numpy as np
+
+from cepheid.reference.data import preparation, store
+from cepheid.reference.data.preparation import Contents
+from cepheid.reference.data.store import Manifest, OnProgress, StoreError
 from cepheid.rules.errors import did_you_mean
 
 
@@ -16,10 +24,19 @@ class Parameters:
     """What decides the samples of a dataset: a generator's frozen dataclass is a subclass.
 
     It has the settings of the ``data`` section of a definition as fields, and raises StoreError
-    for values that make no sense.
+    for values that make no sense. ``version`` is to be raised by every change that stores something
+    else. ``recorded`` are the settings that the manifest has, in this order. Settings often include
+    a ``source``: what is drawn, or which files are read. ``sources`` are those that there are,
+    ``distributed`` those of which a user puts the files into a folder of that name.
     """
 
     generator: ClassVar[str]
+    version: ClassVar[int] = 1
+    recorded: ClassVar[tuple[str, ...]]
+    sources: ClassVar[tuple[str, ...]] = ()
+    distributed: ClassVar[tuple[str, ...]] = ()
+    is_named_by_source: ClassVar[bool] = False
+
     train_samples: int
     evaluation_samples: int
 
@@ -27,6 +44,18 @@ class Parameters:
     def parse(cls, data: Mapping[str, Any]) -> Self:
         """Parse the ``data`` section of a definition. Raises StoreError for an unknown setting."""
         return cls(**select_settings(cls.generator, cls, data))
+
+    def check_source(self, before: str = "", joint: str = " or ") -> None:
+        """Raise StoreError for an unknown source; the message lists those that there are."""
+        source = getattr(self, "source", "")
+        if source not in self.sources:
+            known = before + joint.join(self.sources)
+            raise StoreError(f"data.source is {source!r}, expected {known}")
+
+    def check_samples(self) -> None:
+        """Raise StoreError if there is nothing to train on or to evaluate."""
+        if min(self.train_samples, self.evaluation_samples) < 1:
+            raise StoreError("data.train_samples or evaluation_samples is below 1")
 
     @property
     def rows(self) -> int:
@@ -36,18 +65,31 @@ class Parameters:
     @property
     def title(self) -> str:
         """Return what a reader sees first in the name of the folder, such as ``scenes-8000``."""
-        return f"{self.generator}-{self.rows}"
+        source = [getattr(self, "source", "")] if self.is_named_by_source else []
+        return "-".join([self.generator, *source, str(self.rows)])
+
+    def describe(self) -> dict[str, Any]:
+        """Return what else decides the samples, such as constants of what is drawn."""
+        return {}
 
     @property
     def as_json(self) -> dict[str, Any]:
         """Return the parameters for the manifest."""
-        raise NotImplementedError
+        settings = {name: getattr(self, name) for name in self.recorded}
+        facts = {"generator_version": self.version, **settings, **self.describe()}
+        plain: dict[str, Any] = store.convert_to_json(facts)
+        return plain
 
     @property
     def folder_name(self) -> str:
         """Return the name of the folder of the dataset: the title and a digest of ``as_json``."""
         text = json.dumps(self.as_json, sort_keys=True).encode()
         return f"{self.title}-{hashlib.sha256(text).hexdigest()[:8]}"
+
+    def find_distributed_files(self, folder: Path) -> Path | None:
+        """Return where a user puts the files of the dataset ``folder``; None if all is drawn."""
+        source = getattr(self, "source", "")
+        return folder.with_name(source) if source in self.distributed else None
 
 
 def select_settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,28 +107,108 @@ def select_settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict
     return asked
 
 
-def read_manifest(generator: str, folder: Path) -> Manifest:
-    """Return the manifest of a prepared dataset of this generator.
+@dataclass(frozen=True)
+class Work:
+    """A preparation that begins: its folder, and the processes that it may use.
 
-    Raises StoreError if it is missing or damaged, or if another generator made the data.
+    ``on_progress`` is called with rows done and rows in all.
     """
-    manifest = store.read_manifest(folder)
-    if manifest.generator != generator:
-        raise StoreError(
-            f"{folder}: holds data of generator {manifest.generator!r}, expected {generator!r}"
+
+    folder: Path
+    rows: int
+    processes: int | None
+    on_progress: OnProgress
+
+    def report_part(self, part: int, parts: int) -> OnProgress:
+        """Return the progress of one of several parts of the work, which count equally."""
+        return lambda done, total: self.on_progress(
+            (part * total + done) * self.rows // (parts * total), self.rows
         )
-    return manifest
 
 
-def read_existing(generator: str, folder: Path, parameters: Mapping[str, Any]) -> Manifest:
-    """Return the manifest of ``folder``. Raises StoreError if it holds another dataset."""
-    manifest = store.read_manifest(folder)
-    asked = store.convert_to_json(parameters)
-    found = {key: manifest.parameters.get(key) for key in asked}
-    difference = store.find_first_difference(found, asked)
-    if manifest.generator != generator or difference:
-        raise StoreError(
-            f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "
-            f"delete this one."
+@dataclass(frozen=True)
+class Opened:
+    """A prepared folder: its manifest, and its arrays as they are mapped."""
+
+    folder: Path
+    manifest: Manifest
+    arrays: Mapping[str, np.memmap]
+
+    @property
+    def splits(self) -> dict[str, int]:
+        """Return the numbers of samples of both splits, by their names."""
+        return {
+            name: self.manifest.parameters[name] for name in ("train_samples", "evaluation_samples")
+        }
+
+
+Asked = TypeVar("Asked", bound=Parameters)
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True)
+class Dataset(Generic[Asked, Found]):
+    """A dataset as its generator declares it.
+
+    ``plan`` returns what there is to write; it may read or draw files first, and raises StoreError
+    where they are missing or damaged. ``open`` turns the arrays into what a program uses.
+    ``remark`` comments on a prepared folder.
+    """
+
+    kind: type[Asked]
+    plan: Callable[[Asked, Work], Contents]
+    open: Callable[[Opened], Found]
+    remark: Callable[[Path], Sequence[str]] = lambda folder: ()
+
+    def parse(self, data: Mapping[str, Any]) -> Asked:
+        """Parse the ``data`` section of a definition."""
+        return self.kind.parse(data)
+
+    def prepare(
+        self,
+        folder: Path,
+        parameters: Asked,
+        processes: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Manifest:
+        """Prepare ``folder``; continue an interrupted preparation, or return if it is finished.
+
+        Raises StoreError as ``preparation.prepare`` and ``plan`` do.
+        """
+        if folder.exists():
+            return self.check(folder, parameters)
+        report = on_progress or (lambda done, total: None)
+        work = Work(folder, parameters.rows, processes, report)
+        contents = self.plan(parameters, work)
+        return preparation.prepare(
+            folder,
+            self.kind.generator,
+            parameters.as_json,
+            parameters.rows,
+            contents,
+            processes,
+            work.report_part(contents.parts - 1, contents.parts),
         )
-    return manifest
+
+    def check(self, folder: Path, parameters: Asked) -> Manifest:
+        """Return the manifest of ``folder``. Raises StoreError if it holds another dataset."""
+        manifest = store.read_manifest(folder)
+        asked = parameters.as_json
+        found = {key: manifest.parameters.get(key) for key in asked}
+        difference = store.find_first_difference(found, asked)
+        if manifest.generator != self.kind.generator or difference:
+            raise StoreError(
+                f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "
+                f"delete this one."
+            )
+        return manifest
+
+    def load(self, folder: Path) -> Found:
+        """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
+        manifest = store.read_manifest(folder)
+        if manifest.generator != self.kind.generator:
+            raise StoreError(
+                f"{folder}: holds data of generator {manifest.generator!r}, "
+                f"expected {self.kind.generator!r}"
+            )
+        return self.open(Opened(folder, manifest, store.open_arrays(folder)))

@@ -14,7 +14,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,43 +35,55 @@ CANNOT_WRITE = (
 )  # fmt: skip
 
 Draw = Callable[[range], Mapping[str, Rows]]
-Layout = Mapping[str, tuple[np.dtype, tuple[int, ...]] | Ragged]
+Layout = Mapping[str, Column]
 Judge = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a preparation writes into a folder.
+
+    ``columns`` are the arrays by name. ``draw(range)`` returns those rows of each, the same ones
+    whenever and wherever it is called, and can be pickled. The manifest has ``facts`` beside the
+    parameters, and the versions of ``packages`` beside those of Python and NumPy. ``judge`` is
+    called with the folder, complete but for its name, and raises StoreError if it must not be used;
+    then nothing of it is kept. Writing is the last of so many ``parts`` of the work.
+    """
+
+    columns: Layout
+    draw: Draw
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    packages: Sequence[str] = ()
+    chunk_rows: int = 250
+    judge: Judge | None = None
+    parts: int = 1
 
 
 def prepare(
     folder: Path,
-    generator_name: str,
+    generator: str,
     parameters: Mapping[str, Any],
-    arrays: Layout,
     rows: int,
-    draw: Draw,
+    contents: Contents,
     processes: int | None = None,
     on_progress: OnProgress | None = None,
-    chunk_rows: int = 250,
-    packages: Sequence[str] = (),
-    judge: Judge | None = None,
 ) -> Manifest:
     """Prepare ``folder``; continue an interrupted preparation, or return if it is finished.
 
-    ``parameters`` is plain JSON and says all that the contents depend on; ``arrays`` maps names to
-    (dtype, shape of one row) or ``Ragged``; ``draw(range)`` returns those rows of every array, the
-    same ones whenever and wherever it is called, and can be pickled. ``processes`` defaults to the
-    usable processors. ``on_progress`` is called with rows done and rows in all. Versions of
-    ``packages`` are noted in the manifest beside those of Python and NumPy. ``judge`` is called
-    with the folder, complete but for its name, and raises StoreError if it must not be used; then
-    nothing of it is kept.
+    ``parameters`` is plain JSON; with the facts of ``contents`` it says all that the rows depend
+    on. ``processes`` defaults to the usable processors. ``on_progress`` is called with rows done
+    and rows in all.
 
     Raises StoreError if the folder or ``<folder>.partial`` belongs to other parameters, another
     preparation of it is under way, the disk is full or cannot be written, or a worker was killed.
     """
     plan = _Plan(
-        generator=generator_name,
-        parameters=store.convert_to_json(parameters),
-        versions=store.find_versions(packages),
-        layout=_make_columns(arrays),
+        generator=generator,
+        parameters=store.convert_to_json({**parameters, **contents.facts}),
+        versions=store.find_versions(contents.packages),
+        layout=_add_ends_columns(contents.columns),
         rows=rows,
-        chunk_rows=chunk_rows,
+        chunk_rows=contents.chunk_rows,
     )
     on_progress = on_progress or (lambda done, total: None)
     if folder.exists():
@@ -83,7 +95,7 @@ def prepare(
         finished = _begin(unfinished, plan)
         todo = [chunk for chunk in range(len(plan.chunks)) if chunk not in finished]
         done = rows - sum(len(plan.chunks[chunk]) for chunk in todo)
-        write = partial(_write_chunk, unfinished, plan, draw)
+        write = partial(_write_chunk, unfinished, plan, contents.draw)
         on_progress(done, rows)
         with (
             open(unfinished / JOURNAL, "ab") as journal,
@@ -94,18 +106,17 @@ def prepare(
                 _append(journal.fileno(), {"chunk": chunk, "sha256": digests})
                 done += len(plan.chunks[chunk])
                 on_progress(done, rows)
-        return _publish(folder, plan, finished, judge)
+        return _publish(folder, plan, finished, contents.judge)
 
 
-def _make_columns(arrays: Layout) -> dict[str, Column]:
-    """Return the columns; each ragged array adds a fixed one with the ends of its rows."""
-    columns: dict[str, Column] = {}
-    for name, asked in arrays.items():
-        if isinstance(asked, Ragged):
-            columns[name], columns[store.name_ends(name)] = asked, Fixed(asked.ends.dtype)
-        else:
-            columns[name] = Fixed(np.dtype(asked[0]), tuple(asked[1]))
-    return columns
+def _add_ends_columns(columns: Layout) -> dict[str, Column]:
+    """Return the columns; each ragged one is followed by a fixed one with the ends of its rows."""
+    layout: dict[str, Column] = {}
+    for name, column in columns.items():
+        layout[name] = column
+        if isinstance(column, Ragged):
+            layout[store.name_ends(name)] = Fixed(column.ends.dtype)
+    return layout
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cepheid.reference.data.galaxies import colour
-from cepheid.reference.data.galaxies.stamps import Galaxies, SkyParameters
+from cepheid.reference.data.galaxies import Galaxies, SkyParameters, colour
 from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.galaxies.science import Estimate
 

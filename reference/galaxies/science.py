@@ -28,7 +28,7 @@ Errors
     two halves follow to first order. The scatter is that of the response from galaxy to galaxy:
     noise and shape have cancelled.
 
-Ellipticity, shear and frame are those of ``cepheid.reference.data.galaxies.stamps``.
+Ellipticity, shear and frame are those of ``cepheid.reference.data.galaxies``.
 """
 
 import math
@@ -40,8 +40,8 @@ from typing import NamedTuple
 import numpy as np
 
 from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies import PIXEL_DTYPE, SkyParameters
 from cepheid.reference.data.galaxies.population import Galaxy
-from cepheid.reference.data.galaxies.stamps import PIXEL_DTYPE, SkyParameters
 from cepheid.reference.data.store import OnProgress, split_rows
 from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.run.report import Table, Value

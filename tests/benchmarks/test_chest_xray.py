@@ -18,7 +18,7 @@ from cepheid.benchmarks.chest_xray.given import FOLDER
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
 from cepheid.benchmarks.chest_xray.task import ChestXray, create
 from cepheid.reference.data import radiographs
-from cepheid.reference.data.radiographs import METRICS
+from cepheid.reference.data.radiographs.auroc import METRICS
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.given_weights import load_given_weights
 from cepheid.reference.torch.ranks.distributed import TorchRanks

@@ -32,7 +32,7 @@ from cepheid.benchmarks.galaxy_shape.model import (
     negative_log_likelihood,
 )
 from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
-from cepheid.reference.data.galaxies.stamps import SkyParameters, draw
+from cepheid.reference.data.galaxies import SkyParameters, draw
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition

@@ -11,9 +11,8 @@ from scipy import stats
 galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from cepheid.reference.data import galaxies
-from cepheid.reference.data.galaxies import drawing
+from cepheid.reference.data.galaxies import SkyParameters, drawing
 from cepheid.reference.data.galaxies.population import Component, Galaxy, compute_half_light_radius
-from cepheid.reference.data.galaxies.stamps import SkyParameters
 from cepheid.reference.galaxies import science
 from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.galaxies.science import SHEAR, Errors, Measurement, Responses

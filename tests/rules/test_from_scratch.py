@@ -93,7 +93,6 @@ def test_images(data_root: Path) -> None:
 def test_scenes(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="scenes need the extra galsim")
     from cepheid.reference.data import scenes
-    from cepheid.reference.data.scenes import sky
 
     folder, _ = prepare("ssd", data_root)
     ours = scenes.load(folder)
@@ -105,8 +104,8 @@ def test_scenes(data_root: Path) -> None:
     bits = np.unpackbits(page.read_fixed(folder, "masks", range(3, 11)), axis=-1)
     assert np.array_equal(bits.reshape(8, 8, 64, 64), ours.read_masks(np.arange(3, 11)))
     levels = np.array([0, 78, 255])
-    assert 2 * np.sinh(6.5 * levels / 255 - 2) == pytest.approx(sky.compute_sky_noises(levels))
-    assert sky.BANDS == "irg"
+    assert 2 * np.sinh(6.5 * levels / 255 - 2) == pytest.approx(scenes.compute_sky_noises(levels))
+    assert scenes.BANDS == "irg"
     check_digest(folder)
 
 

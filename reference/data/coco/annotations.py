@@ -70,16 +70,15 @@ class _OutlinedInstances(_Instances):
 class Listing:
     """All images in use, training first.
 
-    ``sides`` (rows, 2) are height and width, ``objects`` those of all images in turn, of OBJECT;
-    those of row i end at ``ends[i]``. ``left_out`` training images have no object. ``masks`` are
-    those of ``objects`` in COCO's run-length code, if they were asked for.
+    ``objects`` are those of all images in turn, of OBJECT; those of row i end at ``ends[i]``.
+    ``left_out`` training images have no object. ``masks`` are those of ``objects`` in COCO's
+    run-length code, if they were asked for.
     """
 
     class_names: tuple[str, ...]
     category_ids: tuple[int, ...]
     files: SourceFiles
     image_ids: np.ndarray
-    sides: np.ndarray
     objects: np.ndarray
     ends: np.ndarray
     left_out: int
@@ -117,9 +116,8 @@ def list_images(source: Path, train: int, evaluation: int, has_masks: bool = Fal
     return Listing(
         class_names=tuple(category.name for category in found[0].categories),
         category_ids=tuple(labels),
-        files=SourceFiles(source, names, sizes),
+        files=SourceFiles(source, names, sizes, sides=_list_sides([image for _, image, _ in used])),
         image_ids=np.array([image.id for _, image, _ in used], np.int64),
-        sides=np.array([(image.height, image.width) for _, image, _ in used], np.int64),
         objects=_make_records([each for _, _, objects in used for each in objects], labels),
         ends=np.cumsum([len(objects) for _, _, objects in used], dtype=np.int64),
         left_out=len(found[0].images) - train,
@@ -132,6 +130,10 @@ def list_images(source: Path, train: int, evaluation: int, has_masks: bool = Fal
         if has_masks
         else (),
     )
+
+
+def _list_sides(images: Sequence[_Image]) -> np.ndarray:
+    return np.array([(image.height, image.width) for image in images], np.int64)
 
 
 def _name_annotations(part: str) -> str:

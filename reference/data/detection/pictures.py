@@ -30,9 +30,8 @@ def compose_images(
         return images
     from cepheid.reference.data import scenes
     from cepheid.reference.data.galaxies import colour
-    from cepheid.reference.data.scenes import sky
 
-    signals = sky.compute_sky_noises(np.stack(images)).transpose(0, 3, 1, 2)
+    signals = scenes.compute_sky_noises(np.stack(images)).transpose(0, 3, 1, 2)
     return list(colour.compose_colours(signals, scenes.parameters_of(data).sky))
 
 

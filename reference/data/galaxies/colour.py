@@ -10,7 +10,7 @@ import galsim
 import numpy as np
 from astropy.visualization import make_lupton_rgb
 
-from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.galaxies import SkyParameters
 
 BANDS = "irg"  # as red, green, blue
 STRETCH_SKY_NOISE = 10.0  # what is fainter, in sky noise of the r band, is shown linearly

@@ -24,7 +24,7 @@ import numpy as np
 from astropy.io import fits
 
 from cepheid.reference.data import galaxies
-from cepheid.reference.data.galaxies.stamps import Galaxies, SkyParameters
+from cepheid.reference.data.galaxies import Galaxies, SkyParameters
 from cepheid.reference.data.store import StoreError, split_rows
 from cepheid.rules.host import atomic_path
 

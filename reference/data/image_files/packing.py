@@ -1,7 +1,7 @@
-"""Many image files in one: ``images``, ``names`` and ``facts`` of a dataset.
+"""A dataset of image files: many files in one, as ``images``, ``names`` and ``facts``.
 
 ``images`` (ragged) has the files as they are, one after the other, ``names`` (ragged) their names
-in UTF-8, and ``facts`` is a structured array with at least the fields of FACTS.
+in UTF-8, and ``facts`` is a structured array of what each dataset knows of an image, and FACTS.
 
 Every file is read and decoded once, while it is packed. One that cannot be decoded is an error, and
 all of them are named. Grey and CMYK images, and files that are no JPEG in spite of their name, stay
@@ -9,16 +9,19 @@ as they are and become RGB when they are decoded; ``remarks`` names and counts t
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
 from cepheid.reference.data import store
-from cepheid.reference.data.columns import Ragged
+from cepheid.reference.data.columns import Fixed, Known, Ragged, Rows
+from cepheid.reference.data.dataset import Opened, Work
 from cepheid.reference.data.image_files.jpeg import KINDS, decode, examine
-from cepheid.reference.data.store import StoreError, explain_unreadable
+from cepheid.reference.data.preparation import Contents
+from cepheid.reference.data.store import Manifest, StoreError, explain_unreadable
 
 FACTS = [("height", np.int32), ("width", np.int32), ("kind", np.uint8)]
 UNUSUAL = {
@@ -31,25 +34,21 @@ REMARKS = "remarks.txt"  # in the prepared folder: kind and name of each of thos
 MOST_NAMED = 20  # damaged files in one message
 
 
+Decode = Callable[[bytes | memoryview, int], np.ndarray]
+Examine = Callable[[bytes], tuple[int, int, int]]
+
+
 @dataclass(frozen=True)
 class PackedFiles:
     """The packed files of a dataset: ``content`` maps uint8 (bytes,), row i ends at ``ends[i]``.
 
-    ``kinds`` (rows,) are codes as in ``jpeg``.
+    ``kinds`` (rows,) are codes as in ``jpeg``. ``decoder`` takes a file and its kind.
     """
 
     content: np.ndarray
     ends: np.ndarray
     kinds: np.ndarray
-
-    @classmethod
-    def open(cls, arrays: Mapping[str, np.ndarray]) -> Self:
-        """Open the packed files among the arrays of a dataset; ``images`` is (bytes,)."""
-        return cls(
-            content=np.asarray(arrays["images"]),
-            ends=np.array(arrays["images_ends"]),
-            kinds=np.array(arrays["facts"]["kind"]),
-        )
+    decoder: Decode | None = None
 
     def read(self, row: int) -> memoryview:
         """Return the file of a row as it was distributed."""
@@ -57,8 +56,45 @@ class PackedFiles:
         return self.content[start : self.ends[row]].data
 
     def decode(self, row: int) -> np.ndarray:
-        """Decode the file of a row to RGB, uint8 (height, width, 3)."""
-        return decode(self.read(row), int(self.kinds[row]))
+        """Decode the file of a row, uint8 (height, width, channels); RGB unless it is grey."""
+        return (self.decoder or decode)(self.read(row), int(self.kinds[row]))
+
+
+@dataclass(frozen=True)
+class PackedImages:
+    """A prepared dataset of image files, training first.
+
+    ``heights`` and ``widths`` in pixels are (rows,), in memory.
+    """
+
+    train_samples: int
+    evaluation_samples: int
+    heights: np.ndarray
+    widths: np.ndarray
+    files: PackedFiles
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, opened: Opened, decoder: Decode | None = None, **own: Any) -> Self:
+        """Open a prepared folder; ``own`` are the fields that only this dataset has."""
+        arrays = opened.arrays
+        facts = arrays["facts"]
+        content, ends = np.asarray(arrays["images"]), np.array(arrays["images_ends"])
+        return cls(
+            **opened.splits,
+            heights=np.array(facts["height"], np.int64),
+            widths=np.array(facts["width"], np.int64),
+            files=PackedFiles(content, ends, np.array(facts["kind"]), decoder),
+            manifest=opened.manifest,
+            **own,
+        )
+
+
+@dataclass(frozen=True)
+class LabelledImages(PackedImages):
+    """Images of which each has something to be learnt: ``labels``, (rows, …), in memory."""
+
+    labels: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -66,42 +102,100 @@ class SourceFiles:
     """The files to pack: their folder, their names in it, and their sizes in bytes (rows,).
 
     ``examine`` decodes a file and returns height, width and kind; the usual one is of ``jpeg``.
+    ``sides`` (rows, 2) are heights and widths that annotations state, if there are any.
     """
 
     folder: Path
     names: Sequence[str]
     sizes_bytes: np.ndarray
-    examine: Callable[[bytes], tuple[int, int, int]] | None = None
+    examine: Examine | None = None
+    sides: np.ndarray | None = None
 
     @property
-    def layout(self) -> dict[str, Ragged]:
-        """The layout of ``images`` and ``names``."""
+    def columns(self) -> dict[str, Ragged]:
+        """The columns ``images`` and ``names``."""
         lengths = [len(name.encode()) for name in self.names]
         return {
             "images": Ragged(np.cumsum(self.sizes_bytes, dtype=np.int64)),
             "names": Ragged(np.cumsum(lengths, dtype=np.int64)),
         }
 
-    def read(self, rows: range) -> tuple[dict[str, bytes], list[tuple[int, int, int]]]:
-        """Return ``images`` and ``names`` of rows, and of each image height, width and kind.
-
-        A file that cannot be decoded has the kind ``damaged``. Raises StoreError where a file
-        cannot be read or is not what was listed.
-        """
-        files, examined = [], []
-        for row in rows:
-            files.append(self._read_file(row))
-            examined.append((self.examine or examine)(files[-1]))
-        names = "".join(self.names[rows.start : rows.stop]).encode()
-        return {"images": b"".join(files), "names": names}, examined
-
-    def _read_file(self, row: int) -> bytes:
+    def read(self, row: int) -> bytes:
+        """Return a file. Raises StoreError where it cannot be read or is not what was listed."""
         path = self.folder / self.names[row]
         with explain_unreadable():
             content = path.read_bytes()
         if len(content) != self.sizes_bytes[row]:
             raise StoreError(f"{path}: changed while it was read. Prepare again.")
         return content
+
+    def describe(self, row: int, content: bytes) -> tuple[int, int, int]:
+        """Return height, width and kind of an image; one that cannot be decoded is ``damaged``.
+
+        Raises StoreError where it has another size than the annotations say.
+        """
+        height, width, kind = (self.examine or examine)(content)
+        if self.sides is not None and KINDS[kind] != "damaged":
+            stated = tuple(self.sides[row].tolist())
+            if (height, width) != stated:
+                raise StoreError(
+                    f"{self.folder / self.names[row]}: {height} × {width} pixels, the annotations "
+                    f"say {stated[0]} × {stated[1]}. Unpack the image again."
+                )
+        return height, width, kind
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Image files, and what is known of them before they are read.
+
+    ``facts`` (rows,) stand beside those of FACTS, and ``known`` are columns of their own. There are
+    no remarks on images of ``usual`` kinds.
+    """
+
+    files: SourceFiles
+    facts: Mapping[str, np.ndarray]
+    known: Mapping[str, Known] = field(default_factory=dict)
+    usual: Collection[str] = ()
+
+    def plan(
+        self, work: Work, recorded: Mapping[str, Any], packages: Sequence[str], parts: int = 1
+    ) -> Contents:
+        """Return what a preparation writes; the manifest has the facts ``recorded``."""
+        damage = work.folder.with_name(f"{work.folder.name}-damaged.txt")
+        return Contents(
+            {
+                **self.files.columns,
+                "facts": Fixed(self._dtype),
+                **{name: known.column for name, known in self.known.items()},
+            },
+            self.read,
+            recorded,
+            packages,
+            judge=partial(check_images, self.files.folder, damage, usual=self.usual),
+            parts=parts,
+        )
+
+    def read(self, rows: range) -> dict[str, Rows]:
+        """Read and decode the files of ``rows``; return the stored arrays."""
+        contents, sides = [], []
+        for row in rows:
+            contents.append(self.files.read(row))
+            sides.append(self.files.describe(row, contents[-1]))
+        facts = np.zeros(len(rows), self._dtype)
+        for name, values in self.facts.items():
+            facts[name] = values[rows.start : rows.stop]
+        facts["height"], facts["width"], facts["kind"] = np.transpose(sides)
+        return {
+            "images": b"".join(contents),
+            "names": "".join(self.files.names[rows.start : rows.stop]).encode(),
+            "facts": facts,
+            **{name: known.take(rows) for name, known in self.known.items()},
+        }
+
+    @property
+    def _dtype(self) -> np.dtype:
+        return np.dtype([*((name, values.dtype) for name, values in self.facts.items()), *FACTS])
 
 
 def check_images(source: Path, damage: Path, folder: Path, usual: Collection[str] = ()) -> None:

@@ -24,7 +24,7 @@ def examine(content: bytes) -> tuple[int, int, int]:
     return height, width, GREY if image.mode == "L" else OTHER
 
 
-def decode(content: bytes | memoryview) -> np.ndarray:
+def decode(content: bytes | memoryview, kind: int = GREY) -> np.ndarray:
     """Decode a PNG file to grey, uint8 (height, width, 1); other colours are converted."""
     with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
         grey: np.ndarray = np.array(image.convert("L"))

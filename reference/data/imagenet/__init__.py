@@ -1,25 +1,105 @@
-"""ImageNet and a small replica of it: the generator `imagenet` of definitions.
+"""ImageNet (ILSVRC 2012, Russakovsky et al. 2015, arXiv:1409.0575), or a small replica of it.
 
-A definition's ``data.generator`` names this package; ``cepheid.reference.data`` says what it must
-provide.
+Source
+    The folder layout in which ImageNet is distributed, see ``layout``: for ``source: ILSVRC2012``
+    the folder ``ILSVRC2012`` under the data root, put or linked there by hand because of its
+    licence; for ``source: shapes`` pictures that ``shapes`` draws there.
+
+Stored arrays
+    ``images``  ragged: the JPEG files as they are, one after the other
+    ``names``   ragged: their names, e.g. ``train/n01440764/n01440764_10026.JPEG``, UTF-8
+    ``facts``   structured (rows,): label, height and width in pixels, kind
+
+    Rows [0, train) are for training, the next ones for validation; labels count the class folders
+    in alphabetical order from 0.
+
+``image_files.packing`` says what becomes of files that are damaged, grey or no JPEG.
 """
 
-from cepheid.reference.data.image_files.packing import REMARKS
-from cepheid.reference.data.image_files.packing import remark_on_kinds as remarks
-from cepheid.reference.data.imagenet.images import (
-    REAL,
-    find_distributed_files,
-    load,
-    parameters_of,
-    prepare,
-)
+from dataclasses import dataclass
+from typing import Any
 
-__all__ = [
-    "REAL",
-    "REMARKS",
-    "find_distributed_files",
-    "load",
-    "parameters_of",
-    "prepare",
-    "remarks",
-]
+import numpy as np
+
+from cepheid.reference.data import dataset
+from cepheid.reference.data.dataset import Opened, Work
+from cepheid.reference.data.image_files import packing
+from cepheid.reference.data.image_files.packing import LabelledImages, Packing, SourceFiles
+from cepheid.reference.data.imagenet import layout, shapes
+from cepheid.reference.data.preparation import Contents
+from cepheid.reference.data.store import StoreError, explain_unreadable
+
+SHAPES, REAL = "shapes", "ILSVRC2012"
+
+
+@dataclass(frozen=True)
+class ImageNetParameters(dataset.Parameters):
+    """The ``data`` section of a definition. ``seed`` is that of drawn pictures."""
+
+    generator = "imagenet"
+    recorded = ("source", "classes", "train_samples", "evaluation_samples")
+    sources = (SHAPES, REAL)
+    distributed = (REAL,)
+    is_named_by_source = True
+
+    source: str
+    classes: int
+    train_samples: int
+    evaluation_samples: int
+    seed: int = 20260101
+
+    def __post_init__(self) -> None:
+        self.check_source()
+        counts = (self.classes, self.train_samples, self.evaluation_samples)
+        if min(counts) < 1 or (self.source == SHAPES and self.classes > len(shapes.CLASSES)):
+            raise StoreError(
+                f"data.classes, train_samples and evaluation_samples are {counts}, expected 1 or "
+                f"more of each, and of {SHAPES} at most {len(shapes.CLASSES)} classes"
+            )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the drawn pictures."""
+        drawn = {"seed": self.seed, "shapes_version": shapes.GENERATOR_VERSION}
+        return drawn if self.source == SHAPES else {}
+
+
+@dataclass(frozen=True)
+class Images(LabelledImages):
+    """A prepared dataset; ``classes`` are the class folders in the order of the labels."""
+
+    classes: tuple[str, ...]
+
+
+def _plan(parameters: ImageNetParameters, work: Work) -> Contents:
+    source = parameters.find_distributed_files(work.folder)
+    counts = {
+        layout.TRAIN: parameters.train_samples,
+        layout.VALIDATION: parameters.evaluation_samples,
+    }
+    if is_drawn := source is None:
+        source = work.folder.with_name(f"{work.folder.name}-files")
+        classes, report = shapes.CLASSES[: parameters.classes], work.report_part(0, 2)
+        shapes.draw_files(source, parameters.seed, classes, counts, work.processes, report)
+    with explain_unreadable():
+        listing = layout.list_files(source, parameters.classes, *counts.values())
+    return Packing(
+        SourceFiles(source, listing.names, listing.sizes_bytes),
+        {"label": listing.labels.astype(np.int32)},
+    ).plan(
+        work,
+        {"class_names": listing.classes, "files_sha256": listing.digest},
+        packages=("simplejpeg", "Pillow"),
+        parts=1 + is_drawn,
+    )
+
+
+def _open(opened: Opened) -> Images:
+    return Images.open(
+        opened,
+        labels=np.array(opened.arrays["facts"]["label"], np.int64),
+        classes=tuple(opened.manifest.parameters["class_names"]),
+    )
+
+
+DATASET = dataset.Dataset(ImageNetParameters, _plan, _open, packing.remark_on_kinds)
+load, parameters_of, prepare = DATASET.load, DATASET.parse, DATASET.prepare

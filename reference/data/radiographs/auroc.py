@@ -8,8 +8,9 @@ exactly. It is no mean over parts of the data, so scores of all ranks are gather
 import numpy as np
 import scipy.stats
 
-from cepheid.reference.data.radiographs.findings import METRICS
+from cepheid.reference.data.radiographs.layout import FINDINGS
 
+METRICS = tuple(f"auroc_{finding.lower()}" for finding in FINDINGS)
 UNDEFINED = 0.5  # of a finding that all or none have: nothing can be told apart
 RESAMPLES = 200
 

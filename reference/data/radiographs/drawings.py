@@ -29,8 +29,17 @@ import numpy as np
 
 from cepheid.reference.data.imagenet import shapes
 from cepheid.reference.data.preparation import explain_disk_errors
-from cepheid.reference.data.radiographs.findings import BETWEEN_FINDINGS, FINDINGS, NO_FINDING
-from cepheid.reference.data.radiographs.layout import IMAGE, IMAGES, LABELS, LISTS, PATIENT, TABLES
+from cepheid.reference.data.radiographs.layout import (
+    BETWEEN_FINDINGS,
+    FINDINGS,
+    IMAGE,
+    IMAGES,
+    LABELS,
+    LISTS,
+    NO_FINDING,
+    PATIENT,
+    TABLES,
+)
 from cepheid.reference.data.store import OnProgress
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_path, atomic_write

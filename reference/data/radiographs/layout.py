@@ -20,9 +20,27 @@ import numpy as np
 
 from cepheid.reference.data.image_files import png
 from cepheid.reference.data.image_files.packing import SourceFiles
-from cepheid.reference.data.radiographs.findings import BETWEEN_FINDINGS, FINDINGS, NO_FINDING
 from cepheid.reference.data.store import StoreError, explain_unreadable
 
+FINDINGS = (  # in the order of Wang et al. 2017 (arXiv:1705.02315), whose names they have
+    "Atelectasis",
+    "Cardiomegaly",
+    "Effusion",
+    "Infiltration",
+    "Mass",
+    "Nodule",
+    "Pneumonia",
+    "Pneumothorax",
+    "Consolidation",
+    "Edema",
+    "Emphysema",
+    "Fibrosis",
+    "Pleural_Thickening",
+    "Hernia",
+)
+"""What may be found. Every array of labels or scores has a column for each."""
+NO_FINDING = "No Finding"
+BETWEEN_FINDINGS = "|"  # in the table
 TABLES = ("Data_Entry_2017.csv", "Data_Entry_2017_v2020.csv")
 LISTS = ("train_val_list.txt", "test_list.txt")
 IMAGE, LABELS, PATIENT = "Image Index", "Finding Labels", "Patient ID"

@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 
 from cepheid.reference.data.imagenet.crops import Cropping, Views
-from cepheid.reference.data.radiographs.images import Radiographs
+from cepheid.reference.data.radiographs import Radiographs
 
 
 def make_cropping(pixels: int) -> Cropping:

@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cepheid.reference.data.galaxies import drawing
+from cepheid.reference.data.galaxies import SkyParameters, compute_component_electrons, drawing
 from cepheid.reference.data.galaxies.drawing import Optics, Profile
 from cepheid.reference.data.galaxies.population import Component, Galaxy
-from cepheid.reference.data.galaxies.stamps import SkyParameters, compute_component_electrons
 
 CLASSES = ("spheroid", "edge_on_disc", "arc")
 """The class of label 1, 2 and 3."""

@@ -1,21 +1,16 @@
-"""Translation text from WMT or from a grammar: the generator `wmt` of definitions.
+"""Translation text from WMT or from a grammar; ``pairs`` says what is stored."""
 
-A definition's ``data.generator`` names this package; ``cepheid.reference.data`` says what it must
-provide.
-"""
+from pathlib import Path
 
-from cepheid.reference.data.wmt.packing import prepare
-from cepheid.reference.data.wmt.pairs import (
-    find_distributed_files,
-    load,
-    parameters_of,
-    remarks,
-)
+from cepheid.reference.data.dataset import Dataset
+from cepheid.reference.data.wmt.packing import plan
+from cepheid.reference.data.wmt.pairs import TextParameters, open_pairs, remark
 
-__all__ = [
-    "find_distributed_files",
-    "load",
-    "parameters_of",
-    "prepare",
-    "remarks",
-]
+
+def remarks(folder: Path) -> list[str]:
+    """Return remarks about a prepared dataset: lengths and the pairs that were left out."""
+    return remark(load(folder))
+
+
+DATASET = Dataset(TextParameters, plan, open_pairs, remarks)
+load, parameters_of, prepare = DATASET.load, DATASET.parse, DATASET.prepare

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.reference.data import dataset, preparation, store
+from cepheid.reference.data import store
 from cepheid.reference.data.columns import Ragged
-from cepheid.reference.data.store import Manifest, OnProgress
-from cepheid.reference.data.wmt import distributed_text, parallel_text
+from cepheid.reference.data.dataset import Work
+from cepheid.reference.data.preparation import Contents
+from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.cleaning import (
     check_evaluation,
     count_left_out,
@@ -24,15 +25,8 @@ from cepheid.reference.data.wmt.cleaning import (
 )
 from cepheid.reference.data.wmt.drawn_text import DrawnText
 from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN
-from cepheid.reference.data.wmt.pairs import find_distributed_files, name_vocabulary
+from cepheid.reference.data.wmt.pairs import GRAMMAR, MOSES, TextParameters, name_vocabulary
 from cepheid.reference.data.wmt.parallel_text import PIECE, Corpus
-from cepheid.reference.data.wmt.parameters import (
-    GENERATOR,
-    GENERATOR_VERSION,
-    GRAMMAR,
-    MOSES,
-    TextParameters,
-)
 from cepheid.reference.data.wmt.vocabulary import (
     MERGES_SUFFIX,
     MODEL_SUFFIX,
@@ -42,37 +36,34 @@ from cepheid.reference.data.wmt.vocabulary import (
 )
 from cepheid.rules.host import atomic_write
 
+PARTS = 3  # text, counting tokens and packing count equally
 MOSES_PACKAGES = ("sacremoses", "subword-nmt")
 
 
-def prepare(
-    folder: Path,
-    parameters: TextParameters,
-    processes: int | None = None,
-    on_progress: OnProgress | None = None,
-) -> Manifest:
-    """Prepare the dataset in ``folder``; continue an interrupted one, or return if it is finished.
+def plan(parameters: TextParameters, work: Work) -> Contents:
+    """Find or draw the text, and return what is to be packed of it.
 
-    Raises StoreError as ``preparation.prepare`` does, and where text is missing, is not UTF-8, has
-    no translation line by line, or has fewer pairs than the definition uses.
+    Raises StoreError where text is missing, is not UTF-8, has no translation line by line, or has
+    fewer pairs than the definition uses.
     """
-    if folder.exists():
-        return dataset.read_existing(GENERATOR, folder, parameters.as_json)
-    work = _Work(folder, parameters, processes, on_progress or ignore_progress)
+    source = _Source(parameters, work)
     if parameters.draws_until_enough:
-        text = work.draw_text()
+        text = source.draw_text()
     else:
-        text = work.split_text() if parameters.source == MOSES else work.read_text()
+        text = source.split_text() if parameters.source == MOSES else source.read_text()
     samples = (parameters.train_samples, parameters.evaluation_samples)
     kept = select_pairs(text.parts, text.lengths, samples)
     rows = _Rows(Encoding(text.vocabulary), text.parts, kept, text.references)
     counted = [of[kept] for of, kept in zip(text.lengths, rows.kept, strict=True)]
     source_ends, target_ends = np.cumsum(np.concatenate(counted), axis=0).T * TOKEN.itemsize
-    return preparation.prepare(
-        folder,
-        GENERATOR,
+    return Contents(
         {
-            **parameters.as_json,
+            "source": Ragged(np.ascontiguousarray(source_ends)),
+            "target": Ragged(np.ascontiguousarray(target_ends)),
+            "reference": Ragged(np.cumsum(rows.reference_bytes())),
+        },
+        partial(_draw, rows),
+        {
             "text_sha256": text.digests,
             "vocabulary_sha256": hashlib.sha256(text.vocabulary.read_bytes()).hexdigest(),
             "left_out": {
@@ -82,18 +73,10 @@ def prepare(
             **text.counts,
             **locate_first_empty(text.parts[0], text.lengths[0]),
         },
-        {
-            "source": Ragged(np.ascontiguousarray(source_ends)),
-            "target": Ragged(np.ascontiguousarray(target_ends)),
-            "reference": Ragged(np.cumsum(rows.reference_bytes())),
-        },
-        len(rows),
-        partial(_draw, rows),
-        processes,
-        work.report_third(2),
-        chunk_rows=PIECE,
         packages=MOSES_PACKAGES if parameters.source == MOSES else ("sentencepiece",),
+        chunk_rows=PIECE,
         judge=partial(_add_vocabulary, text.vocabulary),
+        parts=PARTS,
     )
 
 
@@ -116,22 +99,20 @@ class _Text:
 
 
 @dataclass(frozen=True)
-class _Work:
-    """What it takes to find the text of a dataset."""
+class _Source:
+    """Where the text of a dataset comes from."""
 
-    folder: Path
     parameters: TextParameters
-    processes: int | None
-    on_progress: OnProgress
+    work: Work
 
     def read_text(self) -> _Text:
         """Return text in files that are there, or that are drawn first; all of it is used."""
         asked = self.parameters
         drawn = self._drawn
         if asked.source == GRAMMAR:
-            drawn.write(TRAIN, TRAIN, range(asked.train_samples), self.report_third(0))
+            drawn.write(TRAIN, TRAIN, range(asked.train_samples), self.work.report_part(0, PARTS))
             drawn.write(EVALUATION, EVALUATION, range(asked.evaluation_samples))
-        source = find_distributed_files(self.folder, asked) or drawn.folder
+        source = asked.find_distributed_files(self.work.folder) or drawn.folder
         train = parallel_text.open_corpus(source, asked.train_files)
         evaluation = parallel_text.open_corpus(source, asked.evaluation_files)
         check_evaluation(evaluation, asked.evaluation_samples)
@@ -147,10 +128,10 @@ class _Work:
 
         def count(corpus: Corpus) -> np.ndarray:
             longest = asked.longest_tokens
-            return count_tokens(encoding, corpus, longest, self.processes, ignore_progress)
+            return count_tokens(encoding, corpus, longest, self.work.processes, ignore_progress)
 
         train, evaluation = (
-            drawn.draw_until_enough(part, wanted, count, self.report_third(third))
+            drawn.draw_until_enough(part, wanted, count, self.work.report_part(third, PARTS))
             for third, (part, wanted) in enumerate(
                 [(TRAIN, asked.train_samples), (EVALUATION, asked.evaluation_samples)]
             )
@@ -163,9 +144,9 @@ class _Work:
         from cepheid.reference.data.wmt import merges, moses
 
         asked = self.parameters
-        source = self.folder.with_name(asked.source)
-        train = distributed_text.open_distributed(source, asked.train_files)
-        segments = distributed_text.read_test_sets(source, asked.evaluation_files)
+        source = self.work.folder.with_name(asked.source)
+        train = parallel_text.open_distributed(source, asked.train_files)
+        segments = parallel_text.read_test_sets(source, asked.evaluation_files)
         made_of = hashlib.sha256(
             json.dumps(
                 [
@@ -176,16 +157,20 @@ class _Work:
                 ]
             ).encode()
         ).hexdigest()
-        folder = self.folder.with_name(f"{asked.source}-words-{made_of[:8]}")
+        folder = self.work.folder.with_name(f"{asked.source}-words-{made_of[:8]}")
         references = moses.write_text(folder, EVALUATION, segments)
         check_evaluation(references, asked.evaluation_samples)
         evaluation = moses.split_all(references, folder, f"{EVALUATION}-words")
         kept = moses.split_training_text(
-            train, folder, asked.longest_words, self.processes, self.report_third(0)
+            train, folder, asked.longest_words, self.work.processes, self.work.report_part(0, PARTS)
         )
-        name = f"{GENERATOR}-vocabulary-{asked.vocabulary}-{asked.merges}-{made_of[:8]}"
-        vocabulary = self.folder.with_name(f"{name}{MERGES_SUFFIX}")
-        merges.learn_merges(vocabulary, kept.corpus, asked.merges, asked.vocabulary, self.processes)
+        name = (
+            f"{TextParameters.generator}-vocabulary-{asked.vocabulary}-{asked.merges}-{made_of[:8]}"
+        )
+        vocabulary = self.work.folder.with_name(f"{name}{MERGES_SUFFIX}")
+        merges.learn_merges(
+            vocabulary, kept.corpus, asked.merges, asked.vocabulary, self.work.processes
+        )
         lengths = self._count_tokens(vocabulary, kept.corpus, evaluation)
         digests = parallel_text.compute_digest(train), parallel_text.compute_digest(references)
         parts = (kept.corpus, evaluation)
@@ -204,8 +189,10 @@ class _Work:
     ) -> tuple[np.ndarray, np.ndarray]:
         encoding, longest = Encoding(vocabulary), self.parameters.longest_tokens
         return (
-            count_tokens(encoding, train, longest, self.processes, self.report_third(1)),
-            count_tokens(encoding, evaluation, None, self.processes, ignore_progress),
+            count_tokens(
+                encoding, train, longest, self.work.processes, self.work.report_part(1, PARTS)
+            ),
+            count_tokens(encoding, evaluation, None, self.work.processes, ignore_progress),
         )
 
     def _make_text(
@@ -219,20 +206,17 @@ class _Work:
 
     @property
     def _drawn(self) -> DrawnText:
-        folder = self.folder.with_name(f"{self.folder.name}-text")
-        return DrawnText(folder, self.parameters.seed, self.parameters.grammar, self.processes)
+        folder = self.work.folder.with_name(f"{self.work.folder.name}-text")
+        return DrawnText(folder, self.parameters.seed, self.parameters.grammar, self.work.processes)
 
     def _make_vocabulary(self, corpus: Corpus) -> Path:
         size, digest = self.parameters.vocabulary, parallel_text.compute_digest(corpus)
-        made_of = f"{GENERATOR_VERSION}-{size}-{digest[:8]}"
-        vocabulary = self.folder.with_name(f"{GENERATOR}-vocabulary-{made_of}{MODEL_SUFFIX}")
+        made_of = f"{TextParameters.version}-{size}-{digest[:8]}"
+        vocabulary = self.work.folder.with_name(
+            f"{TextParameters.generator}-vocabulary-{made_of}{MODEL_SUFFIX}"
+        )
         train_vocabulary(vocabulary, corpus, size)
         return vocabulary
-
-    def report_third(self, begun: int) -> OnProgress:
-        """Return the progress of one third: text, counting tokens and packing count equally."""
-        rows = self.parameters.train_samples + self.parameters.evaluation_samples
-        return lambda done, total: self.on_progress(int((begun + done / total) / 3 * rows), rows)
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,14 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from cepheid.reference.data import dataset, store
+from cepheid.reference.data import dataset
+from cepheid.reference.data.dataset import Opened
 from cepheid.reference.data.store import Manifest, StoreError
-from cepheid.reference.data.wmt.parameters import GENERATOR, GRAMMAR, MOSES, TextParameters
+from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN, VERSIONS
 from cepheid.reference.data.wmt.vocabulary import (
     END,
     MERGES_SUFFIX,
@@ -47,6 +48,7 @@ from cepheid.reference.data.wmt.vocabulary import (
     parse_subwords,
 )
 
+GRAMMAR, REAL, MOSES = "grammar", "WMT17", "WMT16"
 REASONS = {  # why training pairs are left out, as ``remarks`` says it
     "empty": "with an empty side{first}",
     "many_words": "with more than {longest_words} words",
@@ -56,6 +58,72 @@ REASONS = {  # why training pairs are left out, as ``remarks`` says it
     "repeated": "repeated",
     "not_needed": "after the first {train_samples:,}",
 }
+
+
+@dataclass(frozen=True)
+class TextParameters(dataset.Parameters):
+    """The ``data`` section of a definition.
+
+    ``seed`` and ``grammar``, its version, are those of sentences from the grammar. The file names,
+    without their language, are those of real text. Text whose words Moses splits has ``merges``
+    and at most ``longest_words`` on a side.
+    """
+
+    generator = "wmt"
+    recorded = ("source", "vocabulary", "longest_tokens", "train_samples", "evaluation_samples")
+    sources = (GRAMMAR, REAL, MOSES)
+    distributed = (REAL, MOSES)
+    is_named_by_source = True
+
+    source: str
+    vocabulary: int
+    longest_tokens: int
+    train_samples: int
+    evaluation_samples: int
+    seed: int = 20260101
+    grammar: int = 1
+    merges: int = 0
+    longest_words: int = 80
+    train_files: tuple[str, ...] = (TRAIN,)
+    evaluation_files: tuple[str, ...] = (EVALUATION,)
+
+    def __post_init__(self) -> None:
+        self.check_source(joint=", ")
+        if (self.source == MOSES) != (self.merges > 0) or self.longest_words < 1:
+            raise StoreError(
+                f"data.merges and longest_words are {self.merges} and {self.longest_words}: "
+                f"expected 1 or more, and merges for {MOSES} alone"
+            )
+        if self.grammar not in VERSIONS:
+            raise StoreError(f"data.grammar is {self.grammar!r}, expected one of {VERSIONS}")
+        counts = (self.train_samples, self.evaluation_samples, self.longest_tokens)
+        if min(counts) < 1 or not UNKNOWN < self.vocabulary <= np.iinfo(TOKEN).max:
+            raise StoreError(
+                f"data.train_samples, evaluation_samples and longest_tokens are {counts}, "
+                f"vocabulary {self.vocabulary}: expected 1 or more, and at most "
+                f"{np.iinfo(TOKEN).max:,} tokens in the vocabulary"
+            )
+        for name in ("train_files", "evaluation_files"):
+            files = getattr(self, name)
+            if not files or isinstance(files, str):
+                raise StoreError(f"data.{name} is {files!r}, expected a list of one name or more")
+
+    @property
+    def draws_until_enough(self) -> bool:
+        """Whether sentences are drawn until enough are short and different, in both parts."""
+        return self.source == GRAMMAR and self.grammar > 1
+
+    def describe(self) -> dict[str, Any]:
+        """Return what decides the text."""
+        if self.source == GRAMMAR:
+            return {"seed": self.seed, "grammar_version": self.grammar}
+        files: dict[str, Any] = {
+            "train_files": list(self.train_files),
+            "evaluation_files": list(self.evaluation_files),
+        }
+        if self.source == MOSES:
+            files |= {"merges": self.merges, "longest_words": self.longest_words}
+        return files
 
 
 @dataclass(frozen=True)
@@ -96,30 +164,18 @@ class Pairs:
         return self.subwords.decode(known)
 
 
-# Datasets -----------------------------------------------------------------------------------------
-
-
-parameters_of = TextParameters.parse
-
-
-def find_distributed_files(folder: Path, parameters: TextParameters) -> Path | None:
-    """Return the folder where a user puts the distributed files, or None if all is generated."""
-    return None if parameters.source == GRAMMAR else folder.with_name(parameters.source)
-
-
 def name_vocabulary(source: str) -> str:
     """Return the name of the file with the vocabulary of text from ``source``."""
     return f"vocabulary{MERGES_SUFFIX if source == MOSES else MODEL_SUFFIX}"
 
 
-def load(folder: Path) -> Pairs:
-    """Map a prepared dataset. Raises StoreError if it is missing, damaged or something else."""
-    manifest = dataset.read_manifest(GENERATOR, folder)
-    arrays, parameters = store.open_arrays(folder), manifest.parameters
-    path = folder / name_vocabulary(parameters["source"])
+def open_pairs(opened: Opened) -> Pairs:
+    """Open the dataset. Raises StoreError if its vocabulary is missing or damaged."""
+    arrays, parameters = opened.arrays, opened.manifest.parameters
+    path = opened.folder / name_vocabulary(parameters["source"])
     model = path.read_bytes() if path.is_file() else b""
     if hashlib.sha256(model).hexdigest() != parameters["vocabulary_sha256"]:
-        raise StoreError(f"{path}: missing or damaged. Delete {folder} and prepare again.")
+        raise StoreError(f"{path}: missing or damaged. Delete {opened.folder} and prepare again.")
     source, target = (
         Tokens(np.asarray(arrays[name]).view(TOKEN), arrays[f"{name}_ends"] // TOKEN.itemsize)
         for name in ("source", "target")
@@ -127,22 +183,21 @@ def load(folder: Path) -> Pairs:
     ends, text = arrays["reference_ends"], np.asarray(arrays["reference"])
     train = parameters["train_samples"]
     references = [
-        bytes(text[ends[row - 1] : ends[row]]).decode() for row in range(train, manifest.rows)
+        bytes(text[ends[row - 1] : ends[row]]).decode()
+        for row in range(train, opened.manifest.rows)
     ]
     return Pairs(
-        train_samples=train,
-        evaluation_samples=parameters["evaluation_samples"],
+        **opened.splits,
         source=source,
         target=target,
         references=tuple(references),
         subwords=parse_subwords(path.name, model),
-        manifest=manifest,
+        manifest=opened.manifest,
     )
 
 
-def remarks(folder: Path) -> list[str]:
+def remark(pairs: Pairs) -> list[str]:
     """Return remarks about a prepared dataset: lengths and the pairs that were left out."""
-    pairs = load(folder)
     parameters, train = pairs.manifest.parameters, pairs.train_samples
     first = f" (the first: {parameters['first_empty']})" if "first_empty" in parameters else ""
     lengths = np.stack([pairs.source.lengths, pairs.target.lengths])

@@ -1,20 +1,23 @@
 """A dataset made for tests: each row is a function of its number."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cepheid.reference.data import preparation
+from cepheid.reference.data.columns import Fixed
+from cepheid.reference.data.preparation import Contents, Draw
 from cepheid.reference.data.store import Manifest
 
 ROWS, CHUNK_ROWS = 23, 3
 PARAMETERS = {"seed": 7, "psf": {"fwhm": 0.65}, "bands": "gr"}
 NAMED = np.dtype([("e1", np.float32), ("e2", np.float32)])
 LAYOUT = {
-    "stamps": (np.dtype(np.float16), (2, 4, 4)),
-    "labels": (NAMED, ()),
-    "numbers": (np.dtype(np.int64), ()),
+    "stamps": Fixed(np.dtype(np.float16), (2, 4, 4)),
+    "labels": Fixed(NAMED),
+    "numbers": Fixed(np.dtype(np.int64)),
 }
 
 
@@ -27,15 +30,17 @@ def draw(rows: range) -> dict[str, np.ndarray]:
     return {"stamps": stamps.reshape(-1, 2, 4, 4), "labels": labels, "numbers": numbers}
 
 
-def prepare(folder: Path, **changes: Any) -> Manifest:
+CONTENTS = Contents(LAYOUT, draw, chunk_rows=CHUNK_ROWS)
+
+
+def prepare(folder: Path, draw: Draw = draw, **changes: Any) -> Manifest:
+    """Prepare the dataset, with another function that draws or other arguments."""
     arguments: dict[str, Any] = {
-        "generator_name": "numbers",
+        "generator": "numbers",
         "parameters": PARAMETERS,
-        "arrays": LAYOUT,
         "rows": ROWS,
-        "draw": draw,
+        "contents": replace(CONTENTS, draw=draw),
         "processes": 1,
-        "chunk_rows": CHUNK_ROWS,
     }
     return preparation.prepare(folder, **{**arguments, **changes})
 

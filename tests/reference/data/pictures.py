@@ -8,8 +8,7 @@ from typing import Any
 from PIL import Image
 
 from cepheid.reference.data import imagenet
-from cepheid.reference.data.imagenet import shapes
-from cepheid.reference.data.imagenet.images import ImageNetParameters
+from cepheid.reference.data.imagenet import ImageNetParameters, shapes
 from cepheid.reference.data.imagenet.shapes import Picture
 
 CLASSES = ("n01", "n02", "n03")

@@ -21,6 +21,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cepheid.reference.data import preparation, store, verification, workers
+from cepheid.reference.data.columns import Fixed
+from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
 from tests.full_disk import files_end_after
 from tests.reference.data.numbered import (
@@ -305,9 +307,9 @@ def test_no_space_is_told_before_anything_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=12_345_678))
-    layout = {**LAYOUT, "stamps": (np.dtype(np.float16), (6, 64, 64))}
+    columns = {**LAYOUT, "stamps": Fixed(np.dtype(np.float16), (6, 64, 64))}
     with pytest.raises(StoreError, match=r"49 MB needed and 12 MB available") as raised:
-        prepare(tmp_path / "numbers", arrays=layout, rows=970)
+        prepare(tmp_path / "numbers", contents=Contents(columns, draw), rows=970)
     assert str(tmp_path) in str(raised.value)
     assert not name_unfinished(tmp_path / "numbers").exists()
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cepheid.reference.data import preparation, readers, store
-from cepheid.reference.data.columns import Ragged
-from cepheid.reference.data.preparation import Layout
+from cepheid.reference.data.columns import Fixed, Ragged
+from cepheid.reference.data.preparation import Contents, Layout
 from cepheid.rules.errors import UserError
 
 TEXTS = [bytes([65 + row] * (2 * row + 2)) for row in range(6)]
@@ -31,12 +31,12 @@ def draw(rows: range) -> dict[str, Any]:
 def dataset(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     labels = draw(range(1))["labels"].dtype
-    layout: Layout = {
-        "stamps": (np.dtype(np.float16), (2, 4, 4)),
-        "labels": (labels, ()),
+    columns: Layout = {
+        "stamps": Fixed(np.dtype(np.float16), (2, 4, 4)),
+        "labels": Fixed(labels),
         "texts": Ragged(ENDS),
     }
-    preparation.prepare(folder, "numbers", {}, layout, 6, draw, processes=1)
+    preparation.prepare(folder, "numbers", {}, 6, Contents(columns, draw), processes=1)
     return folder
 
 

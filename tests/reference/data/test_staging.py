@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cepheid.reference.data import preparation, staging, store
-from cepheid.reference.data.columns import Ragged
+from cepheid.reference.data.columns import Fixed, Ragged
+from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
 
 ROWS, CHUNK_ROWS = 10, 4
@@ -21,12 +22,16 @@ def draw(rows: range) -> dict[str, Any]:
     return {"text": text, "number": np.arange(rows.start, rows.stop, dtype=np.int32)}
 
 
+CONTENTS = Contents(
+    {"text": Ragged(ENDS), "number": Fixed(np.dtype(np.int32))}, draw, chunk_rows=CHUNK_ROWS
+)
+
+
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
     """A dataset of two arrays, one of them ragged, and a file beside them."""
     folder = tmp_path / "shared" / "numbers"
-    layout: Any = {"text": Ragged(ENDS), "number": (np.dtype(np.int32), ())}
-    preparation.prepare(folder, "none", {}, layout, ROWS, draw, 1, chunk_rows=CHUNK_ROWS)
+    preparation.prepare(folder, "none", {}, ROWS, CONTENTS, 1)
     (folder / "vocabulary.model").write_bytes(b"words")
     return folder
 
@@ -115,8 +120,7 @@ def test_a_damaged_copy_is_told_and_kept(source: Path, tmp_path: Path) -> None:
 
 def test_nothing_else_is_overwritten(source: Path, tmp_path: Path) -> None:
     other = tmp_path / "local" / "numbers"
-    layout: Any = {"text": Ragged(ENDS), "number": (np.dtype(np.int32), ())}
-    preparation.prepare(other, "none", {"seed": 1}, layout, ROWS, draw, 1, chunk_rows=CHUNK_ROWS)
+    preparation.prepare(other, "none", {"seed": 1}, ROWS, CONTENTS, 1)
     before = read_files(other)
     with pytest.raises(StoreError, match=r"holds another dataset \(digest .*, expected "):
         staging.stage(source, other)

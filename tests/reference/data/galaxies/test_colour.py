@@ -5,8 +5,7 @@ import pytest
 
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from cepheid.reference.data.galaxies import colour
-from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.galaxies import SkyParameters, colour
 
 SKY = SkyParameters(samples=1, pixels=8)
 

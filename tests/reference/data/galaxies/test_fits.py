@@ -11,9 +11,8 @@ galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 astropy_fits = pytest.importorskip("astropy.io.fits", reason="needs the extra galsim")
 
 from cepheid.reference.data import galaxies
-from cepheid.reference.data.galaxies import fits
+from cepheid.reference.data.galaxies import Galaxies, SkyParameters, fits
 from cepheid.reference.data.galaxies.population import Component, Galaxy
-from cepheid.reference.data.galaxies.stamps import Galaxies, SkyParameters
 from cepheid.reference.data.store import StoreError
 
 SKY = SkyParameters(samples=7, bands="gri", pixels=32)

@@ -13,9 +13,8 @@ from astropy.io import fits
 
 from cepheid.reference import data
 from cepheid.reference.data import galaxies
-from cepheid.reference.data.galaxies import drawing, population
+from cepheid.reference.data.galaxies import SkyParameters, drawing, population
 from cepheid.reference.data.galaxies.drawing import Profile
-from cepheid.reference.data.galaxies.stamps import SkyParameters
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.run.config import configure
 from cepheid.rules import definition

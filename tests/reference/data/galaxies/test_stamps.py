@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cepheid.reference.data import galaxies, preparation
-from cepheid.reference.data.galaxies import drawing
+from cepheid.reference.data.columns import Fixed
+from cepheid.reference.data.galaxies import SkyParameters, drawing
 from cepheid.reference.data.galaxies.drawing import Profile
 from cepheid.reference.data.galaxies.population import (
     RADIUS_RANGE_ARCSEC,
@@ -20,7 +21,7 @@ from cepheid.reference.data.galaxies.population import (
     Galaxy,
     compute_half_light_radius,
 )
-from cepheid.reference.data.galaxies.stamps import SkyParameters
+from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
 
 SKY = SkyParameters(samples=300)
@@ -261,7 +262,7 @@ def test_rounding_is_below_an_eighth_of_the_noise_even_of_the_brightest_pixel() 
 
 def test_galaxy_that_float16_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "cepheid.reference.data.galaxies.stamps.draw_galaxy",
+        "cepheid.reference.data.galaxies.draw_galaxy",
         lambda parameters, index: replace(galaxy(), magnitude=12.0),
     )
     with pytest.raises(StoreError, match="more than float16 holds"):
@@ -314,10 +315,9 @@ def test_dataset_is_the_same_for_one_and_two_processes(tmp_path: Path) -> None:
 
 
 def test_dataset_of_another_generator_is_refused(tmp_path: Path) -> None:
-    layout = {"numbers": (np.dtype(np.int64), ())}
-    preparation.prepare(
-        tmp_path / "n", "numbers", {}, layout, 2, lambda rows: {"numbers": np.array(rows)}, 1
-    )
+    columns = {"numbers": Fixed(np.dtype(np.int64))}
+    contents = Contents(columns, lambda rows: {"numbers": np.array(rows)})
+    preparation.prepare(tmp_path / "n", "numbers", {}, 2, contents, 1)
     with pytest.raises(StoreError, match="generator 'numbers', expected 'galaxies'"):
         galaxies.load(tmp_path / "n")
 

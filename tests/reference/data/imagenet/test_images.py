@@ -15,8 +15,9 @@ pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
 from cepheid.reference.data import imagenet, preparation, verification
 from cepheid.reference.data.image_files import jpeg as jpeg_files
+from cepheid.reference.data.image_files import packing
 from cepheid.reference.data.image_files.jpeg import KINDS
-from cepheid.reference.data.imagenet.images import ImageNetParameters
+from cepheid.reference.data.imagenet import ImageNetParameters
 from cepheid.reference.data.store import StoreError
 from tests.reference.data.pictures import (
     CLASSES,
@@ -42,7 +43,7 @@ def test_packed_files_are_the_files(tmp_path: Path) -> None:
     assert images.classes == CLASSES
     assert (images.train_samples, images.evaluation_samples) == (TRAIN, EVALUATION)
     assert verification.verify(folder) == images.manifest
-    assert imagenet.remarks(folder) == []
+    assert imagenet.DATASET.remark(folder) == []
 
 
 def test_files_may_be_anywhere_behind_a_link(tmp_path: Path) -> None:
@@ -91,10 +92,10 @@ def test_unusual_images_are_named_and_counted(tmp_path: Path) -> None:
     for name, content in unusual.values():
         (source / name).write_bytes(content)
     folder = pack(tmp_path)
-    (told,) = imagenet.remarks(folder)
+    (told,) = imagenet.DATASET.remark(folder)
     assert told.startswith("unusual images, which are used: 1 grey; 1 CMYK; 1 no JPEG")
-    assert str(folder / imagenet.REMARKS) in told
-    lines = (folder / imagenet.REMARKS).read_text().splitlines()
+    assert str(folder / packing.REMARKS) in told
+    lines = (folder / packing.REMARKS).read_text().splitlines()
     assert lines == [f"{kind}\t{name}" for kind, (name, _) in unusual.items()]
     kinds = imagenet.load(folder).files.kinds
     assert [KINDS[code] for code in kinds[[0, 4, TRAIN]]] == ["grey", "cmyk", "other"]

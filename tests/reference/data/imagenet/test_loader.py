@@ -17,8 +17,8 @@ from PIL import Image
 from cepheid.reference.data import imagenet
 from cepheid.reference.data.image_files import jpeg
 from cepheid.reference.data.image_files.threads import resize
+from cepheid.reference.data.imagenet import Images
 from cepheid.reference.data.imagenet.crops import Cropping, Views, make_training_views
-from cepheid.reference.data.imagenet.images import Images
 from cepheid.reference.data.imagenet.loader import Loader
 from cepheid.reference.data.order import Share
 from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set

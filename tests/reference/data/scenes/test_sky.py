@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from cepheid.reference.data import scenes, store
-from cepheid.reference.data.scenes import objects, sky
-from cepheid.reference.data.scenes.sky import SceneParameters
+from cepheid.reference.data.scenes import SceneParameters, objects
 from cepheid.reference.data.store import StoreError
 
 PARAMETERS = SceneParameters(train_samples=12, evaluation_samples=4)
@@ -50,7 +49,7 @@ def test_a_box_is_the_smallest_one_round_its_mask(drawn: dict[str, np.memmap]) -
                 assert not mask.any()
                 continue
             y, x = np.nonzero(mask)
-            assert len(x) >= sky.SMALLEST_PIXELS
+            assert len(x) >= scenes.SMALLEST_PIXELS
             expected = np.array([x.min(), y.min(), x.max() + 1, y.max() + 1]) / SIDE
             np.testing.assert_allclose(box, expected)
 
@@ -67,7 +66,7 @@ def test_masks_never_overlap_and_labels_come_first(drawn: dict[str, np.memmap]) 
 
 def test_the_light_is_in_the_masks_and_the_rest_is_noise(drawn: dict[str, np.memmap]) -> None:
     inside = np.stack([unpack(packed).any(axis=0) for packed in drawn["masks"]])
-    images = sky.compute_sky_noises(drawn["images"])
+    images = scenes.compute_sky_noises(drawn["images"])
     assert images[inside].mean() > 2
     assert abs(images[~inside].mean()) < 0.3  # what is below the threshold
     assert images[~inside].std() == pytest.approx(1, abs=0.1)
@@ -79,7 +78,7 @@ def test_visible_pixels_are_those_where_an_object_is_the_brightest() -> None:
     signals[1, :, :, 6:] = 3.0
     signals[1, :, :, 14:] = 0.5  # of all bands together 0.87 of the noise
     signals[2, :, 2:4, 2:4] = 5.0  # too small to count
-    first, second, third = sky.find_visible_pixels(signals)
+    first, second, third = scenes.find_visible_pixels(signals)
     expected = np.zeros((8, 16), bool)
     expected[:, :6] = True
     expected[2:4, 2:4] = False
@@ -87,7 +86,7 @@ def test_visible_pixels_are_those_where_an_object_is_the_brightest() -> None:
     assert second[:, 6:14].all()
     assert second.sum() == 8 * 8
     assert not third.any()
-    np.testing.assert_array_equal(sky.find_box(second), [6, 0, 14, 8])
+    np.testing.assert_array_equal(scenes.find_box(second), [6, 0, 14, 8])
 
 
 def test_an_object_has_its_signal_to_noise_ratio() -> None:
@@ -101,7 +100,7 @@ def test_an_object_has_its_signal_to_noise_ratio() -> None:
 
 def test_levels_are_finer_than_the_noise() -> None:
     levels = np.arange(256)
-    noises = sky.compute_sky_noises(levels)
+    noises = scenes.compute_sky_noises(levels)
     middle = levels[(noises > -2) & (noises < 2)]
     assert np.diff(noises[middle]).max() < 0.1
     assert noises[0] < -7
@@ -143,16 +142,17 @@ def test_an_interrupted_preparation_continues(
     tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[range] = []
+    usual = scenes.draw
 
     def fail_late(parameters: SceneParameters, indices: range) -> dict[str, np.ndarray]:
         calls.append(indices)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return scenes.draw(parameters, indices)
+        return usual(parameters, indices)
 
-    monkeypatch.setattr(sky, "CHUNK_ROWS", 8)
+    monkeypatch.setattr(scenes, "CHUNK_ROWS", 8)
     with monkeypatch.context() as patch:
-        patch.setattr(sky, "draw", fail_late)
+        patch.setattr(scenes, "draw", fail_late)
         with pytest.raises(KeyboardInterrupt):
             scenes.prepare(tmp_path / "again", PARAMETERS, processes=1)
     done: list[int] = []

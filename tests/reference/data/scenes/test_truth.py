@@ -8,8 +8,7 @@ pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
 from cepheid.reference.data import scenes
 from cepheid.reference.data.detection.average_precision import compute_average_precision
 from cepheid.reference.data.detection.truth import Detections
-from cepheid.reference.data.scenes import SceneParameters, Scenes
-from cepheid.reference.data.scenes.truth import encode_masks, make_truth
+from cepheid.reference.data.scenes import SceneParameters, Scenes, encode_masks, make_truth
 from cepheid.reference.data.store import Manifest
 
 

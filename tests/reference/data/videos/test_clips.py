@@ -9,8 +9,7 @@ import pytest
 
 from cepheid.reference.data import store, videos
 from cepheid.reference.data.store import StoreError
-from cepheid.reference.data.videos import clips, digits, kitti, kth, sky
-from cepheid.reference.data.videos.clips import VideoParameters
+from cepheid.reference.data.videos import VideoParameters, digits, kitti, kth, sky
 
 DRAWN = VideoParameters(train_samples=6, evaluation_samples=3)
 READ = VideoParameters(train_samples=3, evaluation_samples=2, source="KITTI", frames=4)
@@ -25,15 +24,15 @@ def frames_of(folder: Path) -> np.ndarray:
 
 @pytest.mark.parametrize(("source", "pixels"), [("sky", 16), ("moving_digits", 64)])
 def test_a_clip_is_a_function_of_seed_and_number(
-    tmp_path: Path, source: clips.Kind, pixels: int
+    tmp_path: Path, source: videos.Kind, pixels: int
 ) -> None:
     parameters = replace(DRAWN, source=source, pixels=pixels)
     videos.prepare(tmp_path / "clips", parameters, processes=1)
     stored = frames_of(tmp_path / "clips")
     assert stored.shape == (9, 12, pixels, pixels, 1)
     assert stored.dtype == np.uint8
-    np.testing.assert_array_equal(clips.draw_clips(parameters, range(7, 9))["frames"], stored[7:9])
-    other = clips.draw_clips(replace(parameters, seed=1), range(1))["frames"]
+    np.testing.assert_array_equal(videos.draw_clips(parameters, range(7, 9))["frames"], stored[7:9])
+    other = videos.draw_clips(replace(parameters, seed=1), range(1))["frames"]
     assert not np.array_equal(other[0], stored[0])
     assert not np.array_equal(stored[0], stored[1])
 
@@ -228,8 +227,8 @@ def test_a_video_of_kth_that_would_fill_the_memory_is_refused(
 
 
 def test_where_the_files_of_a_source_lie(tmp_path: Path) -> None:
-    assert videos.find_distributed_files(tmp_path / "x", READ) == tmp_path / "KITTI"
-    assert videos.find_distributed_files(tmp_path / "x", DRAWN) is None
+    assert READ.find_distributed_files(tmp_path / "x") == tmp_path / "KITTI"
+    assert DRAWN.find_distributed_files(tmp_path / "x") is None
     assert kitti.PACKAGES == ("Pillow",)
     with pytest.raises(StoreError, match="there is no such folder"):
         store.read_manifest(tmp_path / "x")

@@ -20,8 +20,7 @@ from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.merges import FIRST, GOES_ON, Merges
 from cepheid.reference.data.wmt.moses import find_reason, join_words, split_words
-from cepheid.reference.data.wmt.pairs import Pairs
-from cepheid.reference.data.wmt.parameters import MOSES, TextParameters
+from cepheid.reference.data.wmt.pairs import MOSES, Pairs, TextParameters
 from cepheid.reference.data.wmt.vocabulary import END, UNKNOWN
 from tests.reference.data.wmt.replica import (
     COMMON_CRAWL,

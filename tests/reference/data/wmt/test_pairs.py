@@ -13,8 +13,7 @@ from cepheid.reference.data import verification, wmt
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.batch_order import Bucketing
-from cepheid.reference.data.wmt.pairs import Pairs
-from cepheid.reference.data.wmt.parameters import REAL, TextParameters
+from cepheid.reference.data.wmt.pairs import REAL, Pairs, TextParameters
 from cepheid.reference.data.wmt.sentence_batches import Batches, pad, sort_by_length
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
 
