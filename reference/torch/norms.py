@@ -16,9 +16,9 @@ from cepheid.reference.torch.batch_norm import (
     SpanBatchNorm2d,
     average_running_statistics,
 )
-from cepheid.reference.torch.parallel.model_parallel import STAGES, Sharing
+from cepheid.reference.torch.parallel.plan import STAGES, Sharing
 from cepheid.reference.torch.pieces import Piece, Pieces
-from cepheid.reference.torch.ranks.distributed import Span
+from cepheid.reference.torch.ranks.collectives import Span
 from cepheid.reference.torch.workload import Seat, Spans, Workload
 from cepheid.rules.errors import UserError
 

@@ -25,7 +25,8 @@ from cepheid.reference.torch.norms import make_norms
 from cepheid.reference.torch.parallel.sharing import arrange, make_sharing
 from cepheid.reference.torch.pieces import Piece, Pieces, cut
 from cepheid.reference.torch.preconditioner import Preconditioner
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.workload import (
     Groups,
     Inference,

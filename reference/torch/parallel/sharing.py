@@ -20,16 +20,19 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Grid
 from cepheid.reference.torch.parallel import model_parallel
 from cepheid.reference.torch.parallel.data_parallel import BUCKET_MIB, make_data_parallel
-from cepheid.reference.torch.parallel.mesh import RankMesh, find_shape
-from cepheid.reference.torch.parallel.model_parallel import (
+from cepheid.reference.torch.parallel.mesh import RankMesh
+from cepheid.reference.torch.parallel.model_parallel import SharedModel
+from cepheid.reference.torch.parallel.pipeline import Pipeline
+from cepheid.reference.torch.parallel.plan import (
     STAGES,
     TENSOR_RANKS,
-    SharedModel,
+    Sharing,
+    find_shape,
     refuse_uneven_parts,
 )
-from cepheid.reference.torch.parallel.pipeline import Pipeline
 from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
-from cepheid.reference.torch.ranks.distributed import TorchRanks, detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.spatial.network import partition_network
 from cepheid.reference.torch.workload import Groups, Maps, Recipe, Workload
 
@@ -259,7 +262,7 @@ class Arrangement:
     config: RunConfig
     ranks: TorchRanks
     grid: Grid
-    division: model_parallel.Sharing
+    division: Sharing
 
     def partition(self, network: nn.Module, maps: Maps | None, pixels: int) -> nn.Module:
         """Let ``network`` share its images, (3, pixels, pixels), with the ranks of the replica."""
@@ -327,7 +330,7 @@ def _cut(
     stages: Any,
     shape: Any,
     ranks: TorchRanks,
-    division: model_parallel.Sharing,
+    division: Sharing,
     model: nn.Module,
 ) -> SharedModel:
     parts: Sequence[Any] = stages.cut(shape, model, division.stages)
