@@ -21,14 +21,7 @@ import yaml
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import Kind
-from cepheid.rules.hyperparameters import (
-    ANY,
-    Allowed,
-    Hyperparameter,
-    canonicalise,
-    find_earlier_notation,
-    parse_hyperparameter,
-)
+from cepheid.rules.hyperparameters import Hyperparameter, parse_hyperparameter
 from cepheid.rules.installation import ROOT
 from cepheid.rules.relations import Relations, parse_relations
 
@@ -273,14 +266,13 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
     known = facts["hyperparameters"]
     for name, counts in facts["model"].get("parameters_with", {}).items():
         for choice in counts:
-            if choice not in Allowed.parse(known.get(name, {}).get("closed", ANY)).choices:
+            if choice not in known.get(name, {}).get("choices", ()):
                 raise UserError(
                     f"{facts['name']}, scale {scale}: model.parameters_with has an entry for "
                     f"{name} {choice}, which is not one of its choices"
                 )
     for name, rule in known.items():
-        bounds = Allowed.parse(rule["closed"])
-        for other in {**bounds.at_least, **bounds.at_most}:
+        for other in {**rule.get("min_of", {}), **rule.get("max_of", {})}:
             if other not in known:
                 raise UserError(
                     f"{facts['name']}: {name} is bounded by {other}, which is not a hyperparameter"
@@ -351,34 +343,12 @@ def _read_document(folder: Path, name: str) -> _Document:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not valid YAML: {error}") from error
-    problem = _find_earlier_notation(document) or find_schema_problem(document, "benchmark")
+    problem = find_schema_problem(document, "benchmark")
     if problem:
         raise UserError(f"{path}: {problem}")
     if document["name"] != name:
         raise UserError(f'{path}: name is "{document["name"]}", expected the folder\'s, "{name}"')
     return _Document(document)
-
-
-def _find_earlier_notation(document: object) -> str:
-    """Return how to rewrite hyperparameters in the notation before ``closed``, "" without any."""
-    whole = document if isinstance(document, dict) else {}
-    scales = whole.get("scales")
-    sections = [whole, *(scales.values() if isinstance(scales, dict) else ())]
-    earlier = [
-        f"  {name}: {text}"
-        for section in sections
-        if isinstance(section, dict)
-        for name, text in find_earlier_notation(section.get("hyperparameters"))
-    ]
-    if not earlier:
-        return ""
-    return "\n".join(
-        (
-            f"{len(earlier)} hyperparameters have an earlier notation (fixed, choices, min, max), "
-            "which no version reads any more; fix: write instead, with the same digest:",
-            *earlier,
-        )
-    )
 
 
 def _merge(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -427,7 +397,8 @@ def _digest(facts: Mapping[str, Any], targets: Mapping[str, float], scale: str) 
     covered = ("name", "task", "model", "data", "quality", "timing", "runs", "hyperparameters")
     content = {key: facts[key] for key in covered} | {"targets": targets, "scale": scale}
     content["hyperparameters"] = {
-        name: canonicalise(rule) for name, rule in facts["hyperparameters"].items()
+        name: {key: value for key, value in rule.items() if key != "open"}
+        for name, rule in facts["hyperparameters"].items()
     }
     content |= {"generation": facts["generation"]} if "generation" in facts else {}
     content |= {"reported": facts.get("reported", []), "bounds": facts.get("bounds", {})}

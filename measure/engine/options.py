@@ -2,8 +2,8 @@
 
 import argparse
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,38 @@ LARGEST_NUMBER = 10**7
 
 @dataclass(frozen=True)
 class Option:
-    """An option of the command line; ``about`` is what argparse wants to know of it.
+    """An option of the command line: its flag and the name of its value, such as ``--rounds N``.
 
+    ``kind`` makes a value of a text; bool is a switch. ``more`` is for argparse.
     Numbers below ``least`` or above ``most`` are refused; ``why`` is the reason, if it needs one.
     Of the options with the same ``group`` a user gives one at most.
     """
 
     flag: str
-    about: Mapping[str, Any]
+    help: str
+    kind: Callable[[str], Any] = str
+    default: Any = None
+    more: Mapping[str, Any] = field(default_factory=dict)
     least: float = -math.inf
     most: float = math.inf
     why: str = ""
     group: str = ""
 
+    def add_to(self, parser: Any) -> None:
+        """Add it to a parser of argparse, or to a group of one."""
+        flag, _, value = self.flag.partition(" ")
+        if self.kind is bool:
+            parser.add_argument(flag, action="store_true", help=self.help)
+            return
+        about = {"metavar": value} if value else {}
+        parser.add_argument(
+            flag, type=self.kind, default=self.default, help=self.help, **about, **self.more
+        )
+
     def refuse(self, options: argparse.Namespace) -> None:
         """Raise UserError where a given number lies outside of the bounds."""
-        name = self.about.get("dest", self.flag.lstrip("-").replace("-", "_"))
-        value = getattr(options, name)
+        flag = self.flag.partition(" ")[0]
+        value = getattr(options, self.more.get("dest", flag.lstrip("-").replace("-", "_")))
         numbers = value if isinstance(value, list | tuple) else [value]
         if self.least == -math.inf or None in numbers:
             return
@@ -38,74 +53,60 @@ class Option:
             ends = "or more" if self.most == math.inf else f"to {self.most:,g}"
             given = " ".join(map(str, numbers))
             because = f", {self.why}" if self.why else ""
-            raise UserError(f"{self.flag} {given}: expected {self.least:g} {ends}{because}")
+            raise UserError(f"{flag} {given}: expected {self.least:g} {ends}{because}")
 
 
 def offer_benchmark(which: str = "which benchmark") -> tuple[Option, Option]:
     """Return the options that name a benchmark and its scale, by default mini."""
-    return (
-        Option("benchmark", {"help": which}),
-        Option("--scale", {"default": "mini", "help": "mini (default) or full"}),
-    )
+    return Option("benchmark", which), Option("--scale", "mini (default) or full", default="mini")
 
 
 def offer_settings(explanation: str = "as for `cepheid run`") -> Option:
     """Return ``--set KEY=VALUE``, whose texts ``cepheid.reference.run.config.configure`` reads."""
-    return Option(
-        "--set",
-        {"action": "append", "default": [], "metavar": "KEY=VALUE", "dest": "overrides",
-         "help": explanation},
-    )  # fmt: skip
+    more = {"action": "append", "dest": "overrides"}
+    return Option("--set KEY=VALUE", explanation, default=[], more=more)
 
 
 def offer_numbers(
-    flag: str, about: Mapping[str, Any], example: str, most: int = LARGEST_NUMBER, group: str = ""
-) -> Option:
+    flag: str, help: str, example: str, default: Sequence[int] | None = None,
+    most: int = LARGEST_NUMBER, group: str = "",
+) -> Option:  # fmt: skip
     """Return an option for numbers above 0 with commas between them: each once, in order."""
 
     def parse(text: str) -> tuple[int, ...]:
         parts = [part.strip() for part in text.split(",")]
         if not all(part.isdecimal() and 1 <= int(part) <= most for part in parts):
             raise UserError(
-                f"{flag} {text}: expected numbers up to {most:,} with commas between them, "
-                f"e.g. {example}"
+                f"{flag.partition(' ')[0]} {text}: expected numbers up to {most:,} with commas "
+                f"between them, e.g. {example}"
             )
         return tuple(sorted({int(part) for part in parts}))
 
-    return Option(flag, {"type": parse, **about}, group=group)
+    return Option(flag, help, parse, default, group=group)
 
 
 def offer_rounds(usual: int) -> Option:
     """Return ``--rounds N``, how often each side has its turn."""
-    about = {"type": int, "default": usual, "metavar": "N"}
-    return Option(
-        "--rounds",
-        {**about, "help": f"turns of each side (default: {usual})"},
-        least=3,
-        why="for a spread",
-    )
+    text = f"turns of each side (default: {usual})"
+    return Option("--rounds N", text, int, usual, least=3, why="for a spread")
 
 
 def offer_seeds(help: str, usual: Sequence[int] | None) -> Option:
     """Return ``--seeds N …``."""
-    about = {"type": int, "nargs": "+", "metavar": "N", "default": usual}
-    return Option("--seeds", {**about, "help": help})
+    return Option("--seeds N", help, int, usual, {"nargs": "+"})
 
 
 def offer_folder(what: str) -> Option:
     """Return ``--output DIR`` for what a study of ``what`` records (``Request.find_folder``)."""
     usual = f"results/{what}-<benchmark>-<scale>"
-    text = f"where to keep the measurements (default: {usual})"
-    return Option("--output", {"type": Path, "metavar": "DIR", "help": text})
+    return Option("--output DIR", f"where to keep the measurements (default: {usual})", Path)
 
 
 DATA = Option(
-    "--data",
-    {"type": Path, "metavar": "DIR",
-     "help": "where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)"},
-)  # fmt: skip
-FIGURE = Option("--figure", {"type": Path, "metavar": "FILE.png", "help": "draw a figure too"})
-FIGURES = Option("--figures", {"type": Path, "metavar": "DIR", "help": "draw figures there"})
-FILE = Option(
-    "--output", {"type": Path, "metavar": "FILE", "help": "write all measurements as JSON"}
+    "--data DIR",
+    "where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
+    Path,
 )
+FIGURE = Option("--figure FILE.png", "draw a figure too", Path)
+FIGURES = Option("--figures DIR", "draw figures there", Path)
+FILE = Option("--output FILE", "write all measurements as JSON", Path)

@@ -5,11 +5,14 @@ So an interrupted measurement loses only the current size, and the same command 
 """
 
 import json
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import msgspec
 
 from cepheid.reference.session.observer import Observer
 from cepheid.reference.session.shared_facts import keep_or_compare
@@ -21,43 +24,32 @@ if TYPE_CHECKING:
     from cepheid.reference.run.config import RunConfig
 
 
-class SizedPoint(Protocol):
-    """A measurement at one size."""
+class Sized(Protocol):
+    """A measurement at one size: a dataclass that JSON can hold."""
 
     @property
     def size(self) -> int:
         """The batch size, the number of images or of ranks."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields."""
 
-
-class SizedJob(Protocol):
+class SizedJob(Sized, Protocol):
     """A size to measure."""
-
-    @property
-    def size(self) -> int:
-        """The size of the point."""
 
     @property
     def label(self) -> str:
         """The size in words."""
 
 
-P = TypeVar("P", bound=SizedPoint)
+P = TypeVar("P", bound=Sized)
 J = TypeVar("J", bound=SizedJob)
 
 
 @dataclass(frozen=True)
 class PointFolder(Generic[P]):
-    """The folder with the points of one configuration; ``parse`` reads what ``as_json`` wrote."""
+    """The folder with the points, which are of one ``kind``, of one configuration."""
 
     path: Path
-    parse: Callable[[Mapping[str, Any]], P]
-
-    def point_path(self, size: int) -> Path:
-        """Return the file of one size."""
-        return self.path / f"{size}.json"
+    kind: type[P]
 
     def load_points(self) -> tuple[P, ...]:
         """Return all recorded points by size. Raises UserError for a damaged file."""
@@ -66,11 +58,15 @@ class PointFolder(Generic[P]):
 
     def list_missing(self, sizes: Sequence[int]) -> list[int]:
         """Return those of ``sizes`` that are not recorded yet."""
-        return [size for size in sizes if not self.point_path(size).exists()]
+        return [size for size in sizes if not (self.path / f"{size}.json").exists()]
 
     def keep(self, point: P) -> None:
         """Record a point."""
-        self.write(f"{point.size}.json", json.dumps(point.as_json(), indent=1) + "\n")
+        self.write_json(f"{point.size}.json", describe_point(point))
+
+    def write_json(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Write a file of JSON. Raises UserError where that fails."""
+        self.write(name, json.dumps(facts, indent=1) + "\n")
 
     def write(self, name: str, text: str) -> None:
         """Write a file. Raises UserError where that fails."""
@@ -81,12 +77,49 @@ class PointFolder(Generic[P]):
 
     def _read(self, path: Path) -> P:
         try:
-            return self.parse(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            return msgspec.json.decode(path.read_bytes(), type=self.kind)
+        except (OSError, ValueError) as error:
             raise UserError(f"{path}: damaged ({error!r}); remove it to measure again") from error
 
 
-def keep_configuration(path: Path, configuration: Mapping[str, Any], what: str) -> None:
+def describe_point(point: Any) -> dict[str, Any]:
+    """Return all fields of a point for JSON; what is not finite becomes None."""
+    facts: dict[str, Any] = _keep_finite(asdict(point))
+    return facts
+
+
+def _keep_finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _keep_finite(each) for key, each in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def read_points(
+    path: Path, file: str, kind: type[P], study: str
+) -> tuple[dict[str, Any], tuple[P, ...]]:
+    """Return the facts and points of a ``file`` of a study, or of the folder that has it.
+
+    Raises UserError for any other file.
+    """
+    if path.is_dir():
+        path = path / file
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        points = msgspec.convert(facts["points"], tuple[kind, ...])  # type: ignore[valid-type]
+        if not points or not {"benchmark", "scale"} <= facts["configuration"].keys():
+            raise ValueError("no points")
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be read ({error.strerror}); `cepheid measure {study}` writes it"
+        ) from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path}: not a {file} of `cepheid measure {study}` ({error!r})") from error
+    return facts, points
+
+
+def open_folder(
+    path: Path, configuration: Mapping[str, Any], kind: type[P], what: str
+) -> PointFolder[P]:
     """Make the folder of a measurement and write its configuration, or compare it.
 
     Raises UserError if it has points of another configuration, or cannot be written.
@@ -101,6 +134,7 @@ def keep_configuration(path: Path, configuration: Mapping[str, Any], what: str) 
         keep_or_compare(
             path / "configuration.json", dict(configuration), "configuration", compared, why
         )
+    return PointFolder(path, kind)
 
 
 def describe_machine(
@@ -160,23 +194,24 @@ def measure_missing(
     if not missing:
         observer.tell(f"{folder.path}: all sizes are recorded, nothing to measure")
     failed = []
-    for number, size in enumerate(missing, 1):
-        job = next(job for job in jobs if job.size == size)
+    for number, job in enumerate((job for job in jobs if job.size in missing), 1):
         label = f"{job.label} ({number} of {len(missing)})"
         observer.tell(f"{label}: building, compiling, warming up")
         try:
             point = measure(job)
         except UserError as error:
             observer.tell(f"{label}: not measured: {error}")
-            failed.append(size)
+            failed.append(job.size)
             continue
         folder.keep(point)
         observer.tell(f"{label}: {describe(point)}")
     return failed
 
 
-def tell_failed(failed: Sequence[int]) -> list[str]:
-    """Return a line about the sizes that could not be measured, if there are any."""
-    if not failed:
-        return []
-    return [f"not measured: {', '.join(map(str, failed))}; the lines above say why"]
+def tell_written(folder: Path, files: Sequence[str], failed: Sequence[int]) -> list[str]:
+    """Return a line for each file, and one about the sizes that could not be measured, if any."""
+    notes = [f"written: {folder / name}" for name in files]
+    if failed:
+        sizes = ", ".join(map(str, failed))
+        notes.append(f"not measured: {sizes}; the lines above say why")
+    return notes

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -34,26 +35,23 @@ BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the 
 
 
 @dataclass(frozen=True)
-class Help:
-    """What `--help` says before the options, and after them: examples and exit codes."""
-
-    description: str
-    examples: str
-
-
-@dataclass(frozen=True)
 class Column:
-    """One value of a row: its key in JSON, its head in a table and its label on an axis.
+    """One value of a row, below its head in a table.
 
-    ``read`` returns the value from what was measured, ``show`` makes text of it; None is an empty
-    cell. Head and label are those of the key unless they are given.
+    ``read`` returns the value from what was measured, or names its attribute. ``show`` makes text
+    of it, or is a format such as "{:,}"; None is an empty cell.
     """
 
-    key: str
-    read: Callable[[Any], Any]
-    show: Callable[[Any], str] = str
-    head: str = ""
-    axis: str = ""
+    head: str
+    read: Callable[[Any], Any] | str
+    show: Callable[[Any], str] | str = "{}"
+
+    def format(self, row: Any) -> str:
+        """Return the cell of a row."""
+        value = attrgetter(self.read)(row) if isinstance(self.read, str) else self.read(row)
+        if value is None:
+            return ""
+        return self.show.format(value) if isinstance(self.show, str) else self.show(value)
 
 
 @dataclass(frozen=True)
@@ -104,6 +102,16 @@ class Request:
             seed=seed,
         )
 
+    def prepare_on_ranks(self) -> "TorchRanks":
+        """Prepare the data on the first rank; return all ranks when they are there."""
+        from cepheid.reference.session.observer import prepare_data
+
+        assert self.ranks is not None
+        if self.ranks.is_first:
+            prepare_data(self.definition, self.data_root, self.observer)
+        self.ranks.barrier()
+        return self.ranks
+
     def find_folder(self, what: str) -> Path:
         """Return the folder of ``--output``, by default one in results/."""
         usual = Path("results", f"{what}-{self.arguments.benchmark}-{self.arguments.scale}")
@@ -144,21 +152,23 @@ class Study:
 
     ``arms`` returns what is compared and raises UserError for what cannot be; nothing is measured
     or prepared before. ``measure`` measures what is not recorded yet, and returns all. ``figure``
-    draws it and returns the files. ``others`` are studies that an option chooses instead, by its
-    name. ``is_timed`` studies say where other work disturbed them; those with ``has_ranks`` get
-    the ranks of this command, all of which call ``measure``.
+    draws it; it returns the files where they are not the one that was asked for. ``others`` are
+    studies that the option of their name chooses instead. ``is_timed`` studies say where other work
+    disturbed them; those with ``has_ranks`` get the ranks of this command, all of which call
+    ``measure``. `--help` shows the description before the options, the examples after them.
     """
 
     name: str
-    help: Help
-    options: Sequence[Option]
     arms: Callable[[Request], Any]
     measure: Callable[[Request, Any], Measured]
     columns: Callable[[Request, Measured], Sequence[Column]] | Sequence[Column] = ()
-    figure: Callable[[Path, Request, Measured], Iterable[Path]] | None = None
-    others: Mapping[str, "Study"] = field(default_factory=dict)
+    figure: Callable[[Path, Request, Measured], Iterable[Path] | None] | None = None
     is_timed: bool = False
     has_ranks: bool = False
+    others: Sequence["Study"] = ()
+    description: str = ""
+    examples: str = ""
+    options: Sequence[Option] = ()
 
 
 def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDisplay") -> bool:
@@ -168,8 +178,8 @@ def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDi
     """
     for option in study.options:
         option.refuse(arguments)
-    for name, other in study.others.items():
-        if getattr(arguments, name) not in (None, False):
+    for other in study.others:
+        if getattr(arguments, other.name) not in (None, False):
             study = other
     request = Request(arguments, open_display)
     arms = study.arms(request)
@@ -190,7 +200,7 @@ def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDi
         write_json(arguments.output, {**measured.facts, **loaded})
         print(f"written: {arguments.output}")
     if figure and study.figure:
-        for path in study.figure(figure, request, measured):
+        for path in study.figure(figure, request, measured) or [figure]:
             print(f"written: {path}")
     return measured.is_fine
 
@@ -234,14 +244,9 @@ def format_table(table: Table) -> str:
     """Return the rows as a table for people, "" for no rows."""
     from tabulate import tabulate
 
-    heads = [column.head or column.key for column in table.columns]
-    cells = [[_format_cell(column, row) for column in table.columns] for row in table.rows]
+    heads = [column.head for column in table.columns]
+    cells = [[column.format(row) for column in table.columns] for row in table.rows]
     return tabulate(cells, heads, disable_numparse=True) if cells else ""
-
-
-def _format_cell(column: Column, row: Any) -> str:
-    value = column.read(row)
-    return "" if value is None else column.show(value)
 
 
 def make_table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Table:
@@ -252,17 +257,6 @@ def make_table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") ->
 
 def _get(key: str, row: Mapping[str, Any]) -> Any:
     return row.get(key)
-
-
-def list_facts(columns: Sequence[Column], rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return the values of rows for JSON, by the keys of the columns."""
-    return [{column.key: column.read(row) for column in columns} for row in rows]
-
-
-def find_label(columns: Sequence[Column], key: str) -> str:
-    """Return the label of an axis that shows the column with this key."""
-    (column,) = (column for column in columns if column.key == key)
-    return column.axis or column.head or key
 
 
 def write_json(path: Path, facts: Mapping[str, Any]) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 from cepheid.benchmarks.registry import import_task
 from cepheid.compliance.score import convergence
 from cepheid.measure.engine import options, trainings
-from cepheid.measure.engine.study import Column, Help, Measured, Request, Study
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.reference.run.config import configure, parse_override
 from cepheid.reference.session.frameworks import find_create
@@ -214,27 +215,21 @@ def _list_changes(point: Point, definition: Definition) -> str:
 
 
 STUDY = Study(
-    name="rcp",
-    help=Help(DESCRIPTION, EXAMPLES),
+    "rcp",
+    list_trainings,
+    measure,
+    list_columns,
+    description=DESCRIPTION,
+    examples=EXAMPLES,
     options=(
         *options.offer_benchmark(),
-        options.Option(
-            "--batch-size",
-            {"type": int, "nargs": "+", "default": [], "metavar": "B", "dest": "batch_sizes",
-             "help": "the global batch sizes to measure"},
-        ),
-        options.Option(
-            "--runs",
-            {"type": int, "default": rcp.RUNS_REQUIRED, "metavar": "N",
-             "help": "seeds 1 … N of each batch size (default: %(default)s)"},
-            least=1,
-        ),
+        Option("--batch-size B", "the global batch sizes to measure", int, [],
+               {"nargs": "+", "dest": "batch_sizes"}),
+        Option("--runs N", "seeds 1 … N of each batch size (default: %(default)s)", int,
+               rcp.RUNS_REQUIRED, least=1),
         options.offer_settings(
             "a hyperparameter for these batch sizes, or precision=fp32|bf16, compile=on|off"
         ),
         options.DATA,
     ),
-    arms=list_trainings,
-    measure=measure,
-    columns=list_columns,
 )  # fmt: skip

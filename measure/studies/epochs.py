@@ -16,10 +16,10 @@ import yaml
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import trainings
+from cepheid.measure.engine.subject import configure_open
 from cepheid.measure.engine.trainings import Training
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.optim.cycles import follow_cycles
-from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import add_switches
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.observer import Observer
@@ -218,13 +218,8 @@ def _evaluate_every_epoch(definition: Definition, arm: Arm) -> Definition:
 
 
 def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Path) -> Training:
-    config = configure(
-        _evaluate_every_epoch(definition, arm),
-        division="open",
-        overrides=arm.overrides,
-        data_root=data_root,
-        seed=seed,
-    )
+    definition = _evaluate_every_epoch(definition, arm)
+    config = configure_open(definition, overrides=arm.overrides, data_root=data_root, seed=seed)
     create = find_create(import_task(definition, "torch"))
     if arm.cycles:
         create = follow_cycles(create, arm.cycles)
@@ -288,7 +283,7 @@ def load_published(benchmark: str) -> list[PublishedResult]:
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").splitlines()
-    found = [
+    results = [
         PublishedResult(
             row["round"],
             row["submitter"],
@@ -298,4 +293,4 @@ def load_published(benchmark: str) -> list[PublishedResult]:
         )
         for row in csv.DictReader(line for line in lines if not line.startswith("#"))
     ]
-    return sorted(found, key=lambda result: (result.batch_size, result.round))
+    return sorted(results, key=lambda result: (result.batch_size, result.round))

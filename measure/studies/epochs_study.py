@@ -9,7 +9,8 @@ from typing import Any
 from cepheid.compliance.score.student import two_sided_quantile
 from cepheid.measure.engine import options
 from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
-from cepheid.measure.engine.study import Column, Help, Measured, Request, Study
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.studies import epochs
 from cepheid.measure.studies.epochs import Arm, Comparison, Run
 from cepheid.rules.definition import Definition
@@ -55,14 +56,9 @@ def list_results(request: Request, ours: Mapping[int, Sequence[float]]) -> Measu
         for size, values in sorted(ours.items())
     ]
     published = epochs.load_published(definition.name)
-    rows += [
-        (
-            result.batch_size,
-            f"{result.mean_epochs:.1f}",
-            f"published: {result.round}, {result.submitter} {result.system}",
-        )
-        for result in published
-    ]
+    for each in published:
+        source = f"published: {each.round}, {each.submitter} {each.system}"
+        rows.append((each.batch_size, f"{each.mean_epochs:.1f}", source))
     missing = (
         f"nothing is measured for the reference at {scale}; `cepheid rcp {definition.name} "
         f"--scale {definition.scale} --batch-size B` measures it"
@@ -104,7 +100,7 @@ def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
         Column("seeds", lambda row: len(row[1])),
         Column("missed", lambda row: row[1].count(None)),
         Column("epochs of each", lambda row: list(filter(None, row[1])), _join),
-        Column("mean", lambda row: _mean(list(filter(None, row[1]))), "{:.1f}".format),
+        Column("mean", lambda row: _mean(list(filter(None, row[1]))), "{:.1f}"),
         Column(
             f"of {comparison.arms[0].own_name}",
             lambda row: compare_by_seed(find_first(comparison, row[0]), row[0], runs),
@@ -140,7 +136,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.mean(values) if values else None
 
 
-def draw_by_batch_size(path: Path, request: Request, measured: Measured) -> list[Path]:
+def draw_by_batch_size(path: Path, request: Request, measured: Measured) -> None:
     """Draw every run of the reference and their means on the left, published results beside it."""
     (ours, published), definition = measured.found, request.definition
     with draw_figure(path, columns=2 if published else 1) as (_, columns):
@@ -159,13 +155,11 @@ def draw_by_batch_size(path: Path, request: Request, measured: Measured) -> list
             columns[1].legend()
         for axes in columns:
             axes.set_xscale("log", base=2)
-            axes.set_xlabel("global batch size")
-            axes.set_ylabel("epochs to target")
+            axes.set(xlabel="global batch size", ylabel="epochs to target")
             axes.set_ylim(0, MARGIN * axes.get_ylim()[1])
-    return [path]
 
 
-def draw_by_setting(path: Path, request: Request, measured: Measured) -> list[Path]:
+def draw_by_setting(path: Path, request: Request, measured: Measured) -> None:
     """Draw every run, and the mean of each setting as a bar; published epochs and curves beside it.
 
     Runs that missed the target are counted. The curves show the first metric with a target, of
@@ -188,13 +182,11 @@ def draw_by_setting(path: Path, request: Request, measured: Measured) -> list[Pa
             columns[1].set_yticks([])
         for axes in columns[: 1 + has_published]:
             axes.set_ylim(len(arms) - 0.5, -0.5)
-            axes.set_xlim(0, MARGIN * axes.get_xlim()[1])
-            axes.set_xlabel("epochs to target")
+            axes.set(xlim=(0, MARGIN * axes.get_xlim()[1]), xlabel="epochs to target")
         if has_curves:
             _draw_curves(columns[-1], definition, comparison, runs)
         title = f"{comparison.title} ({comparison.source})"
         figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * len(columns)))
-    return [path]
 
 
 def draw_epochs(axes: Any, comparison: Comparison, runs: Sequence[Run]) -> None:
@@ -229,41 +221,30 @@ def _draw_curves(
                 axes.plot(epochs, qualities, "-", color=f"C{place}", lw=1, alpha=0.6, label=name)
                 name = None
     axes.axhline(target.target, color=REPORTED, ls=":", lw=1)
-    axes.set_title(f"every run: {target.metric} after each epoch")
-    axes.set_xlabel("epochs")
+    axes.set(title=f"every run: {target.metric} after each epoch", xlabel="epochs")
     axes.set_xlim(0)
     axes.legend()
 
 
-COMPARE = Study(
-    name="epochs",
-    help=Help(DESCRIPTION, EXAMPLES),
-    options=(),
-    arms=load_comparison,
-    measure=measure,
-    columns=list_columns,
-    figure=draw_by_setting,
-)
+COMPARE = Study("compare", load_comparison, measure, list_columns, draw_by_setting)
 STUDY = Study(
-    name="epochs",
-    help=Help(DESCRIPTION, EXAMPLES),
-    options=(
-        *options.offer_benchmark("which benchmark; it must train"),
-        options.Option(
-            "--compare",
-            {"metavar": "NAME", "help": "a comparison of epochs.yaml (default: by batch size)"},
-        ),
-        options.offer_seeds("seeds of each setting (default: those recorded, or 1 to 5)", None),
-        options.FIGURE,
-        options.DATA,
-    ),
-    arms=list_by_batch_size,
-    measure=list_results,
+    "epochs",
+    list_by_batch_size,
+    list_results,
     columns=(
         Column("batch size", lambda row: row[0]),
         Column("epochs to target", lambda row: row[1]),
         Column("source", lambda row: row[2]),
     ),
     figure=draw_by_batch_size,
-    others={"compare": COMPARE},
-)  # fmt: skip
+    others=(COMPARE,),
+    description=DESCRIPTION,
+    examples=EXAMPLES,
+    options=(
+        *options.offer_benchmark("which benchmark; it must train"),
+        Option("--compare NAME", "a comparison of epochs.yaml (default: by batch size)"),
+        options.offer_seeds("seeds of each setting (default: those recorded, or 1 to 5)", None),
+        options.FIGURE,
+        options.DATA,
+    ),
+)

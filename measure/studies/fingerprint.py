@@ -1,40 +1,53 @@
-"""The fingerprint of a benchmark: a digest of its first steps, losses and metrics in fp32.
+"""`cepheid measure fingerprint`: whether a change of the code changed what is computed.
 
-A benchmark at mini scale is shrunk to 48 + 21 samples and trained for two blocks with batches of
-8 samples, in eager fp32 on one thread, with an evaluation after each block; a benchmark that
-generates draws and evaluates a few images. Two fingerprints are equal if the same seed gives the
-same bits, so a record (evidence, reference points) that was made before the fingerprint changed is
-stale. Processors and versions of PyTorch round differently, so a fingerprint also keeps the losses
-and metrics themselves: on another machine these must agree within rounding.
+Two fingerprints are equal if the same seed gives the same bits, so a record (evidence, reference
+points) that was made before the fingerprint changed is stale. Processors and versions of PyTorch
+round differently, so a fingerprint also keeps the losses and metrics themselves: on another machine
+these must agree within rounding.
 """
 
-import dataclasses
-import hashlib
 import math
-import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import msgspec
 
-from cepheid.benchmarks.registry import import_task
-from cepheid.reference import data
-from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.session.frameworks import find_create
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.measure.engine import options
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.rules import definition as definitions
-from cepheid.rules.definition import Block, Definition, Generation
+from cepheid.rules.errors import UserError, cannot_read
 
-SAMPLES = {"train_samples": 48, "evaluation_samples": 21}  # 21: the last batch is not full
-BATCH = 8
-BLOCK_SAMPLES = (24, 56)  # the second block crosses the end of the first epoch
-GENERATION = Generation(counts=(1, 12), repetitions=(1, 1), warm_up_images=4)
-SEED = 3
-PLAINLY = ("compile=off", "precision=fp32", "threads=1")
+if TYPE_CHECKING:
+    from cepheid.measure.studies.fingerprint_cases import Case
+
+DESCRIPTION = """\
+Take the fingerprint of each benchmark at mini scale: train seven steps on 48 samples in fp32 with
+two evaluations (or generate a few images), and print a digest of weights, losses and metrics. It
+takes seconds for each benchmark.
+
+Where the fingerprint before a change of the code equals the one after it, the same seed still
+gives the same bits, and what was recorded before (evidence, reference points) is still true.
+
+--cases all also trains under settings that take other code: micro-batches, bf16, fp16, spans of
+batch norm, shared updates, images, layers and matrices, on one rank and on two. It resumes each
+from its first block, and takes minutes. Use it for a change of what all benchmarks share.
+"""
+EXAMPLES = """\
+examples:
+  cepheid measure fingerprint                              all benchmarks
+  cepheid measure fingerprint ssd gnmt
+  cepheid measure fingerprint --output before.json         keep them, then change the code
+  cepheid measure fingerprint --against before.json        show which benchmarks compute otherwise
+  cepheid measure fingerprint ssd --cases all              ssd under many settings, on 1 and 2 ranks
+
+With another version of PyTorch, or a processor with other vector instructions, bits differ by
+rounding; there --against compares losses and metrics within one part in a thousand.
+
+exit codes: 0 taken, and equal to those of --against; 1 some differ; 2 wrong use
+"""
 ROUNDING = 1e-3  # relative: seven steps amplify the rounding of fp32 by less than this
 
 
@@ -42,153 +55,82 @@ ROUNDING = 1e-3  # relative: seven steps amplify the rounding of fp32 by less th
 class Fingerprint:
     """The digest of a benchmark or of a case, and the losses and metrics that it covers."""
 
-    name: str
     digest: str
     values: Mapping[str, float]
+
+    def __str__(self) -> str:
+        """Return the digest, the first loss (or metric) and the last metric."""
+        named = list(self.values.items())
+        shown = dict([named[0], named[-1]]).items()
+        return f"{self.digest}  " + ", ".join(f"{name} {value:.6g}" for name, value in shown)
 
 
 @dataclass(frozen=True)
 class Record:
-    """Fingerprints by benchmark, and what decides how their numbers are rounded."""
+    """Fingerprints by name, and what decides how their numbers are rounded."""
 
     machine: Mapping[str, str]
     fingerprints: Mapping[str, Fingerprint]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the record for ``parse_record``."""
-        of_each = {
-            name: {"digest": each.digest, "values": dict(each.values)}
-            for name, each in self.fingerprints.items()
-        }
-        return {"machine": dict(self.machine), "fingerprints": of_each}
+
+@dataclass(frozen=True)
+class Plan:
+    """The cases of each benchmark to take, and the earlier record to compare with."""
+
+    cases: "Mapping[str, list[Case]]"
+    before: Record | None
 
 
-def parse_record(document: Any) -> Record:
-    """Return what ``Record.as_json`` wrote. Raises ValueError, KeyError or TypeError if it is not.
+def plan(request: Request) -> Plan:
+    """Read what was asked for and recorded. Raises UserError for what cannot be read."""
+    asked = request.arguments
+    names = asked.benchmarks or definitions.names()
+    for name in names:
+        definitions.load(name, "mini")
+    from cepheid.measure.studies.fingerprint_cases import list_cases
+
+    before = read_record(asked.against) if asked.against else None
+    return Plan({name: list_cases(name) if asked.cases == "all" else [] for name in names}, before)
+
+
+def read_record(path: Path) -> Record:
+    """Return what ``--output`` wrote. Raises UserError for another file.
 
     Only the form is checked: a record is compared, and decides nothing else.
     """
-    fingerprints = {
-        name: Fingerprint(
-            name, str(each["digest"]), {key: float(value) for key, value in each["values"].items()}
-        )
-        for name, each in dict(document["fingerprints"]).items()
-    }
-    return Record(dict(document["machine"]), fingerprints)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Record)
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    except ValueError as error:
+        fix = "give a file that `cepheid measure fingerprint --output` wrote"
+        raise UserError(f"{path}: this is no record of fingerprints; {fix}") from error
 
 
-def describe_machine() -> Mapping[str, str]:
-    """Return what decides how the numbers of a fingerprint are rounded."""
-    return {
-        "torch": torch.__version__.partition("+")[0],
-        "vectors": torch.backends.cpu.get_cpu_capability(),
-        "architecture": platform.machine(),
-    }
+def measure(request: Request, wanted: Plan) -> Measured:
+    """Take and print one fingerprint after the other, each with how it differs from before."""
+    from cepheid.measure.studies.fingerprint_cases import describe_machine, take_fingerprints
+
+    machine, taken, is_fine = describe_machine(), {}, True
+    print(", ".join(f"{key} {value}" for key, value in machine.items()))
+    width = max(len(str(case)) for name in wanted.cases for case in (name, *wanted.cases[name]))
+    for name, cases in wanted.cases.items():
+        for label, facts in take_fingerprints(name, cases, request.data_root):
+            taken[label] = now = Fingerprint(*facts)
+            verdict = _compare(label, now, wanted.before, machine) if wanted.before else ""
+            is_fine = is_fine and not verdict.startswith("differs")
+            print(f"{label:<{width}}  {now}  {verdict}".rstrip(), flush=True)
+    return Measured(facts=asdict(Record(machine, taken)), is_fine=is_fine)
 
 
-def take_fingerprint(name: str, data_root: Path) -> Fingerprint:
-    """Train a few steps of a benchmark (or generate a few images), evaluate, and digest it all.
-
-    Its few samples are prepared in ``data_root`` if they are not there yet.
-    """
-    config = configure_small(name, data_root)
-    take = _train if config.definition.kind == "train" else _generate
-    values, weights = take(config)
-    content = {"values": values, "weights": weights}
-    return Fingerprint(name, digest(content), values)
-
-
-def configure_small(name: str, data_root: Path, settings: Sequence[str] = ()) -> RunConfig:
-    """Return the configuration of a shrunk benchmark, and prepare its few samples in ``data_root``.
-
-    ``settings`` may be those of the open division.
-    """
-    definition = shrink(definitions.load(name, "mini"))
-    data.prepare(definition.data, data_root)
-    given = {setting.partition("=")[0] for setting in settings}
-    overrides = [each for each in PLAINLY if each.partition("=")[0] not in given]
-    overrides += [f"global_batch_size={BATCH}"] if definition.kind == "train" else []
-    division = "open" if settings else "closed"
-    config = configure(
-        definition,
-        division=division,
-        overrides=[*overrides, *settings],
-        data_root=data_root,
-        seed=SEED,
-    )
-    return config.name_system("fingerprint", "fingerprint", "0" * 64)
-
-
-def shrink(definition: Definition) -> Definition:
-    """Return a definition with a few dozen samples; all else is as it was."""
-    few = MappingProxyType({**definition.data, **SAMPLES})
-    generation = GENERATION if definition.kind == "generate" else None
-    return dataclasses.replace(definition, data=few, generation=generation)
-
-
-def _make_task(config: RunConfig) -> Any:
-    alone = TorchRanks(0, 1, torch.device("cpu"))
-    task = find_create(import_task(config.definition, "torch"))(config, alone)
-    task.build()
-    return task
-
-
-def _train(config: RunConfig) -> tuple[dict[str, float], Mapping[str, Tensor]]:
-    """Return the losses and metrics of each block, and the weights after the last one."""
-    task = _make_task(config)
-    task.warm_up()
-    task.open_data()
-    values: dict[str, float] = {}
-    for number in range(1, len(BLOCK_SAMPLES) + 1):
-        values |= train_block(task, number)
-    return values, task.model.state_dict()
-
-
-def train_block(task: Any, number: int) -> dict[str, float]:
-    """Train to the end of a block and evaluate; return loss and metrics, by name and block."""
-    block = Block(number, 0, BLOCK_SAMPLES[number - 1])
-    values = {f"loss {number}": float(task.train(block, lambda _: None))}
-    metrics = sorted(task.evaluate().items())
-    return values | {f"{metric} {number}": float(value) for metric, value in metrics}
-
-
-def _generate(config: RunConfig) -> tuple[dict[str, float], Mapping[str, Any]]:
-    """Return the metrics of the generated images, and the images themselves."""
-    task = _make_task(config)
-    task.warm_up(GENERATION.warm_up_images)
-    task.open_data()
-    images = task.decode(task.sample(GENERATION.images, 0))
-    values = {metric: float(value) for metric, value in sorted(task.evaluate(images).items())}
-    return values, {"images": torch.as_tensor(images)}
-
-
-def digest(value: Any) -> str:
-    """Return 16 hexadecimal digits of the SHA-256 of tensors, numbers, texts and containers.
-
-    Equal content has an equal digest, whatever its order in memory.
-    """
-    hasher = hashlib.sha256()
-    _feed(hasher, value)
-    return hasher.hexdigest()[:16]
-
-
-def _feed(hasher: Any, value: Any) -> None:
-    if isinstance(value, Tensor):
-        hasher.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        # In the usual order, whatever the order in memory: a clone has no odd strides.
-        flat = value.detach().cpu().reshape(-1).clone(memory_format=torch.contiguous_format)
-        hasher.update(flat.view(torch.uint8).numpy().tobytes())
-    elif isinstance(value, Mapping):
-        for key in sorted(value, key=str):
-            hasher.update(f"{key}:".encode())
-            _feed(hasher, value[key])
-    elif isinstance(value, list | tuple):
-        for each in value:
-            _feed(hasher, each)
-    elif value is None or isinstance(value, str):
-        hasher.update(repr(value).encode())
-    else:
-        hasher.update(float(value).hex().encode())
+def _compare(label: str, now: Fingerprint, before: Record, machine: Mapping[str, Any]) -> str:
+    """Return a phrase that says whether this computes otherwise than before."""
+    earlier = before.fingerprints.get(label)
+    if earlier is None:
+        return "not in the earlier file"
+    if difference := find_difference(now, earlier, before.machine == machine):
+        return f"differs: {difference}"
+    return "same bits" if now.digest == earlier.digest else "same within rounding"
 
 
 def find_difference(now: Fingerprint, before: Fingerprint, is_same_machine: bool) -> str:
@@ -208,3 +150,20 @@ def find_difference(now: Fingerprint, before: Fingerprint, is_same_machine: bool
     if not is_same_machine:
         return ""
     return "other bits; losses and metrics agree within rounding"
+
+
+STUDY = Study(
+    "fingerprint",
+    plan,
+    measure,
+    description=DESCRIPTION,
+    examples=EXAMPLES,
+    options=(
+        Option("benchmarks BENCHMARK", "which benchmarks (default: all)", more={"nargs": "*"}),
+        Option("--cases", "plain: each benchmark in fp32 on one rank; all: also other settings and "
+               "two ranks", default="plain", more={"choices": ("plain", "all")}),
+        Option("--output FILE.json", "write the fingerprints there too", Path),
+        Option("--against FILE.json", "compare with what --output wrote before", Path),
+        options.DATA,
+    ),
+)  # fmt: skip

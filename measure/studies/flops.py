@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cepheid.benchmarks import registry
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
-from cepheid.measure.engine.study import Help, Measured, Request, Study
+from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.measure.engine.subject import pick_create
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.session.frameworks import find_create
@@ -183,10 +183,11 @@ def measure(request: Request, definition: Definition) -> Measured:
 
 
 STUDY = Study(
-    name="flops",
-    help=Help(DESCRIPTION, EXAMPLES),
-    options=(*options.offer_benchmark(), options.DATA),
-    arms=Request.require_extras,
-    measure=measure,
+    "flops",
+    Request.require_extras,
+    measure,
     has_ranks=True,
+    description=DESCRIPTION,
+    examples=EXAMPLES,
+    options=(*options.offer_benchmark(), options.DATA),
 )

@@ -11,7 +11,8 @@ from pathlib import Path
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
 from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
-from cepheid.measure.engine.study import Column, Help, Measured, Request, Study, find_label
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import Training, record_missing
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.frameworks import find_create
@@ -52,22 +53,22 @@ class Arm:
 
     delay: int
     curves: tuple[Curve, ...]
-    samples_to_target: tuple[int, ...]
+    reached: tuple[int, ...]
 
 
-def list_arms(request: Request) -> dict[int, list[Training]]:
-    """Return the runs with each delay, by seed."""
+def list_arms(request: Request) -> dict[tuple[int, int], Training]:
+    """Return the runs by delay and seed, all delays of a seed after each other."""
     request.require_training(", so it has no gradients to delay")
     request.require_extras()
     from cepheid.reference.torch.stale import delay_gradients
 
     create, asked = find_create(import_task(request.definition, "torch")), request.arguments
-    arms: dict[int, list[Training]] = {delay: [] for delay in sorted(set(asked.delays))}
+    arms = {}
     for seed in sorted(set(asked.seeds)):
         config = request.configure(seed)
-        for delay, trainings in arms.items():
+        for delay in sorted(set(asked.delays)):
             title, variant = f"delay {delay}, seed {seed}", name_variant(delay, config)
-            trainings.append(Training(title, variant, delay_gradients(create, delay), config))
+            arms[delay, seed] = Training(title, variant, delay_gradients(create, delay), config)
     return arms
 
 
@@ -85,46 +86,39 @@ def name_variant(delay: int, config: RunConfig) -> str:
     return ", ".join([f"delay {delay}", *changed])
 
 
-def measure(request: Request, wanted: Mapping[int, Sequence[Training]]) -> Measured:
-    """Make the runs that are not recorded, all delays of a seed after each other; return all."""
-    definition = request.definition
-    by_seed = [training for of_seed in zip(*wanted.values(), strict=True) for training in of_seed]
-    recorded = record_missing(definition, by_seed, request.data_root, request.observer, FILE)
+def measure(request: Request, wanted: Mapping[tuple[int, int], Training]) -> Measured:
+    """Make the runs that are not recorded; return all by delay."""
+    definition, trainings = request.definition, list(wanted.values())
+    recorded = record_missing(definition, trainings, request.data_root, request.observer, FILE)
     found = {(curve.variant, curve.seed): curve for curve in recorded.curves}
     arms = []
-    for delay, trainings in wanted.items():
-        curves = tuple(found[each.variant, each.config.seed] for each in trainings)
+    for delay in dict.fromkeys(delay for delay, _ in wanted):
+        curves = tuple(found[wanted[key].variant, key[1]] for key in wanted if key[0] == delay)
         counts = [curve.count_samples_to_target(definition) for curve in curves]
         arms.append(Arm(delay, curves, tuple(sorted(filter(None, counts)))))
     title = f"samples to {' and '.join(map(str, definition.quality))}, by the age of the gradients"
-    is_fine = all(len(arm.samples_to_target) == len(arm.curves) for arm in arms)
-    return Measured(arms, title, is_fine=is_fine)
+    return Measured(arms, title, is_fine=all(len(arm.reached) == len(arm.curves) for arm in arms))
+
+
+def _list_reached(counts: Sequence[int]) -> str:
+    return " ".join(f"{count:,}" for count in counts)
 
 
 COLUMNS = (
-    Column("delay", lambda arm: arm.delay, axis="delay, updates"),
+    Column("delay", "delay"),
     Column("seeds", lambda arm: len(arm.curves)),
-    Column("missed", lambda arm: len(arm.curves) - len(arm.samples_to_target)),
-    Column(
-        "samples to target",
-        lambda arm: arm.samples_to_target,
-        lambda counts: " ".join(f"{count:,}" for count in counts),
-    ),
-    Column(
-        "mean",
-        lambda arm: statistics.mean(arm.samples_to_target) if arm.samples_to_target else None,
-        "{:,.0f}".format,
-    ),
+    Column("missed", lambda arm: len(arm.curves) - len(arm.reached)),
+    Column("samples to target", "reached", _list_reached),
+    Column("mean", lambda arm: statistics.mean(arm.reached) if arm.reached else None, "{:,.0f}"),
 )
 
 
 def list_columns(request: Request, measured: Measured) -> Sequence[Column]:
     """Return the columns, with the quality at the last evaluation at which runs can be compared."""
     common = find_common_evaluation(measured.rows)
-    if common is None:
-        return COLUMNS
-    return (*COLUMNS, *(_compare_quality(target.metric, common)
-                        for target in request.definition.quality))  # fmt: skip
+    metrics = [target.metric for target in request.definition.quality]
+    compared = [] if common is None else [_compare_quality(metric, common) for metric in metrics]
+    return (*COLUMNS, *compared)
 
 
 def find_common_evaluation(arms: Sequence[Arm]) -> int | None:
@@ -133,7 +127,7 @@ def find_common_evaluation(arms: Sequence[Arm]) -> int | None:
     It is where the first run that reached the targets ended, else the end of the budget. A run that
     diverged earlier has none there. Returns None if all of them diverged at once.
     """
-    if reached := [count for arm in arms for count in arm.samples_to_target]:
+    if reached := [count for arm in arms for count in arm.reached]:
         return min(reached)
     evaluations = (curve.evaluations for arm in arms for curve in arm.curves)
     return max((points[-1][0] for points in evaluations if points), default=None)
@@ -154,7 +148,7 @@ def _describe_spread(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
 
 
-def draw(path: Path, request: Request, measured: Measured) -> list[Path]:
+def draw(path: Path, request: Request, measured: Measured) -> None:
     """Draw the first metric of every run on the left, and samples to target by delay on the right.
 
     A cross marks a run that spent its budget without reaching the target, or diverged.
@@ -167,11 +161,11 @@ def draw(path: Path, request: Request, measured: Measured) -> list[Path]:
         for place, arm in enumerate(arms):
             colour = colormaps["viridis"](DARKEST * place / max(1, len(arms) - 1))
             for number, curve in enumerate(arm.curves):
-                samples = [count for count, _ in curve.evaluations]
-                values = [quality[target.metric] for _, quality in curve.evaluations]
-                label = f"{arm.delay}" if number == 0 else None
-                left.plot(samples, values, ".-", ms=3, lw=0.9, color=colour, label=label)
-            reached = arm.samples_to_target
+                points = [(count, quality[target.metric]) for count, quality in curve.evaluations]
+                look = {"ms": 3, "lw": 0.9, "color": colour}
+                label = None if number else f"{arm.delay}"
+                left.plot(*zip(*points, strict=True), ".-", label=label, **look)
+            reached = arm.reached
             right.plot([place] * len(reached), reached, ".", color=OURS, alpha=0.5)
             if reached:
                 right.plot(place, statistics.mean(reached), "_", color=OURS, ms=24, mew=2)
@@ -181,34 +175,28 @@ def draw(path: Path, request: Request, measured: Measured) -> list[Path]:
                 right.annotate(f"{missed} missed", (place, budget), **above)
         left.axhline(target.target, ls="--", lw=1, color=REPORTED)
         left.set(xlabel="samples", ylabel=target.metric, yscale="log")
-        delay = find_label(COLUMNS, "delay")
-        left.legend(title=delay)
+        left.legend(title="delay, updates")
         right.set_xticks(range(len(arms)), [str(arm.delay) for arm in arms])
-        right.set(xlabel=delay, ylabel=find_label(COLUMNS, "samples to target"))
+        right.set(xlabel="delay, updates", ylabel="samples to target")
         right.set(xlim=(-0.5, len(arms) - 0.5), ylim=(0, MARGIN * budget))
         figure.suptitle(f"{definition.name}, {definition.scale} scale: asynchronous SGD, simulated")
-    return [path]
 
 
 STUDY = Study(
-    name="staleness",
-    help=Help(DESCRIPTION, EXAMPLES),
+    "staleness",
+    list_arms,
+    measure,
+    list_columns,
+    draw,
+    description=DESCRIPTION,
+    examples=EXAMPLES,
     options=(
         *options.offer_benchmark("which benchmark; it must train"),
-        options.Option(
-            "--delays",
-            {"type": int, "nargs": "+", "default": DELAYS, "metavar": "K",
-             "help": "ages of the gradients, in updates (default: 0 1 4 16)"},
-            least=0,
-            most=MOST_UPDATES,
-        ),
+        Option("--delays K", "ages of the gradients, in updates (default: 0 1 4 16)", int, DELAYS,
+               {"nargs": "+"}, least=0, most=MOST_UPDATES),
         options.offer_seeds("seeds of each delay (default: 1 2 3)", SEEDS),
         options.FIGURE,
         options.offer_settings("a hyperparameter for all delays, or an execution setting"),
         options.DATA,
     ),
-    arms=list_arms,
-    measure=measure,
-    columns=list_columns,
-    figure=draw,
 )  # fmt: skip

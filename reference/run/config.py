@@ -253,12 +253,10 @@ def _parse_allowed(rule: Hyperparameter, text: str, division: str, own_code: boo
     if problem and rule.name == EVAL_OFFSET:
         raise UserError(f"--set {rule.name}={text}: in both divisions it {problem} (rule T8)")
     # The log must not name a value that no code here uses.
-    unknown = rule.open.find_problem(value) if problem else None
-    if unknown and not own_code:
-        known = ", ".join(map(str, dict.fromkeys((rule.default, *rule.open.choices))))
-        what = f"this implementation knows only {known}" if rule.open.choices else f"it {unknown}"
+    if problem and rule.fixed and value not in rule.open and not own_code:
+        known = ", ".join(map(str, (rule.default, *rule.open)))
         raise UserError(
-            f"--set {rule.name}={text}: {what}; "
+            f"--set {rule.name}={text}: this implementation knows only {known}; "
             "in the open division another value needs code of your own (--task)"
         )
     return value

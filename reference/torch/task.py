@@ -30,7 +30,7 @@ class TorchTask(BenchmarkTask):
 
     A subclass must implement the methods of the first section and may override the others.
     ``phase`` is entered around each part of a step: data, forward, backward, communication, update
-    (``cepheid.measure.engine.step_profiler``). A step takes this rank's share of the global
+    (``cepheid.measure.engine.turns``). A step takes this rank's share of the global
     batch in pieces of ``piece_size`` samples, usually one
     (``cepheid.reference.torch.accumulation``).
     """

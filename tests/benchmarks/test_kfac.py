@@ -19,11 +19,11 @@ from cepheid.benchmarks.kfac.hyperparameters import make_schedule
 from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
 from cepheid.benchmarks.kfac.task import create
-from cepheid.measure.engine.step_profiler import StepProfiler
+from cepheid.measure.engine.memory import measure_peak_bytes
 from cepheid.measure.engine.subject import Subject
-from cepheid.measure.studies.costs.cost_steps import load_costs
+from cepheid.measure.engine.turns import StepProfiler
+from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.epochs import load_comparison
-from cepheid.measure.studies.kfac.information import measure_peak_bytes
 from cepheid.measure.studies.speed_by_benchmark import kfac as speed
 from cepheid.reference.optim.lars import BUFFER
 from cepheid.reference.run.config import configure

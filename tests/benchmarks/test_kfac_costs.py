@@ -10,14 +10,15 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.channels_first import ChannelsFirst
-from cepheid.measure.studies.costs.cost_steps import load_costs
-from cepheid.measure.studies.costs.costs import OptimizerParts, Update
-from cepheid.measure.studies.costs.kfac import PARTS, share_inverses
+from cepheid.measure.studies.costs.declared import load_costs
+from cepheid.measure.studies.costs.kfac import KfacParts, share_inverses
+from cepheid.measure.studies.costs.updates import OptimizerParts, Update
 from cepheid.reference.run.config import configure
 from cepheid.rules.errors import UserError
 from cepheid.second_order import curvature
 from tests.benchmarks.test_kfac import ALONE, FULL, MINI, build_task, weights_after
 
+PARTS = KfacParts()
 LAYERS = [
     {"layer": "a", "milliseconds": 5.0, "cost": 50.0},
     {"layer": "b", "milliseconds": 3.0, "cost": 30.0},
@@ -52,7 +53,8 @@ def test_the_products_of_an_update_are_counted(data_root: Path) -> None:
         by_hand += 2 * outputs**2 * inputs + 2 * outputs * inputs**2
     network = count_by_hand(task.model)
     assert facts["operations"] == {"products": by_hand, "network": network, "images": 8}
-    _, (row,) = PARTS.list_tables(facts).values()
+    _, operations = PARTS.list_tables(facts)
+    (row,) = operations.rows
     assert list(row) == ["GFLOP of the products", "of the network, 8 images", "share"]
     assert all(parameter.grad is None for parameter in task.model.parameters())
 

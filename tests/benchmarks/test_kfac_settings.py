@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac.hyperparameters import make_options
 from cepheid.benchmarks.kfac.task import create
-from cepheid.measure.studies.costs.cost_steps import load_costs
+from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.speed_by_benchmark import kfac as speed
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import add_switches

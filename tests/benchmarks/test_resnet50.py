@@ -16,7 +16,7 @@ from cepheid.benchmarks.resnet50.hyperparameters import make_schedule
 from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels
 from cepheid.benchmarks.resnet50.task import create
 from cepheid.measure.engine.own_process import find_free_port
-from cepheid.measure.engine.step_profiler import profile_steps
+from cepheid.measure.engine.turns import profile_steps
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks

@@ -317,8 +317,7 @@ def test_speed_is_given_in_tokens_of_both_sides(
     monkeypatch.setattr(speed, "STEPS", 1)
     config = small_config(data_root)
     subject = subject_of(config)
-    of_one_rank = ("networks", "decoding")
-    rows = [row for key in of_one_rank for row in speed.MEASUREMENTS[key](subject).rows]
+    rows = [*speed.compare_networks(subject).rows, *speed.compare_decoding(subject).rows]
     rate = r"[\d,]+ tokens/s \([\d,]+ to [\d,]+\)"
     for name in ("torch.nn.Transformer", "without a cache", "one sentence at a time"):
         row = next(row for row in rows if row.against.startswith(name))

@@ -1,5 +1,6 @@
-"""What an update costs: what is compared, and what is projected."""
+"""What an update costs: what is compared and projected, and the command on a few pictures."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
@@ -11,15 +12,19 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from cepheid.measure.engine import turns
 from cepheid.measure.engine.turns import Timing, divide
 from cepheid.measure.studies import epochs
-from cepheid.measure.studies.costs import costs as measure_costs
-from cepheid.measure.studies.costs.cost_steps import load_compared, load_costs
-from cepheid.measure.studies.costs.costs import OptimizerParts, Setup, load_parts, project_ms
+from cepheid.measure.studies.costs import costs as study
+from cepheid.measure.studies.costs import declared, updates
+from cepheid.measure.studies.costs.costs import draw_speedups
+from cepheid.measure.studies.costs.declared import load_compared, load_costs
+from cepheid.measure.studies.costs.updates import OptimizerParts, Setup, load_parts, project_ms
+from cepheid.measure.studies.epochs import Run
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from cepheid.tools.measure.__main__ import main
+from tests import tiny
 
 SAMPLES = ("forward", "backward")
 PHASES = {"forward": 8.0, "backward": 24.0, "communication": 6.0, "inverse": 10.0}
@@ -109,20 +114,122 @@ def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPa
 
     costs = load_costs("kfac", "mini")
     monkeypatch.setattr(Setup, "make_settled_task", make)
-    monkeypatch.setattr(turns, "time_steps", take_turn)
-    monkeypatch.setattr(measure_costs, "_profile_updates", profile)
+    monkeypatch.setattr(updates, "time_steps", take_turn)
+    monkeypatch.setattr(updates, "profile_updates", profile)
     setup = Setup(definition.load("kfac", "mini"), costs, Parts(), (), Path(), rounds=3, settle=0)
     ranks = TorchRanks(0, 1, torch.device("cpu"))
-    update = measure_costs._measure_update(setup, costs.steps[0], ranks)
+    update = updates.measure_update(setup, costs.steps[0], ranks)
     assert update.counts == {"refreshes": 9}
     assert (update.milliseconds, update.ratio) == (4000, 4 / 3)
 
 
-def test_what_is_not_compared() -> None:
-    with pytest.raises(UserError, match='did you mean "networks"'):
-        load_compared("kfac", "mini", "network")
+# The command -----------------------------------------------------------------------------------
 
 
-def test_a_benchmark_without_steps() -> None:
-    with pytest.raises(UserError, match="benchmarks that do: kfac"):
-        load_costs("resnet50", "mini")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resnet50"], "names no steps"),
+        (["resnet50"], "benchmarks that do: kfac"),
+        (["kfac", "--settle", "-1"], "expected 0 or more"),
+        (["kfacc"], 'did you mean "kfac"'),
+        (["kfac", "--compare", "netwroks"], 'did you mean "networks"'),
+        (["transformer", "--compare", "networks"], "leave --compare out"),
+        (["kfac", "--compare", "networks", "--set", "network=resnet34"], "differ in network"),
+        (["kfac", "--set", "opt_preconditioner=none"], "then there is no K-FAC"),
+        (["kfac", "--set", "kfac_inverse=eigen"], "for Cholesky inverses only"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        main(["costs", *arguments])
+
+
+@pytest.mark.promise  # seven kinds of updates are timed in turns
+def test_all_of_it_on_a_few_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"train_samples": 48, "evaluation_samples": 21}
+    files = [declared.FILE, epochs.COMPARISONS]
+    tiny.install(
+        tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, data=data, model={"width": 4}
+    )
+    monkeypatch.setattr(updates, "UPDATES", 1)
+    runs = [Run("SGD", 1, 12.0, {}), Run("SGD", 2, None, {}), Run("K-FAC", 1, 6.0, {})]
+    monkeypatch.setattr(epochs, "load_runs", lambda *arguments: runs)
+    arguments = ["kfac", "--rounds", "3", "--settle", "1", "--set", "global_batch_size=8"]
+    arguments += ["--set", "precision=fp32", "--data", str(tmp_path / "data")]
+    arguments += ["--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "costs.json")]
+    assert main(["costs", *arguments]) == 0
+    printed = capsys.readouterr().out
+    for text in ("distributed inverse", "4.40", "simulated", "projected, 8 ranks", "1 of 2 seeds"):
+        assert text in printed
+    assert "projected, 16 ranks" not in printed  # of 8 samples
+    assert "float21" not in printed  # nothing travels on one rank
+    written = json.loads((tmp_path / "costs.json").read_text())
+    assert [update["name"] for update in written["updates"]] == [
+        "distributed inverse",
+        "stale Fisher",
+    ]
+    assert written["updates"][0]["ratio"] > 0
+    assert written["updates"][0]["phases_ms"][0]["inverse"] > 0
+    plain, preconditioned = written["times_to_target"]
+    assert (plain["epochs"], plain["reached"], plain["updates"]) == (12.0, 1, 72.0)
+    # Which of the two is shorter depends on times of a tiny network.
+    assert min(preconditioned["projected_minutes"]["2"], preconditioned["minutes"]) > 0
+    capsys.readouterr()
+    runs = [Run("ResNet-50, SGD", 1, 12.0, {}), Run("ResNet-50, K-FAC", 1, 6.0, {})]
+    monkeypatch.setattr(study, "load_compared", lambda *names: load_compared(*names)[2:3])
+    arguments[-1] = str(tmp_path / "networks.json")
+    assert main(["costs", *arguments, "--compare", "networks"]) == 0
+    printed = capsys.readouterr().out
+    assert "ResNet-50, stale Fisher" in printed
+    assert "Reported" not in printed
+    of_group = json.loads((tmp_path / "networks.json").read_text())["compared"]["ResNet-50"]
+    assert [row["epochs"] for row in of_group["times_to_target"]] == [12.0, 6.0]
+    for balance in written["balance"]:
+        assert len(balance["milliseconds"]) == balance["ranks"]
+    for name in ("phases.png", "balance.png"):
+        assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_ratio_outside_its_quartiles_is_drawn() -> None:
+    from matplotlib.figure import Figure
+
+    axes = Figure().add_subplot()
+    speedups = [(1.0, 1.0, 1.0), (1.3, 1.1, 1.2), (0.7, 0.8, 0.9)]
+    draw_speedups(axes, ["plain", "faster", "slower"], speedups)
+    assert axes.dataLim.y1 >= 1.3
+
+
+@pytest.mark.promise  # three kinds of updates are timed in turns
+def test_the_ladder_leaves_out_what_does_not_run_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = {"train_samples": 48, "evaluation_samples": 21}
+    files = [declared.FILE]
+    tiny.install(
+        tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, data=data, model={"width": 4}
+    )
+    monkeypatch.setattr(updates, "UPDATES", 1)
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(torch, "compile", fail)
+    arguments = ["kfac", "--ladder", "--rounds", "3", "--settle", "1"]
+    arguments += ["--set", "global_batch_size=8", "--data", str(tmp_path / "data")]
+    arguments += ["--figures", str(tmp_path), "--output", str(tmp_path / "ladder.json")]
+    assert main(["costs", *arguments]) == 0
+    printed = capsys.readouterr().out
+    for text in ("channels last", "left out: compiled: compile=on, but"):
+        assert text in printed
+    written = json.loads((tmp_path / "ladder.json").read_text())
+    assert [rung["name"] for rung in written["rungs"]] == [
+        "float32, channels first",
+        "channels last",
+    ]
+    assert list(written["left_out"]) == ["compiled", "bfloat16"]
+    assert written["rungs"][0]["speedup"] == [1, 1, 1]
+    assert len(written["rungs"][1]["timing"]["seconds"]) == 3
+    assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")

@@ -9,23 +9,23 @@ import pytest
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
 from cepheid.benchmarks.resnet50.task import ResNet50
-from cepheid.measure.studies.fingerprint import (
+from cepheid.measure.studies import fingerprint_cases
+from cepheid.measure.studies.fingerprint import Fingerprint, find_difference
+from cepheid.measure.studies.fingerprint_cases import (
+    ALONE,
     BATCH,
-    Fingerprint,
-    Record,
-    describe_machine,
+    Case,
     digest,
-    find_difference,
-    parse_record,
+    list_cases,
     shrink,
+    take_case,
     take_fingerprint,
 )
-from cepheid.measure.studies.fingerprint_cases import list_cases, take_cases
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.task import TorchTask
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from cepheid.tools.measure import fingerprint as tool
+from cepheid.tools.measure.__main__ import main
 from tests import prepared
 
 
@@ -48,7 +48,7 @@ def test_equal_code_has_an_equal_fingerprint_whatever_ran_before(data_root: Path
     first = take_fingerprint("resnet50", data_root)
     take_fingerprint("transformer", data_root)
     assert take_fingerprint("resnet50", data_root) == first
-    assert {"loss 1", "loss 2", "accuracy 1", "accuracy 2"} <= first.values.keys()
+    assert {"loss 1", "loss 2", "accuracy 1", "accuracy 2"} <= first[1].keys()
 
 
 def test_a_slightly_different_update_changes_the_fingerprint(
@@ -64,25 +64,28 @@ def test_a_slightly_different_update_changes_the_fingerprint(
 
     monkeypatch.setattr(ResNet50, "prepare_update", prepare_slightly_different_update)
     now = take_fingerprint("resnet50", data_root)
-    assert now.digest != before.digest
-    assert find_difference(now, before, is_same_machine=True)
+    assert now[0] != before[0]
+    assert find_difference(Fingerprint(*now), Fingerprint(*before), is_same_machine=True)
 
 
-def test_other_bits_with_values_within_rounding_differ_on_the_same_machine_only() -> None:
-    before = Fingerprint("ssd", "a", {"loss 1": 2.0})
-    now = Fingerprint("ssd", "b", {"loss 1": 2.0001})
-    assert "other bits" in find_difference(now, before, is_same_machine=True)
-    assert find_difference(now, before, is_same_machine=False) == ""
+VALUES = {"loss 1": 2.0, "loss 2": 1.0}
 
 
-def test_values_that_differ_by_more_than_rounding_differ_on_every_machine() -> None:
-    before = Fingerprint("ssd", "a", {"loss 1": 2.0, "loss 2": 1.0})
-    now = Fingerprint("ssd", "b", {"loss 1": 2.0, "loss 2": 1.01})
-    for is_same_machine in (True, False):
-        assert find_difference(now, before, is_same_machine) == "loss 2 was 1 and is 1.01"
-    fewer = Fingerprint("ssd", "b", {"loss 1": 2.0})
-    assert find_difference(fewer, before, is_same_machine=False) == "loss 2 is gone"
-    assert find_difference(before, fewer, is_same_machine=False) == "loss 2 is new"
+@pytest.mark.parametrize(
+    ("now", "on_the_same", "on_another"),
+    [
+        ({**VALUES, "loss 1": 2.0001}, "other bits; losses and metrics agree within rounding", ""),
+        ({**VALUES, "loss 2": 1.01}, *["loss 2 was 1 and is 1.01"] * 2),
+        ({"loss 1": 2.0}, *["loss 2 is gone"] * 2),
+        ({**VALUES, "loss 3": 1.0}, *["loss 3 is new"] * 2),
+    ],
+)
+def test_only_rounding_may_differ_and_only_on_another_machine(
+    now: dict[str, float], on_the_same: str, on_another: str
+) -> None:
+    pair = Fingerprint("b", now), Fingerprint("a", VALUES)
+    assert find_difference(*pair, is_same_machine=True) == on_the_same
+    assert find_difference(*pair, is_same_machine=False) == on_another
 
 
 def test_a_digest_depends_on_content_and_not_on_the_order_in_memory() -> None:
@@ -98,14 +101,15 @@ def test_the_command_compares_with_an_earlier_file(
     data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     kept = tmp_path / "before.json"
-    command = ["resnet50", "--data", str(data_root)]
-    assert tool.main([*command, "--output", str(kept)]) == 0
-    assert tool.main([*command, "--against", str(kept)]) == 0
+    command = ["fingerprint", "resnet50", "--data", str(data_root)]
+    assert main([*command, "--output", str(kept)]) == 0
+    assert main([*command, "--against", str(kept)]) == 0
     assert capsys.readouterr().out.rstrip().endswith("same bits")
     document = json.loads(kept.read_text())
+    assert document.keys() == {"machine", "fingerprints"}
     document["fingerprints"]["resnet50"] = {"digest": "0" * 16, "values": {"loss 1": 9.0}}
     kept.write_text(json.dumps(document))
-    assert tool.main([*command, "--against", str(kept)]) == 1
+    assert main([*command, "--against", str(kept)]) == 1
     assert "differs: " in capsys.readouterr().out
 
 
@@ -114,52 +118,43 @@ def test_a_file_that_is_no_record_is_named_with_the_fix(text: str, tmp_path: Pat
     path = tmp_path / "before.json"
     path.write_text(text)
     with pytest.raises(UserError, match=r"before\.json: .*--output"):
-        tool.main(["resnet50", "--against", str(path)])
-
-
-def test_a_record_survives_json() -> None:
-    record = Record(describe_machine(), {"ssd": Fingerprint("ssd", "ab", {"loss 1": 0.1})})
-    assert parse_record(json.loads(json.dumps(record.as_json()))) == record
+        main(["fingerprint", "resnet50", "--against", str(path)])
 
 
 def test_cases_have_names_of_their_own_and_settings_that_the_benchmark_knows() -> None:
     cases = [case for name in definition.names() for case in list_cases(name)]
-    assert len({case.name for case in cases}) == len(cases) > 50
+    assert len(set(map(str, cases))) == len(cases) > 50
     for case in cases:
         small = shrink(definition.load(case.benchmark, "mini"))
         configure(small, division="open", overrides=[f"global_batch_size={BATCH}", *case.settings])
     assert list_cases("galaxy_generation") == []
 
 
-@pytest.fixture
-def few_cases(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the settings: galaxy_shape has a case on one rank and one on two."""
-    monkeypatch.setattr("cepheid.measure.studies.fingerprint_cases.SETTINGS", {})
-
-
 def test_all_cases_are_shown_and_kept(
-    few_cases: None, data_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data_root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Without settings, galaxy_shape has a case on one rank and one on two."""
+    monkeypatch.setattr(fingerprint_cases, "SETTINGS", {})
     kept = tmp_path / "before.json"
-    command = ["galaxy_shape", "--cases", "all", "--data", str(data_root)]
-    assert tool.main([*command, "--output", str(kept)]) == 0
+    command = ["fingerprint", "galaxy_shape", "--cases", "all", "--data", str(data_root)]
+    assert main([*command, "--output", str(kept)]) == 0
     assert capsys.readouterr().out.count("resumes 1") == 2
     names = ["galaxy_shape", "galaxy_shape, 1 rank", "galaxy_shape, 2 ranks"]
     assert list(json.loads(kept.read_text())["fingerprints"]) == names
 
 
 def test_a_state_that_forgets_the_optimizer_does_not_resume(
-    few_cases: None, data_root: Path, monkeypatch: pytest.MonkeyPatch
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual = TorchTask.state
+    usual, case = TorchTask.state, Case("galaxy_shape", 1)
 
     def forget(task: TorchTask) -> dict[str, object]:
         state = usual(task)
         return {**state, "optimizer": {**state["optimizer"], "state": {}}}
 
-    monkeypatch.setattr(
-        "cepheid.measure.studies.fingerprint_cases.run_on_ranks", lambda *arguments: []
-    )
-    assert take_cases("galaxy_shape", data_root)[0].values["resumes"] == 1
+    assert take_case(case, data_root, ALONE)[1]["resumes"] == 1
     monkeypatch.setattr(TorchTask, "state", forget)
-    assert take_cases("galaxy_shape", data_root)[0].values["resumes"] == 0
+    assert take_case(case, data_root, ALONE)[1]["resumes"] == 0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from cepheid.measure.studies.margins import estimate_miss_probability, find_nearest_broken
+from cepheid.measure.studies.targets import estimate_miss_probability, find_nearest_broken
 from cepheid.rules import definition
 from cepheid.rules.evidence import Curve, Evidence
 

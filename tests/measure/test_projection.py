@@ -1,31 +1,38 @@
 """The cost model: formulas against hand numbers, limits, and what it says of published times."""
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.measure.studies.projection import measured
-from cepheid.measure.studies.projection.fit import KnownTime, fit_costs, predict_known
-from cepheid.measure.studies.projection.links import find_link, read_links
+from cepheid.measure.engine.recorded_points import PointFolder
+from cepheid.measure.studies.projection import sources
 from cepheid.measure.studies.projection.model import (
     Costs,
+    KnownTime,
     Link,
     Network,
     Training,
+    find_link,
     find_row,
+    fit_costs,
+    predict_known,
     predict_seconds,
     predict_step,
+    read_links,
     ring_seconds,
     tree_seconds,
 )
-from cepheid.measure.studies.projection.published import list_fits, load_families, predict_family
-from cepheid.measure.studies.scaling.points import Point
+from cepheid.measure.studies.projection.sources import list_fits, load_families, predict_family
+from cepheid.measure.studies.scaling.points import Point, write_scaling
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from cepheid.tools.measure.__main__ import main
 from tests.measure.test_scaling import LINK, point
 
 SLOW = Link("slow", 1e-5, 1e9)
@@ -197,7 +204,7 @@ def test_links_have_sources_and_unknown_ones_are_named() -> None:
 
 
 def test_one_device_takes_what_was_measured() -> None:
-    costs = measured.read_costs(point(1))
+    costs = sources.read_costs(point(1))
     network = Network(SLOW, SLOW, 8)
     assert predict_step(costs, network, 1, 32).seconds == pytest.approx(0.1 * 1.0)
     assert costs.update_seconds == pytest.approx(0.1 * 4 / 100)
@@ -205,16 +212,16 @@ def test_one_device_takes_what_was_measured() -> None:
 
 def test_a_measured_link_takes_the_measured_times() -> None:
     for ranks in (2, 4):
-        link = measured.read_link(LINK, ranks)
+        link = sources.read_link(LINK, ranks)
         for size, seconds in ((4096, LINK.small_seconds), (2**23, LINK.large_seconds)):
             assert ring_seconds(link, ranks, size) == pytest.approx(seconds)
 
 
 def test_measured_ranks_are_predicted() -> None:
-    check = measured.check_point(point(2))
+    check = sources.check_point(point(2))
     assert check is not None
-    assert measured.check_point(point(1)) is None
-    link = measured.read_link(LINK, 2)
+    assert sources.check_point(point(1)) is None
+    link = sources.read_link(LINK, 2)
     summing = ring_seconds(link, 2, 80e6) + 2 * ring_seconds(link, 2, 0)
     assert check.predicted_seconds == pytest.approx(0.1 + summing)
     assert check.shared_seconds == pytest.approx(0.105 + summing)
@@ -224,12 +231,12 @@ def test_a_bound_input_stays_bound() -> None:
     def slow_input(of: Point) -> Point:
         return replace(of, seconds={**of.seconds, "alone, real": (0.2, 0.2, 0.2)})
 
-    costs = measured.read_costs(slow_input(point(1)))
+    costs = sources.read_costs(slow_input(point(1)))
     assert costs.input_samples_per_second == pytest.approx(32 / 0.2)
 
 
 def test_devices_share_the_largest_known_batch() -> None:
-    rows = measured.project(COSTS, Network(FAST, FAST, 8), TRAINING, [1, 4, 8, 256, 512], 64)
+    rows = sources.project(COSTS, Network(FAST, FAST, 8), TRAINING, [1, 4, 8, 256, 512], 64)
     assert [(row.devices, row.batch_size) for row in rows] == [
         (1, 64),
         (4, 256),
@@ -241,6 +248,81 @@ def test_devices_share_the_largest_known_batch() -> None:
 
 
 def test_epochs_come_from_the_reference_convergence_points() -> None:
-    epochs = measured.read_epochs(definition.load("resnet50", "mini"))
+    epochs = sources.read_epochs(definition.load("resnet50", "mini"))
     assert epochs[64] == pytest.approx(15.2, abs=1)
-    assert measured.read_epochs(definition.load("resnet50", "full")) == {}
+    assert sources.read_epochs(definition.load("resnet50", "full")) == {}
+
+
+# The command -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    kept = PointFolder(tmp_path, Point)
+    for ranks in (1, 2):
+        kept.keep(point(ranks))
+    write_scaling(kept, {"benchmark": "resnet50", "scale": "mini", "mode": "weak"})
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["resnet5"], 'did you mean "resnet50"'),
+        (["resnet50", "--within", "nvlink"], "is no known link"),
+        (["resnet50", "--devices", "1,x"], "with commas between them"),
+        (["resnet50", "--devices", "99999999"], "up to 1,048,576"),
+        (["resnet50", "--devices-per-node", "0"], "expected 1 or more"),
+        (["resnet50", "--faster", "0"], "must be above 0"),
+        (["resnet50", "--overlap", "2"], "from 0 to 1"),
+        (["resnet50", "--batch-size", "0"], "expected 1 or more"),
+        (["galaxy_shape"], "its benchmark is resnet50, expected galaxy_shape"),
+        (["resnet50", "--scale", "full"], "its scale is mini, expected full"),
+        (["kfac", "--published"], "benchmarks that have some: resnet50"),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str, folder: Path) -> None:
+    with pytest.raises(UserError, match=message):
+        main(["project", *arguments, "--from", str(folder)])
+
+
+def test_ranks_that_share_a_model_are_not_projected(folder: Path) -> None:
+    facts = {"benchmark": "resnet50", "scale": "mini", "mode": "weak"}
+    kept = PointFolder(folder, Point)
+    write_scaling(kept, {**facts, "overrides": ["spatial_partitions=1", "pipeline_stages=2"]})
+    with pytest.raises(UserError, match=r"\(pipeline=2:1f1b:4\).*fix: measure without"):
+        main(["project", "resnet50", "--from", str(folder)])
+
+
+def test_no_measurement_is_explained(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="`cepheid measure scaling` writes it"):
+        main(["project", "resnet50", "--from", str(tmp_path / "nowhere")])
+
+
+def test_from_a_measurement(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, figure = folder / "p.json", folder / "p.png"
+    call = ["resnet50", "--from", str(folder), "--within", "nvlink4"]
+    call += ["--between", "infiniband_hdr", "--output", str(out), "--figure", str(figure)]
+    assert main(["project", *call]) == 0
+    said = capsys.readouterr().out
+    assert "Measured here, beside the model" in said
+    assert "minutes to the target" in said
+    assert "256 devices and more would have less than a sample each" in said
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    facts = json.loads(out.read_text())
+    rows = facts["projections"]
+    assert [row["devices"] for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128]
+    assert facts["costs"]["input_samples_per_second"] is None
+    seconds = [row["seconds"] for row in rows]
+    assert seconds == sorted(seconds, reverse=True)
+
+
+def test_published_times(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, figure = folder / "p.json", folder / "p.png"
+    call = ["resnet50", "--published", "--figure", str(figure), "--output", str(out)]
+    assert main(["project", *call]) == 0
+    said = capsys.readouterr().out
+    assert "coreweave_n448" in said
+    assert "-2.0%" in said
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert json.loads(out.read_text())["h100"][0][0]["error"] == pytest.approx(-0.013, abs=1e-3)

@@ -1,24 +1,44 @@
-"""The paper's measures: what is run of them, how it is scaled, what is kept."""
+"""`cepheid measure sweep`: what is run, how it is scaled, what is kept, told and drawn."""
 
 import csv
 import io
+import json
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
+import msgspec
 import pytest
 
-from cepheid.measure.engine.published import load_published
-from cepheid.measure.studies.sweep import points
-from cepheid.measure.studies.sweep import records as sweep_records
-from cepheid.measure.studies.sweep.points import Point
+pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("matplotlib", reason="needs the extra site")
+
+from cepheid.measure.engine import own_process
+from cepheid.measure.engine.recorded_points import open_folder
+from cepheid.measure.studies.sweep import figure as figures
+from cepheid.measure.studies.sweep import points, quality
+from cepheid.measure.studies.sweep.quality import QualityPoint
+from cepheid.measure.studies.sweep.records import (
+    MEASURES,
+    Job,
+    Point,
+    Sweep,
+    load_published,
+    read_sweep,
+)
+from cepheid.reference import data
 from cepheid.reference.data.verification import DataRead
 from cepheid.reference.machine.energy import Counter, Sensors
 from cepheid.reference.run import generate
+from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS, Block
 from cepheid.rules.errors import UserError
+from cepheid.tools.console.terminal import Terminal
+from cepheid.tools.measure.__main__ import main
+from tests import tiny
 
 CPU = SimpleNamespace(accelerator=None)
 STEP_SECONDS = 0.01
@@ -225,10 +245,10 @@ def test_published_times_are_complete() -> None:
     for name in names:
         found = load_published(name)
         assert found is not None
-        assert found.measure in points.MEASURES
+        assert found.measure in MEASURES
         assert found.caveats
-        for machine in found.machines:
-            assert set(found.in_figure) <= machine.seconds.keys(), f"{name}: {machine.name}"
+        for machine in found.machines.values():
+            assert set(found.in_figure) <= machine.seconds.keys(), name
     assert load_published("nothing") is None
 
 
@@ -258,52 +278,51 @@ def point(size: int, seconds: float = 500.0) -> Point:
     )
 
 
+def open_sweep(path: Path, **changes: Any) -> Any:
+    return open_folder(path, {**configuration(), **changes}, Point, "sweep")
+
+
 def test_points_are_kept_one_by_one(tmp_path: Path) -> None:
-    folder = sweep_records.open_folder(tmp_path / "sweep", configuration())
+    path = tmp_path / "sweep"
+    folder = open_sweep(path)
     folder.keep(point(8))
     folder.keep(point(2))
     assert folder.list_missing([2, 4, 8]) == [4]
-    again = sweep_records.open_folder(tmp_path / "sweep", configuration())
+    again = open_sweep(path)
     assert again.load_points() == (point(2), point(8))
-    kept = sweep_records.Sweep(configuration(), again.load_points(), "no sensors")
-    again.write_tables(kept, load_published("galaxy_shape"))
-    assert sweep_records.read_sweep(tmp_path / "sweep") == kept
-    text = (tmp_path / "sweep" / "sweep.csv").read_text()
-    cells = next(csv.DictReader(io.StringIO(text)))
+    kept = Sweep(configuration(), again.load_points(), "no sensors")
+    replace(kept, published=load_published("galaxy_shape")).write(again)
+    assert read_sweep(path, configuration()) == kept
+    cells = next(csv.DictReader(io.StringIO((path / "sweep.csv").read_text())))
     assert cells["V100_reported_seconds"] == "2082.35"
     assert float(cells["V100_over_this"]) == pytest.approx(2082.35 / 500, rel=1e-3)
     assert cells["measured_fraction"] == "0.005"
-    assert not list((tmp_path / "sweep").glob(".*"))
+    assert not list(path.glob(".*"))
 
 
 def test_another_configuration_is_refused(tmp_path: Path) -> None:
-    sweep_records.open_folder(tmp_path, configuration())
+    open_sweep(tmp_path)
     with pytest.raises(UserError, match=r"epochs was 0\.5, is 1; .*threads was 1, is 2"):
-        sweep_records.open_folder(tmp_path, {**configuration(), "epochs": 1, "threads": 2})
-
-
-def test_of_another_scale_only_the_scale_is_said(tmp_path: Path) -> None:
-    sweep_records.open_folder(tmp_path, configuration())
-    scale = configuration()["scale"]
-    with pytest.raises(UserError) as raised:
-        sweep_records.open_folder(tmp_path, {**configuration(), "scale": "tiny", "threads": 2})
-    assert f'holds another configuration: scale was "{scale}"' in str(raised.value)
+        open_sweep(tmp_path, epochs=1, threads=2)
+    with pytest.raises(UserError, match='another configuration: scale was "full"') as raised:
+        open_sweep(tmp_path, scale="tiny", threads=2)
     assert "threads" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"points": [], "configuration": {}}'])
-def test_what_is_no_sweep_is_refused(text: str, tmp_path: Path) -> None:
+def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(UserError, match=r"not a sweep\.json of"):
-        sweep_records.read_sweep(tmp_path / "sweep.json")
+        read_sweep(tmp_path / "sweep.json", configuration())
+    folder = open_sweep(tmp_path)
     (tmp_path / "2.json").write_text(text)
-    with pytest.raises(UserError, match="remove it to measure again"):
-        sweep_records.SweepFolder(tmp_path).load_points()
+    with pytest.raises(UserError, match=r"2\.json: damaged .*remove it to measure again"):
+        folder.load_points()
 
 
 def test_a_point_reads_as_it_was_written() -> None:
     whole = replace(point(4), energy_joules=3.0, peak_device_bytes=5)
-    assert Point.from_json(whole.as_json()) == whole
+    assert msgspec.convert(json.loads(json.dumps(asdict(whole))), Point) == whole
 
 
 def test_the_threads_of_a_sweep_are_those_that_were_taken() -> None:
@@ -316,6 +335,205 @@ def test_the_threads_of_a_sweep_are_those_that_were_taken() -> None:
         )
 
     of_old = (point(4),)  # which do not say how many
-    assert sweep_records.Sweep(of_two, take(1, 1)).machine == "A, 1 thread"
-    assert sweep_records.Sweep(of_two, take(2, 1)).machine == "A, 1 to 2 threads"
-    assert sweep_records.Sweep(of_two, of_old).machine == "A, 2 threads"
+    assert Sweep(of_two, take(1, 1)).machine == "A, 1 thread"
+    assert Sweep(of_two, take(2, 1)).machine == "A, 1 to 2 threads"
+    assert Sweep(of_two, of_old).machine == "A, 2 threads"
+
+
+# The command -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["galaxy_shap"], 'did you mean "galaxy_shape"'),
+        (["galaxy_shape", "--batch-sizes", "2,x"], "with commas between"),
+        (["galaxy_shape", "--images", "1"], "benchmarks that generate: galaxy_generation"),
+        (["galaxy_shape", "--epochs", "0"], "expected more than 0 and at most 100"),
+        (
+            ["galaxy_shape", "--set", "global_batch_size=4"],
+            "give the batch sizes with",
+        ),
+        (["galaxy_shape", "--against", "nowhere.json"], "cannot be read"),
+        (["galaxy_vae"], "no paper reports times .*; fix: give it, e.g. --batch-sizes 8,16,32"),
+        (["galaxy_shape", "--samples", "100"], "--samples: only --quality has it"),
+        (["galaxy_shape", "--seeds", "1"], "--seeds: only --quality has it"),
+        (["galaxy_shape", "--quality", "--epochs", "1"], "leave it out beside --quality"),
+        (["galaxy_shape", "--quality", "--samples", "0"], "expected 1 to"),
+        (
+            ["galaxy_shape", "--quality", "--samples", "9", "--batch-sizes", "2,10"],
+            "--batch-sizes: 10 is more than the 9 samples of each training; fix:",
+        ),
+        (["galaxy_shape", "--quality", "--seeds", "1,x"], "--seeds 1,x: expected numbers"),
+        (["galaxy_generation", "--quality"], "galaxy_generation trains nothing"),
+        (["kfac", "--framework", "keras"], "kfac has no task for it"),
+        (["galaxy_shape", "--framework", "jax"], 'no framework "jax"'),
+    ],
+)
+def test_wrong_use(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        main(["sweep", *arguments])
+
+
+def test_the_same_command_measures_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[int] = []
+
+    def measure(function: object, job: Job, _: object) -> Any:
+        seen.append(job.size)
+        if job.size == 14 and len(seen) < 4:
+            raise UserError("its process was killed")
+        return point(job.size)
+
+    monkeypatch.setattr(own_process, "run_alone", measure)
+    monkeypatch.setattr(data, "prepare", lambda *arguments: None)
+    out = tmp_path / "sweep"
+    call = ["galaxy_shape", "--batch-sizes", "14,2,4", "--output", str(out)]
+    assert main(["sweep", *call]) == 1
+    assert "not measured: 14" in capsys.readouterr().out
+    assert main(["sweep", *call]) == 0
+    assert seen == [2, 4, 14, 14]
+    assert main(["sweep", *call]) == 0
+    said = capsys.readouterr().out
+    assert "nothing to measure" in said
+    assert "0.5 of 100 epochs" in said
+    assert "2,082" in said
+    assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UserError, match="epochs was null, is 1"):
+        main(["sweep", *call, "--epochs", "1"])
+    faster = Sweep(configuration(), (point(2, 125.0),))
+    faster.write(open_sweep(tmp_path / "other"))
+    assert main(["sweep", *call, "--against", str(tmp_path / "other")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if "other / this" in line)
+    row = next(line for line in lines if line.startswith("2 "))
+    assert row[head.index("other / this") :].split()[0] == "0.25"
+    assert "other_over_this" in (out / "sweep.csv").read_text()
+    with pytest.raises(UserError, match="its scale is full, expected mini"):
+        main(["sweep", "galaxy_shape", "--scale", "mini", "--against", str(out), "--output", "x"])
+
+
+def test_the_caption_says_what_a_reader_must_know() -> None:
+    reported = load_published("galaxy_shape")
+    here = Sweep(configuration(), (point(2), point(14)), published=reported)
+    text = " ".join(figures.write_caption(here))
+    for said in ("scaled from 0.5 of the 100 epochs", "as reported, not verified", "A, 1 thread"):
+        assert said in text
+    assert "mean squared error" in text
+    assert "say nothing about the machines" not in text
+    mini = replace(here, configuration={**configuration(), "scale": "mini"}, other=here)
+    assert "say nothing about the machines" in " ".join(figures.write_caption(mini))
+
+
+def test_ratios_are_of_the_same_sizes(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    other = Sweep(configuration(), (point(2, 500.0), point(4)))
+    pair = point(2, 1000.0), point(64, 10.0)
+    here = Sweep(configuration(), pair, published=load_published("galaxy_shape"), other=other)
+    axes = Figure().add_subplot()
+    figures.draw_ratios(axes, figures.list_lines(here), here)
+    drawn = {str(line.get_label()): line.get_xydata() for line in axes.get_lines()}
+    ratio = drawn["other: A / this machine"]
+    assert ratio.tolist() == [[2, 0.5]]  # type: ignore[union-attr]
+    assert drawn["V100 / this machine"].tolist() == [[2, 2.08235]]  # type: ignore[union-attr]
+    figures.draw_sweep(tmp_path / "figure.png", here)
+    assert [file.name for file in tmp_path.iterdir()] == ["figure.png"]
+
+
+def test_a_sweep_of_generation_is_drawn(tmp_path: Path) -> None:
+    measured = tuple(
+        replace(point(n, n**0.5), counts={"repetitions": 30}, fraction=1.0) for n in (1, 100, 5000)
+    )
+    generating = {**configuration(), "benchmark": "galaxy_generation", "measure": "generation"}
+    reported = load_published("galaxy_generation")
+    generated = Sweep(generating, measured, published=reported)
+    generated.write(open_folder(tmp_path, generating, Point, "sweep"))
+    figures.draw_sweep(tmp_path / "f.png", generated)
+    assert "images,seconds," in (tmp_path / "sweep.csv").read_text()
+    assert "medians of 30 repetitions" in " ".join(figures.write_caption(generated))
+
+
+def train_instead(job: Job) -> QualityPoint:
+    error = 0.4 / job.size + 0.01 * job.seed
+    values = {"e_rmse": error, "nll": -1.0, "coverage_68": 0.7, "coverage_95": 0.93}
+    return QualityPoint(job.size, job.seed, job.samples, values, 0.5, 12.0, 0.1, {})
+
+
+def test_an_interrupted_sweep_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    def measure(function: object, job: Job, _: object) -> Any:
+        seen.append((job.seed, job.size))
+        if len(seen) == 4:
+            raise KeyboardInterrupt
+        return train_instead(job)
+
+    monkeypatch.setattr(own_process, "run_alone", measure)
+    monkeypatch.setattr(data, "prepare", lambda *arguments: None)
+    out = tmp_path / "quality"
+    call = ["galaxy_shape", "--quality", "--batch-sizes", "2,4,14", "--seeds", "1,2",
+            "--output", str(out)]  # fmt: skip
+    with pytest.raises(KeyboardInterrupt):
+        main(["sweep", *call])
+    assert main(["sweep", *call]) == 0
+    assert seen == [(1, 2), (1, 4), (1, 14), (2, 2), (2, 2), (2, 4), (2, 14)]
+    told = capsys.readouterr().out
+    assert "0.215 (0.21 to 0.22)" in told
+    assert (out / "quality.png").read_bytes().startswith(b"\x89PNG")
+    kept = json.loads((out / "quality.json").read_text())
+    assert kept["configuration"]["samples"] == 80_000  # over which the learning rate decays
+    assert len(kept["points"]) == len((out / "quality.csv").read_text().splitlines()) - 1 == 6
+    assert main(["sweep", *call, "--seeds", "3"]) == 0  # another seed joins them
+    assert len(json.loads((out / "quality.json").read_text())["points"]) == 9
+    with pytest.raises(UserError, match="samples was 80000, is 100"):
+        main(["sweep", *call, "--samples", "100"])
+
+
+def test_trainings_that_diverge_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def measure(function: object, job: Job, _: object) -> QualityPoint:
+        diverges = job.size == 2 or (job.size == 4 and job.seed == 1)
+        values = {"e_rmse": math.nan} if diverges else {"e_rmse": job.seed / 10}
+        return replace(train_instead(job), quality=values, train_loss=math.inf if diverges else 0.5)
+
+    monkeypatch.setattr(own_process, "run_alone", measure)
+    monkeypatch.setattr(data, "prepare", lambda *arguments: None)
+    out = tmp_path / "quality"
+    call = ["galaxy_shape", "--quality", "--batch-sizes", "2,4,8", "--seeds", "1,2,3"]
+    assert main(["sweep", *call, "--output", str(out)]) == 0
+    told = capsys.readouterr().out
+    cells = [line.split("  ") for line in told.splitlines() if line.startswith(("2 ", "4 ", "8 "))]
+    assert [row[-1].strip() for row in cells] == [
+        "diverged",
+        "0.25 (0.2 to 0.3); 1 of 3 diverged",
+        "0.2 (0.1 to 0.3)",
+    ]
+
+    def refuse(constant: str) -> NoReturn:
+        raise AssertionError(f"{constant} is no JSON")
+
+    json.loads((out / "quality.json").read_text(), parse_constant=refuse)
+    assert quality.load_all(out)[0].quality["e_rmse"] is None
+
+
+def test_every_batch_size_sees_the_same_number_of_samples(
+    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny.install(tmp_path, monkeypatch, "galaxy_shape", data=tiny.SIZES, timing=tiny.TIMING)
+    chosen = definition.load("galaxy_shape", "mini")
+    plain = ("compile=off", "precision=fp32")
+    job = Job("galaxy_shape", "mini", "torch", "quality", 3, plain, data_root, samples=32)
+    assert job.list_settings(chosen)[:3] == [
+        "threads=1", "global_batch_size=3", "opt_learning_rate_decay_samples=32",
+    ]  # fmt: skip
+    data.prepare(chosen.data, data_root)
+    found = quality.train_once(job, Terminal(quiet=True))
+    assert (found.size, found.samples) == (3, 33)
+    assert found.quality.keys() == {"e_rmse", "nll", "coverage_68", "coverage_95"}
+    assert found.implementation["threads_per_rank"] == 1
+    assert msgspec.json.decode(msgspec.json.encode(found), type=QualityPoint) == found

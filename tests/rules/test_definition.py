@@ -12,13 +12,8 @@ from hypothesis import strategies as st
 
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition, QualityTarget, Timing
-from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
-from cepheid.rules.hyperparameters import (
-    canonicalise,
-    find_earlier_notation,
-    parse_hyperparameter,
-)
+from cepheid.rules.hyperparameters import Hyperparameter
 from tests.compliance.small import STAR_SHAPE
 
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
@@ -54,15 +49,15 @@ def test_a_scale_is_merged_over_what_is_common() -> None:
 
 def test_a_scale_replaces_the_rule_of_a_hyperparameter_whole() -> None:
     scales = copy.deepcopy(STAR_SHAPE["scales"])
-    scales["mini"]["hyperparameters"] = {"global_batch_size": {"closed": 4}}
+    scales["mini"]["hyperparameters"] = {"global_batch_size": {"fixed": 4}}
     found = parse(scales=scales).hyperparameters["global_batch_size"]
-    assert found == parse_hyperparameter("global_batch_size", {"closed": 4})
+    assert found == Hyperparameter("global_batch_size", 4, fixed=True)
 
 
 def test_parameters_may_depend_on_a_choice() -> None:
     scales = copy.deepcopy(STAR_SHAPE["scales"])
     known = copy.deepcopy(STAR_SHAPE["hyperparameters"])
-    known["opt_name"] = {"closed": ["adam", "sgd"]}
+    known["opt_name"] = {"default": "adam", "choices": ["adam", "sgd"]}
     scales["mini"]["model"]["parameters_with"] = {"opt_name": {"sgd": 99}}
     found = parse(scales=scales, hyperparameters=known)
     usual = found.model["parameters"]
@@ -140,86 +135,22 @@ def test_all_targets_must_hold() -> None:
 @pytest.mark.parametrize(
     ("rule", "value", "why"),
     [
-        ({"closed": "adam"}, "sgd", "must be adam"),
-        ({"closed": "adam"}, "adam", None),
-        ({"closed": "adam", "open": ["sgd"]}, "sgd", "must be adam"),
-        ({"default": 4, "closed": {"from": 2}}, 1, "must be at least 2"),
-        ({"default": 4, "closed": {"from": 2}}, True, "must be of type int"),
-        ({"default": 4, "closed": {"from": 2}}, 4.0, "must be of type int"),
-        ({"default": 0.5, "closed": {"to": 1}}, 2, "must be at most 1"),
-        ({"default": 0.5, "closed": {"to": 1}}, 1, None),
-        ({"default": 0.5, "closed": "any"}, float("nan"), "must be finite"),
-        ({"closed": ["x", "y"]}, "z", "must be one of x, y"),
-        ({"default": "y", "closed": ["x", "y"]}, "y", None),
-        ({"closed": [True, False]}, 1, "must be of type bool"),
+        (Hyperparameter("a", "adam", fixed=True), "sgd", "must be adam"),
+        (Hyperparameter("a", "adam", fixed=True), "adam", None),
+        (Hyperparameter("a", 4, minimum=2), 1, "must be at least 2"),
+        (Hyperparameter("a", 4, minimum=2), True, "must be of type int"),
+        (Hyperparameter("a", 4, minimum=2), 4.0, "must be of type int"),
+        (Hyperparameter("a", 0.5, maximum=1), 2, "must be at most 1"),
+        (Hyperparameter("a", 0.5, maximum=1), 1, None),
+        (Hyperparameter("a", 0.5), float("nan"), "must be finite"),
+        (Hyperparameter("a", "x", choices=("x", "y")), "z", "must be one of x, y"),
+        (Hyperparameter("a", True), 1, "must be of type bool"),
     ],
 )
 def test_what_the_closed_division_allows(
-    rule: dict[str, Any], value: object, why: str | None
+    rule: Hyperparameter, value: object, why: str | None
 ) -> None:
-    assert parse_hyperparameter("a", rule).find_problem(value) == why
-
-
-@pytest.mark.parametrize(
-    ("rule", "earlier"),
-    [
-        ({"closed": 0.9}, {"fixed": 0.9}),
-        ({"closed": "adam", "open": ["sgd"]}, {"fixed": "adam"}),
-        ({"closed": "adam", "open": "any"}, {"default": "adam", "choices": ["adam"]}),
-        ({"closed": 2, "open": {"from": 0}}, {"default": 2, "min": 2, "max": 2}),
-        ({"closed": [1, 2]}, {"default": 1, "choices": [1, 2]}),
-        ({"default": 2, "closed": [1, 2]}, {"default": 2, "choices": [1, 2]}),
-        ({"default": 2, "closed": {"from": 1}}, {"default": 2, "min": 1}),
-        (
-            {"default": 2, "closed": {"to": 9, "at_most": {"b": 0.5}}},
-            {"default": 2, "max": 9, "max_of": {"b": 0.5}},
-        ),
-        (
-            {"default": 2, "closed": {"from": 0.5, "at_least": {"b": 1}}},
-            {"default": 2, "min": 0.5, "min_of": {"b": 1}},
-        ),
-        ({"default": 0.5, "closed": "any"}, {"default": 0.5}),
-    ],
-)
-def test_digests_are_those_of_the_earlier_notation(
-    rule: dict[str, Any], earlier: dict[str, Any]
-) -> None:
-    assert canonicalise(rule) == earlier
-    ((name, text),) = find_earlier_notation({"a": earlier})
-    assert name == "a"
-    assert canonicalise(yaml.safe_load(text)) == earlier
-
-
-def test_the_earlier_notation_is_refused_with_the_one_to_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    document = copy.deepcopy(STAR_SHAPE)
-    document["hyperparameters"]["opt_name"] = {"fixed": "adam"}
-    document["scales"]["mini"]["hyperparameters"] = {"schedule": {"default": 1, "min": 1, "max": 1}}
-    path = tmp_path / "star_shape" / "benchmark.yaml"
-    path.parent.mkdir()
-    path.write_text(yaml.safe_dump(document))
-    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
-    with pytest.raises(UserError, match="2 hyperparameters have an earlier notation") as raised:
-        definition.load("star_shape", "mini")
-    _, *lines = str(raised.value).splitlines()
-    assert lines == ["  opt_name: {closed: adam}", "  schedule: {closed: 1, open: {from: 1}}"]
-
-
-@pytest.mark.parametrize(
-    ("rule", "says"),
-    [
-        ({"closed": {"from": 1}}, "'default' is a required property"),
-        ({"closed": "any"}, "'default' is a required property"),
-        ({"closed": ["adam"]}, "hyperparameters.opt_name.closed: "),
-        ({"default": 1, "closed": {"least": 1}}, "hyperparameters.opt_name.closed: "),
-        ({"default": "sgd", "closed": "adam"}, "hyperparameters.opt_name"),
-    ],
-)
-def test_a_wrong_hyperparameter_is_refused(rule: dict[str, Any], says: str) -> None:
-    document = copy.deepcopy(STAR_SHAPE)
-    document["hyperparameters"]["opt_name"] = rule
-    assert says in str(find_schema_problem(document, "benchmark"))
+    assert rule.find_problem(value) == why
 
 
 @given(
@@ -276,11 +207,8 @@ def test_settings_of_execution_are_not_in_the_digest() -> None:
 def parse_related() -> Definition:
     """Learning rate up to a thousandth of the batch size, warm-up of 5 batches or more."""
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
-    hyperparameters["opt_base_learning_rate"]["closed"]["at_most"] = {"global_batch_size": 0.001}
-    hyperparameters["warmup_samples"] = {
-        "default": 50,
-        "closed": {"at_least": {"global_batch_size": 5}},
-    }
+    hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_size": 0.001}
+    hyperparameters["warmup_samples"] = {"default": 50, "min_of": {"global_batch_size": 5}}
     return parse(hyperparameters=hyperparameters)
 
 
@@ -307,18 +235,18 @@ def test_a_value_may_depend_on_the_batch_size(
 
 def test_values_of_the_open_division_are_not_in_the_digest() -> None:
     known = copy.deepcopy(STAR_SHAPE["hyperparameters"])
-    known["opt_name"] = {"closed": "adam"}
+    known["opt_name"] = {"fixed": "adam"}
     before = parse(hyperparameters=copy.deepcopy(known))
     known["opt_name"]["open"] = ["sgd"]
     after = parse(hyperparameters=known)
     assert after.digest == before.digest
-    assert after.hyperparameters["opt_name"].open.choices == ("sgd",)
+    assert after.hyperparameters["opt_name"].open == ("sgd",)
     assert after.hyperparameters["opt_name"].find_problem("sgd") == "must be adam"
 
 
 def test_relations_are_part_of_the_digest_and_name_hyperparameters() -> None:
     assert parse_related().digest != parse().digest
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
-    hyperparameters["opt_base_learning_rate"]["closed"]["at_most"] = {"global_batch_sise": 0.001}
+    hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_sise": 0.001}
     with pytest.raises(UserError, match='did you mean "global_batch_size"'):
         parse(hyperparameters=hyperparameters)

@@ -109,10 +109,9 @@ def add_set_option(
 
 def make_study_parser(study: "Study", command: str) -> argparse.ArgumentParser:
     """Return the parser of `cepheid COMMAND`."""
-    parser = make_command_parser(command, study.help.description, study.help.examples)
+    parser = make_command_parser(command, study.description, study.examples)
     names = {option.group for option in study.options if option.group}
     groups = {name: parser.add_mutually_exclusive_group() for name in names}
     for option in study.options:
-        place = groups[option.group] if option.group else parser
-        place.add_argument(option.flag, **option.about)
+        option.add_to(groups[option.group] if option.group else parser)
     return parser

@@ -14,35 +14,23 @@ from cepheid.tools.console.program import (
     run_tool,
 )
 
-TOOLS, STUDIES = "cepheid.tools.measure", "cepheid.measure.studies"
+STUDIES = "cepheid.measure.studies"
 MEASUREMENTS: Mapping[str, tuple[str, str]] = {
-    "speed": (
-        f"{STUDIES}.speed.speed_study",
-        "training step, harness and memory of a run",
-    ),
-    "sweep": (
-        f"{STUDIES}.sweep.sweep",
-        "times by batch size or number of images, as a paper reports",
-    ),
-    "scaling": (f"{STUDIES}.scaling.scaling", "how throughput grows with the number of ranks"),
-    "project": (f"{STUDIES}.projection.project", "the time to train on machines that are not here"),
-    "epochs": (f"{STUDIES}.epochs_study", "epochs to the target by batch size or by setting"),
-    "staleness": (f"{STUDIES}.staleness", "what old gradients cost: asynchronous SGD, simulated"),
-    "costs": (f"{STUDIES}.costs.costs_study", "what each step of an optimizer costs in an update"),
-    "formats": (
-        f"{STUDIES}.formats.formats",
-        "how fast a disk reads images, by packing",
-    ),
-    "partitions": (
-        f"{STUDIES}.sharing.partitions_study",
-        "what it brings that ranks share each image",
-    ),
-    "flops": (f"{STUDIES}.flops", "the floating-point operations of the model for a sample"),
-    "fingerprint": (
-        f"{TOOLS}.fingerprint",
-        "whether a change of the code changed what is computed",
-    ),
-    "targets": (f"{STUDIES}.targets", "whether targets separate correct from broken code"),
+    name: (f"{STUDIES}.{module}", what)
+    for name, module, what in (
+        ("speed", "speed.speed", "training step, harness and memory of a run"),
+        ("sweep", "sweep.sweep", "times by batch size or number of images, as a paper reports"),
+        ("scaling", "scaling.scaling", "how throughput grows with the number of ranks"),
+        ("project", "projection.project", "the time to train on machines that are not here"),
+        ("epochs", "epochs_study", "epochs to the target by batch size or by setting"),
+        ("staleness", "staleness", "what old gradients cost: asynchronous SGD, simulated"),
+        ("costs", "costs.costs", "what each step of an optimizer costs in an update"),
+        ("formats", "formats.formats", "how fast a disk reads images, by packing"),
+        ("partitions", "sharing.partitions", "what it brings that ranks share each image"),
+        ("flops", "flops", "the floating-point operations of the model for a sample"),
+        ("fingerprint", "fingerprint", "whether a change of the code changed what is computed"),
+        ("targets", "targets", "whether targets separate correct from broken code"),
+    )
 }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from cepheid.reference.run.execution import describe_choices
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
-from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
+from cepheid.rules.hyperparameters import Hyperparameter
 
 
 def list_benchmarks() -> str:
@@ -23,25 +23,16 @@ def list_settings(chosen: Definition) -> str:
     """Return what ``--set`` knows of a benchmark at one scale, and what each division allows."""
     title = f"{chosen.name}, {chosen.scale} scale: {_describe_targets(chosen)}"
     about = [title, *([chosen.summary] if chosen.summary else [])]
-    known = chosen.hyperparameters.values()
-    adjustable = [each for each in known if not (each.is_constant and each.open == each.closed)]
     hyperparameters = [
         {
             "hyperparameter": each.name,
             "default": each.default,
-            "closed division": "the default" if each.is_constant else _describe(each.closed),
+            "closed division": _describe_allowed(each),
             "open division": _describe_open(each),
         }
-        for each in adjustable
-    ]
-    constants = [
-        {"constant in both divisions": each.name, "value": each.default}
-        for each in known
-        if each not in adjustable
+        for each in chosen.hyperparameters.values()
     ]
     tables = ["\n".join(about), _format(hyperparameters)]
-    if constants:
-        tables.append(_format(constants))
     if chosen.variants:
         tables.append(_format_choices("variant, open division only", chosen.variants))
     if chosen.execution:
@@ -61,27 +52,29 @@ def _describe_targets(chosen: Definition) -> str:
     return " and ".join(map(str, chosen.quality)) + provisional
 
 
-def _describe(allowed: Allowed) -> str:
-    """Return what a division allows: ``from 4 to 3,000``."""
-    if allowed.choices:
-        return ", ".join(map(str, allowed.choices))
-    words = [("from", allowed.minimum), ("to", allowed.maximum)]
+def _describe_allowed(rule: Hyperparameter) -> str:
+    """Return what the closed division allows: ``from 4 to 3,000``."""
+    if rule.fixed or len(rule.choices) == 1 or rule.minimum == rule.maximum is not None:
+        return "the default"
+    if rule.choices:
+        return ", ".join(map(str, rule.choices))
+    words = [("from", rule.minimum), ("to", rule.maximum)]
     limits = [f"{word} {limit:,g}" for word, limit in words if limit is not None]
-    for word, bounds in (("at least", allowed.at_least), ("at most", allowed.at_most)):
+    for word, bounds in (("at least", rule.min_of), ("at most", rule.max_of)):
         limits += [
             f"{word} {'' if factor == 1 else f'{factor:g} × '}{name}"
             for name, factor in bounds.items()
         ]
-    return " ".join(limits) or ANY
+    return " ".join(limits) or "any"
 
 
 def _describe_open(rule: Hyperparameter) -> str:
-    """Return what the open division allows."""
-    if rule.open.choices:
-        return f"also {_describe(rule.open)}"
-    if isinstance(rule.default, str):
+    """Return what the reference knows beyond that in the open division."""
+    if not isinstance(rule.default, str):
+        return "any"
+    if not rule.fixed:
         return "any that the implementation knows"
-    return _describe(rule.open)
+    return f"also {', '.join(map(str, rule.open))}" if rule.open else "the reference knows no other"
 
 
 def _format_choices(title: str, choices: Mapping[str, Sequence[str]]) -> str:

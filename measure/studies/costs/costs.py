@@ -1,334 +1,338 @@
-"""Measure what an update costs with an optimizer, by the steps that made it fast in its paper.
+"""What each step of an optimizer costs in an update, beside its paper: `cepheid measure costs`."""
 
-``cepheid.measure.studies.costs.cost_steps`` says which settings are timed;
-``<benchmark>.py`` beside this module adds as ``PARTS`` what only this optimizer has.
-"""
-
-import importlib
-import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
-from cepheid.benchmarks.registry import import_task
-from cepheid.measure.studies.costs.cost_steps import Costs, Rung, Step
-from cepheid.reference.session.frameworks import find_create
-from cepheid.rules.definition import Definition
+from cepheid.measure.engine import options
+from cepheid.measure.engine.drawing import COLUMN_INCHES, OURS, REPORTED, draw_figure
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.study import Measured, Request, Study, Table, make_table
+from cepheid.measure.studies.costs.declared import Costs, load_compared, load_costs
+from cepheid.measure.studies.costs.updates import (
+    MeasuredCosts,
+    Setup,
+    Update,
+    load_parts,
+    measure_costs,
+    measure_ladder,
+)
+from cepheid.rules.errors import UserError
 
-if TYPE_CHECKING:
-    from cepheid.reference.run.config import RunConfig
-    from cepheid.reference.torch.ranks.distributed import TorchRanks
+DESCRIPTION = """\
+Measure what an update costs with the optimizer of a benchmark, by the steps with which its paper
+made it fast (benchmarks/<name>/costs.yaml):
 
-UPDATES = 10  # of each turn
-PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
+  time of an update  of each step, over that of the baseline, in turns with it: medians of turns,
+                     their ratio, in brackets the quartiles of the ratios turn by turn
+  phases             where the time of an update goes, and the bytes that all ranks send in one for
+                     the optimizer; torch's average of the gradients is not counted
+  parts              measurements of the optimizer's own, for K-FAC its inverses
+  time to target     the epochs that `cepheid measure epochs` recorded times the measured time of an
+                     update, and the same projected to more ranks
 
+With --compare NAME it measures some of the steps for each of several settings, such as networks,
+each against the baseline with the same settings.
 
-@dataclass(frozen=True)
-class Update:
-    """What was measured for one step.
+With --ladder it measures instead what makes the baseline fast, step by step, without the optimizer.
 
-    The median ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles
-    of the ratios of each turn; ``phases_ms`` for each rank; ``sent_bytes`` by all ranks in an
-    update, by what was sent; ``counts`` of what the optimizer did in the timed updates.
-    """
+Steps that change only what travels between ranks or nodes are left out where there is one; start
+the command with torchrun for these. The output says what is projected from measured parts, and what
+others reported: their machine is not this one.
+"""
+EXAMPLES = """\
+examples:
+  cepheid measure costs kfac
+  torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure costs kfac --output costs.json
+two nodes of two ranks, also on one machine: at the same time with --node-rank 0 and 1
+  torchrun --nnodes 2 --nproc-per-node 2 --node-rank 0 --master-addr 127.0.0.1 \\
+    -m cepheid.tools.measure costs kfac
+  cepheid measure costs kfac --figures figures/
+  cepheid measure costs kfac --compare networks --figures figures/
+  cepheid measure costs kfac --ladder --settle 2 --figures figures/ --output ladder.json
 
-    name: str
-    milliseconds: float
-    baseline_milliseconds: float
-    ratio_quartiles: tuple[float, float]
-    phases_ms: tuple[Mapping[str, float], ...]
-    sent_bytes: Mapping[str, int]
-    counts: Mapping[str, float]
-
-    @property
-    def ratio(self) -> float:
-        """The time of an update over that of the baseline."""
-        return self.milliseconds / self.baseline_milliseconds
-
-
-class OptimizerParts:
-    """What is particular to an optimizer. The module of a benchmark has an instance as ``PARTS``.
-
-    ``phases`` are those of a step; ``sample_phases`` are those in which a rank works on its own
-    samples alone.
-    """
-
-    networks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
-    """What makes the task for each other network that a ladder names."""
-    phases: Sequence[str] = ("data", "forward", "backward", "communication", "update")
-    sample_phases: Collection[str] = ("data", "forward", "backward")
-
-    def refuse(self, hyperparameters: Mapping[str, Any]) -> None:
-        """Raise UserError for values with which the parts of the optimizer cannot be measured."""
-
-    def count(self, task: Any) -> Mapping[str, float]:
-        """Return counts of what the optimizer has done since the task was built."""
-        return {}
-
-    def count_bytes(self, task: Any) -> Mapping[str, int]:
-        """Return the bytes that this rank sent in the last update, by purpose and level."""
-        return {}
-
-    def describe(self, update: Update) -> Mapping[str, str]:
-        """Return more columns for the table of updates."""
-        return {}
-
-    def measure(self, task: Any) -> Mapping[str, Any]:
-        """Measure parts of the optimizer alone, with a task that is built; return facts as JSON."""
-        return {}
-
-    def stretch(
-        self, facts: Mapping[str, Any], measured_ranks: int, ranks: int
-    ) -> dict[str, float]:
-        """Return factors by which phases take longer on ``ranks`` ranks than on the first of all.
-
-        ``facts`` are those of ``measure``.
-        """
-        return {}
-
-    def list_tables(self, facts: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Return more tables, rows by title."""
-        return {}
-
-    def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-        """Draw more figures and return their files."""
-        return ()
+exit codes: 0 fine; 2 wrong use
+"""
+CROWDED = 8  # bars
+LEGEND_COLUMNS, LEGEND_ROOM = 4, 1.25  # above the bars, and so many times their height
+BAR_INCHES = 0.5  # so that the names below them do not overlap
+TITLE_CHARACTERS = 60  # of a line, for each column of a figure
+COLOURS = ("C5", "C0", "C6", "C1", "C2", "C4", "C3", "0.85")  # the last one is light grey
+Phases = Mapping[str, Mapping[str, float]]  # milliseconds by step and phase
 
 
-def load_parts(benchmark: str) -> OptimizerParts:
-    """Return what is particular to the optimizer of a benchmark."""
-    parts: OptimizerParts = importlib.import_module(f"{__package__}.{benchmark}").PARTS
-    return parts
+def list_setups(request: Request) -> list[Setup]:
+    """Return what is measured, one for each group of a comparison; refuse what cannot be."""
+    definition, asked = request.definition, request.arguments
+    where = definition.name, definition.scale
+    compared = load_compared(*where, asked.compare) if asked.compare else ()
+    of_groups = {each.split("=")[0] for costs in compared for each in costs.overrides}
+    for each in asked.overrides:
+        if (key := each.split("=")[0]) in of_groups:
+            raise UserError(
+                f"--set {each}: the settings that --compare measures differ in {key}; fix: leave "
+                "this --set out"
+            )
+    request.require_extras()
+    all_costs = compared or [load_costs(*where)]  # refuses a benchmark that has none
+    parts, root = load_parts(definition.name), request.data_root
+    setups = [
+        Setup(definition, costs, parts, asked.overrides, root, asked.rounds, asked.settle)
+        for costs in all_costs
+    ]
+    for setup in setups:
+        setup.refuse()
+        if asked.ladder:
+            setup.costs.require_ladder()
+    return setups
 
 
-@dataclass(frozen=True)
-class Setup:
-    """How costs are measured: turns of each side, updates before the first turn, settings."""
-
-    definition: Definition
-    costs: Costs
-    parts: OptimizerParts
-    overrides: Sequence[str]
-    data_root: Path
-    rounds: int
-    settle: int
-
-    def configure(self, *overrides: str) -> "RunConfig":
-        """Return the configuration with more settings. Raises UserError for wrong ones."""
-        from cepheid.reference.run.config import configure
-        from cepheid.reference.run.execution import add_switches
-
-        return configure(
-            add_switches(self.definition, self.costs.switches),
-            division="open",
-            overrides=[*self.costs.overrides, *self.overrides, *overrides],
-            data_root=self.data_root,
-            seed=1,
-        )
-
-    def choose_batch(self, ranks: int) -> "Setup":
-        """Return the same with the batch of so many ranks, unless the settings name one."""
-        if self.costs.samples_per_rank is None:
-            return self
-        batch = f"global_batch_size={self.costs.samples_per_rank * ranks}"
-        return replace(self, overrides=(batch, *self.overrides))
-
-    def refuse(self) -> None:
-        """Raise UserError for settings whose costs cannot be measured, before minutes are spent."""
-        self.parts.refuse(self.configure().hyperparameters)
-
-    def make_settled_task(self, step: Step | Rung, ranks: "TorchRanks") -> Any:
-        """Return a task with the settings of a step that has made some updates."""
-        config = self.configure(*step.overrides)
-        create = find_create(import_task(self.definition, "torch"))
-        if isinstance(step, Rung) and step.network:
-            create = self.parts.networks[step.network]
-        task = create(config, ranks)
-        task.build()
-        task.warm_up()
-        task.open_data()
-        task.model.train()
-        for _ in range(self.settle):
-            task.step()
-        return task
+def measure_steps(request: Request, setups: Sequence[Setup]) -> Measured:
+    """Measure each step in turns with the baseline."""
+    ranks, say = request.prepare_on_ranks(), request.observer.tell
+    measured = [(setup, measure_costs(setup, ranks, say)) for setup in setups]
+    if not ranks.is_first:
+        return Measured()
+    of_each = {setup.costs.group: costs.as_json(setup) for setup, costs in measured}
+    facts = of_each.get("", {"compared": of_each})
+    return Measured(tables=_list_tables(measured), facts=facts, found=measured)
 
 
-@dataclass(frozen=True)
-class MeasuredCosts:
-    """All that was measured; ``parts`` are the facts of ``OptimizerParts.measure``."""
-
-    ranks: int
-    global_batch_size: int
-    implementation: Mapping[str, Any]
-    baseline_phases_ms: Sequence[Mapping[str, float]]
-    updates: Sequence[Update]
-    parts: Mapping[str, Any]
-    times_to_target: Sequence[Mapping[str, Any]] = field(default=())
-
-    def as_json(self, setup: Setup) -> dict[str, Any]:
-        """Return everything for the JSON file."""
-        return {
-            "benchmark": setup.definition.name,
-            "scale": setup.definition.scale,
-            "definition_digest": setup.definition.digest,
-            "ranks": self.ranks,
-            "global_batch_size": self.global_batch_size,
-            "implementation": self.implementation,
-            "baseline": {"name": setup.costs.baseline.name, "phases_ms": self.baseline_phases_ms},
-            "updates": [asdict(update) | {"ratio": update.ratio} for update in self.updates],
-            **self.parts,
-            "times_to_target": self.times_to_target,
-        }
+def _list_tables(measured: Sequence[tuple[Setup, MeasuredCosts]]) -> list[Table]:
+    setup, first = measured[0]
+    costs, phases = setup.costs, (*setup.parts.phases, "other")
+    reported = f"; reported: {costs.source}, {costs.published_at}" if costs.published else ""
+    where = f"{first.ranks} rank(s), {first.global_batch_size} samples{reported}"
+    updates = [_list_cells(one, update) for one, costs in measured for update in costs.updates]
+    rows = [
+        {"step": name} | {phase: f"{of_step.get(phase, 0.0):,.1f}" for phase in phases}
+        for name, of_step in _list_phases(measured).items()
+    ]
+    tables = [
+        make_table(f"Time of an update ({where})", updates),
+        make_table("Phases: milliseconds of an update of the first rank", rows),
+    ]
+    for one, found in measured:
+        of_group = f"{one.costs.group}: " if one.costs.group else ""
+        for table in one.parts.list_tables(found.parts):
+            tables.append(Table(f"{of_group}{table.title}", table.columns, table.rows))
+        tables.append(_list_times(one, found, f"{of_group}Time to target"))
+    if costs.published:
+        source = f"Reported: {costs.source}. {costs.note}"
+        tables.append(make_table(source, [asdict(row) for row in costs.published]))
+    return tables
 
 
-def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]) -> MeasuredCosts:
-    """Measure every step in turns with the baseline, then the parts of the optimizer alone."""
-    setup = setup.choose_batch(ranks.world_size)
-    nodes = ranks.world_size // ranks.ranks_per_node
-    updates = []
-    for step in setup.costs.steps:
-        if step.needs_ranks <= ranks.world_size and step.needs_nodes <= nodes:
-            say(f"measuring: {setup.costs.name(step)}")
-            updates.append(_measure_update(setup, step, ranks))
-    say("measuring: parts of the optimizer alone")
-    task = find_create(import_task(setup.definition, "torch"))(setup.configure(), ranks)
-    task.build()
-    parts = setup.parts.measure(task)
-    baseline = setup.make_settled_task(setup.costs.baseline, ranks)
-    _, phases = _profile_updates(setup.parts, baseline, ranks)
-    measured = MeasuredCosts(
-        ranks.world_size,
-        baseline.config.global_batch_size,
-        dict(baseline.implementation()),
-        phases,
-        updates,
-        parts,
-    )
-    times = _list_times_to_target(setup, measured) if ranks.is_first else ()
-    return MeasuredCosts(**{**vars(measured), "times_to_target": times})
+def _list_phases(measured: Sequence[tuple[Setup, MeasuredCosts]]) -> Phases:
+    """Return the milliseconds of the first rank's phases, by step."""
+    phases = {}
+    for setup, costs in measured:
+        phases[setup.costs.name(setup.costs.baseline)] = costs.baseline_phases_ms[0]
+        phases |= {setup.costs.name(update): update.phases_ms[0] for update in costs.updates}
+    return phases
 
 
-def _measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
-    """Time updates in turns with the baseline's, then profile some."""
-    from cepheid.measure.engine.turns import divide, time_in_turns, time_steps
-
-    plain, task = (setup.make_settled_task(each, ranks) for each in (setup.costs.baseline, step))
-    counts: list[Mapping[str, float]] = []  # before each turn
-
-    def time_ours() -> float:
-        counts.append(setup.parts.count(task))
-        return time_steps(task, UPDATES)
-
-    theirs, ours = time_in_turns(
-        setup.rounds,
-        {
-            setup.costs.baseline.name: lambda: time_steps(plain, UPDATES),
-            step.name: time_ours,
-        },
-    )
-    _, low, high = divide(ours, theirs)
-    before = counts[1]  # the first turn does not count
-    made = {name: total - before[name] for name, total in setup.parts.count(task).items()}
-    sent, phases = _profile_updates(setup.parts, task, ranks)
-    return Update(
-        name=step.name,
-        milliseconds=1000 * ours.median_seconds,
-        baseline_milliseconds=1000 * theirs.median_seconds,
-        ratio_quartiles=(low, high),
-        phases_ms=tuple(phases),
-        sent_bytes=sent,
-        counts=made,
-    )
-
-
-def _profile_updates(
-    parts: OptimizerParts, task: Any, ranks: "TorchRanks"
-) -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
-    """Return the bytes that all ranks send in an update, by purpose, and each rank's phases."""
-    from cepheid.measure.engine.step_profiler import profile_steps
-
-    sent: dict[str, int] = {}
-
-    def add_bytes() -> None:
-        for purpose, count in parts.count_bytes(task).items():
-            sent[purpose] = sent.get(purpose, 0) + count
-
-    profile = profile_steps(task, UPDATES, add_bytes)
-    of_ranks = ranks.all_gather_object({"sent": sent, "phases": profile.phases_ms})
-    totals = {
-        purpose: round(sum(each["sent"].get(purpose, 0) for each in of_ranks) / UPDATES)
-        for purpose in sent
+def _list_cells(setup: Setup, update: Update) -> Mapping[str, Any]:
+    """Return the cells of an update by their heads."""
+    baseline = setup.costs.baseline
+    reported = next(step.published_ms for step in setup.costs.steps if step.name == update.name)
+    ratio = None
+    if reported and baseline.published_ms:
+        ratio = f"{reported / baseline.published_ms:.2f}"
+    return {
+        "step": setup.costs.name(update),
+        f"{baseline.name} ms": f"{update.baseline_milliseconds:,.1f}",
+        "ms": f"{update.milliseconds:,.1f}",
+        "ratio": _format_ratio((update.ratio, *update.ratio_quartiles)),
+        "reported ms": reported,
+        "reported ratio": ratio,
+        "bytes sent": f"{sum(update.sent_bytes.values()):,}",
+        **setup.parts.describe(update),
     }
-    return totals, [each["phases"] for each in of_ranks]
 
 
-def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[str, Any]]:
-    """Return updates and minutes to target, here and projected, of arms with recorded runs."""
-    from cepheid.measure.studies import epochs
+def _format_ratio(ratio: tuple[float, float, float]) -> str:
+    middle, low, high = ratio
+    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
-    definition = setup.definition
-    comparison = epochs.load_comparison(definition.name, definition.scale, setup.costs.comparison)
-    runs = epochs.load_runs(setup.definition, comparison)
-    arms = [arm for arm in comparison.arms if arm.group == setup.costs.group]
-    last = measured.updates[-1]
-    rows = []
-    for arm, milliseconds, phases in (
-        (arms[0], last.baseline_milliseconds, measured.baseline_phases_ms[0]),
-        (arms[-1], last.milliseconds, last.phases_ms[0]),
-    ):
-        of_arm = [run.epochs for run in runs if run.arm == arm.name]
-        needed = [count for count in of_arm if count]
-        if not needed:
-            continue
-        samples = statistics.mean(needed) * setup.definition.train_samples
-        updates = samples / measured.global_batch_size
-        projected = {
-            ranks: updates * _project(setup, measured, phases, ranks) / 60_000
-            for ranks in PROJECTED_RANKS
-            if measured.ranks < ranks <= measured.global_batch_size
-        }
-        rows.append(
-            {
-                "optimizer": arm.name,
-                "seeds": len(of_arm),
-                "reached": len(needed),
-                "epochs": statistics.mean(needed),
-                "updates": updates,
-                "minutes": updates * milliseconds / 60_000,
-                "projected_minutes": projected,
-            }
+
+def _list_times(setup: Setup, measured: MeasuredCosts, title: str) -> Table:
+    """Return the table of the times to the target, with a text that explains it."""
+    if not measured.times_to_target:
+        missing = (
+            f"no runs are recorded for this definition; `cepheid measure epochs "
+            f"{setup.definition.name} --scale {setup.definition.scale} --compare "
+            f"{setup.costs.comparison}` makes them"
         )
-    return rows
+        return make_table(title, (), missing)
+    rows = [
+        {
+            "optimizer": row["optimizer"],
+            "reached": f"{row['reached']} of {row['seeds']} seeds",
+            "epochs": f"{row['epochs']:.2f}",
+            "updates": f"{row['updates']:,.0f}",
+            "minutes": f"{row['minutes']:.2f}",
+            **{
+                f"projected, {ranks} ranks": f"{minutes:.2f}"
+                for ranks, minutes in row["projected_minutes"].items()
+            },
+        }
+        for row in measured.times_to_target
+    ]
+    alone = measured.ranks == 1
+    communication = "one rank has no communication" if alone else "communication grows as a ring's"
+    note = (
+        f"Epochs are means of the seeds that reached the target. "
+        f"Projections start from the phases of {measured.ranks} rank(s) with the same global "
+        f"batch: work on samples is divided, the busiest rank decides the optimizer's own parts, "
+        f"{communication}, and the rest does not change."
+    )
+    return make_table(title, rows, note)
 
 
-def _project(
-    setup: Setup, measured: MeasuredCosts, phases_ms: Mapping[str, float], ranks: int
-) -> float:
-    factors = setup.parts.stretch(measured.parts, measured.ranks, ranks)
-    return project_ms(phases_ms, measured.ranks, ranks, setup.parts.sample_phases, factors)
+def draw_steps(folder: Path, _: Request, measured: Measured) -> list[Path]:
+    """Draw the phases of each step, and what the optimizer has beside them."""
+    setup, first = measured.found[0]
+    where = f"{setup.definition.scale} scale, {first.ranks} rank(s)"
+    order = [*setup.parts.phases, "other"]
+    path = folder / "phases.png"
+    draw_phases(path, setup.costs, _list_phases(measured.found), order, where)
+    return [path] if setup.costs.group else [path, *setup.parts.draw(folder, first.parts)]
 
 
-def project_ms(
-    phases_ms: Mapping[str, float],
-    measured_ranks: int,
-    ranks: int,
-    sample_phases: Collection[str],
-    factors: Mapping[str, float],
-) -> float:
-    """Return the milliseconds of an update of the same global batch on ``ranks`` ranks.
+def draw_phases(
+    path: Path, costs: Costs, phases_ms: Phases, order: Sequence[str], where: str
+) -> None:
+    """Draw the phases of each step's update on the left, reported totals, if any, on the right.
 
-    ``phases_ms`` are those of one of ``measured_ranks`` ranks. ``sample_phases`` shrink with a
-    rank's share of the samples, ``factors`` multiply their phases, communication grows as that of a
-    ring, (P - 1) / P, and all else stays. Left out are the cost of starting a message, slower links
-    between nodes, and kernels too small for a device.
+    ``order`` has the phases from bottom to top. Raises UserError where the file cannot be written.
     """
-    total = 0.0
-    for phase, milliseconds in phases_ms.items():
-        if phase in sample_phases:
-            total += milliseconds * measured_ranks / ranks
-        elif phase == "communication" and measured_ranks > 1:
-            total += milliseconds * (1 - 1 / ranks) / (1 - 1 / measured_ranks)
-        else:
-            total += milliseconds * factors.get(phase, 1.0)
-    return total
+    reported = [step for step in (costs.baseline, *costs.steps) if step.published_ms]
+    inches = max(COLUMN_INCHES, BAR_INCHES * len(phases_ms))
+    with draw_figure(path, 2 if reported else 1, inches) as (figure, (left, *others)):
+        _stack_phases(left, phases_ms, order)
+        left.set_title(f"measured: {where}")
+        for right in others:
+            places = range(len(reported))
+            right.bar(places, [step.published_ms for step in reported], color=REPORTED)
+            right.set_xticks(places, [step.name for step in reported], rotation=30, ha="right")
+            right.set_title("as reported: totals")
+        title = f"{costs.title} ({costs.source})"
+        figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * (1 + len(others))))
+
+
+def _stack_phases(axes: Any, phases_ms: Phases, order: Sequence[str]) -> None:
+    shown = [
+        (phase, colour)
+        for phase, colour in zip(order, COLOURS, strict=False)
+        if any(of_step.get(phase, 0) > 0 for of_step in phases_ms.values())
+    ]
+    for position, phases in enumerate(phases_ms.values()):
+        bottom = 0.0
+        for phase, colour in shown:
+            height = max(0.0, phases.get(phase, 0.0))
+            axes.bar(position, height, bottom=bottom, color=colour, label="" if position else phase)
+            bottom += height
+    look: dict[str, Any] = {"rotation": 30}
+    place: dict[str, Any] = {"loc": "upper center", "ncols": LEGEND_COLUMNS}
+    if len(phases_ms) > CROWDED:
+        look = {"rotation": 60, "rotation_mode": "anchor"}
+        place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}  # on the right, outside
+    else:
+        axes.set_ylim(top=LEGEND_ROOM * axes.get_ylim()[1])
+    axes.set_xticks(range(len(phases_ms)), list(phases_ms), ha="right", **look)
+    axes.set_ylabel("ms of an update")
+    axes.legend(**place)
+
+
+def measure_rungs(request: Request, setups: Sequence[Setup]) -> Measured:
+    """Measure the ladder of the one setup."""
+    (setup,) = setups
+    ladder = measure_ladder(setup, request.prepare_on_ranks(), request.observer.tell)
+    known = setup.costs.require_ladder()
+    reported = {rung.name: rung.reported for rung in known.rungs}
+    where = (
+        f"{ladder.ranks} rank(s), {ladder.global_batch_size} samples, {ladder.threads} thread(s)"
+    )
+    rows = [
+        {
+            "step": rung.name,
+            "ms": f"{1000 * rung.timing.median_seconds:,.1f}",
+            "times as fast as the one before": _format_ratio(rung.speedup) if place else "",
+            "as the first": _format_ratio(rung.speedup_in_all) if place else "",
+            **{
+                phase: f"{rung.phases_ms.get(phase, 0.0):,.1f}"
+                for phase in ("forward", "backward", "update", "other")
+            },
+            "reported": reported[rung.name],
+        }
+        for place, rung in enumerate(ladder.rungs)
+    ]
+    title = f"{known.title} ({where}; reported: {setup.costs.source}, {known.published_at})"
+    return Measured(
+        tables=[make_table(title, rows)],
+        notes=[f"left out: {name}: {reason}" for name, reason in ladder.left_out.items()],
+        facts={**setup.describe(), **asdict(ladder)},
+        found=(setup, ladder, where),
+    )
+
+
+def draw_rungs(folder: Path, _: Request, measured: Measured) -> list[Path]:
+    """Draw the phases of each rung, and how much faster it is than the first."""
+    setup, ladder, where = measured.found
+    phases = {rung.name: rung.phases_ms for rung in ladder.rungs}
+    order, path = [*setup.parts.phases, "other"], folder / "ladder.png"
+    title = f"{setup.costs.require_ladder().title}: {setup.definition.name}"
+    speedups = [rung.speedup_in_all for rung in ladder.rungs]
+    with draw_figure(path, columns=2) as (figure, (left, right)):
+        _stack_phases(left, phases, order)
+        left.set_title(f"measured: {where}")
+        draw_speedups(right, list(phases), speedups)
+        figure.suptitle(title)
+    return [path]
+
+
+def draw_speedups(
+    axes: Any, names: Sequence[str], speedups: Sequence[tuple[float, float, float]]
+) -> None:
+    """Draw medians of speedups with their quartiles."""
+    spread = [  # a ratio of medians may lie outside the quartiles of the turns' ratios
+        [max(0.0, middle - low) for middle, low, _ in speedups],
+        [max(0.0, high - middle) for middle, _, high in speedups],
+    ]
+    places, middles = range(len(names)), [middle for middle, _, _ in speedups]
+    axes.bar(places, middles, yerr=spread, color=OURS, capsize=4)
+    axes.axhline(1, color=REPORTED, linewidth=0.8)
+    axes.set_xticks(places, names, rotation=30, ha="right")
+    axes.set_title("times as fast as the first (quartiles)")
+
+
+LADDER = Study(
+    "ladder", list_setups, measure_rungs, figure=draw_rungs, is_timed=True, has_ranks=True
+)
+STUDY = Study(
+    "costs",
+    list_setups,
+    measure_steps,
+    figure=draw_steps,
+    is_timed=True,
+    has_ranks=True,
+    others=(LADDER,),
+    description=DESCRIPTION,
+    examples=EXAMPLES,
+    options=(
+        *options.offer_benchmark("which benchmark; it needs a costs.yaml"),
+        Option("--compare NAME", "a comparison of costs.yaml (default: all steps)", group="what"),
+        Option("--ladder", "measure what makes the baseline fast, step by step", bool,
+               group="what"),
+        options.offer_rounds(5),
+        Option("--settle N", "updates before the first turn, until the optimizer has settled "
+               "(default: %(default)s)", int, 60, least=0),
+        options.offer_settings("a setting of all steps, as for `cepheid run`"),
+        options.FIGURES,
+        options.FILE,
+        options.DATA,
+    ),
+)  # fmt: skip

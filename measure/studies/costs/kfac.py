@@ -1,7 +1,4 @@
-"""What `cepheid measure costs kfac` adds: refreshes, bytes sent, and the inverses of each rank.
-
-``PreconditionerParts`` serves other benchmarks that K-FAC preconditions, too.
-"""
+"""What `cepheid measure costs` adds for K-FAC: refreshes, bytes sent, the inverses of each rank."""
 
 import statistics
 import time
@@ -12,7 +9,8 @@ from typing import Any, ClassVar
 import torch
 
 from cepheid.measure.engine.drawing import REPORTED, draw_figure
-from cepheid.measure.studies.costs.costs import PROJECTED_RANKS, OptimizerParts, Update
+from cepheid.measure.engine.study import Column, Table, make_table
+from cepheid.measure.studies.costs.updates import PROJECTED_RANKS, OptimizerParts, Update
 from cepheid.measure.studies.flops import count_passes
 from cepheid.rules.errors import UserError
 from cepheid.second_order import inverse
@@ -111,21 +109,19 @@ class KfacParts(PreconditionerParts):
         first = share_inverses(facts["inverses_ms"], measured_ranks)[0]
         return {"inverse": max(share_inverses(facts["inverses_ms"], ranks)) / first}
 
-    def list_tables(self, facts: Mapping[str, Any]) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+    def list_tables(self, facts: Mapping[str, Any]) -> Sequence[Table]:
         """Return how evenly ranks share the inverses, and the operations of the products."""
-        rows = [
-            {
-                "ranks": row["ranks"],
-                "busiest": f"{max(row['milliseconds']):,.2f}",
-                "all": f"{sum(row['milliseconds']):,.2f}",
-                "busiest / mean": (
-                    f"{max(row['milliseconds']) / statistics.mean(row['milliseconds']):.2f}"
-                ),
-                "idle ranks": row["milliseconds"].count(0.0),
-            }
-            for row in facts["balance"]
-        ]
-        title = "milliseconds of inverses, projected from the time of each layer (figure 5)"
+        columns = (
+            Column("ranks", lambda row: row["ranks"]),
+            Column("busiest", lambda row: max(row["milliseconds"]), "{:,.2f}"),
+            Column("all", lambda row: sum(row["milliseconds"]), "{:,.2f}"),
+            Column("busiest / mean", lambda row: max(row["milliseconds"])
+                   / statistics.mean(row["milliseconds"]), "{:.2f}"),
+            Column("idle ranks", lambda row: row["milliseconds"].count(0.0)),
+        )  # fmt: skip
+        title = (
+            "Inverses: milliseconds of inverses, projected from the time of each layer (figure 5)"
+        )
         products, network, images = facts["operations"].values()
         counted = {
             "GFLOP of the products": f"{products / 1e9:.2f}",
@@ -133,7 +129,7 @@ class KfacParts(PreconditionerParts):
             "share": f"{products / network:.2f}" if network else "",
         }
         what = "Products B⁻¹GA⁻¹ of an update, counted from the shapes of the layers"
-        return {f"Inverses: {title}": rows, what: [counted]}
+        return Table(f"Inverses: {title}", columns, facts["balance"]), make_table(what, [counted])
 
     def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """Draw which rank computes how many inverses (figure 5)."""
@@ -141,19 +137,16 @@ class KfacParts(PreconditionerParts):
         with draw_figure(path, columns=2) as (_, (left, right)):
             row = next(row for row in facts["balance"] if row["ranks"] == RANKS_SHOWN)
             left.bar(range(RANKS_SHOWN), row["milliseconds"], color=INVERSE_COLOUR)
-            left.set_xlabel("rank")
-            left.set_ylabel("ms of inverses")
-            left.set_title(f"projected to {RANKS_SHOWN} ranks from each layer's measured time")
+            title = f"projected to {RANKS_SHOWN} ranks from each layer's measured time"
+            left.set(xlabel="rank", ylabel="ms of inverses", title=title)
             counts = [row["ranks"] for row in facts["balance"]]
             busiest = [max(row["milliseconds"]) for row in facts["balance"]]
             right.plot(counts, busiest, "o-", color=INVERSE_COLOUR, label="busiest rank")
             ideal = [busiest[0] / count for count in counts]
             right.plot(counts, ideal, "--", color=IDEAL_COLOUR, label="evenly shared")
             right.set_xscale("log", base=2)
-            right.set_yscale("log")
-            right.set_xlabel("ranks")
+            right.set(yscale="log", xlabel="ranks", title="busiest rank")
             right.legend()
-            right.set_title("busiest rank")
         return [path]
 
 
@@ -198,4 +191,4 @@ def share_inverses(layers_ms: Sequence[Mapping[str, Any]], ranks: int) -> list[f
     return sums
 
 
-PARTS = KfacParts()
+PARTS: Mapping[str, OptimizerParts] = {"kfac": KfacParts(), "transformer": PreconditionerParts()}

@@ -1,16 +1,18 @@
 """How fast a disk gives images, by how they are packed (``packing``): `cepheid measure formats`."""
 
+import io
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine import options
-from cepheid.measure.engine.study import Column, Help, Measured, Request, Study
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError
 
@@ -41,6 +43,8 @@ FEWEST_FILES = 10
 MEAN_KB, SHORTEST_KB, LONGEST_KB = 110, 10, 600
 LOG_SPREAD = 0.6  # of the lengths, as of ImageNet's files
 SPARE_BYTES = 2**28
+
+PIXELS, SEEN_PIXELS, IMAGES = 1024, 224, 12  # of PNG files
 
 
 @dataclass
@@ -122,9 +126,9 @@ def _time_reading(contents: Iterator[Any], expected_bytes: int) -> float:
     return count / seconds
 
 
-def require_packages(_: Request) -> None:
+def require_packages(request: Request) -> None:
     """Raise UserError where a package is missing."""
-    extras.require("filelock", "numpy")
+    extras.require("filelock", "numpy", *(["PIL"] if request.arguments.png else []))
 
 
 def measure(request: Request, _: None) -> Measured:
@@ -150,62 +154,75 @@ def measure(request: Request, _: None) -> Measured:
     return Measured(rows, f"\n{len(contents):,} images, {total / 1e6:,.0f} MB; images a second")
 
 
-def require_pillow(_: Request) -> None:
-    """Raise UserError where a package is missing with which PNG files are decoded."""
-    extras.require("filelock", "numpy", "PIL")
-
-
 def measure_png(request: Request, _: None) -> Measured:
     """Measure how long one core needs to decode a radiograph and to resize it."""
-    from cepheid.measure.studies.formats.png_decoding import PIXELS, SEEN_PIXELS, measure_decoding
+    from cepheid.reference.data.image_files import png
+    from cepheid.reference.data.image_files.threads import resize
 
-    found = measure_decoding(request.arguments.rounds)
-    total = found.decoding_ms + found.resizing_ms
+    rounds, whole = request.arguments.rounds, (0, 0, PIXELS, PIXELS)
+    files = [draw_png(number) for number in range(IMAGES)]
+    decoded = [png.decode(file) for file in files]
+
+    def time_median(work: Callable[[int], object]) -> float:
+        """Return milliseconds of processor time an image."""
+        times = []
+        for _ in range(rounds):
+            start = time.process_time()
+            for number in range(IMAGES):
+                work(number)
+            times.append(1000 * (time.process_time() - start) / IMAGES)
+        return statistics.median(times)
+
+    decoding_ms = time_median(lambda number: png.decode(files[number]))
+    resizing_ms = time_median(lambda number: resize(decoded[number], whole, SEEN_PIXELS))
+    kilobytes = sum(map(len, files)) / len(files) / 1000
     text = (
-        f"grey PNG, {PIXELS:,} x {PIXELS:,} pixels, {found.mean_kilobytes:,.0f} kB: decoding "
-        f"{found.decoding_ms:.1f} ms, resizing to {SEEN_PIXELS} pixels {found.resizing_ms:.1f} ms, "
-        f"{1000 / total:.0f} images/s on one core"
+        f"grey PNG, {PIXELS:,} x {PIXELS:,} pixels, {kilobytes:,.0f} kB: decoding "
+        f"{decoding_ms:.1f} ms, resizing to {SEEN_PIXELS} pixels {resizing_ms:.1f} ms, "
+        f"{1000 / (decoding_ms + resizing_ms):.0f} images/s on one core"
     )
     return Measured(notes=[text])
 
 
-HELP = Help(DESCRIPTION, EXAMPLES)
+def draw_png(number: int) -> bytes:
+    """Return a PNG file of noise whose amplitude falls with the frequency, as in photographs."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(number)
+    frequency = np.hypot(np.fft.fftfreq(PIXELS)[:, None], np.fft.rfftfreq(PIXELS))
+    frequency[0, 0] = np.inf
+    spectrum = np.fft.rfft2(random.standard_normal((PIXELS, PIXELS))) / frequency
+    field = np.fft.irfft2(spectrum)
+    levels = np.clip(128 + 40 * field / field.std(), 0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(levels).save(file, "PNG")
+    return file.getvalue()
+
+
 STUDY = Study(
-    name="formats",
-    help=HELP,
-    options=(
-        options.Option(
-            "--files",
-            {"type": int, "default": 5000, "metavar": "N",
-             "help": "how many files (default: 5000)"},
-            least=FEWEST_FILES,
-        ),
-        options.Option(
-            "--rounds",
-            {"type": int, "default": 3, "metavar": "N",
-             "help": "measurements of each (default: 3)"},
-            least=1,
-        ),
-        options.Option(
-            "--png",
-            {"action": "store_true",
-             "help": "decode grey PNG files of 1,024 x 1,024 pixels instead"},
-        ),
-        options.DATA,
-    ),
-    arms=require_packages,
-    measure=measure,
+    "formats",
+    require_packages,
+    measure,
     columns=(
-        Column("", lambda rates: rates.name),
-        Column("files", lambda rates: rates.files, "{:,}".format),
-        Column("cold, in order", lambda rates: rates.cold_in_order, format_rates),
+        Column("", "name"),
+        Column("files", "files", "{:,}"),
+        Column("cold, in order", "cold_in_order", format_rates),
         Column(
             "cold, random order",
-            lambda rates: rates.cold_shuffled,
+            "cold_shuffled",
             lambda rates: format_rates(rates) if rates else "not possible",
         ),
-        Column("warm, in order", lambda rates: rates.warm_in_order, format_rates),
+        Column("warm, in order", "warm_in_order", format_rates),
     ),
-    others={"png": Study("formats", HELP, (), require_pillow, measure_png, is_timed=True)},
     is_timed=True,
-)  # fmt: skip
+    others=(Study("png", require_packages, measure_png, is_timed=True),),
+    description=DESCRIPTION,
+    examples=EXAMPLES,
+    options=(
+        Option("--files N", "how many files (default: 5000)", int, 5000, least=FEWEST_FILES),
+        Option("--rounds N", "measurements of each (default: 3)", int, 3, least=1),
+        Option("--png", "decode grey PNG files of 1,024 x 1,024 pixels instead", bool),
+        options.DATA,
+    ),
+)

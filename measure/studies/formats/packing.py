@@ -30,63 +30,56 @@ class Packing:
         raise NotImplementedError
 
     def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[Any] | None:
-        """Return the contents at these places, or None if only reading in order is possible."""
-        raise NotImplementedError
+        """Return the contents at these places; None if only reading in order is possible."""
+        return None
 
 
-class Folder(Packing):
+class _Folder(Packing):
     """A file for each content, a thousand in a folder, as ImageNet is distributed."""
 
     name = "folder of files"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
-        """Write all contents into a new folder."""
         for number, content in enumerate(contents):
             path = self._path(folder, number)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
 
     def read_all(self, folder: Path) -> Iterator[bytes]:
-        """Return all contents from first to last."""
         return self.read_at(folder, range(sum(1 for _ in folder.glob("*/*"))))
 
     def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[bytes]:
-        """Return the contents at these places."""
         return (self._path(folder, number).read_bytes() for number in order)
 
     def _path(self, folder: Path, number: int) -> Path:
         return folder / f"{number // SHARD_FILES:05}" / f"{number:08}.JPEG"
 
 
-class Raw(Packing):
+class _Raw(Packing):
     """One file, and the place where each content ends: ragged rows of a store."""
 
     name = "raw file and index"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
-        """Write all contents into a new folder."""
         (folder / "all.bin").write_bytes(b"".join(contents))
         np.save(folder / "ends.npy", np.cumsum([len(content) for content in contents]))
 
     def read_all(self, folder: Path) -> Iterator[bytes]:
-        """Return all contents from first to last."""
         return self.read_at(folder, range(len(np.load(folder / "ends.npy"))))
 
     def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[bytes]:
-        """Return the contents at these places."""
         ends = np.load(folder / "ends.npy")
         file = np.memmap(folder / "all.bin", np.uint8, mode="r")
         return (file[ends[i - 1] if i else 0 : ends[i]].tobytes() for i in order)
 
 
-class Tar(Packing):
+class _Tar(Packing):
     """Tar files of a thousand contents, read by WebDataset one after the other."""
 
     name = "WebDataset shards"
     package = "webdataset"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
-        """Write all contents into a new folder."""
         for first in range(0, len(contents), SHARD_FILES):
             with tarfile.open(folder / f"{first // SHARD_FILES:06}.tar", "w") as tar:
                 for number, content in enumerate(contents[first : first + SHARD_FILES], first):
@@ -95,26 +88,20 @@ class Tar(Packing):
                     tar.addfile(entry, io.BytesIO(content))
 
     def read_all(self, folder: Path) -> Iterator[bytes]:
-        """Return all contents from first to last."""
         import webdataset
 
         shards = [str(path) for path in sorted(folder.glob("*.tar"))]
         samples = webdataset.WebDataset(shards, shardshuffle=False)
         return (sample["jpg"] for sample in samples)
 
-    def read_at(self, folder: Path, order: Sequence[int]) -> None:
-        """Return None, because only reading in order is possible."""
-        return
 
-
-class Lmdb(Packing):
+class _Lmdb(Packing):
     """A memory-mapped B-tree in one file."""
 
     name = "LMDB"
     package = "lmdb"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
-        """Write all contents into a new folder."""
         import lmdb
 
         size = 2 * sum(map(len, contents)) + 2**24
@@ -123,7 +110,6 @@ class Lmdb(Packing):
                 put.put(self._key(number), content, append=True)
 
     def read_all(self, folder: Path) -> Iterator[bytes]:
-        """Return all contents from first to last."""
         import lmdb
 
         database = lmdb.open(str(folder), readonly=True, lock=False)
@@ -132,7 +118,6 @@ class Lmdb(Packing):
                 yield content
 
     def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[bytes]:
-        """Return the contents at these places."""
         import lmdb
 
         database = lmdb.open(str(folder), readonly=True, lock=False, readahead=False)
@@ -144,14 +129,13 @@ class Lmdb(Packing):
         return struct.pack(">Q", number)
 
 
-class Hdf5(Packing):
+class _Hdf5(Packing):
     """One flat HDF5 data set of bytes, and one of the ends."""
 
     name = "HDF5, flat"
     package = "h5py"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
-        """Write all contents into a new folder."""
         import h5py
 
         with h5py.File(folder / "all.h5", "w") as file:
@@ -159,11 +143,9 @@ class Hdf5(Packing):
             file["ends"] = np.cumsum([len(content) for content in contents])
 
     def read_all(self, folder: Path) -> Iterator[Any]:
-        """Return all contents from first to last."""
         return self.read_at(folder, ())
 
     def read_at(self, folder: Path, order: Sequence[int]) -> Iterator[Any]:
-        """Return the contents at these places."""
         import h5py
 
         with h5py.File(folder / "all.h5", "r") as file:
@@ -172,14 +154,13 @@ class Hdf5(Packing):
                 yield flat[ends[number - 1] if number else 0 : ends[number]]
 
 
-class TfRecord(Packing):
+class _TfRecord(Packing):
     """Records of TensorFlow, a thousand in a file, read by tf.data."""
 
     name = "TFRecord (tf.data)"
     package = "tensorflow"
 
     def write(self, folder: Path, contents: Sequence[bytes]) -> None:
-        """Write all contents into a new folder."""
         import tensorflow
 
         for first in range(0, len(contents), SHARD_FILES):
@@ -189,19 +170,14 @@ class TfRecord(Packing):
                     writer.write(content)
 
     def read_all(self, folder: Path) -> Iterator[Any]:
-        """Return all contents from first to last."""
         import tensorflow
 
         paths = [str(path) for path in sorted(folder.glob("*.tfrecord"))]
         records = tensorflow.data.TFRecordDataset(paths, buffer_size=2**23)
         return iter(records.as_numpy_iterator())
 
-    def read_at(self, folder: Path, order: Sequence[int]) -> None:
-        """Return None, because only reading in order is possible."""
-        return
 
-
-PACKINGS: tuple[Packing, ...] = (Folder(), Raw(), Lmdb(), Hdf5(), Tar(), TfRecord())
+PACKINGS: tuple[Packing, ...] = (_Folder(), _Raw(), _Lmdb(), _Hdf5(), _Tar(), _TfRecord())
 
 
 def is_installed(packing: Packing) -> bool:

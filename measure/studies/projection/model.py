@@ -12,8 +12,18 @@ ring of n_1 members, then along rings or a tree that sum the M / n_1 bytes of ea
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
+import yaml
+
+from cepheid.rules.errors import UserError, did_you_mean
+
+LINKS = Path(__file__).with_name("links.yaml")  # the links that are known by name
+SHAPES = ("tree", "nodes", "ring", "torus")
+ITERATIONS, PRECISION = 200, 1e-9  # of a fit
 BACKWARD_SHARE = 2 / 3
 """Of the time that grows with the samples: a backward pass has twice the products of a forward."""
 FORWARD_SHARE = 1 / 3
@@ -26,6 +36,24 @@ class Link:
     name: str
     latency_seconds: float
     bytes_per_second: float
+
+
+@cache
+def read_links() -> Mapping[str, Mapping[str, Any]]:
+    """Return all links by name: latency, rate and source."""
+    links: Mapping[str, Mapping[str, Any]] = yaml.safe_load(LINKS.read_text(encoding="utf-8"))
+    return links
+
+
+def find_link(name: str) -> Link:
+    """Return a link by its name. Raises UserError for a name that nobody knows."""
+    links = read_links()
+    if name not in links:
+        raise UserError(
+            f'"{name}" is no known link{did_you_mean(name, links)}; known: {", ".join(links)}'
+        )
+    facts = links[name]
+    return Link(name, facts["latency_us"] / 1e6, 1e9 * facts["gigabytes_per_second"])
 
 
 @dataclass(frozen=True)
@@ -56,9 +84,6 @@ class Network:
         return ring_seconds(self.within, row, size) + sum_between(
             self.between, math.ceil(devices / row), size / row
         )
-
-
-SHAPES = ("tree", "nodes", "ring", "torus")
 
 
 def ring_seconds(link: Link, members: int, size: float) -> float:
@@ -183,3 +208,64 @@ def count_steps(training: Training, batch_size: int, epochs: float) -> float:
 def count_evaluations(training: Training, epochs: float) -> float:
     """Return the evaluations of a training."""
     return math.ceil(epochs / training.evaluate_every_epochs)
+
+
+@dataclass(frozen=True)
+class KnownTime:
+    """A time to train that somebody measured: seconds and epochs to the target."""
+
+    devices: int
+    batch_size: int
+    seconds: float
+    epochs: float
+
+
+def fit_costs(
+    costs: Costs, network: Network, training: Training, first: KnownTime, second: KnownTime
+) -> Costs:
+    """Return ``costs`` with the fixed and the per-sample seconds at which both times are met.
+
+    The epochs of the known times count, not those of ``training``. Raises ValueError if the two
+    cannot tell fixed from per-sample costs, or if only negative costs would meet them.
+    """
+    if first.batch_size * second.devices == second.batch_size * first.devices:
+        raise ValueError("the two have the same samples per device: no fit can tell their costs")
+    fitted = replace(costs, fixed_seconds=0.0, sample_seconds=0.0)
+    for _ in range(ITERATIONS):  # what the backward pass hides depends on the result
+        before = fitted
+        rows = [_make_equation(before, network, training, known) for known in (first, second)]
+        (steps_1, samples_1, rest_1), (steps_2, samples_2, rest_2) = rows
+        determinant = steps_1 * samples_2 - steps_2 * samples_1
+        fixed = (rest_1 * samples_2 - rest_2 * samples_1) / determinant
+        sample = (steps_1 * rest_2 - steps_2 * rest_1) / determinant
+        fitted = replace(costs, fixed_seconds=fixed, sample_seconds=sample)
+        if abs(sample - before.sample_seconds) < PRECISION * abs(sample):
+            break
+    else:
+        raise ValueError("the costs do not settle: choose other points or a smaller overlap")
+    if fitted.sample_seconds <= 0 or fitted.fixed_seconds < 0:
+        raise ValueError(
+            f"the two would need {1000 * fitted.fixed_seconds:.3g} ms for a step and "
+            f"{1000 * fitted.sample_seconds:.3g} ms for a sample: are they of the same device?"
+        )
+    return fitted
+
+
+def _make_equation(
+    costs: Costs, network: Network, training: Training, known: KnownTime
+) -> tuple[float, float, float]:
+    """Return factors of fixed and per-sample seconds, and the seconds that both must explain."""
+    steps = count_steps(training, known.batch_size, known.epochs)
+    evaluations = count_evaluations(training, known.epochs)
+    step = predict_step(costs, network, known.devices, known.batch_size)
+    share = -(-known.batch_size // known.devices)
+    evaluated = evaluations * FORWARD_SHARE * training.evaluation_samples / known.devices
+    rest = known.seconds - steps * (step.exposed + step.update)
+    rest -= evaluations * training.evaluation_seconds
+    return steps, steps * share + evaluated, rest
+
+
+def predict_known(costs: Costs, network: Network, training: Training, known: KnownTime) -> float:
+    """Predict the seconds of a known time with its own epochs."""
+    same = replace(training, epochs={known.batch_size: known.epochs})
+    return predict_seconds(costs, network, same, known.devices, known.batch_size)

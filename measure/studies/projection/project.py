@@ -2,19 +2,19 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cepheid.measure.engine import options
-from cepheid.measure.engine.study import Column, Help, Measured, Request, Study, Table
-from cepheid.measure.studies.projection.links import find_link, read_links
-from cepheid.measure.studies.projection.model import SHAPES, Network
+from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.study import Column, Measured, Request, Study, Table
+from cepheid.measure.studies.projection import sources
+from cepheid.measure.studies.projection.model import SHAPES, Network, find_link, read_links
+from cepheid.measure.studies.projection.sources import Check, Family, Prediction
+from cepheid.measure.studies.scaling.points import Point, read_scaling
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-
-if TYPE_CHECKING:
-    from cepheid.measure.studies.projection.published import Family, Prediction
-    from cepheid.measure.studies.scaling.points import Point
 
 DESCRIPTION = f"""\
 Predict the time to train on N devices with a cost model: the seconds of a step on one device, the
@@ -42,24 +42,21 @@ examples:
 exit codes: 0 fine; 2 wrong use
 """
 MOST_DEVICES = 2**20
+MARKERS = ("x", "+")  # of the fits: extrapolated, interpolated
 DEVICES = tuple(2**power for power in range(12))
 ANY_EPOCHS = {2**40: 1.0}
 """One epoch at any batch size, where nobody knows how many the target takes."""
 
 
-def load_families(request: Request) -> "Sequence[Family]":
+def load_families(request: Request) -> Sequence[Family]:
     """Return the families of published times. Raises UserError where there are none."""
-    from cepheid.measure.studies.projection import published
-
-    return published.load_families(request.definition.name)
+    return sources.load_families(request.definition.name)
 
 
-def predict_published(_: Request, families: "Sequence[Family]") -> Measured:
+def predict_published(_: Request, families: Sequence[Family]) -> Measured:
     """Predict the times of each family from two of them."""
-    from cepheid.measure.studies.projection.published import list_fits, predict_family
-
     predicted = {
-        family.name: [predict_family(family, pair) for pair in list_fits(family)]
+        family.name: [sources.predict_family(family, pair) for pair in sources.list_fits(family)]
         for family in families
     }
     facts = {
@@ -70,7 +67,7 @@ def predict_published(_: Request, families: "Sequence[Family]") -> Measured:
     return Measured(tables=tables, facts=facts, found=(families, predicted))
 
 
-def _make_table(family: "Family", fits: "Sequence[Sequence[Prediction]]") -> Table:
+def _make_table(family: Family, fits: Sequence[Sequence[Prediction]]) -> Table:
     """Return a row for each system, which is its prediction by each fit."""
     columns = [
         Column("system", lambda row: row[0].system),
@@ -91,23 +88,44 @@ def _list_fit(number: int, how: str) -> list[Column]:
     ]
 
 
-def _describe_error(prediction: "Prediction") -> str:
+def _describe_error(prediction: Prediction) -> str:
     return "fitted" if prediction.is_fitted else f"{prediction.error:+.1%}"
 
 
-def draw_published(path: Path, _: Request, measured: Measured) -> list[Path]:
-    """Draw prediction beside publication."""
-    from cepheid.measure.studies.projection import figure
-
-    figure.draw_published(path, *measured.found)
-    return [path]
+def draw_published(path: Path, _: Request, measured: Measured) -> None:
+    """Draw minutes by devices, published and predicted, and the errors of the predictions."""
+    families, predicted = measured.found
+    with draw_figure(path, columns=2) as (figure, (left, right)):
+        for number, family in enumerate(families):
+            colour = f"C{number}"
+            known = family.systems.values()
+            devices = [each.devices for each in known]
+            minutes = [each.seconds / 60 for each in known]
+            look = {"color": colour, "fillstyle": "none", "markersize": 8}
+            left.plot(devices, minutes, "o", label=family.title.partition("(")[0].strip(), **look)
+            for marker, rows in zip(MARKERS, predicted[family.name], strict=False):
+                devices = [row.known.devices for row in rows]
+                left.plot(devices, [row.predicted_seconds / 60 for row in rows], marker, c=colour)
+                open_rows = [row for row in rows if not row.is_fitted]
+                devices = [row.known.devices for row in open_rows]
+                right.plot(devices, [100 * row.error for row in open_rows], marker, color=colour)
+        right.axhline(0, color=REPORTED, linewidth=1)
+        title = "o published, x extrapolated, + interpolated"
+        left.set(yscale="log", ylabel="minutes to the target", title=title)
+        title = "systems that were not fitted"
+        right.set(ylabel="% by which the prediction misses", title=title)
+        left.legend()
+        for axes in (left, right):
+            axes.set_xscale("log", base=2)
+            axes.set_xlabel("devices")
+        figure.suptitle("Time to train, predicted from two published times")
 
 
 @dataclass(frozen=True)
 class Plan:
     """What is projected: points that were measured here, to devices in a network."""
 
-    points: "Sequence[Point]"
+    points: Sequence[Point]
     network: Network
     devices: tuple[int, ...]
     batch: int
@@ -115,9 +133,6 @@ class Plan:
 
 def plan_projection(request: Request) -> Plan:
     """Read what `cepheid measure scaling` wrote. Raises UserError for what cannot be projected."""
-    from cepheid.measure.studies.projection import measured
-    from cepheid.measure.studies.scaling.records import read_scaling
-
     definition, asked = request.definition, request.arguments
     within = find_link(asked.within)
     between = find_link(asked.between) if asked.between else within
@@ -130,7 +145,7 @@ def plan_projection(request: Request) -> Plan:
             raise UserError(
                 f"--from {source}: its {key} is {configuration[key]}, expected {expected}"
             )
-    measured.refuse_sharing([str(each) for each in configuration.get("overrides", ())])
+    sources.refuse_sharing([str(each) for each in configuration.get("overrides", ())])
     batch = points[0].alone_batch_size if asked.batch_size is None else asked.batch_size
     network = Network(within, between, asked.devices_per_node, asked.sum)
     return Plan(points, network, asked.devices, batch)
@@ -138,11 +153,9 @@ def plan_projection(request: Request) -> Plan:
 
 def project(request: Request, plan: Plan) -> Measured:
     """Project the measured step, and check the model with what was measured on several ranks."""
-    from cepheid.measure.studies.projection import measured
-
     definition, asked, points = request.definition, request.arguments, plan.points
-    checks = [check for point in points if (check := measured.check_point(point))]
-    here = measured.read_costs(points[0])
+    checks = [check for point in points if (check := sources.check_point(point))]
+    here = sources.read_costs(points[0])
     costs = replace(
         here,
         fixed_seconds=here.fixed_seconds / asked.faster,
@@ -150,11 +163,11 @@ def project(request: Request, plan: Plan) -> Measured:
         update_seconds=here.update_seconds / asked.faster,
         input_samples_per_second=here.input_samples_per_second * asked.faster,
         overlap=asked.overlap,
-        collectives=max(measured.read_costs(point).collectives for point in points),
+        collectives=max(sources.read_costs(point).collectives for point in points),
     )
-    epochs = measured.read_epochs(definition)
-    training = measured.make_training(definition, epochs or ANY_EPOCHS)
-    rows = measured.project(costs, plan.network, training, plan.devices, plan.batch)
+    epochs = sources.read_epochs(definition)
+    training = sources.make_training(definition, epochs or ANY_EPOCHS)
+    rows = sources.project(costs, plan.network, training, plan.devices, plan.batch)
     label = "to the target" if epochs else "for an epoch"
     title = _name_projection(definition, plan.network, asked.faster)
     notes = []
@@ -184,121 +197,85 @@ def _name_projection(definition: Definition, network: Network, faster: float) ->
     )
 
 
-def _describe_check(pair: tuple[float | None, float]) -> str:
-    """Return predicted milliseconds with their error, "" where nothing was predicted."""
-    predicted, seconds = pair
+def _describe_prediction(attribute: str, check: Check) -> str | None:
+    """Return predicted milliseconds with their error, None where nothing was predicted."""
+    predicted = getattr(check, attribute)
     if predicted is None:
-        return ""
-    return f"{1000 * predicted:,.1f} ({predicted / seconds - 1:+.1%})"
+        return None
+    return f"{1000 * predicted:,.1f} ({predicted / check.measured_seconds - 1:+.1%})"
 
 
 CHECKS = (
-    Column("ranks", lambda check: check.ranks),
-    Column("step, ms", lambda check: 1000 * check.measured_seconds, "{:,.1f}".format),
-    Column(
-        "predicted",
-        lambda check: (check.predicted_seconds, check.measured_seconds),
-        _describe_check,
-    ),
-    Column(
-        "predicted, processors shared",
-        lambda check: (check.shared_seconds, check.measured_seconds),
-        _describe_check,
-    ),
+    Column("ranks", "ranks"),
+    Column("step, ms", lambda check: 1000 * check.measured_seconds, "{:,.1f}"),
+    Column("predicted", partial(_describe_prediction, "predicted_seconds")),
+    Column("predicted, processors shared", partial(_describe_prediction, "shared_seconds")),
 )
 
 
-def _list_columns(label: str) -> "Sequence[Column]":
+def _list_columns(label: str) -> Sequence[Column]:
     return (
-        Column("devices", lambda row: row.devices, "{:,}".format),
-        Column("batch", lambda row: row.batch_size, "{:,}".format),
-        Column("step, ms", lambda row: 1000 * row.step.seconds, "{:,.3f}".format),
-        Column("compute", lambda row: row.step.compute / row.step.seconds, "{:.0%}".format),
-        Column("communication", lambda row: row.step.exposed / row.step.seconds, "{:.0%}".format),
-        Column("update", lambda row: row.step.update / row.step.seconds, "{:.0%}".format),
-        Column("input", lambda row: row.step.waiting / row.step.seconds, "{:.0%}".format),
-        Column("samples/s", lambda row: row.samples_per_second, "{:,.0f}".format),
-        Column("efficiency", lambda row: row.efficiency, "{:.2f}".format),
-        Column("epochs", lambda row: row.epochs, "{:.1f}".format),
-        Column(f"minutes {label}", lambda row: row.seconds / 60, "{:,.3f}".format),
+        Column("devices", "devices", "{:,}"),
+        Column("batch", "batch_size", "{:,}"),
+        Column("step, ms", lambda row: 1000 * row.step.seconds, "{:,.3f}"),
+        Column("compute", lambda row: row.step.compute / row.step.seconds, "{:.0%}"),
+        Column("communication", lambda row: row.step.exposed / row.step.seconds, "{:.0%}"),
+        Column("update", lambda row: row.step.update / row.step.seconds, "{:.0%}"),
+        Column("input", lambda row: row.step.waiting / row.step.seconds, "{:.0%}"),
+        Column("samples/s", "samples_per_second", "{:,.0f}"),
+        Column("efficiency", "efficiency", "{:.2f}"),
+        Column("epochs", "epochs", "{:.1f}"),
+        Column(f"minutes {label}", lambda row: row.seconds / 60, "{:,.3f}"),
     )
 
 
-def draw_projection(path: Path, _: Request, measured: Measured) -> list[Path]:
-    """Draw the time by devices, and what a step is made of."""
-    from cepheid.measure.studies.projection import figure
+def draw_projection(path: Path, _: Request, measured: Measured) -> None:
+    """Draw the projected minutes on the left, the parts of a step on the right."""
+    title, rows, label = measured.found
+    with draw_figure(path, columns=2) as (figure, (left, right)):
+        devices = [row.devices for row in rows]
+        left.plot(devices, [row.seconds / 60 for row in rows], "o-", color=OURS)
+        left.set_xscale("log", base=2)
+        left.set(yscale="log", xlabel="devices", ylabel=f"minutes {label}")
+        parts = ("compute", "exposed", "update", "waiting")
+        labels = ["compute", "communication", "update", "waiting for input"]
+        heights = [[1000 * getattr(row.step, part) for row in rows] for part in parts]
+        right.stackplot(range(len(rows)), *heights, labels=labels)
+        right.set_xticks(range(len(rows)), [f"{count:,}" for count in devices])
+        right.set(xlabel="devices", ylabel="ms of a step")
+        right.legend()
+        figure.suptitle(title)
 
-    figure.draw_projection(path, *measured.found)
-    return [path]
 
-
-HELP = Help(DESCRIPTION, EXAMPLES)
-PUBLISHED = Study("project", HELP, (), load_families, predict_published, figure=draw_published)
 STUDY = Study(
-    name="project",
-    help=HELP,
+    "project",
+    plan_projection,
+    project,
+    figure=draw_projection,
+    others=(Study("published", load_families, predict_published, figure=draw_published),),
+    description=DESCRIPTION,
+    examples=EXAMPLES,
     options=(
         *options.offer_benchmark(),
-        options.Option(
-            "--published",
-            {"action": "store_true", "help": "predict published times from two of them"},
-        ),
-        options.Option(
-            "--from",
-            {"dest": "source", "type": Path, "metavar": "DIR",
-             "help": "what `cepheid measure scaling` wrote (default: "
-             "results/scaling-<benchmark>-<scale>)"},
-        ),
+        Option("--published", "predict published times from two of them", bool),
+        Option("--from DIR", "what `cepheid measure scaling` wrote (default: "
+               "results/scaling-<benchmark>-<scale>)", Path, more={"dest": "source"}),
         options.offer_numbers(
-            "--devices",
-            {"metavar": "N,…", "default": DEVICES,
-             "help": "numbers of devices (default: 1, 2, 4, … 2,048)"},
-            example="8,64,512",
+            "--devices N,…", "numbers of devices (default: 1, 2, 4, … 2,048)", "8,64,512", DEVICES,
             most=MOST_DEVICES,
         ),
-        options.Option(
-            "--within",
-            {"default": "gloo", "metavar": "LINK", "help": "links in a node (default: gloo)"},
-        ),
-        options.Option(
-            "--between", {"metavar": "LINK", "help": "links between nodes (default: as within)"}
-        ),
-        options.Option(
-            "--devices-per-node",
-            {"type": int, "default": 8, "metavar": "K", "help": "default: 8"},
-            least=1,
-        ),
-        options.Option(
-            "--sum",
-            {"choices": SHAPES, "default": "tree",
-             "help": "how gradients are summed: rings in nodes and a tree or rings (nodes) between "
-             "them, one ring, or rings along rows and columns of a torus (default: tree)"},
-        ),
-        options.Option(
-            "--overlap",
-            {"type": float, "default": 0.0, "metavar": "X",
-             "help": "the share of the backward pass that hides communication, 0 to 1 "
-             "(default: 0)"},
-        ),
-        options.Option(
-            "--faster",
-            {"type": float, "default": 1.0, "metavar": "X",
-             "help": "how many times as fast as the measured one a device is (default: 1)"},
-        ),
-        options.Option(
-            "--batch-size",
-            {"type": int, "metavar": "B", "help": "samples of a device (default: as measured)"},
-            least=1,
-        ),
-        options.Option(
-            "--figure", {"type": Path, "metavar": "FILE", "help": "draw the prediction as PNG"}
-        ),
-        options.Option(
-            "--output", {"type": Path, "metavar": "FILE", "help": "write all numbers as JSON"}
-        ),
+        Option("--within LINK", "links in a node (default: gloo)", default="gloo"),
+        Option("--between LINK", "links between nodes (default: as within)"),
+        Option("--devices-per-node K", "default: 8", int, 8, least=1),
+        Option("--sum", "how gradients are summed: rings in nodes and a tree or rings (nodes) "
+               "between them, one ring, or rings along rows and columns of a torus "
+               "(default: tree)", default="tree", more={"choices": SHAPES}),
+        Option("--overlap X", "the share of the backward pass that hides communication, 0 to 1 "
+               "(default: 0)", float, 0.0),
+        Option("--faster X", "how many times as fast as the measured one a device is (default: 1)",
+               float, 1.0),
+        Option("--batch-size B", "samples of a device (default: as measured)", int, least=1),
+        Option("--figure FILE", "draw the prediction as PNG", Path),
+        Option("--output FILE", "write all numbers as JSON", Path),
     ),
-    arms=plan_projection,
-    measure=project,
-    figure=draw_projection,
-    others={"published": PUBLISHED},
 )  # fmt: skip

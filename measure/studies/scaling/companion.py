@@ -12,7 +12,8 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine.own_process import KILLED
-from cepheid.measure.studies.scaling.tasks import Job, make_task, profile_turn, time_turn
+from cepheid.measure.studies.scaling.points import Job
+from cepheid.measure.studies.scaling.steps import make_scaled_task, profile_turn, time_turn
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
@@ -92,4 +93,4 @@ def _make_task_alone(job: Job, device: str, execution: "Execution | None") -> An
     place = torch.device(device)
     if place.type == "cuda":
         torch.cuda.set_device(place)
-    return make_task(job, job.configure_alone(execution), TorchRanks(0, 1, place))
+    return make_scaled_task(job, job.configure_alone(execution), TorchRanks(0, 1, place))

@@ -1,4 +1,4 @@
-"""What is measured at one number of ranks, and the numbers that follow from it. Framework-free.
+"""What is measured at one number of ranks, what follows from it, and its record. Framework-free.
 
 In every turn the same ranks train in different ways, one after the other, so that other work on the
 machine disturbs all of them alike:
@@ -14,10 +14,26 @@ independent
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from cepheid.measure.engine.recorded_points import (
+    PointFolder,
+    describe_machine,
+    describe_point,
+    read_points,
+)
+from cepheid.measure.engine.subject import configure_open
 from cepheid.measure.engine.turns import find_middle_half
+from cepheid.reference.run.old_keys import replace_old_keys
+from cepheid.reference.session.observer import Observer, prepare_data
+from cepheid.rules import definition as definitions
+
+if TYPE_CHECKING:
+    from cepheid.reference.run.config import RunConfig
+    from cepheid.reference.run.execution import Execution
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 WEAK, STRONG = "weak", "strong"
 INPUTS = ("real", "synthetic")
@@ -31,8 +47,101 @@ SHARES: Mapping[str, tuple[str, ...]] = {
 }
 """What the tables call the phases of a step; all others are "other"."""
 
+BATCH_SIZE = "global_batch_size"
+SHARING = ("pipeline", "tensor_ranks")  # settings with which ranks share a model
+PARTITIONS = "spatial_partitions"
+FILE = "scaling.json"
+COUNT = "accelerators_per_node"  # grows with the ranks of a point
 BOUND = 0.95
 """Input binds where real data reach less than this share of the rate of synthetic data."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One number of ranks to measure, with all that their processes need to know.
+
+    ``batch_size`` is that of each rank, or with ``mode`` strong that of all ranks together. Each
+    rank keeps to ``processors_per_rank`` processors of its own, also while it trains alone, so that
+    the threads that read its data do not use those of the others; with 0 the launcher decides.
+    """
+
+    benchmark: str
+    scale: str
+    ranks: int
+    mode: str
+    inputs: tuple[str, ...]
+    batch_size: int
+    overrides: tuple[str, ...]
+    data_root: Path
+    rounds: int
+    turn_seconds: float
+    processors_per_rank: int = 0
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.ranks
+
+    @property
+    def label(self) -> str:
+        """The number of ranks in words."""
+        return f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
+
+    @property
+    def global_batch_size(self) -> int:
+        """The samples of a step of all ranks together."""
+        return self.batch_size if self.mode == STRONG else self.batch_size * self.ranks
+
+    def configure(self, execution: "Execution | None" = None) -> "RunConfig":
+        """Return the configuration of all ranks together.
+
+        ``execution`` has what was chosen for one rank; the settings that the definition adds, such
+        as how images are partitioned, stay those of the ranks. Ranks that share a model compute
+        eagerly, in micro-batches of their own. Raises UserError for wrong settings.
+        """
+        config = self._configure(self.global_batch_size, self.overrides)
+        if execution is None:
+            return config
+        asked = config.execution
+        execution = replace(execution, own=asked.own)
+        if any(asked.own.get(setting, "1") != "1" for setting in SHARING):
+            execution = replace(execution, compile=asked.compile, micro_batch=asked.micro_batch)
+        return replace(config, execution=execution)
+
+    def configure_alone(self, execution: "Execution | None" = None) -> "RunConfig":
+        """Return the configuration of a rank by itself, which shares images and model with none."""
+        shared = tuple(f"{setting}=" for setting in (PARTITIONS, *SHARING))
+        current, _ = replace_old_keys(self.overrides)
+        overrides = [each for each in current if not each.startswith(shared)]
+        config = self._configure(self.batch_size, overrides)
+        return replace(config, execution=execution) if execution else config
+
+    def _configure(self, batch_size: int, overrides: Sequence[str]) -> "RunConfig":
+        return configure_open(
+            definitions.load(self.benchmark, self.scale),
+            overrides=[*overrides, f"{BATCH_SIZE}={batch_size}"],
+            data_root=self.data_root,
+        )
+
+    def prepare(self, ranks: "TorchRanks", observer: Observer) -> dict[str, Any]:
+        """Prepare the data, if any are read, and return what all points have in common.
+
+        Raises UserError for settings that the benchmark does not have.
+        """
+        from cepheid.reference.machine import system
+
+        config = self.configure()
+        if "real" in self.inputs:
+            prepare_data(config.definition, config.data_root, observer)
+        facts = describe_machine(config, self.overrides, system.describe("local", ranks))
+        hardware = {key: value for key, value in facts["system"].items() if key != COUNT}
+        own = ("mode", "inputs", "batch_size", "rounds", "turn_seconds", "processors_per_rank")
+        return {
+            **facts,
+            "system": hardware,
+            **{key: getattr(self, key) for key in own},
+            "inputs": list(self.inputs),
+        }
 
 
 @dataclass(frozen=True)
@@ -89,17 +198,6 @@ class Point:
     def size(self) -> int:
         """The number of ranks."""
         return self.ranks
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> "Point":
-        """Return the point that ``as_json`` wrote; raises TypeError or KeyError for other facts."""
-        seconds = {name: tuple(map(float, turns)) for name, turns in facts["seconds"].items()}
-        link = LinkTimes(**facts["link"]) if facts["link"] else None
-        return cls(**{**facts, "seconds": seconds, "link": link})
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -171,3 +269,23 @@ def name_row(point: Point) -> dict[str, Any]:
         "is_input_bound": point.is_input_bound,
         "shares": point.shares,
     }
+
+
+def write_scaling(folder: PointFolder[Point], configuration: Mapping[str, Any]) -> None:
+    """Write ``scaling.json`` with all points and the numbers that follow from them."""
+    points = folder.load_points()
+    content = {
+        "configuration": dict(configuration),
+        "table": [name_row(point) for point in points],
+        "points": [describe_point(point) for point in points],
+    }
+    folder.write_json(FILE, content)
+
+
+def read_scaling(path: Path) -> tuple[Mapping[str, Any], tuple[Point, ...]]:
+    """Return configuration and points of a ``scaling.json``, or of the folder that has one.
+
+    Raises UserError for any other file.
+    """
+    facts, points = read_points(path, FILE, Point, "scaling")
+    return facts["configuration"], points

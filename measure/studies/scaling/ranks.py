@@ -3,22 +3,22 @@
 import math
 import os
 import statistics
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine.turns import time_in_turns
+from cepheid.measure.engine.turns import time_in_turns, time_once
 from cepheid.measure.studies.scaling.companion import Companion
 from cepheid.measure.studies.scaling.points import (
     ALONE,
     INDEPENDENT,
     TOGETHER,
+    Job,
     LinkTimes,
     Point,
     name_arm,
 )
-from cepheid.measure.studies.scaling.tasks import Job, feed, make_task, profile_turn, time_turn
+from cepheid.measure.studies.scaling.steps import feed, make_scaled_task, profile_turn, time_turn
 from cepheid.reference.machine.placement import find_placement
 from cepheid.rules.errors import UserError
 
@@ -27,17 +27,8 @@ if TYPE_CHECKING:
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 FEWEST_STEPS, MOST_STEPS = 2, 200
-COLLECTIVES = {
-    f"c10d::{name}_"
-    for name in (
-        "allreduce",
-        "allgather",
-        "_allgather_base",
-        "reduce_scatter",
-        "_reduce_scatter_base",
-        "broadcast",
-    )
-}
+SUMS = ("allreduce", "reduce_scatter", "_reduce_scatter_base")
+COLLECTIVES = {f"c10d::{name}_" for name in (*SUMS, "allgather", "_allgather_base", "broadcast")}
 SMALL_BYTES, LARGE_BYTES, REPEATS = 4096, 8 * 2**20, 15  # of the all-reduces that are timed alone
 
 
@@ -82,7 +73,7 @@ def _measure(
     job: Job, alone: Companion, execution: "Execution", ranks: "TorchRanks", load: float
 ) -> Point:
     config = job.configure(execution)
-    together = make_task(job, config, ranks)
+    together = make_scaled_task(job, config, ranks)
     seconds = _time_arms(job, alone, together, ranks)
     kind = job.inputs[0]
     phases = ranks.all_gather_object(profile_turn(together, kind))
@@ -144,14 +135,16 @@ def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:
     medians = []
     for size in (SMALL_BYTES, LARGE_BYTES):
         values = torch.zeros(size // 4, device=ranks.device)
-        times = []
-        for _ in range(REPEATS):
-            ranks.barrier()
-            start = time.perf_counter()
+
+        def sum_values(values: torch.Tensor = values) -> None:
             all_reduce(values)
             if ranks.device.type == "cuda":
                 torch.cuda.synchronize(ranks.device)
-            times.append(time.perf_counter() - start)
+
+        times = []
+        for _ in range(REPEATS):
+            ranks.barrier()
+            times.append(time_once(sum_values))
         medians.append(statistics.median(times))
     small, large = medians
     if ranks.is_first and large <= small:  # its point counts

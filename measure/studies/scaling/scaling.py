@@ -1,20 +1,41 @@
 """How throughput grows with the number of ranks, and what limits it: `cepheid measure scaling`."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine import options
-from cepheid.measure.engine.study import Column, Help, Measured, Request, Study
-from cepheid.measure.studies.scaling.points import INPUTS, STRONG, TOGETHER, WEAK, spread
-from cepheid.measure.studies.scaling.tasks import BATCH_SIZE, Job
+from cepheid.measure.engine import options, own_process
+from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.recorded_points import (
+    PointFolder,
+    measure_missing,
+    name_machine,
+    open_folder,
+    tell_written,
+)
+from cepheid.measure.engine.study import Column, Measured, Request, Study
+from cepheid.measure.studies.scaling.points import (
+    BATCH_SIZE,
+    FILE,
+    INDEPENDENT,
+    INPUTS,
+    SHARES,
+    STRONG,
+    TOGETHER,
+    WEAK,
+    Job,
+    Point,
+    Spread,
+    spread,
+    write_scaling,
+)
 from cepheid.reference.machine.placement import find_placement
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
 
 if TYPE_CHECKING:
-    from cepheid.measure.engine.recorded_points import PointFolder
-    from cepheid.measure.studies.scaling.points import Point, Spread
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 DESCRIPTION = """\
@@ -50,7 +71,9 @@ exit codes: 0 fine; 1 a number of ranks could not be measured; 2 wrong use
 """
 MOST_RANKS = 4096
 LONGEST_TURN_SECONDS = 600
-FIGURE = "scaling.png"
+FIGURE, WHAT = "scaling.png", "measurement of scaling"
+SYNTHETIC, CEILING = "C1", "C3"
+COLOURS = ("C4", OURS, "C2", CEILING, REPORTED)  # of the shares, in their order
 
 
 def plan(request: Request) -> list[Job]:
@@ -90,22 +113,10 @@ def plan(request: Request) -> list[Job]:
         overrides += ("threads=1",)
     inputs = INPUTS if asked.input == "both" else (asked.input,)
     mode = STRONG if asked.strong else WEAK
-    return [
-        Job(
-            definition.name,
-            definition.scale,
-            count,
-            mode,
-            inputs,
-            batch,
-            overrides,
-            request.data_root,
-            asked.rounds,
-            asked.turn_seconds,
-            0 if launched > 1 else max(1, usable_processors() // counts[-1]),
-        )
-        for count in counts
-    ]
+    processors = 0 if launched > 1 else max(1, usable_processors() // counts[-1])
+    what, how = (definition.name, definition.scale), (overrides, request.data_root)
+    turns = asked.rounds, asked.turn_seconds, processors
+    return [Job(*what, count, mode, inputs, batch, *how, *turns) for count in counts]
 
 
 def _pick_ranks(counts: tuple[int, ...] | None, launched: int) -> tuple[int, ...]:
@@ -140,58 +151,50 @@ def _count_places() -> tuple[int, str]:
 
 def measure(request: Request, jobs: Sequence[Job]) -> Measured:
     """Measure each number of ranks that is not recorded, or the ranks of a launcher."""
-    folder = request.find_folder("scaling")
-    if find_placement().world_size > 1:
-        return _measure_launched(request, jobs[0], folder)
-    return _measure_here(request, jobs, folder)
+    is_launched = find_placement().world_size > 1
+    return _measure_launched(request, jobs[0]) if is_launched else _measure_here(request, jobs)
 
 
-def _measure_here(request: Request, jobs: Sequence[Job], output: Path) -> Measured:
+def _measure_here(request: Request, jobs: Sequence[Job]) -> Measured:
     """Start the ranks of each number that is not recorded yet."""
-    from cepheid.measure.engine import own_process
-    from cepheid.measure.engine.recorded_points import measure_missing
     from cepheid.measure.studies.scaling.ranks import measure_ranks
-    from cepheid.measure.studies.scaling.records import open_folder, prepare_scaling
     from cepheid.reference.torch.ranks.distributed import start_ranks
 
     with start_ranks() as alone:
-        configuration = prepare_scaling(jobs[0], alone, request.observer)
-    folder = open_folder(output, configuration)
+        configuration = jobs[0].prepare(alone, request.observer)
+    folder = open_folder(request.find_folder("scaling"), configuration, Point, WHAT)
 
-    def measure_job(job: Job) -> "Point":
+    def measure_job(job: Job) -> Point:
         return own_process.run_on_ranks(job.ranks, measure_ranks, job)
 
     failed = measure_missing(jobs, folder, measure_job, request.observer, _describe_point)
     return _describe(folder, configuration, failed)
 
 
-def _measure_launched(request: Request, job: Job, output: Path) -> Measured:
+def _measure_launched(request: Request, job: Job) -> Measured:
     """Measure the ranks of a launcher; the first one prepares the data and writes."""
     from cepheid.measure.studies.scaling.ranks import measure_ranks
-    from cepheid.measure.studies.scaling.records import open_folder, prepare_scaling
 
     configuration: dict[str, Any] = {}
+    output = request.find_folder("scaling")
 
     def prepare(ranks: "TorchRanks") -> None:
-        configuration.update(prepare_scaling(job, ranks, request.observer))
-        open_folder(output, configuration)  # refuses another measurement before this one is made
+        configuration.update(job.prepare(ranks, request.observer))
+        # Refuses another measurement before this one is made.
+        open_folder(output, configuration, Point, WHAT)
 
     point = measure_ranks(job, prepare)
     if not configuration:
         return Measured()
-    folder = open_folder(output, configuration)
+    folder = PointFolder(output, Point)
     folder.keep(point)
     return _describe(folder, configuration, ())
 
 
 def _describe(
-    folder: "PointFolder[Point]", configuration: Mapping[str, Any], failed: Sequence[int]
+    folder: PointFolder[Point], configuration: Mapping[str, Any], failed: Sequence[int]
 ) -> Measured:
     """Write scaling.json and the figure; return the points with what they say about input."""
-    from cepheid.measure.engine.recorded_points import name_machine, tell_failed
-    from cepheid.measure.studies.scaling.figure import draw_scaling
-    from cepheid.measure.studies.scaling.records import FILE, write_scaling
-
     points = folder.load_points()
     if not points:
         raise UserError(f"{folder.path}: no number of ranks could be measured; see above")
@@ -203,8 +206,8 @@ def _describe(
     )
     draw_scaling(folder.path / FIGURE, title, points)
     notes = [sentence for point in points if (sentence := _judge_input(point))]
-    notes += [f"written: {folder.path / name}" for name in (FILE, FIGURE)]
-    return Measured(points, f"\n{title}", notes=[*notes, *tell_failed(failed)], is_fine=not failed)
+    notes += tell_written(folder.path, (FILE, FIGURE), failed)
+    return Measured(points, f"\n{title}", notes=notes, is_fine=not failed)
 
 
 def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
@@ -212,42 +215,41 @@ def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
     inputs = measured.rows[0].inputs if measured.rows else ()
     shares = measured.rows[0].shares if measured.rows else ()
     return (
-        Column("ranks", lambda point: point.ranks),
-        Column("batch", lambda point: point.batch_size, "{:,}".format),
-        Column("samples/s", lambda point: _find_rate(point), _format_rate),
-        Column(
-            "speed-up",
-            lambda point: point.ranks * point.efficiency(point.inputs[0]).median,
-            "{:.2f}".format,
+        Column("ranks", "ranks"),
+        Column("batch", "batch_size", "{:,}"),
+        Column("samples/s", _find_rate, _format_rate),
+        Column("speed-up", lambda point: point.ranks * _find_efficiency(point), "{:.2f}"),
+        *(
+            Column(f"efficiency, {kind}", partial(Point.efficiency, kind=kind), _format_spread)
+            for kind in inputs
         ),
-        *(_list_efficiency(kind) for kind in inputs),
-        Column("ceiling", lambda point: point.ceiling(), _format_spread),
-        *(_list_share(name) for name in shares),
-        Column("real/synthetic", lambda point: point.real_over_synthetic(), _format_spread),
+        Column("ceiling", Point.ceiling, _format_spread),
+        *(Column(name, partial(_find_share, name), "{:.1%}") for name in shares),
+        Column("real/synthetic", Point.real_over_synthetic, _format_spread),
     )
 
 
-def _list_efficiency(kind: str) -> Column:
-    return Column(f"efficiency, {kind}", lambda point: point.efficiency(kind), _format_spread)
+def _find_efficiency(point: Point) -> float:
+    return point.efficiency(point.inputs[0]).median
 
 
-def _list_share(name: str) -> Column:
-    return Column(name, lambda point: point.shares[name], "{:.1%}".format)
+def _find_share(name: str, point: Point) -> float:
+    return point.shares[name]
 
 
-def _find_rate(point: "Point") -> "Spread":
+def _find_rate(point: Point) -> Spread:
     return spread(point.rates(TOGETHER, point.inputs[0]))
 
 
-def _format_rate(rate: "Spread") -> str:
+def _format_rate(rate: Spread) -> str:
     return f"{rate.median:,.4g} ({rate.first_quartile:,.4g} to {rate.third_quartile:,.4g})"
 
 
-def _format_spread(value: "Spread") -> str:
+def _format_spread(value: Spread) -> str:
     return f"{value.median:.2f} ({value.first_quartile:.2f} to {value.third_quartile:.2f})"
 
 
-def _judge_input(point: "Point") -> str:
+def _judge_input(point: Point) -> str:
     ratio = point.real_over_synthetic()
     if ratio is None:
         return ""
@@ -256,54 +258,73 @@ def _judge_input(point: "Point") -> str:
     return f"{ranks}: {verdict}: real data reach {ratio.median:.0%} of the rate of synthetic data"
 
 
-def _describe_point(point: "Point") -> str:
+def _describe_point(point: Point) -> str:
     efficiency = _format_spread(point.efficiency(point.inputs[0]))
     return f"{_find_rate(point).median:,.4g} samples/s, efficiency {efficiency}"
 
 
+def draw_scaling(path: Path, title: str, points: Sequence[Point]) -> None:
+    """Draw rates against ideal ones on the left, shares of a step on the right.
+
+    Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
+    """
+    with draw_figure(path, columns=2) as (figure, (left, right)):
+        sizes = [point.ranks for point in points]
+        kinds = points[0].inputs
+        for kind, colour in zip(("real", "synthetic"), (OURS, SYNTHETIC), strict=True):
+            if kind in kinds:
+                rates = [spread(point.rates(TOGETHER, kind)) for point in points]
+                below = [rate.median - rate.first_quartile for rate in rates]
+                above = [rate.third_quartile - rate.median for rate in rates]
+                medians, look = [rate.median for rate in rates], {"fmt": "o-", "capsize": 3}
+                left.errorbar(sizes, medians, yerr=[below, above], **look, color=colour,
+                              label=f"{kind} data")  # fmt: skip
+        bounded = [point for point in points if point.ceiling()]
+        if bounded:
+            values = [spread(point.rates(INDEPENDENT, kinds[-1])).median for point in bounded]
+            places = [point.ranks for point in bounded]
+            left.plot(places, values, "^", color=CEILING, label="independent ranks")
+        one = spread(points[0].rates(TOGETHER, kinds[0])).median / points[0].ranks
+        left.plot(sizes, [one * size for size in sizes], ":", color=REPORTED, label="ideal")
+        left.set_ylim(bottom=0)
+        left.set(title="throughput: medians, middle half of the turns", xticks=sizes)
+        left.set(xlabel="ranks", ylabel="samples per second")
+        left.legend()
+        names = [str(size) for size in sizes]
+        base = [0.0] * len(points)
+        for name, colour in zip((*SHARES, "other"), COLOURS, strict=True):
+            heights = [100 * point.shares[name] for point in points]
+            right.bar(names, heights, bottom=base, color=colour, label=name, width=0.6)
+            base = [low + height for low, height in zip(base, heights, strict=True)]
+        right.set(title="a profiled step, mean of the ranks", xlabel="ranks", ylabel="% of a step")
+        right.legend()
+        figure.suptitle(title)
+
+
 STUDY = Study(
-    name="scaling",
-    help=Help(DESCRIPTION, EXAMPLES),
+    "scaling",
+    plan,
+    measure,
+    list_columns,
+    is_timed=True,
+    description=DESCRIPTION,
+    examples=EXAMPLES,
     options=(
         *options.offer_benchmark("which benchmark; it must train"),
         options.offer_numbers(
-            "--ranks",
-            {"metavar": "N,…",
-             "help": "numbers of ranks to start here (default: 1, 2, 4, … up to the processors or "
-             "GPUs)"},
-            example="1,2,4",
-            most=MOST_RANKS,
+            "--ranks N,…", "numbers of ranks to start here (default: 1, 2, 4, … up to the "
+            "processors or GPUs)", "1,2,4", most=MOST_RANKS,
         ),
-        options.Option(
-            "--input",
-            {"choices": (*INPUTS, "both"), "default": "both",
-             "help": "real data, synthetic ones or both in turns (default); synthetic needs no "
-             "data set"},
-        ),
-        options.Option(
-            "--strong",
-            {"action": "store_true",
-             "help": "all ranks share one batch (default: each has one)"},
-        ),
-        options.Option(
-            "--batch-size",
-            {"type": int, "metavar": "B",
-             "help": "samples of each rank in a step, with --strong of all (default: the "
-             "definition's)"},
-        ),
+        Option("--input", "real data, synthetic ones or both in turns (default); synthetic needs "
+               "no data set", default="both", more={"choices": (*INPUTS, "both")}),
+        Option("--strong", "all ranks share one batch (default: each has one)", bool),
+        Option("--batch-size B", "samples of each rank in a step, with --strong of all (default: "
+               "the definition's)", int),
         options.offer_rounds(5),
-        options.Option(
-            "--turn-seconds",
-            {"type": float, "default": 1.0, "metavar": "S",
-             "help": "how long each way of training takes in a turn, at least two steps "
-             "(default: 1)"},
-        ),
+        Option("--turn-seconds S", "how long each way of training takes in a turn, at least two "
+               "steps (default: 1)", float, 1.0),
         options.offer_settings(),
         options.DATA,
         options.offer_folder("scaling"),
     ),
-    arms=plan,
-    measure=measure,
-    columns=list_columns,
-    is_timed=True,
 )  # fmt: skip

@@ -3,16 +3,22 @@
 These are measurements of ``cepheid measure speed`` for benchmarks whose task is a ``ParallelTask``.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from functools import partial
-from itertools import chain
 from typing import Any
 
 from cepheid.measure.engine.links import count_bytes, predict_bytes
-from cepheid.measure.engine.step_profiler import profile_steps
-from cepheid.measure.engine.subject import MIB, STEPS, Measurement, Row, Subject, format_timing
-from cepheid.measure.engine.turns import Timing, time_steps
+from cepheid.measure.engine.memory import count_state_bytes
+from cepheid.measure.engine.subject import (
+    MIB,
+    STEPS,
+    Measure,
+    Measurement,
+    Row,
+    Subject,
+    format_timing,
+)
+from cepheid.measure.engine.turns import Timing, profile_steps, take_steps, time_steps
 from cepheid.rules.errors import UserError
 
 WEIGHT_UPDATES = ("replicated", "sharded", "overlapped")
@@ -21,26 +27,25 @@ FLAT = "flat"
 
 def compare_updates(subject: Subject) -> Measurement:
     """Compare steps with the update on every rank, sharded, and overlapped, in turns."""
-    tasks = {way: _make_task(subject, weight_update=way) for way in WEIGHT_UPDATES}
+    require_ranks(subject, "ranks that exchange something are measured on several ranks")
+    tasks = {way: subject.make_variant(weight_update=way) for way in WEIGHT_UPDATES}
     rows, facts = [], {}
     for timing in _time_in_turns(subject, tasks):
         task = tasks[timing.label]
-        sent = _count_bytes_of_step(subject, task)[subject.ranks.rank]
+        sent = sum(_count_bytes_of_step(subject, task)[subject.ranks.rank])
         shares = profile_steps(task, STEPS).shares
-        state = _count_state_bytes(task)
-        gathered = shares.get("gather", 0.0)
-        rows.append(
-            Row(
-                f"update {timing.label}, step of {task.config.global_batch_size} samples",
-                f"update {shares['update']:.1%} and gathering {gathered:.1%} of a profiled step; "
-                f"{sum(sent) / MIB:.2f} MiB sent per rank; {state / MIB:.2f} MiB of state per rank",
-                format_timing(timing),
-            )
+        state = count_state_bytes(task.optimizer)
+        text = (
+            f"update {shares['update']:.1%} and gathering {shares.get('gather', 0.0):.1%} of a "
+            f"profiled step; {sent / MIB:.2f} MiB sent per rank; {state / MIB:.2f} MiB of state "
+            "per rank"
         )
+        what = f"update {timing.label}, step of {task.config.global_batch_size} samples"
+        rows.append(Row(what, text, format_timing(timing)))
         facts[timing.label] = {
             "seconds": timing.seconds,
             "shares": dict(shares),
-            "sent_bytes": sum(sent),
+            "sent_bytes": sent,
             "state_bytes": state,
         }
     return Measurement(rows, facts)
@@ -48,11 +53,12 @@ def compare_updates(subject: Subject) -> Measurement:
 
 def compare_sums(subject: Subject) -> Measurement:
     """Compare steps with a flat sum of gradients and sums over each possible mesh."""
+    require_ranks(subject, "ranks that exchange something are measured on several ranks")
     count = subject.ranks.world_size
-    tasks = {FLAT: _make_task(subject, all_reduce=FLAT)}
+    tasks = {FLAT: subject.make_variant(all_reduce=FLAT)}
     for number in range(2, count + 1):
         if count % number == 0:
-            task = _make_task(subject, all_reduce=f"mesh:{number}")
+            task = subject.make_variant(all_reduce=f"mesh:{number}")
             tasks[f"{number} x {count // number}"] = task
     rows, facts = [], {}
     for timing in _time_in_turns(subject, tasks):
@@ -64,33 +70,23 @@ def compare_sums(subject: Subject) -> Measurement:
         between = sum(map(sum, table)) / count - within
         size = sum(weight.nbytes for weight in task.model.parameters())
         formula = predict_bytes(size, task.mesh_shape)
-        rows.append(
-            Row(
-                f"sum {timing.label}, step of {task.config.global_batch_size} samples",
-                f"{within / MIB:.2f} MiB sent within the row (formula {formula[0] / MIB:.2f}), "
-                f"{between / MIB:.2f} MiB to other rows (formula {formula[1] / MIB:.2f}) per rank",
-                format_timing(timing),
-            )
+        text = (
+            f"{within / MIB:.2f} MiB sent within the row (formula {formula[0] / MIB:.2f}), "
+            f"{between / MIB:.2f} MiB to other rows (formula {formula[1] / MIB:.2f}) per rank"
         )
+        what = f"sum {timing.label}, step of {task.config.global_batch_size} samples"
+        rows.append(Row(what, text, format_timing(timing)))
         facts[timing.label] = {"seconds": timing.seconds, "sent_bytes": table, "formula": formula}
     return Measurement(rows, facts)
 
 
-def _make_task(subject: Subject, **settings: str) -> Any:
-    """Return a task that computes as that of ``subject`` but for ``settings``, ready to train."""
+def require_ranks(subject: Subject, why: str) -> None:
+    """Raise UserError with the reason ``why`` where there is one rank alone."""
     if subject.ranks.world_size == 1:
         raise UserError(
-            "ranks that exchange something are measured on several ranks; fix: start "
+            f"{why}; fix: start "
             "torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure speed …"
         )
-    execution = subject.task.execution
-    for setting, value in settings.items():
-        execution = execution.with_setting(setting, value)
-    config = replace(subject.config, execution=execution)
-    task = type(subject.task)(config, subject.ranks)
-    task.build()
-    task.open_data()
-    return task
 
 
 def _time_in_turns(subject: Subject, tasks: Mapping[str, Any]) -> tuple[Timing, ...]:
@@ -100,22 +96,8 @@ def _time_in_turns(subject: Subject, tasks: Mapping[str, Any]) -> tuple[Timing, 
 
 def _count_bytes_of_step(subject: Subject, task: Any) -> list[list[int]]:
     """Return the bytes that each rank sends each other one in a step, a mean of several."""
-
-    def take_steps() -> None:
-        for _ in range(STEPS):
-            task.step()
-
-    task.model.train()
-    return [[count // STEPS for count in sent] for sent in count_bytes(subject.ranks, take_steps)]
+    table = count_bytes(subject.ranks, partial(take_steps, task, STEPS))
+    return [[count // STEPS for count in sent] for sent in table]
 
 
-def _count_state_bytes(task: Any) -> int:
-    """Return the bytes of the optimizer's state on this rank."""
-    values = chain.from_iterable(state.values() for state in task.optimizer.state.values())
-    return sum(value.nbytes for value in values if hasattr(value, "nbytes"))
-
-
-MEASUREMENTS: Mapping[str, Callable[[Subject], Measurement]] = {
-    "update": compare_updates,
-    "sums": compare_sums,
-}
+MEASUREMENTS: Mapping[str, Measure] = {"update": compare_updates, "sums": compare_sums}

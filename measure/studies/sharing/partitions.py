@@ -1,23 +1,48 @@
-"""Time training steps whose ranks share each image, against ranks with images of their own.
+"""What it brings that several ranks share each image: `cepheid measure partitions`.
 
 All take turns on the same ranks, so that other work on the machine slows them alike.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
-import torch
-
+from cepheid.measure.engine import options
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.study import Column, Measured, Request, Study
+from cepheid.measure.engine.subject import MIB, configure_open, make_task
 from cepheid.measure.engine.turns import Timing, time_in_turns
-from cepheid.measure.studies.sharing.shared_models import SavedBytes
+from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
+if TYPE_CHECKING:
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
+
+DESCRIPTION = """\
+Measure training steps whose ranks share each image (spatial_partitions) against one rank, and
+against the same ranks with a part of the batch each (column `batch`), by size of the image.
+
+The global batch is the same in all of them, and so is the mathematics: batch norms cover the global
+batch. A step is forward, backward and the averaging of the gradients, on noise. All take turns.
+Factors are the time of one rank over that of all ranks, of medians: above 1, more ranks are faster.
+The factors in processor time leave out waiting for the other ranks, so they are what there is to
+gain at best; other work on the machine changes them less. Brackets hold the middle half. MiB is
+what a rank keeps of a forward pass for the backward pass: alone, with a part of the batch, and with
+each partition.
+"""
+EXAMPLES = """\
+examples:
+  torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure partitions resnet50
+  torchrun --standalone --nproc-per-node 4 -m cepheid.tools.measure partitions resnet50 \\
+      --sizes 256,512
+
+exit codes: 0 fine; 2 wrong use
+"""
+SIZES = (64, 128, 256, 512)
 SETTING = "spatial_partitions"
 ALONE, BATCH = "one rank", "batch"  # the labels beside those of grids
 
@@ -35,6 +60,29 @@ class SizeTimings:
     processor: Mapping[str, Timing]
     memory: Mapping[str, int] = field(default_factory=dict)
 
+    def compare(self, label: str) -> str:
+        """Return how many times as fast as one rank it is, with the ends of its middle half."""
+        base, timing = self.wall[ALONE].median_seconds, self.wall[label]
+        low, high = timing.quartiles_seconds
+        return f"{base / timing.median_seconds:.2f} ({base / high:.2f} to {base / low:.2f})"
+
+    def compare_processor(self, label: str) -> float:
+        """Return how many times less processor time it takes than one rank."""
+        return self.processor[ALONE].median_seconds / self.processor[label].median_seconds
+
+
+def prepare_config(request: Request) -> RunConfig:
+    """Return the configuration of one rank. Raises UserError where ranks cannot share an image."""
+    definition, asked = request.require_extras(), request.arguments
+    ranks = find_placement().world_size
+    batch = ranks if asked.batch is None else asked.batch
+    settings = [f"global_batch_size={batch}", "compile=off", "precision=fp32"]
+    if "model_bn_span" in definition.hyperparameters:
+        settings.append("model_bn_span=0")
+    config = configure_open(definition, overrides=[*settings, *asked.overrides])
+    list_grids(config, ranks)
+    return config
+
 
 def list_grids(config: RunConfig, ranks: int) -> list[str]:
     """Return the settings that split an image over all ``ranks``; raise UserError without one."""
@@ -42,13 +90,10 @@ def list_grids(config: RunConfig, ranks: int) -> list[str]:
     grids = [text for text in choices if _count_parts(text) == ranks > 1]
     if not grids:
         known = sorted({_count_parts(text) for text in choices} - {1})
+        start = f"start {' or '.join(map(str, known))} ranks with torchrun"
         raise UserError(
             f"{config.definition.name} cannot share an image over {ranks} ranks; "
-            + (
-                f"start {' or '.join(map(str, known))} ranks with torchrun"
-                if known
-                else f"it has no execution setting {SETTING}"
-            )
+            + (start if known else f"it has no execution setting {SETTING}")
         )
     return grids
 
@@ -58,13 +103,23 @@ def _count_parts(text: str) -> int:
     return int(rows) * int(columns or 1)
 
 
-def measure_size(
-    create: Callable[[RunConfig, TorchRanks], Any],
-    config: RunConfig,
-    ranks: TorchRanks,
-    pixels: int,
-    rounds: int,
-) -> SizeTimings:
+def measure(request: Request, config: RunConfig) -> Measured:
+    """Time each size on all ranks, in turns."""
+    assert request.ranks is not None
+    measured = []
+    for size in request.arguments.sizes:
+        measured.append(measure_size(config, request.ranks, size, request.arguments.rounds))
+        request.observer.tell(f"{size} pixels: measured")
+    notes = []
+    for grid in list_grids(config, request.ranks.world_size):
+        for by_processor, what in ((False, "wall time"), (True, "processor time")):
+            least = find_break_even(measured, grid, by_processor)
+            where = f"from {least} pixels on" if least else "at no size measured"
+            notes.append(f"{grid} parts are faster than one rank in {what}: {where}")
+    return Measured(measured, notes=notes)
+
+
+def measure_size(config: RunConfig, ranks: "TorchRanks", pixels: int, rounds: int) -> SizeTimings:
     """Time a step on images of ``pixels`` alone, with shared images and with a shared batch.
 
     A step is forward, backward and the averaging of the gradients; data are noise, and weights stay
@@ -72,12 +127,12 @@ def measure_size(
     """
     model = MappingProxyType({**config.definition.model, "pixels": pixels})
     config = replace(config, definition=replace(config.definition, model=model))
-    steps = {ALONE: _Step(create, config, TorchRanks(0, 1, ranks.device), ranks.is_first)}
+    steps = {ALONE: _Step(config, type(ranks)(0, 1, ranks.device), ranks.is_first)}
     if config.global_batch_size % ranks.world_size == 0:
-        steps[BATCH] = _Step(create, config, ranks)
+        steps[BATCH] = _Step(config, ranks)
     for grid in list_grids(config, ranks.world_size):
         own = config.execution.with_setting(SETTING, grid)
-        steps[grid] = _Step(create, replace(config, execution=own), ranks)
+        steps[grid] = _Step(replace(config, execution=own), ranks)
     processor: dict[str, list[float]] = {label: [] for label in steps}
 
     def time_step(label: str) -> float:
@@ -102,15 +157,8 @@ def measure_size(
 class _Step:
     """A step on noise; on ranks that are not busy it does nothing."""
 
-    def __init__(
-        self,
-        create: Callable[[RunConfig, TorchRanks], Any],
-        config: RunConfig,
-        ranks: TorchRanks,
-        is_busy: bool = True,
-    ) -> None:
-        self.task = create(config, ranks)
-        self.task.build()
+    def __init__(self, config: RunConfig, ranks: "TorchRanks", is_busy: bool = True) -> None:
+        self.task = make_task(config, ranks, is_warm=False, has_data=False)
         self.task.model.train()
         self.batch, self.is_busy = self.task.draw_noise(self.task.batch_per_rank), is_busy
 
@@ -122,18 +170,65 @@ class _Step:
 
     def count_bytes(self) -> int:
         """Return what one more step keeps for its backward pass, besides the weights."""
-        saved = SavedBytes({parameter.data_ptr() for parameter in self.task.model.parameters()})
-        with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+        from cepheid.measure.engine.memory import SavedBytes
+
+        saved = SavedBytes.beside(self.task.model.parameters())
+        with saved.count():
             self()
         return saved.most
 
 
 def find_break_even(sizes: Sequence[SizeTimings], label: str, by_processor: bool) -> int | None:
     """Return the size from which on ``label`` is faster than one rank at all larger ones."""
-    found = None
+    least = None
     for size in sorted(sizes, key=lambda size: -size.pixels):
         times = size.processor if by_processor else size.wall
         if times[label].median_seconds >= times[ALONE].median_seconds:
             break
-        found = size.pixels
-    return found
+        least = size.pixels
+    return least
+
+
+def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
+    """Return the columns: the time of one rank, and how many times as fast the others are."""
+    labels = [label for label in measured.rows[0].wall if label != ALONE]
+    return (
+        Column("pixels", "pixels"),
+        Column("one rank, s", lambda size: size.wall[ALONE], _describe_seconds),
+        *(Column(label, partial(SizeTimings.compare, label=label)) for label in labels),
+        *(
+            Column(f"{label}, processor", partial(SizeTimings.compare_processor, label=label),
+                   "{:.2f}")
+            for label in labels
+        ),
+        Column("MiB", lambda size: ", ".join(
+            f"{size.memory[label] / MIB:,.2f}" for label in size.wall
+        )),
+    )  # fmt: skip
+
+
+def _describe_seconds(timing: Timing) -> str:
+    first, third = timing.quartiles_seconds
+    return f"{timing.median_seconds:.3f} ({first:.3f} to {third:.3f})"
+
+
+STUDY = Study(
+    "partitions",
+    prepare_config,
+    measure,
+    list_columns,
+    is_timed=True,
+    has_ranks=True,
+    description=DESCRIPTION,
+    examples=EXAMPLES,
+    options=(
+        *options.offer_benchmark(),
+        options.offer_numbers(
+            "--sizes N,…", "heights and widths of images, in pixels (default: 64,128,256,512)",
+            "64,128", SIZES,
+        ),
+        Option("--batch N", "images in the global batch (default: one a rank)", int),
+        options.offer_rounds(7),
+        options.offer_settings("a setting of the reference, as for `cepheid run`"),
+    ),
+)  # fmt: skip

@@ -6,19 +6,16 @@ This is a measurement of ``cepheid measure speed`` for benchmarks that have the 
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
-from itertools import chain
 from typing import Any, get_args
 
-import torch
-from torch import Tensor
-
 from cepheid.measure.engine.links import count_bytes
-from cepheid.measure.engine.subject import MIB, Measurement, Row, Subject, format_timing
-from cepheid.measure.engine.turns import time_steps
+from cepheid.measure.engine.memory import SavedBytes, count_state_bytes
+from cepheid.measure.engine.subject import MIB, Measure, Measurement, Row, Subject, format_timing
+from cepheid.measure.engine.turns import take_steps, time_steps
+from cepheid.measure.studies.sharing.exchange import require_ranks
 from cepheid.reference.run.execution import Schedule
 from cepheid.reference.torch.parallel.pipeline import Pipeline
 from cepheid.reference.torch.parallel.plan import STAGES, TENSOR_RANKS
@@ -26,20 +23,17 @@ from cepheid.rules.errors import UserError
 
 STEPS = 3  # of each turn
 MICRO_BATCHES = (2, 4, 8, 16, 32)
+MICRO_BATCHES = (2, 4, 8, 16, 32)
 DATA_PARALLEL = "data parallel"
 
 
 def compare_shared_models(subject: Subject) -> Measurement:
     """Compare data parallelism with pipelines and shared matrices: time, bubble, bytes, memory."""
-    if subject.ranks.world_size == 1:
-        raise UserError(
-            "a model is shared by several ranks; fix: start "
-            "torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure speed …"
-        )
+    require_ranks(subject, "a model is shared by several ranks")
     tasks, impossible = {}, []
     for label, settings in _list_arms(subject).items():
         try:
-            tasks[label] = _make_task(subject, settings)
+            tasks[label] = subject.make_variant(**settings)
         except UserError as error:
             impossible.append(Row(label, f"not possible: {error}"))
     busy: dict[str, list[list[float]]] = {label: [] for label in tasks}
@@ -50,7 +44,8 @@ def compare_shared_models(subject: Subject) -> Measurement:
     for timing in subject.time("steps", measures):
         task = tasks[timing.label]
         fact = {"seconds": timing.seconds, **_count_memory(subject, task)}
-        fact["sent_bytes"] = _count_sent_bytes(subject, task)
+        sent = count_bytes(subject.ranks, partial(take_steps, task, 1))
+        fact["sent_bytes"] = max(map(sum, sent))  # of the rank that sends most
         if isinstance(task.shared, Pipeline):
             turns = busy[timing.label][1:]  # without the turn before the first one
             stages = [statistics.median(shares) for shares in zip(*turns, strict=True)]
@@ -88,17 +83,6 @@ def _list_arms(subject: Subject) -> dict[str, dict[str, str]]:
     return arms
 
 
-def _make_task(subject: Subject, settings: Mapping[str, str]) -> Any:
-    """Return a task that computes as that of ``subject`` but for ``settings``, ready to train."""
-    execution = subject.task.execution
-    for setting, value in settings.items():
-        execution = execution.with_setting(setting, value)
-    task = type(subject.task)(replace(subject.config, execution=execution), subject.ranks)
-    task.build()
-    task.open_data()
-    return task
-
-
 def _time_turn(subject: Subject, task: Any, busy: list[list[float]]) -> float:
     """Return the mean seconds of a step; append the share in which each stage computes to ``busy``.
 
@@ -106,42 +90,19 @@ def _time_turn(subject: Subject, task: Any, busy: list[list[float]]) -> float:
     """
     if not isinstance(task.shared, Pipeline):
         return time_steps(task, STEPS)
-    phases = _PhaseTimes()
-    task.shared.seconds, task.phase = 0.0, phases.time
+    task.shared.seconds = in_pipeline = 0.0
+
+    @contextmanager
+    def time_phase(phase: str) -> Iterator[None]:
+        nonlocal in_pipeline
+        start = time.perf_counter()
+        yield
+        in_pipeline += time.perf_counter() - start if phase == "pipeline" else 0.0
+
+    task.phase = time_phase
     seconds = time_steps(task, STEPS)
-    busy.append(subject.ranks.all_gather_object(task.shared.seconds / phases.seconds))
+    busy.append(subject.ranks.all_gather_object(task.shared.seconds / in_pipeline))
     return seconds
-
-
-class _PhaseTimes:
-    """The seconds that a task spends in its pipeline."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def time(self, phase: str) -> AbstractContextManager[object]:
-        return _Stopwatch(self, phase == "pipeline")
-
-
-@dataclass
-class _Stopwatch(AbstractContextManager[object]):
-    times: _PhaseTimes
-    counts: bool
-    started: float = 0.0
-
-    def __enter__(self) -> object:
-        self.started = time.perf_counter()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.counts:
-            self.times.seconds += time.perf_counter() - self.started
-
-
-def _count_sent_bytes(subject: Subject, task: Any) -> int:
-    """Return the bytes that the rank which sends most sends in a step."""
-    task.model.train()
-    return max(sum(sent) for sent in count_bytes(subject.ranks, task.step))
 
 
 def _count_memory(subject: Subject, task: Any) -> dict[str, int]:
@@ -151,64 +112,16 @@ def _count_memory(subject: Subject, task: Any) -> dict[str, int]:
     """
     task.model.train()
     trained = task.shared.list_trained() if task.shared else list(task.model.parameters())
-    saved = SavedBytes({parameter.data_ptr() for parameter in trained})
-    with torch.autograd.graph.saved_tensors_hooks(saved.pack, saved.unpack):
+    saved = SavedBytes.beside(trained)
+    with saved.count():
         task.step()
-    states = chain.from_iterable(state.values() for state in task.optimizer.state.values())
     own = {
         "gradient_bytes": sum(parameter.nbytes for parameter in trained),
-        "state_bytes": sum(value.nbytes for value in states if isinstance(value, Tensor)),
+        "state_bytes": count_state_bytes(task.optimizer),
         "activation_bytes": saved.most,
     }
     of_ranks = subject.ranks.all_gather_object(own)
     return {key: max(each[key] for each in of_ranks) for key in own}
-
-
-@dataclass
-class SavedBytes:
-    """The bytes that a forward pass keeps for the backward pass: now, and at most.
-
-    Tensors whose addresses are ``ignored``, such as parameters, do not count, and each storage
-    counts once.
-    """
-
-    ignored: set[int] = field(default_factory=set)
-    most: int = 0
-    _kept: dict[int, list[int]] = field(default_factory=dict)  # uses and bytes, by address
-
-    def pack(self, tensor: Tensor) -> "_Kept":
-        """Count ``tensor``, of any shape, until nobody needs it."""
-        return _Kept(self, tensor)
-
-    def unpack(self, kept: "_Kept") -> Tensor:
-        """Return the tensor, of any shape, as it was."""
-        return kept.tensor
-
-    def add(self, address: int, size: int) -> None:
-        """Count a use of a storage."""
-        self._kept.setdefault(address, [0, size])[0] += 1
-        self.most = max(self.most, sum(size for _, size in self._kept.values()))
-
-    def remove(self, address: int) -> None:
-        """Count a use less."""
-        self._kept[address][0] -= 1
-        if not self._kept[address][0]:
-            del self._kept[address]
-
-
-class _Kept:
-    """A tensor that is counted while it exists."""
-
-    def __init__(self, counter: SavedBytes, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        self.tensor, self.counter, self.address = tensor, counter, storage.data_ptr()
-        self.counts = self.address not in counter.ignored
-        if self.counts:
-            counter.add(self.address, storage.nbytes())
-
-    def __del__(self) -> None:
-        if self.counts:
-            self.counter.remove(self.address)
 
 
 def _describe(fact: Mapping[str, Any]) -> str:
@@ -223,3 +136,6 @@ def _describe(fact: Mapping[str, Any]) -> str:
     bubble = statistics.median(fact["bubble"])
     formulas = f"{fact['formula']:.0%}, with these stages {fact['formula_of_stages']:.0%}"
     return f"bubble {bubble:.0%} (formula {formulas}); {text}"
+
+
+MEASUREMENTS: Mapping[str, Measure] = {"shared": compare_shared_models}

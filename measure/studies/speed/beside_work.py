@@ -20,7 +20,7 @@ from typing import Any
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.own_process import run_alone, run_on_ranks
-from cepheid.reference.run.config import configure
+from cepheid.measure.engine.subject import configure_open, make_task, pick_create
 from cepheid.reference.run.generate import time_repetition
 from cepheid.reference.session.observer import OnCount
 from cepheid.rules import definition as definitions
@@ -101,7 +101,7 @@ def compare_with_fair_share(
     definition, count = definitions.load(name, scale), usable_processors()
     can_share = count > 1
     if definition.kind == "train":
-        config = configure(definition, division="open", overrides=overrides)
+        config = configure_open(definition, overrides=overrides)
         can_share = can_share and config.global_batch_size % count == 0
     wanted = [("one process", 1)] if count > 1 else []
     wanted.append(("one process", count))
@@ -128,16 +128,14 @@ def measure_pace(
 
     Without ``steps`` it works for SECONDS_ALONE.
     """
-    from cepheid.measure.engine.subject import make_ready_task, pick_create
     from cepheid.reference.torch.ranks.distributed import start_ranks
 
     definition = definitions.load(name, scale)
-    config = configure(
-        definition, division="open", overrides=overrides, data_root=data_root, seed=1
-    )
+    config = configure_open(definition, overrides=overrides, data_root=data_root)
     with start_ranks() as ranks:
-        task = make_ready_task(pick_create(import_task(definition, "torch")), config, ranks)
         asked = definition.generation
+        create = pick_create(import_task(definition, "torch"))
+        task = make_task(config, ranks, create, has_data=not asked)
         step = _start_generating(task, asked.counts) if asked else _start_training(task)
         step()
         done, made, began = 0, 0, time.monotonic()
@@ -191,10 +189,8 @@ def compete(count: int) -> Iterator[list[int]]:
     places: list[int | None] = [None] * count
     if hasattr(os, "sched_getaffinity"):
         places = [*sorted(os.sched_getaffinity(0))[:count]]
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_compute, args=(one, os.getpid()), daemon=True) for one in places
-    ]
+    start = multiprocessing.get_context("spawn").Process
+    processes = [start(target=_compute, args=(one, os.getpid()), daemon=True) for one in places]
     try:
         for process in processes:
             process.start()

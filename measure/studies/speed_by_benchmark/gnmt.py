@@ -3,7 +3,7 @@
 All sides compute eagerly in float32. Source: Kumar et al. 2019 (arXiv:1909.09756), section 3.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import cast, get_args
@@ -11,23 +11,14 @@ from typing import cast, get_args
 import torch
 from torch import Tensor
 
-from cepheid.benchmarks.gnmt import task
 from cepheid.benchmarks.gnmt.model import GNMT, Memory, RecurrentDecoding
 from cepheid.benchmarks.gnmt.recurrent import Form, Recurrent
-from cepheid.measure.engine.subject import (
-    Measure,
-    Measurement,
-    Row,
-    Subject,
-    describe_comparison,
-    make_ready_task,
-)
+from cepheid.measure.engine.subject import Measure, Measurement, Row, Sides, Subject
 from cepheid.measure.engine.turns import time_steps
 from cepheid.measure.studies.sharing import exchange
-from cepheid.measure.studies.speed_by_benchmark import translation as speed
 from cepheid.measure.studies.speed_by_benchmark.translation import (
-    configure_eager,
-    time_once,
+    compare_searches,
+    make_eager_task,
     train_to_translate,
 )
 from cepheid.reference.data.wmt import batch_order
@@ -44,20 +35,48 @@ BUCKETINGS = {
     "windows of 16 batches, each of 4 hosts its own": Bucketing(batch_order.LOCAL, 16, RANKS),
     "windows of 16 batches, 4 hosts in turn": Bucketing(batch_order.ROUND_ROBIN, 16, RANKS),
 }
+# Of each measurement of steps: the settings of the sides, and the pairs that are compared.
+STEP_SIDES: Mapping[str, tuple[Mapping[str, str], Sequence[tuple[str, str]]]] = {
+    "recurrent": (
+        {"library": "", "hoisted": "recurrent=hoisted", "plain": "recurrent=plain"},
+        [("hoisted", "plain"), ("library", "plain"), ("library", "hoisted")],
+    ),
+    "bucketing": (
+        {"batches of like lengths": "", "batches at random": "bucketing=random"},
+        [("batches of like lengths", "batches at random")],
+    ),
+    "variants": (
+        {"gnmt_v2": "", "input_feeding": "model_variant=input_feeding"},
+        [("gnmt_v2", "input_feeding")],
+    ),
+}
 
 
 def compare_forms(subject: Subject) -> Measurement:
     """Compare a step with LSTMs of the library, with hoisted loops and with plain loops."""
     definition = add_switches(subject.config.definition, {"recurrent": get_args(Form)})
-    subject = replace(subject, config=replace(subject.config, definition=definition))
-    forms: Mapping[str, list[str]] = {
-        "library": [],
-        "hoisted": ["recurrent=hoisted"],
-        "plain": ["recurrent=plain"],
-    }
-    return _compare_steps(
-        subject, forms, [("hoisted", "plain"), ("library", "plain"), ("library", "hoisted")]
-    )
+    config = replace(subject.config, definition=definition)
+    return _compare_steps(replace(subject, config=config), "recurrent")
+
+
+def compare_variants(subject: Subject) -> Measurement:
+    """Compare a step of GNMT v2 with one of Google's network, which loops over the attention."""
+    return _compare_steps(subject, "variants")
+
+
+def _compare_steps(subject: Subject, name: str) -> Measurement:
+    """Compare steps with different settings, each pair in turns, on the same sentences."""
+    settings, pairs = STEP_SIDES[name]
+    tasks = {side: make_eager_task(subject, *text.split()) for side, text in settings.items()}
+    measured = []
+    for side, baseline in pairs:
+        what = f"step of {subject.config.global_batch_size} sentences, {side}"
+        slow, fast = (partial(time_steps, tasks[each], STEPS) for each in (baseline, side))
+        tasks[side].samples = tasks[baseline].samples = 0
+        sides = Sides(what, baseline, slow, fast, timed=True)
+        measured.append((f"{side} against {baseline}", subject.measure(sides)))
+    rows = [row for _, measurement in measured for row in measurement.rows]
+    return Measurement(rows, {name: measurement.facts for name, measurement in measured})
 
 
 def compare_layers(subject: Subject) -> Measurement:
@@ -66,20 +85,17 @@ def compare_layers(subject: Subject) -> Measurement:
     The fewer sentences a rank has, the more hoisting brings: the products of a step then wait for
     the weights.
     """
-    rows, facts = [], {}
+    all_sides = {}
     for sentences in LAYER_SENTENCES:
         inputs = torch.randn(LAYER_PLACES, sentences, LAYER_WIDTH)
         for form, baseline in (("hoisted", "plain"), ("library", "plain")):
-            compared = subject.compare(
+            what = (
                 f"layer of {LAYER_WIDTH} units, {LAYER_PLACES} places of {sentences} sentences, "
-                + form,
-                baseline,
-                partial(time_once, make_layer_step(baseline, inputs)),
-                partial(time_once, make_layer_step(form, inputs)),
+                f"{form}"
             )
-            rows.append(describe_comparison(compared))
-            facts[f"{form}, {sentences} sentences"] = compared.as_json()
-    return Measurement(rows, facts)
+            slow, fast = (make_layer_step(each, inputs) for each in (baseline, form))
+            all_sides[f"{form}, {sentences} sentences"] = Sides(what, baseline, slow, fast)
+    return subject.measure_all(all_sides)
 
 
 def make_layer_step(form: str, inputs: Tensor) -> Callable[[], None]:
@@ -99,44 +115,28 @@ def compare_bucketing(subject: Subject) -> Measurement:
 
     Also count the padding of each bucketing on one rank and on several.
     """
-    ways: Mapping[str, list[str]] = {
-        "batches of like lengths": [],
-        "batches at random": ["bucketing=random"],
-    }
-    measured = _compare_steps(subject, ways, [("batches of like lengths", "batches at random")])
-    ready = make_ready_task(task.create, configure_eager(subject), subject.ranks)
+    measured, ready = _compare_steps(subject, "bucketing"), make_eager_task(subject)
     lengths = ready.batches.order.lengths
     rows, facts = list(measured.rows), {"steps": measured.facts}
     for name, bucketing in BUCKETINGS.items():
         order = BatchOrder(lengths, 1, RANKS * ready.config.global_batch_size, bucketing)
         padding = batch_order.measure_padding(order, RANKS, BATCHES)
         facts[name] = {"padding": padding.share, "with_waiting": padding.share_with_waiting}
-        rows.append(
-            Row(
-                what=f"padding of {RANKS} ranks, {order.batch} sentences in a global batch",
-                reference=name,
-                result=f"{padding.share:.1%} of the places; {padding.share_with_waiting:.1%} if "
-                "every rank waits for the longest sentence of all",
-            )
+        text = (
+            f"{padding.share:.1%} of the places; {padding.share_with_waiting:.1%} if every rank "
+            "waits for the longest sentence of all"
         )
+        what = f"padding of {RANKS} ranks, {order.batch} sentences in a global batch"
+        rows.append(Row(what, text, name))
     return Measurement(rows, facts)
-
-
-def compare_variants(subject: Subject) -> Measurement:
-    """Compare a step of GNMT v2 with one of Google's network, which loops over the attention."""
-    variants: Mapping[str, list[str]] = {
-        "gnmt_v2": [],
-        "input_feeding": ["model_variant=input_feeding"],
-    }
-    return _compare_steps(subject, variants, [("gnmt_v2", "input_feeding")])
 
 
 def compare_decoding(subject: Subject) -> Measurement:
     """Compare the search with one that projects its keys anew, and with single sentences."""
-    ours = make_ready_task(task.create, configure_eager(subject), subject.ranks)
+    ours = make_eager_task(subject)
     source = train_to_translate(ours)
     forgetful = partial(translate, ForgetfulDecoder(ours.model), source, ours.search)
-    return speed.compare_decoding(
+    return compare_searches(
         subject, ours, source, {"keys projected anew for each token": forgetful}
     )
 
@@ -160,34 +160,14 @@ class _Forgetful(RecurrentDecoding):
         return super().step(tokens)
 
 
-def _compare_steps(
-    subject: Subject, ways: Mapping[str, list[str]], pairs: list[tuple[str, str]]
-) -> Measurement:
-    """Compare steps with different settings, each pair in turns, on the same sentences."""
-    tasks = {
-        name: make_ready_task(task.create, configure_eager(subject, *settings), subject.ranks)
-        for name, settings in ways.items()
+MEASUREMENTS: Mapping[str, Mapping[str, Measure]] = {
+    "gnmt": {
+        "recurrent": compare_forms,
+        "layers": compare_layers,
+        "bucketing": compare_bucketing,
+        "variants": compare_variants,
+        "decoding": compare_decoding,
+        **exchange.MEASUREMENTS,
     }
-    rows, facts = [], {}
-    for name, baseline in pairs:
-        tasks[name].samples = tasks[baseline].samples = 0
-        compared = subject.compare(
-            f"step of {subject.config.global_batch_size} sentences, {name}",
-            baseline,
-            partial(time_steps, tasks[baseline], STEPS),
-            partial(time_steps, tasks[name], STEPS),
-        )
-        rows.append(describe_comparison(compared))
-        facts[f"{name} against {baseline}"] = compared.as_json()
-    return Measurement(rows, facts)
-
-
-MEASUREMENTS: Mapping[str, Measure] = {
-    "recurrent": compare_forms,
-    "layers": compare_layers,
-    "bucketing": compare_bucketing,
-    "variants": compare_variants,
-    "decoding": compare_decoding,
-    **exchange.MEASUREMENTS,
 }
-ON_REQUEST = tuple(MEASUREMENTS)
+ON_REQUEST = tuple(MEASUREMENTS["gnmt"])

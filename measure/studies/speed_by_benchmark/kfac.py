@@ -1,21 +1,18 @@
 """The measurements that `cepheid measure speed kfac` adds: an update against SGD and a peer."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 from cepheid.benchmarks.kfac.peer import PeerTask
-from cepheid.benchmarks.kfac.task import PreconditionedResNet50, create
-from cepheid.measure.engine.subject import MIB, Measure, Measurement, Row, Subject
-from cepheid.measure.engine.turns import Timing, divide, time_steps
-from cepheid.measure.studies.kfac.information import (
-    compare_information,
-    measure_peak_bytes,
-)
-from cepheid.measure.studies.kfac.rounding import compare_formats
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.measure.engine.memory import measure_peak_bytes
+from cepheid.measure.engine.subject import MIB, Measure, Measurement, Row, Subject, make_task
+from cepheid.measure.engine.turns import Timing, divide, take_steps, time_steps
+from cepheid.measure.studies.speed_by_benchmark.kfac_formats import compare_formats
+from cepheid.measure.studies.speed_by_benchmark.kfac_information import compare_information
+from cepheid.reference.run.config import RunConfig
 
 UPDATES = 10  # of each turn
 SETTLE_UPDATES = 125  # after which stale factors have found their intervals
@@ -129,14 +126,8 @@ def _time_whole_run(subject: Subject, seed: int) -> tuple[float, float]:
 
     As many updates are made as the learning rate of K-FAC takes to fall to 0.
     """
-    tasks: list[PreconditionedResNet50] = []
-    for name in (SGD, STALE):
-        config = _configure(subject, name, seed)
-        task = create(config, subject.ranks)
-        task.build()
-        task.warm_up()
-        task.open_data()
-        tasks.append(task)
+    tasks = [make_task(_configure(subject, name, seed), subject.ranks) for name in (SGD, STALE)]
+    config = tasks[1].config
     decay_epochs = float(config.hyperparameters["opt_learning_rate_decay_epochs"])
     last_sample = decay_epochs * config.definition.train_samples
     turns = math.ceil(last_sample / config.global_batch_size / RUN_UPDATES)
@@ -155,32 +146,25 @@ def _configure(subject: Subject, name: str, seed: int) -> RunConfig:
     settings, known = {**SETTINGS, **FISHERS}[name], subject.config.definition.execution
     if settings == SETTINGS[SGD]:  # which refuses what has an effect with K-FAC only
         settings = settings + [f"{key}={known[key][0]}" for key in known if key.startswith("kfac_")]
-    return configure(
-        subject.config.definition,
-        division="open",
-        overrides=[*subject.overrides, f"precision={precision}", *settings],
-        data_root=subject.config.data_root,
-        seed=seed,
-    )
+    return subject.configure(f"precision={precision}", *settings, seed=seed)
 
 
-def _make_settled_task(subject: Subject, name: str) -> PreconditionedResNet50:
+def _make_settled_task(subject: Subject, name: str) -> Any:
     """Return a task that has made some updates."""
-    make: Callable[..., PreconditionedResNet50] = PeerTask if name == PEER else create
-    task = make(_configure(subject, name, seed=1), subject.ranks)
-    task.build()
-    task.open_data()
-    task.model.train()
-    for _ in range(SETTLE_UPDATES if name == STALE else 1):
-        task.step()
+    create = PeerTask if name == PEER else None
+    config = _configure(subject, name, seed=1)
+    task = make_task(config, subject.ranks, create, is_warm=False)
+    take_steps(task, SETTLE_UPDATES if name == STALE else 1)
     return task
 
 
-MEASUREMENTS: Mapping[str, Measure] = {
-    "updates": compare_updates,
-    "whole_run": compare_whole_runs,
-    "fisher": compare_fishers,
-    "information": compare_information,
-    "formats": compare_formats,
+MEASUREMENTS: Mapping[str, Mapping[str, Measure]] = {
+    "kfac": {
+        "updates": compare_updates,
+        "whole_run": compare_whole_runs,
+        "fisher": compare_fishers,
+        "information": compare_information,
+        "formats": compare_formats,
+    }
 }
-ON_REQUEST = tuple(MEASUREMENTS)
+ON_REQUEST = tuple(MEASUREMENTS["kfac"])

@@ -11,21 +11,21 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from cepheid.benchmarks.transformer import plain, task
+from cepheid.benchmarks.transformer import plain
 from cepheid.benchmarks.transformer.model import Transformer
 from cepheid.measure.engine.subject import (
     Measure,
     Measurement,
     Row,
+    Sides,
     Subject,
     describe_comparison,
-    make_ready_task,
 )
 from cepheid.measure.engine.turns import Comparison, Timing, time_steps
 from cepheid.measure.studies.sharing import exchange, shared_models
-from cepheid.measure.studies.speed_by_benchmark import translation as speed
 from cepheid.measure.studies.speed_by_benchmark.translation import (
-    configure_eager,
+    compare_searches,
+    make_eager_task,
     train_to_translate,
 )
 from cepheid.reference.data.wmt.vocabulary import END
@@ -37,27 +37,22 @@ TORCH = "torch.nn.Transformer"
 
 def compare_networks(subject: Subject) -> Measurement:
     """Compare a training step with torch.nn.Transformer and MarianMTModel, same sentences."""
-    config = configure_eager(subject)
-    ours = make_ready_task(task.create, config, subject.ranks)
-    at_once = make_ready_task(task.create, configure_eager(subject, ONE_PASS), subject.ranks)
-    torchs = make_ready_task(plain.create, config, subject.ranks)
+    ours, at_once = make_eager_task(subject), make_eager_task(subject, ONE_PASS)
+    torchs = make_eager_task(subject, source=plain)
     pairs = [
         (TORCH, torchs, ours),
         (f"{TORCH}, the reference in one pass too", torchs, at_once),
     ]
     if importlib.util.find_spec("transformers"):
-        marian = make_ready_task(plain.create_marian, config, subject.ranks)
+        marian = make_eager_task(subject, source=plain.create_marian)
         pairs.append(("MarianMTModel", marian, ours))
     rows, facts = [], {}
     for name, peer, reference in pairs:
         peer.samples = reference.samples = 0
         tokens = reference.tokens
-        compared = subject.compare(
-            f"step of {config.global_batch_size} sentences",
-            name,
-            partial(time_steps, peer, STEPS),
-            partial(time_steps, reference, STEPS),
-        )
+        slow, fast = (partial(time_steps, task, STEPS) for task in (peer, reference))
+        what = f"step of {ours.config.global_batch_size} sentences"
+        compared = subject.compare(Sides(what, name, slow, fast, timed=True))
         assert peer.samples == reference.samples
         tokens_of_turn = (reference.tokens - tokens) / (subject.rounds + 1) / STEPS
         rows.append(_describe_rates(compared, tokens_of_turn))
@@ -67,16 +62,13 @@ def compare_networks(subject: Subject) -> Measurement:
 
 def compare_decoding(subject: Subject) -> Measurement:
     """Compare the beam search with one without a cache, and with one sentence at a time."""
-    ours = make_ready_task(task.create, configure_eager(subject), subject.ranks)
+    ours = make_eager_task(subject)
     source = train_to_translate(ours)
     lengths = [len(tokens) + 1 for tokens in ours.predict(source)]  # END too
     slow = partial(translate_without_cache, ours.model, source, max(lengths))
-    return speed.compare_decoding(
-        subject,
-        ours,
-        source,
-        {"without a cache, as many steps": slow},
-        partial(_describe_rates, tokens=sum(lengths)),
+    describe = partial(_describe_rates, tokens=sum(lengths))
+    return compare_searches(
+        subject, ours, source, {"without a cache, as many steps": slow}, describe
     )
 
 
@@ -112,10 +104,12 @@ def _describe_rates(compared: Comparison, tokens: float) -> Row:
     )
 
 
-MEASUREMENTS: Mapping[str, Measure] = {
-    "networks": compare_networks,
-    "decoding": compare_decoding,
-    **exchange.MEASUREMENTS,
-    "shared": shared_models.compare_shared_models,
+MEASUREMENTS: Mapping[str, Mapping[str, Measure]] = {
+    "transformer": {
+        "networks": compare_networks,
+        "decoding": compare_decoding,
+        **exchange.MEASUREMENTS,
+        **shared_models.MEASUREMENTS,
+    }
 }
-ON_REQUEST = tuple(MEASUREMENTS)
+ON_REQUEST = tuple(MEASUREMENTS["transformer"])

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cepheid.measure.engine.drawing import save_figure, use_style
-from cepheid.measure.engine.published import Machine, Published
-from cepheid.measure.studies.sweep.points import EPOCHS, MEASURES
-from cepheid.measure.studies.sweep.records import Sweep
+from cepheid.measure.studies.sweep.records import EPOCHS, MEASURES, Published, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,14 +36,14 @@ class Line:
     spread: Mapping[int, tuple[float, float]]
 
 
-def draw_sweep(path: Path, sweep: Sweep, published: Published | None, other: Sweep | None) -> None:
+def draw_sweep(path: Path, sweep: Sweep) -> None:
     """Draw a sweep as PNG, with another machine's and the reported times beside it.
 
     Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
     """
     from matplotlib.figure import Figure
 
-    lines = write_caption(sweep, published, other)
+    lines = write_caption(sweep)
     height = PLOTS_INCHES + LINE_INCHES * len(lines) + 0.15
     below = 1 - PLOTS_INCHES / height
     with use_style():
@@ -54,31 +52,33 @@ def draw_sweep(path: Path, sweep: Sweep, published: Published | None, other: Swe
             1, 2, left=0.09, right=0.985, bottom=below + 0.125, top=0.93, wspace=0.2
         )
         left, right = (figure.add_subplot(grid[0, column]) for column in range(2))
-        machines = list_lines(sweep, published, other)
+        machines = list_lines(sweep)
         _draw_times(left, machines, sweep)
-        draw_ratios(right, machines, sweep, published)
+        draw_ratios(right, machines, sweep)
         text = "\n".join(lines)
         figure.text(0.012, below, text, verticalalignment="top", linespacing=1.35)
         save_figure(figure, path)
 
 
-def write_caption(sweep: Sweep, published: Published | None, other: Sweep | None) -> list[str]:
+def write_caption(sweep: Sweep) -> list[str]:
     """Return the text below the figure, in lines of its width."""
-    measure = MEASURES[sweep.measure]
+    measure, published = MEASURES[sweep.measure], sweep.published
     network = f"network of {sweep.configuration['parameters']:,} parameters"
-    parts = [f"{sweep.benchmark}, {sweep.scale} scale: {measure}, {network}."]
+    parts = [f"{sweep.name}: {measure}, {network}."]
     parts.append(f"This machine: {_describe_machine(sweep)}.")
-    if other:
-        parts.append(f"The other machine: {_describe_machine(other)}.")
+    if sweep.other:
+        parts.append(f"The other machine: {_describe_machine(sweep.other)}.")
     if published:
         parts.append(f"Reported: {published.source}.")
-        if published.scale != sweep.scale:
+        if published.scale != (scale := sweep.configuration["scale"]):
             parts.append(
-                f"Those times are of the {published.network}: at {sweep.scale} scale the network "
+                f"Those times are of the {published.network}: at {scale} scale the network "
                 "is a smaller one, so the ratios say nothing about the machines."
             )
         beyond = [p.size for p in sweep.points if p.size > max(published.in_figure)]
-        if beyond and any(machine.seconds.keys() & set(beyond) for machine in published.machines):
+        if beyond and any(
+            machine.seconds.keys() & set(beyond) for machine in published.machines.values()
+        ):
             parts.append(f"Beyond {max(published.in_figure)}: from the author's notebook.")
         parts += published.caveats
     parts.append("Right: above the red line this machine is the faster one.")
@@ -113,15 +113,18 @@ def _format_range(values: Sequence[float]) -> str:
     return first if first == last else f"{first} to {last}"
 
 
-def list_lines(sweep: Sweep, published: Published | None, other: Sweep | None) -> list[Line]:
+def list_lines(sweep: Sweep) -> list[Line]:
     """Return the lines of the figure, this machine first."""
     lines = [_make_line(sweep, "this machine", THIS_COLOUR)]
-    if other:
-        lines.append(_make_line(other, f"other: {other.machine}", OTHER_COLOUR))
-    if published:
+    if sweep.other:
+        lines.append(_make_line(sweep.other, f"other: {sweep.other.machine}", OTHER_COLOUR))
+    if published := sweep.published:
         largest = max(*published.in_figure, *(point.size for point in sweep.points))
-        for machine, colour in zip(published.machines, REPORTED_COLOURS, strict=True):
-            lines.append(_make_reported_line(machine, colour, largest))
+        for (name, machine), colour in zip(
+            published.machines.items(), REPORTED_COLOURS, strict=True
+        ):
+            seconds = {size: value for size, value in machine.seconds.items() if size <= largest}
+            lines.append(Line(f"{name}, as reported", colour, "s--", seconds, {}))
     return lines
 
 
@@ -129,11 +132,6 @@ def _make_line(sweep: Sweep, label: str, colour: str) -> Line:
     seconds = {point.size: point.seconds for point in sweep.points}
     spread = {point.size: point.middle_half_seconds for point in sweep.points}
     return Line(label, colour, "o-", seconds, spread)
-
-
-def _make_reported_line(machine: Machine, colour: str, largest: int) -> Line:
-    seconds = {size: value for size, value in machine.seconds.items() if size <= largest}
-    return Line(f"{machine.name}, as reported", colour, "s--", seconds, {})
 
 
 def _draw_times(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
@@ -152,12 +150,10 @@ def _draw_times(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
     axes.set_ylabel(
         f"seconds for {EPOCHS} epochs" if sweep.measure == "training" else "seconds for n images"
     )
-    _finish(axes, sweep, f"{sweep.benchmark}, {sweep.scale} scale: time")
+    _finish(axes, sweep, f"{sweep.name}: time")
 
 
-def draw_ratios(
-    axes: "Axes", lines: Sequence[Line], sweep: Sweep, published: Published | None
-) -> None:
+def draw_ratios(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
     """Draw the times of each other machine over those of this one."""
     this, others = lines[0], lines[1:]
     values = [1.0]
@@ -168,7 +164,7 @@ def draw_ratios(
         axes.plot(sizes, ratios, line.style, color=line.colour, label=f"{label} / this machine",
                   markersize=5)  # fmt: skip
         values += ratios
-    if published:
+    if published := sweep.published:
         of_paper = _divide_published(published, {size for line in lines for size in line.seconds})
         axes.plot(list(of_paper), list(of_paper.values()), ":", color=PAPER_COLOUR,
                   label=f"{' / '.join(published.ratio)}, as the paper draws it")  # fmt: skip
@@ -181,8 +177,7 @@ def draw_ratios(
 
 def _divide_published(published: Published, sizes: Set[int]) -> dict[int, float]:
     """Return the ratio of the paper's figure by size, for those of ``sizes`` that it has."""
-    seconds = {machine.name: machine.seconds for machine in published.machines}
-    dividend, divisor = (seconds[name] for name in published.ratio)
+    dividend, divisor = (published.machines[name].seconds for name in published.ratio)
     both = dividend.keys() & divisor.keys() & sizes
     return {size: dividend[size] / divisor[size] for size in sorted(both)}
 
@@ -225,8 +220,8 @@ def _pick_ticks(sizes: Sequence[int]) -> list[int]:
 
 
 def _finish(axes: "Axes", sweep: Sweep, title: str) -> None:
-    axes.set_xlabel("batch size" if sweep.measure == "training" else "number of images")
-    axes.set_title(title)
+    is_training = sweep.measure == "training"
+    axes.set(xlabel="batch size" if is_training else "number of images", title=title)
     axes.grid(which="both")
     if axes.get_legend_handles_labels()[1]:
         axes.legend()

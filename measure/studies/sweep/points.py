@@ -16,66 +16,55 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+from cepheid.benchmarks.registry import import_task
+from cepheid.measure.engine.subject import pick_create
 from cepheid.measure.engine.turns import find_middle_half
+from cepheid.measure.studies.sweep.records import (
+    EPOCH_SAMPLES,
+    EPOCHS,
+    WARM_UP_EPOCHS,
+    WARM_UP_IMAGES,
+    Job,
+    Point,
+)
 from cepheid.reference.machine import energy, memory
 from cepheid.reference.run.generate import Generator, time_repetition
 from cepheid.reference.run.train import Task
 from cepheid.reference.session.frameworks import import_backend
-from cepheid.reference.session.observer import OnCount
+from cepheid.reference.session.observer import Observer, OnCount
 from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 
-EPOCHS, WARM_UP_EPOCHS, EPOCH_SAMPLES = 100, 10, 8_000
 PARTS = 10  # of the timed steps, to show their spread
 TIMED_SECONDS = 60.0  # for each batch size, unless a number of epochs is given
 CALIBRATION_SECONDS = TIMED_SECONDS * WARM_UP_EPOCHS / EPOCHS
 
-WARM_UP_IMAGES = 100
 FEWEST_REPETITIONS, MOST_REPETITIONS = 5, 100
 GENERATION_SECONDS = 30.0  # of repetitions of each number of images
-
-MEASURES: Mapping[str, str] = {
-    "training": f"seconds for {EPOCHS} epochs of {EPOCH_SAMPLES:,} samples",
-    "generation": "seconds to generate n images",
-}
 
 PARTS_OF_GENERATION = ("sampling", "decoding")
 
 
-@dataclass(frozen=True)
-class Point:
-    """The measurement at one size: a batch size, or a number of images.
-
-    ``seconds`` is the measure, scaled from ``fraction`` of it; half of its parts or repetitions lie
-    between the two ``middle_half_seconds``. ``counts`` says what was run; ``energy_joules`` is
-    scaled like the seconds. ``parts_seconds`` are the medians of sampling and of decoding.
-    """
-
-    size: int
-    seconds: float
-    middle_half_seconds: tuple[float, float]
-    images_per_second: float
-    fraction: float
-    counts: Mapping[str, float | None]
-    peak_resident_bytes: int
-    peak_device_bytes: int | None
-    energy_joules: float | None
-    implementation: Mapping[str, Any]
-    load_before: float
-    parts_seconds: Mapping[str, float] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> "Point":
-        """Return the point that ``as_json`` wrote; raises TypeError or KeyError for other facts."""
-        first, third = facts["middle_half_seconds"]
-        return cls(**{**facts, "middle_half_seconds": (float(first), float(third))})
+def measure_size(job: Job, observer: Observer) -> Point:
+    """Measure one size in this process. Raises UserError if the memory does not suffice."""
+    config = job.configure()
+    with import_backend(job.framework).start_ranks() as ranks:
+        sensors = energy.find_sensors(has_gpu=ranks.accelerator is not None)
+        try:
+            task = pick_create(import_task(config.definition, job.framework))(config, ranks)
+            unit = "steps" if job.measure == "training" else "repetitions"
+            with observer.count(job.label, unit) as on_count:
+                if job.measure == "generation":
+                    return measure_generation(task, job.size, ranks, sensors, on_count)
+                return measure_training(task, job.size, ranks, sensors, job.epochs, on_count)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "memory" not in str(error):
+                raise
+            raise UserError(f"not enough memory ({error})") from error
 
 
 @dataclass(frozen=True)

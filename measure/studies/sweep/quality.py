@@ -1,4 +1,4 @@
-"""The quality that a network reaches at each batch size, after the same number of samples.
+"""The quality that a network reaches at each batch size: `cepheid measure sweep --quality`.
 
 Arcelin 2021 (section 4) reports that below a batch size of 4 a network does not learn well. Here a
 training runs through a fixed number of samples, whatever targets it reaches, and is evaluated once,
@@ -9,88 +9,46 @@ that number of samples, unless ``--set`` says otherwise.
 
 import csv
 import io
-import json
 import math
 import os
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine.recorded_points import (
-    PointFolder,
-    describe_machine,
-    keep_configuration,
-)
-from cepheid.reference.session.frameworks import find_create, import_backend
-from cepheid.reference.session.observer import Observer, prepare_data
-from cepheid.rules import definition as definitions
+from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
+from cepheid.measure.engine.recorded_points import PointFolder, describe_point, name_machine
+from cepheid.measure.engine.subject import make_task
+from cepheid.measure.studies.sweep.records import Job
+from cepheid.reference.session.frameworks import import_backend
+from cepheid.reference.session.observer import Observer
 from cepheid.rules.definition import Block, Definition
 
-BATCH_SIZE, DECAY = "global_batch_size", "opt_learning_rate_decay_samples"
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COVERAGE = "coverage_"
+COLOURS = (OURS, "C4", "C3")
+MOST_PLOTS = 3  # of metrics with a target, beside that of the coverage
 
 
 @dataclass(frozen=True)
 class QualityPoint:
-    """The quality of one training: ``size`` is its batch size, ``samples`` what it trained on."""
+    """The quality of one training: ``size`` is its batch size, ``samples`` what it trained on.
+
+    In a record what is not finite, of a training that diverged, is None.
+    """
 
     size: int
     seed: int
     samples: int
-    quality: Mapping[str, float]
-    train_loss: float
+    quality: Mapping[str, float | None]
+    train_loss: float | None
     seconds: float
     load_before: float
     implementation: Mapping[str, Any]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all fields; what is not finite, of a training that diverged, is None."""
-        quality = {name: _write_number(value) for name, value in self.quality.items()}
-        return {**asdict(self), "quality": quality, "train_loss": _write_number(self.train_loss)}
-
-    @classmethod
-    def from_json(cls, facts: Mapping[str, Any]) -> "QualityPoint":
-        """Return the point that ``as_json`` wrote; raises TypeError or KeyError for other facts."""
-        point = cls(**facts)
-        quality = {name: _read_number(value) for name, value in dict(point.quality).items()}
-        return replace(point, quality=quality, train_loss=_read_number(point.train_loss))
-
-
-def _write_number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _read_number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-@dataclass(frozen=True)
-class QualityJob:
-    """One training, with all that a process of its own needs to know."""
-
-    benchmark: str
-    scale: str
-    framework: str
-    size: int
-    seed: int
-    samples: int
-    overrides: tuple[str, ...]
-    data_root: Path
-
-    @property
-    def label(self) -> str:
-        """The training in words."""
-        return f"batch size {self.size:,}, seed {self.seed}"
-
-    def list_overrides(self, definition: Definition) -> list[str]:
-        """Return all settings: those of the user come last and win."""
-        own = ["threads=1", f"{BATCH_SIZE}={self.size}"]
-        if DECAY in definition.hyperparameters:
-            own.append(f"{DECAY}={self.samples}")
-        return [*own, *self.overrides]
 
 
 @dataclass(frozen=True)
@@ -112,57 +70,52 @@ class QualitySweep:
 
     def list_values(self, metric: str, size: int) -> list[float]:
         """Return a metric at a batch size, by seed; NaN of a training that diverged."""
-        return [point.quality[metric] for point in self.points if point.size == size]
+        values = [point.quality[metric] for point in self.points if point.size == size]
+        return [math.nan if value is None else value for value in values]
+
+    def list_finite(self, metric: str, size: int) -> list[float]:
+        """Return a metric at a batch size, of the trainings that did not diverge."""
+        return [value for value in self.list_values(metric, size) if math.isfinite(value)]
+
+    def describe_spread(self, metric: str, size: int) -> str:
+        """Return the median, and the least and the largest value if they differ.
+
+        Trainings that diverged are counted instead.
+        """
+        count, finite = len(self.list_values(metric, size)), self.list_finite(metric, size)
+        if not finite:
+            return "diverged"
+        text = f"{statistics.median(finite):.4g}"
+        if min(finite) != max(finite):
+            text += f" ({min(finite):.4g} to {max(finite):.4g})"
+        diverged = count - len(finite)
+        return f"{text}; {diverged} of {count} diverged" if diverged else text
+
+    def write(self, path: Path) -> None:
+        """Write ``quality.json`` and ``quality.csv``."""
+        folder = PointFolder(path, QualityPoint)
+        points = list(map(describe_point, self.points))
+        content = {"configuration": dict(self.configuration), "points": points}
+        folder.write_json("quality.json", content)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(["batch_size", "seed", "samples", *self.metrics, "train_loss", "seconds"])
+        for point in self.points:
+            values = [
+                f"{math.nan if value is None else value:.6g}"
+                for value in (*point.quality.values(), point.train_loss)
+            ]
+            row = [point.size, point.seed, point.samples, *values, f"{point.seconds:.4g}"]
+            writer.writerow(row)
+        folder.write("quality.csv", text.getvalue())
 
 
-def prepare_quality(
-    definition: Definition, job: QualityJob, observer: Observer
-) -> Mapping[str, Any]:
-    """Prepare the data and return what all trainings have in common.
-
-    Raises UserError for settings that the benchmark does not have.
-    """
-    from cepheid.reference.machine import system
-    from cepheid.reference.run.config import configure
-
-    config = configure(
-        definition,
-        division="open",
-        overrides=job.list_overrides(definition),
-        framework=job.framework,
-        data_root=job.data_root,
-        seed=job.seed,
-    )
-    prepare_data(config.definition, config.data_root, observer)
-    with import_backend(job.framework).start_ranks() as ranks:
-        description = system.describe("local", ranks)
-    return {
-        **describe_machine(config, job.overrides, description),
-        "measure": "quality",
-        "samples": job.samples,
-    }
-
-
-def train_once(job: QualityJob, observer: Observer) -> QualityPoint:
+def train_once(job: Job, observer: Observer) -> QualityPoint:
     """Train and evaluate in this process."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before the framework is loaded
-    from cepheid.reference.run.config import configure
-
-    definition = definitions.load(job.benchmark, job.scale)
-    config = configure(
-        definition,
-        division="open",
-        overrides=job.list_overrides(definition),
-        framework=job.framework,
-        data_root=job.data_root,
-        seed=job.seed,
-    )
-    load = os.getloadavg()[0]
+    config, load = job.configure(), os.getloadavg()[0]
     with import_backend(job.framework).start_ranks() as ranks:
-        task = find_create(import_task(definition, job.framework))(config, ranks)
-        task.build()
-        task.warm_up()
-        task.open_data()
+        task = make_task(config, ranks)
         end = -(-job.samples // job.size) * job.size
         start = time.monotonic()
         with observer.count(job.label, "samples") as on_count:
@@ -180,58 +133,78 @@ def train_once(job: QualityJob, observer: Observer) -> QualityPoint:
         )
 
 
-def open_folders(
-    path: Path, configuration: Mapping[str, Any], seeds: Sequence[int]
-) -> Mapping[int, PointFolder[QualityPoint]]:
-    """Return the folder of each seed, and make those that are missing.
-
-    Raises UserError if there are points of another configuration, or if it cannot be written.
-    """
-    keep_configuration(path, configuration, "sweep")
-    folders = {}
-    for seed in seeds:
-        place = path / f"seed-{seed}"
-        place.mkdir(exist_ok=True)
-        folders[seed] = PointFolder(place, QualityPoint.from_json)
-    return folders
+def open_seed(path: Path, seed: int) -> PointFolder[QualityPoint]:
+    """Return the folder of a seed, and make it if it is missing."""
+    place = path / f"seed-{seed}"
+    place.mkdir(exist_ok=True)
+    return PointFolder(place, QualityPoint)
 
 
 def load_all(path: Path) -> tuple[QualityPoint, ...]:
     """Return the points of all seeds, also of those of earlier commands."""
-    found: list[QualityPoint] = []
-    for place in sorted(path.glob("seed-*")):
-        found += PointFolder(place, QualityPoint.from_json).load_points()
-    return tuple(sorted(found, key=lambda point: (point.size, point.seed)))
+    folders = [PointFolder(place, QualityPoint) for place in sorted(path.glob("seed-*"))]
+    points = [point for folder in folders for point in folder.load_points()]
+    return tuple(sorted(points, key=lambda point: (point.size, point.seed)))
 
 
-def write_tables(path: Path, sweep: QualitySweep) -> None:
-    """Write ``quality.json`` and ``quality.csv``."""
-    folder = PointFolder(path, QualityPoint.from_json)
-    content = {
-        "configuration": dict(sweep.configuration),
-        "points": [point.as_json() for point in sweep.points],
-    }
-    folder.write("quality.json", json.dumps(content, indent=1) + "\n")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["batch_size", "seed", "samples", *sweep.metrics, "train_loss", "seconds"])
-    for point in sweep.points:
-        values = [f"{value:.6g}" for value in point.quality.values()]
-        last = [f"{point.train_loss:.6g}", f"{point.seconds:.4g}"]
-        writer.writerow([point.size, point.seed, point.samples, *values, *last])
-    folder.write("quality.csv", text.getvalue())
+def draw_quality(path: Path, definition: Definition, sweep: QualitySweep) -> None:
+    """Draw each metric against the batch size as PNG, a point for each seed.
 
-
-def describe_spread(values: Sequence[float]) -> str:
-    """Return the median, and the least and the largest value if they differ.
-
-    Values that are not finite, of trainings that diverged, are counted instead.
+    Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
     """
-    finite = [value for value in values if math.isfinite(value)]
-    diverged = len(values) - len(finite)
-    if not finite:
-        return "diverged"
-    text = f"{statistics.median(finite):.4g}"
-    if min(finite) != max(finite):
-        text += f" ({min(finite):.4g} to {max(finite):.4g})"
-    return f"{text}; {diverged} of {len(values)} diverged" if diverged else text
+    coverage = [name for name in sweep.metrics if _find_nominal(name)]
+    targets = [target for target in definition.quality if target.metric in sweep.metrics]
+    shown = [target for target in targets if not target.metric.startswith(COVERAGE)][:MOST_PLOTS]
+    with draw_figure(path, len(shown) + bool(coverage)) as (figure, axes):
+        for target, place in zip(shown, axes, strict=False):
+            _draw_metric(place, sweep, target.metric, OURS)
+            place.axhline(target.target, color=REPORTED, linestyle=":", label="target of the run")
+            _finish(place, sweep, target.metric)
+        for name, colour in zip(coverage, COLOURS, strict=False):
+            _draw_metric(axes[-1], sweep, name, colour)
+            axes[-1].axhline(_find_nominal(name), color=colour, linestyle=":", label="as predicted")
+        if coverage:
+            axes[-1].set_ylim(0, 1.02)
+            _finish(axes[-1], sweep, "coverage")
+        figure.suptitle(_write_title(sweep))
+
+
+def _find_nominal(metric: str) -> float:
+    """Return the share that a predicted region of this metric shall hold, 0 for other metrics."""
+    percent = metric.removeprefix(COVERAGE)
+    is_share = metric.startswith(COVERAGE) and percent.isdecimal()
+    return int(percent) / 100 if is_share else 0.0
+
+
+def _draw_metric(axes: "Axes", sweep: QualitySweep, metric: str, colour: str) -> None:
+    """Draw the values of all seeds that did not diverge, and a line through their medians."""
+    values = {size: sweep.list_finite(metric, size) for size in sweep.sizes}
+    medians = [statistics.median(of_size) if of_size else math.nan for of_size in values.values()]
+    axes.plot(list(values), medians, "-", color=colour, label=f"{metric}, median")
+    for size, of_size in values.items():
+        axes.plot([size] * len(of_size), of_size, "o", color=colour, markersize=4, alpha=0.6)
+
+
+def _finish(axes: "Axes", sweep: QualitySweep, title: str) -> None:
+    axes.set(xlabel="batch size", title=title, xticks=sweep.sizes)
+    axes.grid()
+    axes.legend()
+
+
+def _write_title(sweep: QualitySweep) -> str:
+    facts, seeds = sweep.configuration, len({point.seed for point in sweep.points})
+    settings = ", ".join(facts["overrides"]) or "the same learning rate at all batch sizes"
+    machine = name_machine(facts, (point.implementation for point in sweep.points))
+    return (
+        f"{facts['benchmark']}, {facts['scale']} scale, after {facts['samples']:,} samples at each "
+        f"batch size; {seeds} seed{'s' if seeds > 1 else ''}\n{machine}, {settings}"
+    )
+
+
+def summarise(sweep: QualitySweep) -> Sequence[Mapping[str, Any]]:
+    """Return the rows of the table: each metric by batch size."""
+    return [
+        {"batch size": size, "seeds": len(sweep.list_values(sweep.metrics[0], size))}
+        | {metric: sweep.describe_spread(metric, size) for metric in sweep.metrics}
+        for size in sweep.sizes
+    ]

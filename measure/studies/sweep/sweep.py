@@ -2,13 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import find_task_module
-from cepheid.measure.engine import options
-from cepheid.measure.engine.study import Help, Measured, Request, Study, make_table
-from cepheid.measure.studies.sweep.jobs import BATCH_SIZE, Job
+from cepheid.measure.engine import options, own_process
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.recorded_points import measure_missing, open_folder, tell_written
+from cepheid.measure.engine.study import Column, Measured, Request, Study, Table, make_table
+from cepheid.measure.engine.subject import MIB
+from cepheid.measure.studies.sweep.records import (
+    BATCH_SIZE,
+    DECAY,
+    FILE,
+    SIZE_NAMES,
+    Job,
+    Point,
+    Published,
+    Sweep,
+    load_published,
+    read_sweep,
+)
 from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition as definitions
 from cepheid.rules import extras
@@ -16,10 +31,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from cepheid.measure.engine.published import Published
-    from cepheid.measure.studies.sweep.points import Point
-    from cepheid.measure.studies.sweep.quality import QualityJob, QualityPoint
-    from cepheid.measure.studies.sweep.records import Sweep
+    from cepheid.measure.studies.sweep.quality import QualityPoint
 
 DESCRIPTION = """\
 Measure as Arcelin 2021 did (figures 2 to 4), and set this machine beside those of the paper:
@@ -63,27 +75,41 @@ class Plan:
 
     jobs: Sequence[Job]
     output: Path
-    published: "Published | None"
-    other: "Sweep | None"
+    published: Published | None = None
+    other: Sweep | None = None
 
 
 def plan(request: Request) -> Plan:
     """Return what is to be measured; refuse what cannot be, before anything is prepared."""
     definition, asked = prepare(request), request.arguments
-    from cepheid.measure.engine.published import load_published
-    from cepheid.measure.studies.sweep.records import read_sweep, refuse_other_measure
-
-    published = load_published(definition.name)
     measure = "training" if definition.kind == "train" else "generation"
-    sizes = pick_sizes(request)
-    other = read_sweep(asked.against) if asked.against else None
-    if other:
+    sizes, other = pick_sizes(request), None
+    if asked.against:
         this = {"benchmark": definition.name, "scale": definition.scale, "measure": measure}
-        refuse_other_measure(other, this)
+        other = read_sweep(asked.against, this)
     what = definition.name, definition.scale, asked.framework, measure
-    how = asked.epochs, tuple(asked.overrides), request.data_root
+    how = tuple(asked.overrides), request.data_root, asked.epochs
     jobs = [Job(*what, size, *how) for size in sizes]
-    return Plan(jobs, request.find_folder(name_folder("sweep", asked.framework)), published, other)
+    folder = request.find_folder(name_folder("sweep", asked.framework))
+    return Plan(jobs, folder, load_published(definition.name), other)
+
+
+def plan_quality(request: Request) -> Plan:
+    """Return the trainings at each batch size, for each seed; refuse what cannot be trained."""
+    definition, asked = prepare(request), request.arguments
+    sizes, seeds = pick_sizes(request), asked.seeds or DEFAULT_SEEDS
+    decay = definition.hyperparameters.get(DECAY)
+    usual = int(decay.default) if decay and decay.default else definition.timing.max_samples
+    samples = asked.samples or usual
+    if max(sizes) > samples:
+        raise UserError(
+            f"--batch-sizes: {max(sizes):,} is more than the {samples:,} samples of each training; "
+            "fix: leave it out, or give more --samples"
+        )
+    what = definition.name, definition.scale, asked.framework, "quality"
+    how = tuple(asked.overrides), request.data_root
+    jobs = [Job(*what, size, *how, samples=samples, seed=seed) for seed in seeds for size in sizes]
+    return Plan(jobs, request.find_folder(name_folder("quality", asked.framework)))
 
 
 def name_folder(what: str, framework: str) -> str:
@@ -104,49 +130,40 @@ def prepare(request: Request) -> Definition:
 
 
 def _refuse_options(asked: Any, definition: Definition) -> None:
-    """Raise UserError for options that do not fit the benchmark."""
+    """Raise UserError for options that do not fit the benchmark, or each other."""
     from cepheid.reference.run.config import parse_override
 
-    if definition.kind == "train" and asked.images:
+    name, generates = definition.name, definition.kind == "generate"
+    if not generates and asked.images:
+        generating = [
+            each
+            for each in definitions.names()
+            if definitions.load(each, definitions.scales(each)[0]).kind == "generate"
+        ]
         raise UserError(
-            f"--images: {definition.name} trains and does not generate images; give --batch-sizes, "
-            f"or one of the benchmarks that generate: {', '.join(_list_generating())}"
+            f"--images: {name} trains and does not generate images; give --batch-sizes, "
+            f"or one of the benchmarks that generate: {', '.join(generating)}"
         )
-    if definition.kind == "generate" and asked.batch_sizes:
-        raise UserError(f"--batch-sizes: {definition.name} generates images; give --images")
-    if definition.kind == "generate" and asked.epochs is not None:
-        raise UserError(f"--epochs: {definition.name} generates images and has no epochs")
-    if definition.kind == "generate" and asked.quality:
-        raise UserError(f"--quality: {definition.name} trains nothing")
-    _refuse_beside_quality(asked)
+    if generates and asked.batch_sizes:
+        raise UserError(f"--batch-sizes: {name} generates images; give --images")
+    if generates and asked.epochs is not None:
+        raise UserError(f"--epochs: {name} generates images and has no epochs")
+    if generates and asked.quality:
+        raise UserError(f"--quality: {name} trains nothing")
+    for other in ("epochs", "against"):
+        if asked.quality and getattr(asked, other) is not None:
+            raise UserError(f"--{other}: it measures times; leave it out beside --quality")
+    for own in ("samples", "seeds"):
+        if not asked.quality and getattr(asked, own) is not None:
+            raise UserError(f"--{own}: only --quality has it; fix: add --quality")
     if asked.epochs is not None and not 0 < asked.epochs <= 100:
         raise UserError(f"--epochs {asked.epochs:g}: expected more than 0 and at most 100")
     if any(parse_override(override)[0] == BATCH_SIZE for override in asked.overrides):
         raise UserError(f"--set {BATCH_SIZE}: give the batch sizes with --batch-sizes")
 
 
-def _refuse_beside_quality(asked: Any) -> None:
-    """Raise UserError for options of the other kind of sweep, and for a senseless number."""
-    for name in ("epochs", "against"):
-        if asked.quality and getattr(asked, name) is not None:
-            raise UserError(f"--{name}: it measures times; leave it out beside --quality")
-    for name in ("samples", "seeds"):
-        if not asked.quality and getattr(asked, name) is not None:
-            raise UserError(f"--{name}: only --quality has it; fix: add --quality")
-
-
-def _list_generating() -> list[str]:
-    return [
-        name
-        for name in definitions.names()
-        if definitions.load(name, definitions.scales(name)[0]).kind == "generate"
-    ]
-
-
 def pick_sizes(request: Request) -> tuple[int, ...]:
     """Return the sizes that the user asks for, else those of the paper."""
-    from cepheid.measure.engine.published import load_published
-
     asked, is_training = request.arguments, request.definition.kind == "train"
     sizes: tuple[int, ...] | None = asked.batch_sizes if is_training else asked.images
     if sizes:
@@ -163,59 +180,48 @@ def pick_sizes(request: Request) -> tuple[int, ...]:
 
 def measure(request: Request, wanted: Plan) -> Measured:
     """Measure the sizes that are not recorded, and write tables and figure of all."""
-    from cepheid.measure.engine import own_process
-    from cepheid.measure.engine.recorded_points import measure_missing, tell_failed
-    from cepheid.measure.studies.sweep import jobs as sweep_jobs
-    from cepheid.measure.studies.sweep import records
     from cepheid.measure.studies.sweep.figure import draw_sweep
     from cepheid.reference.machine import energy
 
-    observer, published, other = request.observer, wanted.published, wanted.other
-    first = wanted.jobs[0]
-    configuration, has_gpu = sweep_jobs.prepare_sweep(request.definition, first, observer)
-    folder = records.open_folder(wanted.output, configuration)
+    observer = request.observer
+    configuration, has_gpu = wanted.jobs[0].prepare(request.definition, observer)
+    folder = open_folder(wanted.output, configuration, Point, "sweep")
     no_energy = energy.find_sensors(has_gpu=has_gpu).reason_for_none
     if no_energy:
         observer.tell(f"energy: {no_energy}")
-    failed = measure_missing(
-        wanted.jobs,
-        folder,
-        lambda job: own_process.run_alone(measure_alone, job, request.open_display),
-        observer,
-        _describe_point,
-    )
+    measure_job = partial(_run_alone, measure_alone, request.open_display)
+    failed = measure_missing(wanted.jobs, folder, measure_job, observer, _describe_point)
     points = folder.load_points()
     if not points:
         raise UserError(f"{wanted.output}: no size could be measured; the lines above say why")
-    sweep = records.Sweep(configuration, points, no_energy)
-    folder.write_tables(sweep, published, other)
-    draw_sweep(folder.path / "sweep.png", sweep, published, other)
-    label = sweep.size_name.replace("_", " ")
-    rows = [
-        {label: f"{point.size:,}"} | _make_row(point) | _compare(point, published, other)
-        for point in points
-    ]
-    files = ("sweep.json", "sweep.csv", "sweep.png")
-    notes = [*(f"written: {folder.path / name}" for name in files), *tell_failed(failed)]
-    return Measured(tables=[make_table("", rows)], notes=notes, is_fine=not failed)
+    sweep = Sweep(configuration, points, no_energy, wanted.published, wanted.other)
+    sweep.write(folder)
+    draw_sweep(folder.path / "sweep.png", sweep)
+    notes = tell_written(folder.path, (FILE, "sweep.csv", "sweep.png"), failed)
+    table = Table("", list_columns(sweep), points)
+    return Measured(tables=[table], notes=notes, is_fine=not failed)
 
 
-def measure_alone(job: Job, open_display: Any) -> "Point":
+def _run_alone(function: Any, open_display: Any, job: Job) -> Any:
+    """Measure a job in a process of its own."""
+    return own_process.run_alone(function, job, open_display)
+
+
+def measure_alone(job: Job, open_display: Any) -> Point:
     """Measure one size in this process, which was started for it."""
-    from cepheid.measure.studies.sweep.jobs import measure_size
+    from cepheid.measure.studies.sweep.points import measure_size
 
     return measure_size(job, open_display(None))
 
 
-def _describe_point(point: "Point") -> str:
+def _describe_point(point: Point) -> str:
     """Return the measured time with its spread, and how much was run."""
-    first, third = point.middle_half_seconds
     if "timed_epochs" in point.counts:
         what = "seconds for 100 epochs"
         how = f"{point.counts['timed_epochs']:.3g} epochs timed"
     else:
         what, how = "seconds", f"{point.counts['repetitions']:.0f} repetitions"
-    spread = f"middle half {_format_number(first)} to {_format_number(third)}"
+    spread = f"middle half {_format_middle_half(point)}"
     return f"{_format_number(point.seconds)} {what} ({spread}; {how})"
 
 
@@ -223,106 +229,84 @@ def _format_number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
-def _make_row(point: "Point") -> dict[str, str]:
-    first, third = point.middle_half_seconds
-    row = {
-        "seconds": _format_number(point.seconds),
-        "middle half": f"{_format_number(first)} to {_format_number(third)}",
-    }
-    row |= {name: _format_number(value) for name, value in point.parts_seconds.items()}
-    if "timed_epochs" in point.counts:
-        row["measured"] = f"{point.counts['timed_epochs']:.3g} of 100 epochs"
-    row["images/s"] = _format_number(point.images_per_second)
-    row["peak MiB"] = f"{point.peak_resident_bytes / 2**20:,.0f}"
-    if point.peak_device_bytes is not None:
-        row["device MiB"] = f"{point.peak_device_bytes / 2**20:,.0f}"
-    if point.energy_joules is not None:
-        row["kJ"] = f"{point.energy_joules / 1000:.3g}"
-    return row
+def _format_middle_half(point: Point) -> str:
+    return " to ".join(map(_format_number, point.middle_half_seconds))
 
 
-def _compare(
-    point: "Point", published: "Published | None", other: "Sweep | None"
-) -> dict[str, str]:
-    """Return the seconds of the other machine, how many times ours they are, and reported ones."""
-    row = {}
-    if other:
-        there = other.find_point(point.size)
-        row[f"other: {other.machine}"] = _format_number(there.seconds) if there else ""
-        row["other / this"] = f"{there.seconds / point.seconds:.2f}" if there else ""
-    for machine in published.machines if published else ():
-        seconds = machine.seconds.get(point.size)
-        row[f"{machine.name} (reported)"] = _format_number(seconds) if seconds else ""
-    return row
+def list_columns(sweep: Sweep) -> Sequence[Column]:
+    """Return the columns for what was measured, and for other machines."""
+    points = sweep.points
 
+    def offer(head: str, read: Any, show: Any) -> list[Column]:
+        """Return the column, or nothing where no point has a value."""
+        column = Column(head, read, show)
+        return [column] if any(map(column.format, points)) else []
 
-@dataclass(frozen=True)
-class QualityPlan:
-    """The trainings to make, and where they are recorded."""
+    def find_other(point: Point) -> float | None:
+        there = sweep.other and sweep.other.find_point(point.size)
+        return there.seconds if there else None
 
-    jobs: "Sequence[QualityJob]"
-    seeds: Sequence[int]
-    output: Path
+    def compare(point: Point) -> float | None:
+        seconds = find_other(point)
+        return seconds / point.seconds if seconds else None
 
-
-def plan_quality(request: Request) -> QualityPlan:
-    """Return the trainings at each batch size, for each seed; refuse what cannot be trained."""
-    from cepheid.measure.studies.sweep.quality import DECAY, QualityJob
-
-    definition, asked = prepare(request), request.arguments
-    sizes, seeds = pick_sizes(request), asked.seeds or DEFAULT_SEEDS
-    decay = definition.hyperparameters.get(DECAY)
-    usual = int(decay.default) if decay and decay.default else definition.timing.max_samples
-    samples = asked.samples or usual
-    if max(sizes) > samples:
-        raise UserError(
-            f"--batch-sizes: {max(sizes):,} is more than the {samples:,} samples of each training; "
-            "fix: leave it out, or give more --samples"
+    columns = [
+        Column(SIZE_NAMES[sweep.measure].replace("_", " "), "size", "{:,}"),
+        Column("seconds", "seconds", _format_number),
+        Column("middle half", _format_middle_half),
+        *(
+            Column(name, partial(_find_part, name), _format_number)
+            for name in points[0].parts_seconds
+        ),
+        *offer("measured", lambda point: point.counts.get("timed_epochs"), "{:.3g} of 100 epochs"),
+        Column("images/s", "images_per_second", _format_number),
+        Column("peak MiB", lambda point: point.peak_resident_bytes / MIB, "{:,.0f}"),
+        *offer("device MiB", "peak_device_bytes", lambda size: f"{size / MIB:,.0f}"),
+        *offer("kJ", "energy_joules", lambda joules: f"{joules / 1000:.3g}"),
+    ]
+    if sweep.other:
+        columns.append(Column(f"other: {sweep.other.machine}", find_other, _format_number))
+        columns.append(Column("other / this", compare, "{:.2f}"))
+    for name, machine in sweep.published.machines.items() if sweep.published else ():
+        seconds = machine.seconds
+        columns.append(
+            Column(f"{name} (reported)", partial(_find_reported, seconds), _format_number)
         )
-    what = definition.name, definition.scale, asked.framework
-    how = samples, tuple(asked.overrides), request.data_root
-    jobs = [QualityJob(*what, size, seed, *how) for seed in seeds for size in sizes]
-    return QualityPlan(jobs, seeds, request.find_folder(name_folder("quality", asked.framework)))
+    return columns
 
 
-def measure_quality(request: Request, wanted: QualityPlan) -> Measured:
+def _find_part(name: str, point: Point) -> float:
+    return point.parts_seconds[name]
+
+
+def _find_reported(seconds: Any, point: Point) -> Any:
+    return seconds.get(point.size)
+
+
+def measure_quality(request: Request, wanted: Plan) -> Measured:
     """Train what is not recorded, and write tables and figure of all."""
-    from cepheid.measure.engine import own_process
-    from cepheid.measure.engine.recorded_points import measure_missing, tell_failed
     from cepheid.measure.studies.sweep import quality
-    from cepheid.measure.studies.sweep.quality_figure import draw_quality
 
-    observer, output = request.observer, wanted.output
-    configuration = quality.prepare_quality(request.definition, wanted.jobs[0], observer)
-    failed = []
-    for seed, folder in quality.open_folders(output, configuration, wanted.seeds).items():
-        failed += measure_missing(
-            [job for job in wanted.jobs if job.seed == seed],
-            folder,
-            lambda job: own_process.run_alone(train_alone, job, request.open_display),
-            observer,
-            _describe_quality,
-        )
+    observer, output, failed = request.observer, wanted.output, []
+    configuration, _ = wanted.jobs[0].prepare(request.definition, observer)
+    open_folder(output, configuration, quality.QualityPoint, "sweep")
+    train = partial(_run_alone, train_alone, request.open_display)
+    for seed in dict.fromkeys(job.seed for job in wanted.jobs):
+        folder = quality.open_seed(output, seed)
+        jobs = [job for job in wanted.jobs if job.seed == seed]
+        failed += measure_missing(jobs, folder, train, observer, _describe_quality)
     points = quality.load_all(output)
     if not points:
-        return Measured(notes=tell_failed(failed), is_fine=not failed)
+        return Measured(notes=tell_written(output, (), failed), is_fine=not failed)
     sweep = quality.QualitySweep(configuration, points)
-    quality.write_tables(output, sweep)
-    draw_quality(output / "quality.png", request.definition, sweep)
-    rows = [
-        {"batch size": size, "seeds": len(sweep.list_values(sweep.metrics[0], size))}
-        | {
-            metric: quality.describe_spread(sweep.list_values(metric, size))
-            for metric in sweep.metrics
-        }
-        for size in sweep.sizes
-    ]
-    files = ("quality.json", "quality.csv", "quality.png")
-    notes = [*(f"written: {output / name}" for name in files), *tell_failed(failed)]
-    return Measured(tables=[make_table("", rows)], notes=notes, is_fine=not failed)
+    sweep.write(output)
+    quality.draw_quality(output / "quality.png", request.definition, sweep)
+    notes = tell_written(output, ("quality.json", "quality.csv", "quality.png"), failed)
+    table = make_table("", quality.summarise(sweep))
+    return Measured(tables=[table], notes=notes, is_fine=not failed)
 
 
-def train_alone(job: "QualityJob", open_display: Any) -> "QualityPoint":
+def train_alone(job: Job, open_display: Any) -> "QualityPoint":
     """Train in this process, which was started for it."""
     from cepheid.measure.studies.sweep.quality import train_once
 
@@ -334,66 +318,38 @@ def _describe_quality(point: "QualityPoint") -> str:
     return f"{values} after {point.samples:,} samples, {point.seconds:.0f} s"
 
 
-QUALITY = Study("sweep", Help(DESCRIPTION, EXAMPLES), (), plan_quality, measure_quality)
 STUDY = Study(
-    name="sweep",
-    help=Help(DESCRIPTION, EXAMPLES),
+    "sweep",
+    plan,
+    measure,
+    is_timed=True,
+    others=(Study("quality", plan_quality, measure_quality),),
+    description=DESCRIPTION,
+    examples=EXAMPLES,
     options=(
-        options.Option("benchmark", {"help": "which benchmark"}),
+        Option("benchmark", "which benchmark"),
         options.offer_numbers(
-            "--batch-sizes",
-            {"metavar": "B,…",
-             "help": "batch sizes to train with (default: those of the paper's figure)"},
-            example="2,4,8,16",
-            group="sizes",
+            "--batch-sizes B,…", "batch sizes to train with (default: those of the paper's "
+            "figure)", "2,4,8,16", group="sizes",
         ),
         options.offer_numbers(
-            "--images",
-            {"metavar": "N,…",
-             "help": "numbers of images to generate (default: those of the paper's figure)"},
-            example="1,10,100",
-            group="sizes",
+            "--images N,…", "numbers of images to generate (default: those of the paper's figure)",
+            "1,10,100", group="sizes",
         ),
-        options.Option(
-            "--scale",
-            {"default": "full", "help": "full (default: the paper's network) or mini"},
-        ),
-        options.Option(
-            "--epochs",
-            {"type": float, "metavar": "E",
-             "help": "how many of the 100 epochs to run, e.g. 0.5 (default: what takes a minute)"},
-        ),
-        options.Option(
-            "--framework",
-            {"default": "torch", "help": "torch (default) or keras, where the benchmark has it"},
-        ),
-        options.Option(
-            "--quality",
-            {"action": "store_true",
-             "help": "train to the same number of samples at each batch size, and draw the "
-             "quality"},
-        ),
-        options.Option(
-            "--samples",
-            {"type": int, "metavar": "N",
-             "help": "of --quality (default: the samples over which the learning rate decays)"},
-            least=1,
-            most=options.LARGEST_NUMBER,
-        ),
-        options.offer_numbers(
-            "--seeds", {"metavar": "S,…", "help": "of --quality (default: 1,2,3)"}, example="1,2,3"
-        ),
+        Option("--scale", "full (default: the paper's network) or mini", default="full"),
+        Option("--epochs E", "how many of the 100 epochs to run, e.g. 0.5 (default: what takes a "
+               "minute)", float),
+        Option("--framework", "torch (default) or keras, where the benchmark has it",
+               default="torch"),
+        Option("--quality", "train to the same number of samples at each batch size, and draw the "
+               "quality", bool),
+        Option("--samples N", "of --quality (default: the samples over which the learning rate "
+               "decays)", int, least=1, most=options.LARGEST_NUMBER),
+        options.offer_numbers("--seeds S,…", "of --quality (default: 1,2,3)", "1,2,3"),
         options.offer_settings(),
         options.DATA,
         options.offer_folder("sweep"),
-        options.Option(
-            "--against",
-            {"type": Path, "metavar": "OTHER.json",
-             "help": "sweep.json of another machine, to draw beside this one"},
-        ),
+        Option("--against OTHER.json", "sweep.json of another machine, to draw beside this one",
+               Path),
     ),
-    arms=plan,
-    measure=measure,
-    others={"quality": QUALITY},
-    is_timed=True,
 )  # fmt: skip

@@ -12,7 +12,6 @@ from cepheid.reference.run.execution import AllReduce, Grid, Parallelism, Pipeli
 from cepheid.reference.session.code_digest import digest_code
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.hyperparameters import parse_hyperparameter
 
 MINI = definition.load("galaxy_shape", "mini")
 RESNET50 = definition.load("resnet50", "mini")
@@ -69,9 +68,8 @@ def test_what_is_refused_and_why(override: str, message: str) -> None:
 
 
 def test_values_that_depend_on_each_other_are_refused_together() -> None:
-    rate = parse_hyperparameter(
-        "opt_base_learning_rate",
-        {"default": 1e-3, "closed": {"at_most": {"global_batch_size": 1e-4}}},
+    rate = replace(
+        MINI.hyperparameters["opt_base_learning_rate"], max_of={"global_batch_size": 1e-4}
     )
     related = replace(
         MINI, hyperparameters={**MINI.hyperparameters, "opt_base_learning_rate": rate}

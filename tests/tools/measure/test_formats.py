@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from cepheid.measure.studies.formats import packing
+from cepheid.measure.studies.formats import formats, packing
 from cepheid.measure.studies.formats.packing import PACKINGS, Packing, is_installed
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main
@@ -59,9 +59,7 @@ def test_png_decoding_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("torch", reason="images are resized by torch")
-    from cepheid.measure.studies.formats import png_decoding
-
-    monkeypatch.setattr(png_decoding, "PIXELS", 64)
-    monkeypatch.setattr(png_decoding, "IMAGES", 2)
+    monkeypatch.setattr(formats, "PIXELS", 64)
+    monkeypatch.setattr(formats, "IMAGES", 2)
     assert main(["formats", "--png", "--rounds", "1"]) == 0
     assert "images/s on one core" in capsys.readouterr().out

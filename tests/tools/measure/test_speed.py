@@ -13,8 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.measure.engine import turns
-from cepheid.measure.studies.speed import harness, speed
+from cepheid.measure.studies.speed import harness, parts, speed
 from cepheid.reference.run.config import configure
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
@@ -23,29 +22,6 @@ from cepheid.tools.measure.__main__ import main
 from tests import tiny
 
 MINI = definition.load("galaxy_shape", "mini")
-
-
-def test_sides_take_turns_and_the_first_one_does_not_count() -> None:
-    seconds = iter([9, 9, 1, 2, 4, 2, 3, 6])
-    calls = []
-
-    def measure(side: str) -> Callable[[], float]:
-        def read_clock() -> float:
-            calls.append(side)
-            return next(seconds)
-
-        return read_clock
-
-    rounds = []
-    measures = {"plain": measure("plain"), "ours": measure("ours")}
-    timings = turns.time_in_turns(3, measures, lambda done, total: rounds.append((done, total)))
-    found = turns.Comparison("work", *timings)
-    assert rounds == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    assert calls == ["plain", "ours", "ours", "plain"] * 2
-    assert found.baseline.seconds == (2, 4, 6)
-    assert found.ratio == 2
-    assert found.overhead == -0.5
-    assert found.reference.quartiles_seconds == (1.5, 2.5)
 
 
 class IdleTask:
@@ -158,7 +134,7 @@ def test_all_of_it_on_a_few_samples(
     timing = {"eval_every_samples": 16, "max_samples": 32}
     folder = tmp_path / "benchmarks"
     tiny.install(folder, monkeypatch, "galaxy_shape", data=data, timing=timing)
-    monkeypatch.setattr(speed, "STEPS", 1)
+    monkeypatch.setattr(parts, "STEPS", 1)
     with contextlib.chdir(tmp_path):
         code = main(
             ["speed", "galaxy_shape", "--rounds", "3", "--only", "step", "--only", "harness",

@@ -12,9 +12,8 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from cepheid.benchmarks.kfac.task import create
-from cepheid.measure.engine.subject import Measurement, Row, Subject
-from cepheid.reference.run.config import configure
+from cepheid.measure.engine.subject import Measurement, Row, Subject, make_task
+from cepheid.measure.engine.turns import take_steps
 from cepheid.rules.errors import UserError
 from cepheid.second_order.inverse import split_damping
 from cepheid.second_order.layers import KroneckerLayer
@@ -52,24 +51,14 @@ def compare_formats(subject: Subject) -> Measurement:
             f"formats: this is measured on one rank, and there are {subject.ranks.world_size}; "
             "fix: start one process"
         )
-    config = configure(
-        subject.config.definition,
-        division="open",
-        overrides=[*subject.overrides, *SETTINGS],
-        data_root=subject.config.data_root,
-        seed=1,
-    )
+    config = subject.configure(*SETTINGS)
     if (chosen := config.hyperparameters["opt_preconditioner"]) != "kfac":
         raise UserError(
             f"--set opt_preconditioner={chosen}: formats are measured on the factors of K-FAC; "
             "fix: leave it out"
         )
-    task = create(config, subject.ranks)
-    task.build()
-    task.open_data()
-    task.model.train()
-    for _ in range(SETTLE_UPDATES):
-        task.step()
+    task = make_task(config, subject.ranks, is_warm=False)
+    take_steps(task, SETTLE_UPDATES)
     assert task.kfac is not None
     task.loss_and_gradients()
     layers = [layer for layer in task.kfac.layers if isinstance(layer, KroneckerLayer)]

@@ -1,18 +1,18 @@
 """The measurement `information`: Fisher matrices of a small network against other libraries."""
 
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.kfac.peer import compare_directions
-from cepheid.measure.engine.subject import Measurement, Row, Subject
-from cepheid.measure.engine.turns import find_middle_half
+from cepheid.measure.engine.memory import measure_peak_bytes
+from cepheid.measure.engine.subject import MIB, Measurement, Row, Subject
+from cepheid.measure.engine.turns import find_middle_half, time_once
 from cepheid.second_order import information
 
 SAMPLES, PIXELS, CLASSES = 64, 16, 10
@@ -36,15 +36,11 @@ def make_network() -> nn.Sequential:
     return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, CLASSES, bias=False))
 
 
-def _multiply_blocks(model: nn.Module, batch: Batch, vectors: dict[str, Tensor]) -> Tensor:
-    """Return the product with blocks that are made anew, flat."""
-    products = information.fisher_blocks(model, [batch]).multiply(vectors)
-    return torch.cat([products[name].flatten() for name in vectors])
-
-
-def _multiply_whole(model: nn.Module, batch: Batch, vectors: dict[str, Tensor]) -> Tensor:
-    """Return the product with the whole matrix, flat."""
-    products = information.FisherProducts(model, [batch]).multiply(vectors)
+def _multiply(
+    make_matrix: Callable[..., Any], model: nn.Module, batch: Batch, vectors: dict[str, Tensor]
+) -> Tensor:
+    """Return the product with blocks, or the whole matrix, that are made anew, flat."""
+    products = make_matrix(model, [batch]).multiply(vectors)
     return torch.cat([products[name].flatten() for name in vectors])
 
 
@@ -53,12 +49,11 @@ def _multiply_peer(kind: str, model: nn.Module, batch: Batch, vectors: dict[str,
     import curvlinops
 
     facts = model, nn.CrossEntropyLoss(), list(model.parameters()), [batch]
-    if kind == "blocks":
-        operator = curvlinops.KFACLinearOperator(
-            *facts, fisher_type="type-2", check_deterministic=False
-        )
-    else:
-        operator = curvlinops.GGNLinearOperator(*facts, check_deterministic=False)
+    operator = (
+        curvlinops.KFACLinearOperator(*facts, fisher_type="type-2", check_deterministic=False)
+        if kind == "blocks"
+        else curvlinops.GGNLinearOperator(*facts, check_deterministic=False)
+    )
     products = operator @ list(vectors.values())
     return torch.cat([product.flatten() for product in products])
 
@@ -87,8 +82,8 @@ def list_jobs(vectors: dict[str, Tensor], model: nn.Module, batch: Batch) -> Map
     ``vectors`` have the same shapes as the parameters, ``batch`` has images (n, 3, y, x).
     """
     jobs: dict[str, Job] = {
-        OURS_BLOCKS: partial(_multiply_blocks, model, batch, vectors),
-        OURS_PRODUCT: partial(_multiply_whole, model, batch, vectors),
+        OURS_BLOCKS: partial(_multiply, information.fisher_blocks, model, batch, vectors),
+        OURS_PRODUCT: partial(_multiply, information.FisherProducts, model, batch, vectors),
     }
     if find_spec("curvlinops"):
         jobs[PEER_BLOCKS] = partial(_multiply_peer, "blocks", model, batch, vectors)
@@ -112,7 +107,7 @@ def compare_information(subject: Subject) -> Measurement:
     }
     jobs = list_jobs(vectors, model, batch)
     results = {name: job().detach() for name, job in jobs.items()}
-    measures = {name: partial(_time, job) for name, job in jobs.items()}
+    measures = {name: partial(time_once, job) for name, job in jobs.items()}
     timings = subject.time("blocks and products", measures)
     rows: list[Row] = []
     facts: dict[str, dict[str, Any]] = {}
@@ -124,16 +119,14 @@ def compare_information(subject: Subject) -> Measurement:
         found, expected = results[timing.label][compared], results[ours][compared]
         difference = float((found - expected).norm() / expected.norm())
         what = "the linear layer differs" if timing.label == BACKPACK else "differs"
-        low, high = find_middle_half(timing.seconds)
+        low, high = (1000 * seconds for seconds in find_middle_half(timing.seconds))
         memory = measure_peak_bytes(jobs[timing.label])
-        rows.append(
-            Row(
-                timing.label,
-                f"{1000 * timing.median_seconds:.1f} ms ({1000 * low:.1f} to {1000 * high:.1f}), "
-                f"{memory / 2**20:.1f} MiB",
-                f"{what} from ours by {difference:.1e}" if timing.label != ours else "",
-            )
+        text = (
+            f"{1000 * timing.median_seconds:.1f} ms ({low:.1f} to {high:.1f}), "
+            f"{memory / MIB:.1f} MiB"
         )
+        beside = f"{what} from ours by {difference:.1e}" if timing.label != ours else ""
+        rows.append(Row(timing.label, text, beside))
         facts[timing.label] = {
             "seconds": timing.seconds,
             "difference": difference,
@@ -148,19 +141,3 @@ def compare_information(subject: Subject) -> Measurement:
         if name not in facts:
             rows.append(Row(name, f"left out: {package} is not installed; see the README"))
     return Measurement(rows, facts)
-
-
-def measure_peak_bytes(job: Callable[[], object]) -> int:
-    """Return the most bytes that tensors take at a time while a job runs, above those before it."""
-    with torch.autograd.profiler.profile(profile_memory=True) as profiled:
-        job()
-    assert profiled.kineto_results is not None
-    changes = [event for event in profiled.kineto_results.events() if event.name() == "[memory]"]
-    changes.sort(key=lambda event: event.start_ns())
-    return max(accumulate((int(event.nbytes()) for event in changes), initial=0))
-
-
-def _time(job: Job) -> float:
-    start = time.perf_counter()
-    job()
-    return time.perf_counter() - start

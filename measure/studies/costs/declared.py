@@ -1,11 +1,8 @@
-"""The steps of an optimizer whose costs are measured, and what is published about them.
-
-``benchmarks/<name>/costs.yaml`` names them.
-"""
+"""What ``benchmarks/<name>/costs.yaml`` declares: steps of an optimizer, and published times."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
@@ -64,14 +61,6 @@ class PublishedTime:
     accuracy: float | None = None
 
 
-class Named(Protocol):
-    """What has a name: a step, or what was measured for it."""
-
-    @property
-    def name(self) -> str:
-        """The name of the step."""
-
-
 @dataclass(frozen=True)
 class Costs:
     """The content of a benchmark's ``costs.yaml`` for one scale.
@@ -107,9 +96,9 @@ class Costs:
             )
         return self.ladder
 
-    def name(self, step: Named) -> str:
-        """Return the name of a step, with that of the group."""
-        return f"{self.group}, {step.name}" if self.group else step.name
+    def name(self, step: Any) -> str:
+        """Return the name of a step, or of what was measured for it, with that of the group."""
+        return f"{self.group}, {step.name}" if self.group else str(step.name)
 
 
 def load_costs(benchmark: str, scale: str) -> Costs:
@@ -118,6 +107,13 @@ def load_costs(benchmark: str, scale: str) -> Costs:
     times, of_scale = facts["times_to_target"], facts["scales"][scale]
     baseline = _read_step(facts["baseline"])
     baseline = replace(baseline, overrides=(*baseline.overrides, *of_scale["baseline"]))
+    ladder = facts.get("ladder")
+    if ladder is not None:
+        rungs = [
+            Rung(**{**_name_overrides(rung), "overrides": (*baseline.overrides, *rung["set"])})
+            for rung in ladder["rungs"]
+        ]
+        ladder = Ladder(ladder["title"], ladder["published_at"], tuple(rungs))
     return Costs(
         benchmark=benchmark,
         title=facts["title"],
@@ -128,7 +124,7 @@ def load_costs(benchmark: str, scale: str) -> Costs:
         comparison=times["comparison"],
         note=times["note"],
         published=tuple(PublishedTime(**row) for row in times["published"]),
-        ladder=_read_ladder(facts.get("ladder"), baseline.overrides),
+        ladder=ladder,
         samples_per_rank=of_scale.get("samples_per_rank"),
         switches=facts.get("switches", {}),
     )
@@ -146,19 +142,18 @@ def load_compared(benchmark: str, scale: str, name: str) -> tuple[Costs, ...]:
             f"{did_you_mean(name, known)} (all: {', '.join(known) or 'none'}); fix: choose one of "
             "these, or leave --compare out"
         )
-    facts, all_costs = known[name], load_costs(benchmark, scale)
-    chosen = [step for step in all_costs.steps if step.name in facts["steps"]]
+    facts, costs = known[name], load_costs(benchmark, scale)
+    steps = [step for step in costs.steps if step.name in facts["steps"]]
+    costs = replace(
+        costs,
+        title=facts["title"],
+        baseline=replace(costs.baseline, published_ms=None),
+        steps=tuple(replace(step, published_ms=None) for step in steps),
+        comparison=facts["comparison"],
+        published=(),
+    )
     return tuple(
-        replace(
-            all_costs,
-            title=facts["title"],
-            baseline=replace(all_costs.baseline, published_ms=None),
-            steps=tuple(replace(step, published_ms=None) for step in chosen),
-            comparison=facts["comparison"],
-            published=(),
-            group=group["name"],
-            overrides=tuple(group["set"]),
-        )
+        replace(costs, group=group["name"], overrides=tuple(group["set"]))
         for group in facts["each"]
     )
 
@@ -176,25 +171,8 @@ def _read(benchmark: str) -> Mapping[str, Any]:
 
 
 def _read_step(facts: Mapping[str, Any]) -> Step:
-    return Step(
-        facts["name"],
-        tuple(facts["set"]),
-        int(facts.get("needs_ranks", 1)),
-        int(facts.get("needs_nodes", 1)),
-        facts.get("published_ms"),
-    )
+    return Step(**{**_name_overrides(facts), "overrides": tuple(facts["set"])})
 
 
-def _read_ladder(facts: Mapping[str, Any] | None, baseline: tuple[str, ...]) -> Ladder | None:
-    if facts is None:
-        return None
-    rungs = tuple(
-        Rung(
-            each["name"],
-            (*baseline, *each["set"]),
-            each.get("network", ""),
-            each.get("reported", ""),
-        )
-        for each in facts["rungs"]
-    )
-    return Ladder(facts["title"], facts["published_at"], rungs)
+def _name_overrides(facts: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in facts.items() if key != "set"}

@@ -1,0 +1,375 @@
+"""Measure what an update costs with an optimizer, by the steps that made it fast in its paper.
+
+``declared.py`` says which settings are timed; ``PARTS`` of ``kfac.py`` adds what only an optimizer
+has.
+"""
+
+import importlib
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from cepheid.measure.engine.study import Table
+from cepheid.measure.engine.subject import configure_open, make_task
+from cepheid.measure.engine.turns import (
+    Timing,
+    divide,
+    profile_steps,
+    take_steps,
+    time_in_turns,
+    time_steps,
+)
+from cepheid.measure.studies import epochs
+from cepheid.measure.studies.costs.declared import Costs, Rung, Step
+from cepheid.reference.run.execution import add_switches
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
+
+if TYPE_CHECKING:
+    from cepheid.reference.run.config import RunConfig
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
+
+UPDATES = 10  # of each turn
+PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What was measured for one step.
+
+    The median ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles
+    of the ratios of each turn; ``phases_ms`` for each rank; ``sent_bytes`` by all ranks in an
+    update, by what was sent; ``counts`` of what the optimizer did in the timed updates.
+    """
+
+    name: str
+    milliseconds: float
+    baseline_milliseconds: float
+    ratio_quartiles: tuple[float, float]
+    phases_ms: tuple[Mapping[str, float], ...]
+    sent_bytes: Mapping[str, int]
+    counts: Mapping[str, float]
+
+    @property
+    def ratio(self) -> float:
+        """The time of an update over that of the baseline."""
+        return self.milliseconds / self.baseline_milliseconds
+
+
+class OptimizerParts:
+    """What is particular to an optimizer.
+
+    ``phases`` are those of a step; ``sample_phases`` are those in which a rank works on its own
+    samples alone; ``networks`` make the task for each other network that a ladder names.
+    """
+
+    networks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
+    phases: Sequence[str] = ("data", "forward", "backward", "communication", "update")
+    sample_phases: Collection[str] = ("data", "forward", "backward")
+
+    def refuse(self, hyperparameters: Mapping[str, Any]) -> None:
+        """Raise UserError for values with which the parts of the optimizer cannot be measured."""
+
+    def count(self, task: Any) -> Mapping[str, float]:
+        """Return counts of what the optimizer has done since the task was built."""
+        return {}
+
+    def count_bytes(self, task: Any) -> Mapping[str, int]:
+        """Return the bytes that this rank sent in the last update, by purpose and level."""
+        return {}
+
+    def describe(self, update: Update) -> Mapping[str, str]:
+        """Return more columns for the table of updates."""
+        return {}
+
+    def measure(self, task: Any) -> Mapping[str, Any]:
+        """Measure parts of the optimizer alone, with a task that is built; return facts as JSON."""
+        return {}
+
+    def stretch(
+        self, facts: Mapping[str, Any], measured_ranks: int, ranks: int
+    ) -> dict[str, float]:
+        """Return factors by which phases take longer on ``ranks`` ranks than on the first of all.
+
+        ``facts`` are those of ``measure``.
+        """
+        return {}
+
+    def list_tables(self, facts: Mapping[str, Any]) -> Sequence[Table]:
+        """Return more tables."""
+        return ()
+
+    def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
+        """Draw more figures and return their files."""
+        return ()
+
+
+def load_parts(benchmark: str) -> OptimizerParts:
+    """Return what is particular to the optimizer of a benchmark."""
+    parts: OptimizerParts = importlib.import_module(f"{__package__}.kfac").PARTS[benchmark]
+    return parts
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How costs are measured: turns of each side, updates before the first turn, settings."""
+
+    definition: Definition
+    costs: Costs
+    parts: OptimizerParts
+    overrides: Sequence[str]
+    data_root: Path
+    rounds: int
+    settle: int
+
+    def configure(self, *overrides: str) -> "RunConfig":
+        """Return the configuration with more settings. Raises UserError for wrong ones."""
+        settings = [*self.costs.overrides, *self.overrides, *overrides]
+        definition = add_switches(self.definition, self.costs.switches)
+        return configure_open(definition, overrides=settings, data_root=self.data_root)
+
+    def choose_batch(self, ranks: int) -> "Setup":
+        """Return the same with the batch of so many ranks, unless the settings name one."""
+        if self.costs.samples_per_rank is None:
+            return self
+        batch = f"global_batch_size={self.costs.samples_per_rank * ranks}"
+        return replace(self, overrides=(batch, *self.overrides))
+
+    def refuse(self) -> None:
+        """Raise UserError for settings whose costs cannot be measured, before minutes are spent."""
+        self.parts.refuse(self.configure().hyperparameters)
+
+    def make_settled_task(self, step: Step | Rung, ranks: "TorchRanks") -> Any:
+        """Return a task with the settings of a step that has made some updates."""
+        network = step.network if isinstance(step, Rung) else ""
+        create = self.parts.networks[network] if network else None
+        task = make_task(self.configure(*step.overrides), ranks, create)
+        take_steps(task, self.settle)
+        return task
+
+    def describe(self) -> dict[str, Any]:
+        """Return what was measured, for the JSON file."""
+        return {
+            "benchmark": self.definition.name,
+            "scale": self.definition.scale,
+            "definition_digest": self.definition.digest,
+        }
+
+
+@dataclass(frozen=True)
+class MeasuredCosts:
+    """All that was measured; ``parts`` are the facts of ``OptimizerParts.measure``."""
+
+    ranks: int
+    global_batch_size: int
+    implementation: Mapping[str, Any]
+    baseline_phases_ms: Sequence[Mapping[str, float]]
+    updates: Sequence[Update]
+    parts: Mapping[str, Any]
+    times_to_target: Sequence[Mapping[str, Any]] = ()
+
+    def as_json(self, setup: Setup) -> dict[str, Any]:
+        """Return everything for the JSON file."""
+        return {
+            **setup.describe(),
+            "ranks": self.ranks,
+            "global_batch_size": self.global_batch_size,
+            "implementation": self.implementation,
+            "baseline": {"name": setup.costs.baseline.name, "phases_ms": self.baseline_phases_ms},
+            "updates": [asdict(update) | {"ratio": update.ratio} for update in self.updates],
+            **self.parts,
+            "times_to_target": self.times_to_target,
+        }
+
+
+def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]) -> MeasuredCosts:
+    """Measure every step in turns with the baseline, then the parts of the optimizer alone."""
+    setup = setup.choose_batch(ranks.world_size)
+    nodes = ranks.world_size // ranks.ranks_per_node
+    updates = []
+    for step in setup.costs.steps:
+        if step.needs_ranks <= ranks.world_size and step.needs_nodes <= nodes:
+            say(f"measuring: {setup.costs.name(step)}")
+            updates.append(measure_update(setup, step, ranks))
+    say("measuring: parts of the optimizer alone")
+    task = make_task(setup.configure(), ranks, is_warm=False, has_data=False)
+    parts = setup.parts.measure(task)
+    baseline = setup.make_settled_task(setup.costs.baseline, ranks)
+    _, phases = profile_updates(setup.parts, baseline, ranks)
+    measured = MeasuredCosts(
+        ranks.world_size,
+        baseline.config.global_batch_size,
+        dict(baseline.implementation()),
+        phases,
+        updates,
+        parts,
+    )
+    times = _list_times_to_target(setup, measured) if ranks.is_first else ()
+    return replace(measured, times_to_target=times)
+
+
+def measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
+    """Time updates in turns with the baseline's, then profile some."""
+    baseline = setup.costs.baseline
+    plain, task = (setup.make_settled_task(each, ranks) for each in (baseline, step))
+    counts: list[Mapping[str, float]] = []  # before each turn
+
+    def time_ours() -> float:
+        counts.append(setup.parts.count(task))
+        return time_steps(task, UPDATES)
+
+    def time_theirs() -> float:
+        return time_steps(plain, UPDATES)
+
+    measures = {baseline.name: time_theirs, step.name: time_ours}
+    theirs, ours = time_in_turns(setup.rounds, measures)
+    _, low, high = divide(ours, theirs)
+    before = counts[1]  # the first turn does not count
+    made = {name: total - before[name] for name, total in setup.parts.count(task).items()}
+    sent, phases = profile_updates(setup.parts, task, ranks)
+    return Update(
+        name=step.name,
+        milliseconds=1000 * ours.median_seconds,
+        baseline_milliseconds=1000 * theirs.median_seconds,
+        ratio_quartiles=(low, high),
+        phases_ms=tuple(phases),
+        sent_bytes=sent,
+        counts=made,
+    )
+
+
+def profile_updates(
+    parts: OptimizerParts, task: Any, ranks: "TorchRanks"
+) -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
+    """Return the bytes that all ranks send in an update, by purpose, and each rank's phases."""
+    sent: dict[str, int] = {}
+
+    def add_bytes() -> None:
+        for purpose, count in parts.count_bytes(task).items():
+            sent[purpose] = sent.get(purpose, 0) + count
+
+    profile = profile_steps(task, UPDATES, add_bytes)
+    of_ranks = ranks.all_gather_object((sent, profile.phases_ms))
+    totals = {
+        purpose: round(sum(of_rank.get(purpose, 0) for of_rank, _ in of_ranks) / UPDATES)
+        for purpose in sent
+    }
+    return totals, [phases for _, phases in of_ranks]
+
+
+def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[str, Any]]:
+    """Return updates and minutes to target, here and projected, of arms with recorded runs."""
+    definition = setup.definition
+    comparison = epochs.load_comparison(definition.name, definition.scale, setup.costs.comparison)
+    runs = epochs.load_runs(definition, comparison)
+    arms = [arm for arm in comparison.arms if arm.group == setup.costs.group]
+    last = measured.updates[-1]
+    rows = []
+    for arm, milliseconds, phases in (
+        (arms[0], last.baseline_milliseconds, measured.baseline_phases_ms[0]),
+        (arms[-1], last.milliseconds, last.phases_ms[0]),
+    ):
+        of_arm = [run.epochs for run in runs if run.arm == arm.name]
+        needed = [count for count in of_arm if count]
+        if not needed:
+            continue
+        mean_epochs = statistics.mean(needed)
+        updates = mean_epochs * definition.train_samples / measured.global_batch_size
+        projected = {}
+        for ranks in PROJECTED_RANKS:
+            if measured.ranks < ranks <= measured.global_batch_size:
+                factors = setup.parts.stretch(measured.parts, measured.ranks, ranks)
+                shared = setup.parts.sample_phases
+                update_ms = project_ms(phases, measured.ranks, ranks, shared, factors)
+                projected[ranks] = updates * update_ms / 60_000
+        rows.append(
+            {
+                "optimizer": arm.name,
+                "seeds": len(of_arm),
+                "reached": len(needed),
+                "epochs": mean_epochs,
+                "updates": updates,
+                "minutes": updates * milliseconds / 60_000,
+                "projected_minutes": projected,
+            }
+        )
+    return rows
+
+
+def project_ms(
+    phases_ms: Mapping[str, float],
+    measured_ranks: int,
+    ranks: int,
+    sample_phases: Collection[str],
+    factors: Mapping[str, float],
+) -> float:
+    """Return the milliseconds of an update of the same global batch on ``ranks`` ranks.
+
+    ``phases_ms`` are those of one of ``measured_ranks`` ranks. ``sample_phases`` shrink with a
+    rank's share of the samples, ``factors`` multiply their phases, communication grows as that of a
+    ring, (P - 1) / P, and all else stays. Left out are the cost of starting a message, slower links
+    between nodes, and kernels too small for a device.
+    """
+    total = 0.0
+    for phase, milliseconds in phases_ms.items():
+        if phase in sample_phases:
+            total += milliseconds * measured_ranks / ranks
+        elif phase == "communication" and measured_ranks > 1:
+            total += milliseconds * (1 - 1 / ranks) / (1 - 1 / measured_ranks)
+        else:
+            total += milliseconds * factors.get(phase, 1.0)
+    return total
+
+
+@dataclass(frozen=True)
+class MeasuredRung:
+    """The time of an update, its phases on this rank, and how much faster it is than others.
+
+    ``speedup`` is over the rung before, ``speedup_in_all`` over the first one (``turns.divide``).
+    """
+
+    name: str
+    timing: Timing
+    phases_ms: Mapping[str, float]
+    speedup: tuple[float, float, float]
+    speedup_in_all: tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class MeasuredLadder:
+    """All rungs that run here; ``left_out`` has the reasons why others do not."""
+
+    rungs: tuple[MeasuredRung, ...]
+    ranks: int
+    global_batch_size: int
+    threads: int
+    left_out: Mapping[str, str]
+
+
+def measure_ladder(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]) -> MeasuredLadder:
+    """Build the task of each rung, time all of them in turns, then profile each."""
+    setup = setup.choose_batch(ranks.world_size)
+    tasks: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    for rung in setup.costs.require_ladder().rungs:
+        say(f"building: {rung.name}")
+        try:
+            tasks[rung.name] = setup.make_settled_task(rung, ranks)
+        except UserError as error:
+            left_out[rung.name] = str(error)
+    say("measuring all in turns")
+    measures = {name: partial(time_steps, task, UPDATES) for name, task in tasks.items()}
+    timings = time_in_turns(setup.rounds, measures)
+    rungs = []
+    for place, (timing, task) in enumerate(zip(timings, tasks.values(), strict=True)):
+        task.use_execution(task.execution)  # threads belong to the process
+        phases = profile_steps(task, UPDATES).phases_ms
+        faster = divide(timings[max(0, place - 1)], timing), divide(timings[0], timing)
+        rungs.append(MeasuredRung(timing.label, timing, phases, *faster))
+    first = next(iter(tasks.values()))
+    threads = int(first.implementation()["threads_per_rank"])
+    batch = first.config.global_batch_size
+    return MeasuredLadder(tuple(rungs), ranks.world_size, batch, threads, left_out)

@@ -1,1 +1,0 @@
-"""How good the directions of K-FAC are, and what rounding does to them."""

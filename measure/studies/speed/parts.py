@@ -1,0 +1,253 @@
+"""The measurements of `cepheid measure speed` that every benchmark of a kind has."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from cepheid.benchmarks.registry import import_task
+from cepheid.measure.engine.own_process import run_alone
+from cepheid.measure.engine.subject import (
+    MIB,
+    PLAIN,
+    STEPS,
+    Measure,
+    Measurement,
+    Row,
+    Sides,
+    Subject,
+    configure_open,
+    describe_comparison,
+    make_plain_task,
+    make_task,
+    pick_create,
+)
+from cepheid.measure.engine.turns import profile_steps, time_each, time_steps
+from cepheid.measure.studies.speed.beside_work import compare_with_fair_share
+from cepheid.measure.studies.speed.harness import (
+    TimedLoop,
+    shorten_definition,
+    time_bare_loop,
+    time_run_loop,
+)
+from cepheid.reference.run.execution import Execution
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Block
+from cepheid.rules.events import Kind
+from cepheid.rules.hyperparameters import EVAL_OFFSET
+
+BLOCK_STEPS = 50  # where what begins a block counts; blocks of a run have more
+HARNESS_BLOCKS = 1  # many short turns, because the speed of a machine drifts within seconds
+MEMORY_BLOCKS = 2
+IMAGES_PER_TURN, MOST_REPETITIONS = 100, 10  # few images at a time take too little time to measure
+
+
+def compare_steps(subject: Subject) -> Measurement:
+    """Compare one training step with the plain version of the same network (plain.py)."""
+    plain = make_plain_task(subject)
+    slow, fast = (partial(time_steps, task, STEPS) for task in (plain, subject.task))
+    what = f"step of {subject.config.global_batch_size} samples"
+    return subject.measure(Sides(what, PLAIN, slow, fast, timed=True))
+
+
+def measure_harness(subject: Subject) -> Measurement:
+    """Compare the timed loop, with run log and display, with the bare loop over the same work."""
+    short = shorten_definition(subject.config.definition, HARNESS_BLOCKS)
+    config = replace(subject.config, definition=short)
+    loops: list[TimedLoop] = []
+
+    def time_with_log_and_display() -> float:
+        loops.append(time_run_loop(subject.task, config, subject.open_display(short)))
+        return loops[-1].seconds
+
+    what, bare = f"loop of {short.timing.max_samples:,} samples", "bare loop"
+    slow = partial(time_bare_loop, subject.task, config)
+    compared = subject.compare(Sides(what, bare, slow, time_with_log_and_display, timed=True))
+    share = statistics.median(loop.harness_share for loop in loops[1:])
+    result = f"overhead {compared.overhead:+.2%}; outside the task's code {share:.2%}"
+    facts = {**compared.as_json(), "share_outside_the_task": share}
+    return Measurement([describe_comparison(compared, result)], facts)
+
+
+def measure_profile(subject: Subject) -> Measurement:
+    """Profile a training step by phase, and measure what harness and log add."""
+    task, steps = subject.task, subject.rounds * STEPS
+    batch = subject.config.global_batch_size
+    task.model.train()
+    task.step()
+    profile = profile_steps(task, steps)
+    # A run of as many steps, with its log and display, shows what these add.
+    timing = replace(subject.config.definition.timing, eval_every_samples=steps * batch)
+    short = shorten_definition(replace(subject.config.definition, timing=timing), 1)
+    values = {**subject.config.hyperparameters, EVAL_OFFSET: 0}
+    config = replace(subject.config, definition=short, hyperparameters=values)
+    loop = time_run_loop(task, config, subject.open_display(short))
+    shares = dict(profile.shares)
+    shares["harness and log"] = loop.harness_seconds / (steps * profile.seconds)
+    milliseconds = 1000 * profile.seconds
+    row = Row(
+        what=f"step of {batch} samples",
+        reference=f"{milliseconds:,.1f} ms",
+        result=", ".join(f"{phase} {share:.1%}" for phase, share in shares.items()),
+    )
+    return Measurement([row], {"milliseconds": milliseconds, "shares": shares})
+
+
+def make_keras_task(subject: Subject) -> Any:
+    """Create the task of the benchmark's ``keras_task.py``, ready, on as many threads."""
+    from cepheid.reference.keras import backend as keras_backend
+
+    threads = str(subject.task.implementation()["threads_per_rank"])
+    config = replace(subject.config, framework="keras", execution=Execution(threads=threads))
+    with keras_backend.start_ranks() as alone:
+        return make_task(config, alone)
+
+
+def compare_input(subject: Subject) -> Measurement:
+    """Compare a step in Keras fed by tf.data with one on arrays that wait for it."""
+    keras = make_keras_task(subject)
+    keras.reads_ahead = True  # in galaxy_vae a run does not
+    size = subject.config.global_batch_size
+
+    def time_block() -> float:
+        block = Block(1, keras.samples, keras.samples + BLOCK_STEPS * size)
+        return time_each(lambda block: keras.train(block, lambda _: None), [block]) / BLOCK_STEPS
+
+    what, slow = f"step of {size} samples in keras", partial(_time_keras, keras, BLOCK_STEPS)
+    sides = Sides(what, "arrays, read when their turn comes", slow, time_block, timed=True)
+    measured = subject.measure(sides)
+    return replace(measured, facts={**measured.facts, "keras": dict(keras.implementation())})
+
+
+def compare_frameworks(subject: Subject) -> Measurement:
+    """Compare one training step in PyTorch with the same in Keras (keras_task.py)."""
+    keras = make_keras_task(subject)
+    facts = keras.implementation()
+    what = f"step of {subject.config.global_batch_size} samples"
+    name = f"keras, {facts['precision']}, {facts['training_step']}"
+    slow, fast = partial(_time_keras, keras, STEPS), partial(time_steps, subject.task, STEPS)
+    measured = subject.measure(Sides(what, name, slow, fast, timed=True))
+    return replace(measured, facts={**measured.facts, "keras": dict(facts)})
+
+
+def _time_keras(task: Any, steps: int) -> float:
+    return time_each(lambda _: float(task.step()), range(steps))
+
+
+def compare_sampling(subject: Subject) -> Measurement:
+    """Compare noise to latents with the plain version (plain.py), three numbers of images."""
+    return _compare_generation(subject, lambda task, images: partial(task.sample, images))
+
+
+def compare_decoding(subject: Subject) -> Measurement:
+    """Compare latents to images with the plain version, three numbers of images."""
+
+    def start_decoding(task: Any, images: int) -> Callable[[int], object]:
+        latents = subject.task.sample(images, 0)  # the same for both sides
+        return lambda turn: task.decode(latents)
+
+    return _compare_generation(subject, start_decoding)
+
+
+def compare_generation(subject: Subject) -> Measurement:
+    """Compare noise to images with the plain version, three numbers of images."""
+    return _compare_generation(
+        subject, lambda task, images: lambda turn: task.decode(task.sample(images, turn))
+    )
+
+
+def _compare_generation(
+    subject: Subject, start: Callable[[Any, int], Callable[[int], object]]
+) -> Measurement:
+    """Compare the fewest, some and the most images at a time.
+
+    ``start(task, images)`` returns the function to time; it is called with 0, 1, ….
+    """
+    generation = subject.config.definition.generation
+    assert generation is not None
+    counts = generation.counts
+    plain = make_plain_task(subject)
+    all_sides = {}
+    for images in (counts[0], counts[(len(counts) - 1) // 2], counts[-1]):
+        turns = range(min(MOST_REPETITIONS, max(1, IMAGES_PER_TURN // images)))
+        slow, fast = (
+            partial(time_each, start(task, images), turns) for task in (plain, subject.task)
+        )
+        what = f"{images:,} images" if images > 1 else "1 image"
+        all_sides[str(images)] = Sides(what, PLAIN, slow, fast, timed=True)
+    return subject.measure_all(all_sides)
+
+
+def measure_memory(subject: Subject) -> Measurement:
+    """Measure the largest resident memory of a short run, in a process of its own."""
+    definition = subject.config.definition
+    request = definition.name, definition.scale, subject.overrides, subject.config.data_root
+    peak_bytes = run_alone(measure_peak_bytes, *request, MEMORY_BLOCKS)
+    what = "each number of images once"
+    if definition.generation is None:
+        what = f"run of {MEMORY_BLOCKS} blocks"
+    row = Row(what, f"peak {peak_bytes / MIB:,.0f} MiB")
+    return Measurement([row], {"peak_resident_bytes": peak_bytes})
+
+
+def measure_peak_bytes(
+    name: str, scale: str, overrides: Sequence[str], data_root: Path, blocks: int
+) -> int:
+    """Make a short run in this process and return its largest resident memory in bytes.
+
+    The run has ``blocks`` blocks, or generates each number of images once.
+    """
+    from cepheid.reference.machine.memory import read_peak_resident_bytes
+    from cepheid.reference.run.log import RunLogWriter
+    from cepheid.reference.run.loops import run_task
+    from cepheid.reference.torch.ranks.distributed import start_ranks
+
+    short = shorten_definition(definitions.load(name, scale), blocks)
+    config = configure_open(short, overrides=overrides, data_root=data_root)
+    with start_ranks() as ranks:
+        task = pick_create(import_task(short, "torch"))(config, ranks)
+        run_task(task, config, RunLogWriter(None))
+    return read_peak_resident_bytes()
+
+
+def measure_beside_work(subject: Subject) -> Measurement:
+    """Work beside competing processes on some or all processors, against a fair share of them."""
+    definition, root = subject.config.definition, subject.config.data_root
+    with subject.count("alone, then beside other work", "paces") as on_pace:
+        found = compare_with_fair_share(
+            definition.name, definition.scale, subject.overrides, root, on_pace
+        )
+    rows = [
+        Row(
+            what=f"beside a competitor on {case.competitors} of {found.processors} processors, "
+            f"{case.what}",
+            against=f"alone: {found.alone}",
+            reference=str(case.pace),
+            result=f"{found.find_loss(case):.2f} times the time of a fair share",
+        )
+        for case in found.cases
+    ]
+    return Measurement(rows, found.as_json())
+
+
+MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
+    "train": {
+        "step": compare_steps,
+        "profile": measure_profile,
+        "harness": measure_harness,
+        "framework": compare_frameworks,
+        "input": compare_input,
+        "memory": measure_memory,
+        "beside_work": measure_beside_work,
+    },
+    "generate": {
+        "sampling": compare_sampling,
+        "decoding": compare_decoding,
+        "generation": compare_generation,
+        "memory": measure_memory,
+        "beside_work": measure_beside_work,
+    },
+}
+"""What can be measured of every benchmark of a kind."""

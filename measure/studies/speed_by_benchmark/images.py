@@ -1,0 +1,105 @@
+"""What `cepheid measure speed` adds for images: matching, alignment, suppression; sharing by ranks.
+
+Batched operations on boxes are compared with loops over boxes.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from cepheid.benchmarks.mask_rcnn import plain as mask_rcnn
+from cepheid.benchmarks.ssd.plain import PlainDetection
+from cepheid.measure.engine.subject import Measure, Measurement, Sides, Subject
+from cepheid.measure.studies.sharing import exchange, shared_models
+from cepheid.reference.torch.detection.boxes import compute_overlaps
+from cepheid.reference.torch.detection.proposals import suppress_in_turn
+from cepheid.reference.torch.detection.suppression import suppress_overlapping
+
+CLASS_ROWS, CLASS_BOXES, CLASS_OVERLAP = 100, 50, 0.5  # of an image and a class each
+MAP_ROWS, MAP_BOXES, MAP_OVERLAP = 32, 64, 0.7  # of an image and a map each
+
+
+def compare_matching(subject: Subject) -> Measurement:
+    """Compare the matching of a batch with that of one image and one box at a time."""
+    task = subject.task
+    _, targets = task.next_batch()
+    what = f"matching of {len(targets)} images to {len(task.defaults):,} default boxes"
+    slow, fast = partial(PlainDetection.match, task, targets), partial(task.match, targets)
+    return subject.measure(Sides(what, "box by box", slow, fast))
+
+
+def compare_suppression(subject: Subject) -> Measurement:
+    """Compare the suppression of overlapping boxes with a loop over boxes."""
+    corners = torch.rand(CLASS_ROWS, CLASS_BOXES, 2, generator=torch.Generator().manual_seed(0))
+    boxes = torch.cat((corners, corners + 0.3), dim=2)
+    is_valid = torch.ones(CLASS_ROWS, CLASS_BOXES, dtype=torch.bool)
+    what = f"suppression in {CLASS_ROWS} rows of {CLASS_BOXES} boxes"
+    fast = partial(suppress_overlapping, boxes, is_valid, CLASS_OVERLAP)
+    return subject.measure(Sides(what, "box by box", partial(suppress_one_by_one, boxes), fast))
+
+
+def suppress_one_by_one(boxes: Tensor) -> Tensor:
+    """Return which boxes, corners (r, k, 4) from the best to the worst, stay, (r, k)."""
+    stays = torch.ones(boxes.shape[:2], dtype=torch.bool)
+    for row, candidates in enumerate(boxes):
+        for at, box in enumerate(candidates):
+            if stays[row, at]:
+                overlaps = compute_overlaps(box[None], candidates[at + 1 :])[0]
+                stays[row, at + 1 :] &= overlaps < CLASS_OVERLAP
+    return stays
+
+
+def compare_alignment(subject: Subject) -> Measurement:
+    """Compare RoIAlign, forward and backward, with one that gathers neighbours."""
+    network = subject.task.model
+    images, _ = subject.task.next_batch()
+    with torch.no_grad():
+        maps = network.extract(subject.task.scale_pixels(images))
+    maps = [each.detach().clone().requires_grad_() for each in maps]
+    boxes = _draw_boxes(len(images), network.facts["boxes_per_image"]) * subject.task.pixels
+
+    def run(align: Callable[..., Tensor]) -> None:
+        align(network, maps, boxes, network.box_head.bins).sum().backward()
+
+    what = f"RoIAlign of {boxes.shape[0]} × {boxes.shape[1]} boxes, forward and backward"
+    slow, fast = partial(run, mask_rcnn.PlainNetwork.align), partial(run, type(network).align)
+    return subject.measure(Sides(what, "neighbours gathered", slow, fast))
+
+
+def compare_suppression_in_maps(subject: Subject) -> Measurement:
+    """Compare the suppression of overlapping boxes with a loop over rows and boxes."""
+    boxes = _draw_boxes(MAP_ROWS, MAP_BOXES)
+    is_valid = torch.ones(MAP_ROWS, MAP_BOXES, dtype=torch.bool)
+
+    def suppress_slowly() -> None:
+        for row in boxes:
+            mask_rcnn.suppress_one_by_one(row, MAP_OVERLAP)
+
+    what = f"suppression in {MAP_ROWS} rows of {MAP_BOXES} boxes"
+    fast = partial(suppress_in_turn, boxes, is_valid, MAP_OVERLAP)
+    return subject.measure(Sides(what, "box by box", suppress_slowly, fast))
+
+
+def _draw_boxes(*shape: int) -> Tensor:
+    corners = 0.7 * torch.rand(*shape, 2, generator=torch.Generator().manual_seed(0))
+    return torch.cat((corners, corners + 0.3), dim=-1)
+
+
+MEASUREMENTS: Mapping[str, Mapping[str, Measure]] = {
+    # With LARS, ranks share the update of resnet50 with --set opt_name=lars.
+    "resnet50": {**exchange.MEASUREMENTS, **shared_models.MEASUREMENTS},
+    "ssd": {
+        "matching": compare_matching,
+        "suppression": compare_suppression,
+        **exchange.MEASUREMENTS,
+    },
+    "mask_rcnn": {
+        "alignment": compare_alignment,
+        "suppression": compare_suppression_in_maps,
+        **shared_models.MEASUREMENTS,
+        **exchange.MEASUREMENTS,
+    },
+}
+ON_REQUEST = tuple(MEASUREMENTS["resnet50"])  # they need several ranks: start them with torchrun
