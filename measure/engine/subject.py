@@ -58,6 +58,12 @@ def make_task(
     return task
 
 
+def find_loss(task: Any) -> Callable[..., Any]:
+    """Return what computes a loss from inputs and targets: of a trainer, or of a task itself."""
+    loss: Callable[..., Any] = getattr(task, "compute_loss", None) or task.compiled_loss
+    return loss
+
+
 @dataclass(frozen=True)
 class Row:
     """A line of the table: what was measured, against what, and the result."""

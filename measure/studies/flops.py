@@ -19,7 +19,7 @@ from cepheid.benchmarks import registry
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
 from cepheid.measure.engine.study import Measured, Request, Study
-from cepheid.measure.engine.subject import pick_create
+from cepheid.measure.engine.subject import find_loss, pick_create
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.definition import Definition
@@ -81,7 +81,8 @@ def count_flops(definition: Definition, ranks: "TorchRanks", data_root: Path) ->
     task = pick_create(module)(config, ranks)
     task.build()
     task.model.train()
-    if task.has_varying_shapes:
+    facts: Any = getattr(task, "workload", task)
+    if facts.has_varying_shapes:
         return _count_steps(task)
     return count_passes(task, SAMPLES)
 
@@ -94,7 +95,7 @@ def count_passes(task: Any, samples: int) -> Flops:
     inputs, targets = task.draw_noise(samples)
     with _count() as counter:
         try:
-            loss = task.compute_loss(inputs, targets)
+            loss = find_loss(task)(inputs, targets)
         except RuntimeError as error:
             if "autograd.grad" not in str(error):
                 raise
@@ -125,7 +126,7 @@ def _count_steps(task: Any) -> Flops:
         for _ in range(STEPS):
             for piece in task.next_pieces():
                 before = counter.get_total_flops()
-                loss = task.compute_loss(piece.inputs, piece.targets)
+                loss = find_loss(task)(piece.inputs, piece.targets)
                 forward += counter.get_total_flops() - before
                 loss.backward()
             task.samples += task.config.global_batch_size

@@ -22,7 +22,7 @@ from cepheid.measure.studies.fingerprint_cases import (
     take_fingerprint,
 )
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.task import TorchTask
+from cepheid.reference.torch.trainer import Trainer
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main
@@ -149,12 +149,12 @@ def test_all_cases_are_shown_and_kept(
 def test_a_state_that_forgets_the_optimizer_does_not_resume(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, case = TorchTask.state, Case("galaxy_shape", 1)
+    usual, case = Trainer.state, Case("galaxy_shape", 1)
 
-    def forget(task: TorchTask) -> dict[str, object]:
+    def forget(task: Trainer) -> dict[str, object]:
         state = usual(task)
         return {**state, "optimizer": {**state["optimizer"], "state": {}}}
 
     assert take_case(case, data_root, ALONE)[1]["resumes"] == 1
-    monkeypatch.setattr(TorchTask, "state", forget)
+    monkeypatch.setattr(Trainer, "state", forget)
     assert take_case(case, data_root, ALONE)[1]["resumes"] == 0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
-from cepheid.measure.engine.subject import MIB, configure_open, make_task
+from cepheid.measure.engine.subject import MIB, configure_open, find_loss, make_task
 from cepheid.measure.engine.turns import Timing, time_in_turns
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.run.config import RunConfig
@@ -165,7 +165,7 @@ class _Step:
     def __call__(self) -> None:
         """Compute the gradients, average them and forget them."""
         if self.is_busy:
-            self.task.compute_loss(*self.batch).backward()
+            find_loss(self.task)(*self.batch).backward()
             self.task.optimizer.zero_grad()
 
     def count_bytes(self) -> int:
