@@ -26,6 +26,7 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     make_decoder,
 )
 from cepheid.benchmarks.galaxy_vae.keras_weights import convert_to_keras
+from cepheid.benchmarks.galaxy_vae.shape import Shape
 from cepheid.reference.keras.backend import FRAMEWORK, autotune, keras, use_threads
 from cepheid.reference.keras.galaxies import set_precision
 from cepheid.reference.keras.given_weights import parse_weights
@@ -65,13 +66,10 @@ class KerasGeneration(GenerationTask):
         """Make the network with its weights; return the number of parameters."""
         execution = use_threads(self.config.execution)
         keras.utils.set_random_seed(self.config.seed)
-        model, bands = self.definition.model, self.definition.data["bands"]
-        latents = model["latents"]
-        self.decoder = make_decoder(
-            len(bands), model["pixels"], model["filters"], latents, model["prelu"]
-        )
-        self.flow = Flow(latents, model["flow_layers"], model["flow_hidden"])
-        self.flux_scaling = FluxScaling(model["mean_maxima"])
+        shape = Shape.parse(self.definition.model, self.definition.data)
+        self.decoder = make_decoder(shape)
+        self.flow = Flow(shape.latents, shape.flow_layers, shape.flow_hidden)
+        self.flux_scaling = FluxScaling(shape.flux_scales)
         networks = [self.decoder, *self.flow.networks]
         variables = [variable for network in networks for variable in network.variables]
         for variable in variables if self.weights else ():
@@ -81,7 +79,7 @@ class KerasGeneration(GenerationTask):
                 path = str(find_path(self.definition.scale))
                 raise other_network(path, variable.path, wanted, found)
             variable.assign(given)
-        self._images = np.empty((0, len(bands), model["pixels"], model["pixels"]), np.float32)
+        self._images = np.empty((0, shape.bands, shape.pixels, shape.pixels), np.float32)
         self._traced: dict[tuple[str, str], dict[str, Any]] = {}
         self.use_execution(execution)
         return sum(int(np.prod(variable.shape)) for variable in variables)

@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.galaxy_shape.model import SamePaddedConv2d
-from cepheid.benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
 from cepheid.benchmarks.galaxy_vae.model import Decoder
+from cepheid.benchmarks.galaxy_vae.shape import Shape
+from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
 
 
 class Float32Conv2d(SamePaddedConv2d):
@@ -31,14 +32,8 @@ class Generative(nn.Module):
 
     def __init__(self, model: Mapping[str, Any], data: Mapping[str, Any]) -> None:
         super().__init__()
-        self.decoder = Decoder(
-            bands=len(data["bands"]),
-            pixels=model["pixels"],
-            filters=model["filters"],
-            latents=model["latents"],
-            prelu=model["prelu"],
-            mean_maxima=model["mean_maxima"],
-        )
+        shape = Shape.parse(model, data)
+        self.decoder = Decoder(shape)
         # In bfloat16 its bias alone is wrong by up to 0.008, the same share of the flux of every
         # pixel of a band, which shifts the colours. It is a tenth of the decoder's work.
         last = self.decoder.blocks[-1]
@@ -46,7 +41,6 @@ class Generative(nn.Module):
         in_float32 = Float32Conv2d(last.in_channels, last.out_channels, 1)
         in_float32.load_state_dict(last.state_dict())
         self.decoder.blocks[-1] = in_float32
-        hidden = tuple(model["flow_hidden"])
-        self.flow = MaskedAutoregressiveFlow(model["latents"], model["flow_layers"], hidden)
+        self.flow = MaskedAutoregressiveFlow(shape.latents, shape.flow_layers, shape.flow_hidden)
         convert_conv2d_weight_memory_format(self.decoder, torch.channels_last)
         self.requires_grad_(False)

@@ -12,8 +12,8 @@ from torch import nn
 from cepheid.benchmarks.galaxy_generation import weights
 from cepheid.benchmarks.galaxy_generation.task import AT_ONCE, GalaxyGeneration
 from cepheid.benchmarks.galaxy_shape.model import PReLU
-from cepheid.benchmarks.galaxy_vae.sampling import make_plain_sampler
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.torch.flow.sampling import make_plain_sampler
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cepheid.benchmarks.galaxy_vae import properties
 from cepheid.benchmarks.galaxy_vae.framework_free import scale_fluxes
+from cepheid.reference.galaxies import properties
 from cepheid.reference.run.generate import Times
 from cepheid.reference.run.report import Table, Value
 from cepheid.rules.generation import compute_metrics as compute_speed_metrics

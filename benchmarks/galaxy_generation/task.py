@@ -14,19 +14,19 @@ from torch.nn import functional as F
 from cepheid.benchmarks.galaxy_generation import weights, weights_file
 from cepheid.benchmarks.galaxy_generation.framework_free import GenerationTask
 from cepheid.benchmarks.galaxy_generation.model import Generative
-from cepheid.benchmarks.galaxy_vae import properties
 from cepheid.benchmarks.galaxy_vae.model import cut_off_overflow, measure_properties
-from cepheid.benchmarks.galaxy_vae.sampling import (
-    NoCompilerError,
-    Sampler,
-    make_eager_sampler,
-    make_native_sampler,
-)
+from cepheid.reference.galaxies import properties
 from cepheid.reference.run.autotune import pick_fastest
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution, precision
 from cepheid.reference.torch.compilation import Compiled
+from cepheid.reference.torch.flow.sampling import (
+    NoCompilerError,
+    Sampler,
+    make_eager_sampler,
+    make_native_sampler,
+)
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cepheid.benchmarks.galaxy_vae import properties, quality
+from cepheid.benchmarks.galaxy_vae import quality
 from cepheid.benchmarks.galaxy_vae.quality import Examined
+from cepheid.benchmarks.galaxy_vae.shape import FLUX_DIVISOR, Shape
 from cepheid.reference.data import galaxies
 from cepheid.reference.data.random_streams import make_generator
+from cepheid.reference.galaxies import properties
 from cepheid.reference.galaxies.task import (
     GalaxyHyperparameters,
     GalaxyTask,
@@ -21,9 +23,6 @@ from cepheid.reference.run.report import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-FLUX_DIVISOR = 2.5
-OVERFLOW = 1e4  # nats and latents beyond it are cut off, by a function of each framework
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,21 +68,10 @@ class VaeTask(GalaxyTask):
         """Return the sum of ``values`` over all ranks, in the same shape."""
         raise NotImplementedError
 
-    def network_options(self) -> dict[str, Any]:
-        """Return the keyword arguments of encoder, decoder and flow, in any framework."""
-        model, data = self.definition.model, self.definition.data
-        return {
-            "bands": len(data["bands"]),
-            "pixels": model["pixels"],
-            "filters": model["filters"],
-            "latents": model["latents"],
-            "flow_layers": model["flow_layers"],
-            "flow_hidden": model["flow_hidden"],
-            "prelu": model["prelu"],
-            "mean_maxima": model["mean_maxima"],
-            "batch_norm_epsilon": model["batch_norm_epsilon"],
-            "batch_norm_momentum": model["batch_norm_momentum"],
-        }
+    @property
+    def shape(self) -> Shape:
+        """The sizes of encoder, decoder and flow, in any framework."""
+        return Shape.parse(self.definition.model, self.definition.data)
 
     def open_data(self) -> None:
         """Map the middle of the noise-free stamps; rows [0, train) are for training."""

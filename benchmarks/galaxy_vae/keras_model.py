@@ -1,4 +1,4 @@
-"""Autoencoder and flow of Arcelin 2021 in Keras; ``model.py`` and ``flow.py`` describe them.
+"""Autoencoder and flow of Arcelin 2021 in Keras, as ``model.py`` describes them.
 
 Channels last, 'same' padding as Keras has it; ``keras_weights`` converts between the weights of
 these networks and of ``model.GalaxyVae``, which are turned by half a turn. Layers are called as
@@ -15,17 +15,21 @@ from typing import Any
 import numpy as np
 
 from cepheid.benchmarks.galaxy_shape.keras_model import SHARED_AXES, apply_trunk
-from cepheid.benchmarks.galaxy_vae.framework_free import FLUX_DIVISOR, OVERFLOW
+from cepheid.benchmarks.galaxy_vae.shape import (
+    DENSE_UNITS,
+    FIRST_LOGIT,
+    FIRST_SCALE,
+    FIRST_SLOPE,
+    LARGEST_LOGIT,
+    MINIMUM_SCALE,
+    OVERFLOW,
+    Shape,
+)
 from cepheid.reference.keras.backend import keras, tf
 from cepheid.reference.keras.task import Tensor
 
 ops, layers = keras.ops, keras.layers
-# As in ``model.py`` and ``flow.py``, which say why.
-DENSE_UNITS = 256
-LARGEST_LOGIT, FIRST_LOGIT = 15.0, -3.94
-FIRST_SLOPE, FIRST_SCALE = 0.25, -3.0
-MINIMUM_SCALE = 1e-5
-NEGATIVE_SLOPE = 0.2
+NEGATIVE_SLOPE = 0.2  # of the flow
 
 
 def make_constant(value: float) -> Any:
@@ -50,12 +54,7 @@ def make_doubling_layer(width: int, inputs: int, name: str) -> Any:
 class FluxScaling:
     """The scaling of images, (…, y, x, bands), between sky noise and the networks."""
 
-    mean_maxima: Sequence[float]
-
-    @property
-    def scales(self) -> np.ndarray:
-        """The divisors of the images, (bands,)."""
-        return np.array(self.mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
+    scales: np.ndarray  # (bands,)
 
     def scale(self, images: Tensor) -> Tensor:
         """Scale images (…, y, x, bands) in units of the sky noise to (−1, 1)."""
@@ -89,7 +88,7 @@ class MaskedDense(layers.Dense):  # type: ignore[misc,name-defined]
 
 
 class Flow:
-    """A flow from N(0, 1) through masked networks; see ``flow.MaskedAutoregressiveFlow``."""
+    """A flow from N(0, 1) through masked networks; see ``MaskedAutoregressiveFlow``."""
 
     def __init__(self, features: int, count: int, hidden_units: Sequence[int]) -> None:
         self.networks = [
@@ -132,7 +131,7 @@ def _split_shift_and_scale(outputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _make_made(name: str, features: int, hidden_units: Sequence[int]) -> keras.Model:
-    """Return a network for shift and log scale of each feature; see ``flow.MADE``.
+    """Return a network for shift and log scale of each feature; see ``MADE``.
 
     The last layer starts at 0, so that values pass unchanged.
     """
@@ -157,42 +156,28 @@ def _equal_degrees(features: int, units: int) -> np.ndarray:
 class GalaxyVae:
     """Encoder, decoder and flow, as in ``model.GalaxyVae``."""
 
-    def __init__(
-        self,
-        *,
-        bands: int,
-        pixels: int,
-        filters: Sequence[int],
-        latents: int,
-        flow_layers: int,
-        flow_hidden: Sequence[int],
-        prelu: str,
-        mean_maxima: Sequence[float],
-        batch_norm_epsilon: float,
-        batch_norm_momentum: float,
-    ) -> None:
-        self.flux_scaling = FluxScaling(mean_maxima)
-        scaled = keras.Input((pixels, pixels, bands))
+    def __init__(self, shape: Shape) -> None:
+        self.flux_scaling = FluxScaling(shape.flux_scales)
+        scaled = keras.Input((shape.pixels, shape.pixels, shape.bands))
         images = apply_trunk(
             scaled,
-            filters=filters,
-            prelu=prelu,
-            batch_norm_epsilon=batch_norm_epsilon,
-            batch_norm_momentum=batch_norm_momentum,
+            filters=shape.filters,
+            prelu=shape.prelu,
+            batch_norm_epsilon=shape.batch_norm_epsilon,
+            batch_norm_momentum=shape.batch_norm_momentum,
             convolution=Conv2D,
             slopes=PReLU,
         )
         features = _make_dense_layer(
             layers.Flatten()(images), DENSE_UNITS, "encoder.dense", "encoder.slope"
         )
-        to_mean = layers.Dense(latents, name="encoder.mean")
-        to_scale = layers.Dense(
-            latents, bias_initializer=make_constant(FIRST_SCALE), name="encoder.scale"
-        )
+        small = make_constant(FIRST_SCALE)
+        to_mean = layers.Dense(shape.latents, name="encoder.mean")
+        to_scale = layers.Dense(shape.latents, bias_initializer=small, name="encoder.scale")
         mean, scale = (ops.cast(layer(features), "float32") for layer in (to_mean, to_scale))
         self.encoder = keras.Model(scaled, [mean, ops.softplus(scale) + MINIMUM_SCALE])
-        self.decoder = make_decoder(bands, pixels, filters, latents, prelu)
-        self.flow = Flow(latents, flow_layers, flow_hidden)
+        self.decoder = make_decoder(shape)
+        self.flow = Flow(shape.latents, shape.flow_layers, shape.flow_hidden)
 
     def scale_images(self, images: Tensor) -> Tensor:
         """Scale images (batch, bands, pixels, pixels) to (batch, pixels, pixels, bands)."""
@@ -223,29 +208,26 @@ class GalaxyVae:
         return [self.encoder, self.decoder, *self.flow.networks]
 
 
-def make_decoder(
-    bands: int, pixels: int, filters: Sequence[int], latents: int, prelu: str
-) -> keras.Model:
+def make_decoder(shape: Shape) -> keras.Model:
     """Return the network from latents (batch, latents) to logits (batch, y, x, bands)."""
-    side = pixels // 2 ** len(filters)
-    inputs = keras.Input((latents,))
+    side, channels = shape.least_side, shape.filters[-1]
+    inputs = keras.Input((shape.latents,))
     features = _make_dense_layer(inputs, DENSE_UNITS, "decoder.dense_1", "decoder.slope_1")
-    features = _make_dense_layer(
-        features, filters[-1] * side**2, "decoder.dense_2", "decoder.slope_2"
-    )
-    images = ops.reshape(features, (-1, side, side, filters[-1]))
-    channels, number = filters[-1], 0
-    for width in reversed(filters):
+    features = _make_dense_layer(features, channels * side**2, "decoder.dense_2", "decoder.slope_2")
+    images, number = ops.reshape(features, (-1, side, side, channels)), 0
+    for width in reversed(shape.filters):
         for layer in (
             make_doubling_layer(width, channels, f"decoder.blocks.{number}"),
             Conv2D(width, 3, 1, "same", name=f"decoder.blocks.{number + 2}"),
         ):
-            slopes = PReLU(shared_axes=SHARED_AXES[prelu], name=f"decoder.blocks.{number + 1}")
+            slopes = PReLU(
+                shared_axes=SHARED_AXES[shape.prelu], name=f"decoder.blocks.{number + 1}"
+            )
             images = slopes(layer(images))
             number += 2
         channels = width
     name, dark = f"decoder.blocks.{number}", make_constant(FIRST_LOGIT)
-    last = Conv2D(bands, 3, 1, "same", bias_initializer=dark, name=name)
+    last = Conv2D(shape.bands, 3, 1, "same", bias_initializer=dark, name=name)
     return keras.Model(inputs, ops.cast(last(images), "float32"))
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.benchmarks.galaxy_vae import properties
 from cepheid.benchmarks.galaxy_vae.framework_free import VaeTask
 from cepheid.benchmarks.galaxy_vae.keras_model import (
     GalaxyVae,
@@ -14,6 +13,7 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     reconstruction_loss,
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
+from cepheid.reference.galaxies import properties
 from cepheid.reference.keras.backend import keras, tf
 from cepheid.reference.keras.galaxies import KerasGalaxyTask
 from cepheid.reference.keras.task import Tensor
@@ -34,7 +34,7 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
 
     def make_network(self) -> GalaxyVae:
         """Return encoder, decoder and flow, initialised from Keras' global seed."""
-        return GalaxyVae(**self.network_options())
+        return GalaxyVae(self.shape)
 
     def variables_by_prefix(self) -> Mapping[str, Sequence[Any]]:
         """Return the variables of autoencoder and flow, which has a learning rate of its own."""

@@ -24,32 +24,32 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cepheid.benchmarks.galaxy_shape.model import PReLU, SamePaddedConv2d, ShapeNetwork
-from cepheid.benchmarks.galaxy_vae import properties
-from cepheid.benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
-from cepheid.benchmarks.galaxy_vae.framework_free import FLUX_DIVISOR, OVERFLOW
-
-DENSE_UNITS = 256
-LARGEST_LOGIT = 15.0  # 1,280 times s; the brightest pixel of 8,000 galaxies has 66
-# The sky is dark: scaled pixels have a mean of 0.019 in every band, sigmoid(−3.94). From a bias of
-# 0 the first thousands of galaxies teach the decoder nothing but that.
-FIRST_LOGIT = -3.94
-FIRST_SLOPE = 0.25  # of every PReLU
-FIRST_SCALE = -3.0  # before the softplus: latents start with a standard deviation of 0.05
-MINIMUM_SCALE = 1e-5  # added to the softplus, as in galaxy_shape
+from cepheid.benchmarks.galaxy_vae.shape import (
+    DENSE_UNITS,
+    FIRST_LOGIT,
+    FIRST_SCALE,
+    FIRST_SLOPE,
+    FLUX_DIVISOR,
+    LARGEST_LOGIT,
+    MINIMUM_SCALE,
+    OVERFLOW,
+    Shape,
+)
+from cepheid.reference.galaxies import properties
+from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
 
 
 class FluxScaling(nn.Module):
     """The scaling between images in units of the sky noise and the inputs of the networks.
 
-    ``mean_maxima`` are the I_b of the bands. Both directions keep the shape, (…, bands, y, x), and
-    compute in float32.
+    Both directions keep the shape, (…, bands, y, x), and compute in float32.
     """
 
     scales: Tensor
 
-    def __init__(self, mean_maxima: Sequence[float]) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        scales = torch.tensor(mean_maxima).div(FLUX_DIVISOR).view(-1, 1, 1)
+        scales = torch.tensor(shape.mean_maxima).div(FLUX_DIVISOR).view(-1, 1, 1)
         self.register_buffer("scales", scales, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -71,33 +71,22 @@ class FluxScaling(nn.Module):
 class Encoder(nn.Module):
     """Batch normalisation and convolutions, a dense layer, a normal over the latents."""
 
-    def __init__(
-        self,
-        *,
-        bands: int,
-        pixels: int,
-        filters: Sequence[int],
-        latents: int,
-        prelu: str,
-        batch_norm_epsilon: float,
-        batch_norm_momentum: float,
-    ) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.trunk = ShapeNetwork(
-            bands=bands,
-            pixels=pixels,
-            filters=filters,
+            bands=shape.bands,
+            pixels=shape.pixels,
+            filters=shape.filters,
             targets=1,  # of the head, which stays behind
-            prelu=prelu,
+            prelu=shape.prelu,
             input_scaling="none",
-            batch_norm_epsilon=batch_norm_epsilon,
-            batch_norm_momentum=batch_norm_momentum,
+            batch_norm_epsilon=shape.batch_norm_epsilon,
+            batch_norm_momentum=shape.batch_norm_momentum,
         ).trunk
-        side = pixels // 2 ** len(filters)
-        self.dense = make_dense(filters[-1] * side * side, DENSE_UNITS)
+        self.dense = make_dense(shape.filters[-1] * shape.least_side**2, DENSE_UNITS)
         self.slope = nn.Parameter(torch.zeros(DENSE_UNITS))
-        self.mean = make_dense(DENSE_UNITS, latents)
-        self.scale = make_dense(DENSE_UNITS, latents)
+        self.mean = make_dense(DENSE_UNITS, shape.latents)
+        self.scale = make_dense(DENSE_UNITS, shape.latents)
         keep_variance([*self.trunk.modules(), self.dense])
         nn.init.constant_(self.slope, FIRST_SLOPE)
         nn.init.constant_(self.scale.bias, FIRST_SCALE)
@@ -114,36 +103,26 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """Two dense layers, blocks of two transposed convolutions, one convolution, a sigmoid.
 
-    The first convolution of a block has stride 2. ``filters`` are the encoder's; they are mirrored.
+    The first convolution of a block has stride 2.
     """
 
-    def __init__(
-        self,
-        *,
-        bands: int,
-        pixels: int,
-        filters: Sequence[int],
-        latents: int,
-        prelu: str,
-        mean_maxima: Sequence[float],
-    ) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.flux_scaling = FluxScaling(mean_maxima)
-        self.side = pixels // 2 ** len(filters)
-        channels = filters[-1]
-        units = channels * self.side**2
-        self.dense_1 = make_dense(latents, DENSE_UNITS)
+        self.flux_scaling = FluxScaling(shape)
+        self.side = side = shape.least_side
+        channels = shape.filters[-1]
+        units = channels * side**2
+        self.dense_1 = make_dense(shape.latents, DENSE_UNITS)
         self.slope_1 = nn.Parameter(torch.zeros(DENSE_UNITS))
         self.dense_2 = make_dense(DENSE_UNITS, units)
         self.slope_2 = nn.Parameter(torch.zeros(units))
         layers: list[nn.Module] = []
-        side = self.side
-        for width in reversed(filters):
+        for width in reversed(shape.filters):
             side *= 2
-            layers += [DoublingConv2d(channels, width), PReLU(width, side, prelu)]
-            layers += [SamePaddedConv2d(width, width, 1), PReLU(width, side, prelu)]
+            layers += [DoublingConv2d(channels, width), PReLU(width, side, shape.prelu)]
+            layers += [SamePaddedConv2d(width, width, 1), PReLU(width, side, shape.prelu)]
             channels = width
-        last = SamePaddedConv2d(channels, bands, 1)
+        last = SamePaddedConv2d(channels, shape.bands, 1)
         self.blocks = nn.Sequential(*layers, last)
         keep_variance(self.modules())
         for slope in (self.slope_1, self.slope_2):
@@ -193,39 +172,11 @@ class DoublingConv2d(nn.ConvTranspose2d):
 class GalaxyVae(nn.Module):
     """Encoder, decoder, and the flow that learns the distribution of the latents."""
 
-    def __init__(
-        self,
-        *,
-        bands: int,
-        pixels: int,
-        filters: Sequence[int],
-        latents: int,
-        flow_layers: int,
-        flow_hidden: Sequence[int],
-        prelu: str,
-        mean_maxima: Sequence[float],
-        batch_norm_epsilon: float,
-        batch_norm_momentum: float,
-    ) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.encoder = Encoder(
-            bands=bands,
-            pixels=pixels,
-            filters=filters,
-            latents=latents,
-            prelu=prelu,
-            batch_norm_epsilon=batch_norm_epsilon,
-            batch_norm_momentum=batch_norm_momentum,
-        )
-        self.decoder = Decoder(
-            bands=bands,
-            pixels=pixels,
-            filters=filters,
-            latents=latents,
-            prelu=prelu,
-            mean_maxima=mean_maxima,
-        )
-        self.flow = MaskedAutoregressiveFlow(latents, flow_layers, tuple(flow_hidden))
+        self.encoder = Encoder(shape)
+        self.decoder = Decoder(shape)
+        self.flow = MaskedAutoregressiveFlow(shape.latents, shape.flow_layers, shape.flow_hidden)
         # Glorot-uniform the flow is far from the identity, and latents a few units from 0 overflow
         # on their way through it. With these weights at 0 it starts as the identity.
         for layer in self.flow.layers:

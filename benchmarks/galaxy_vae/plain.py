@@ -63,4 +63,4 @@ class PlainGalaxyVae(GalaxyVaeTask):
 
     def make_network(self) -> GalaxyVae:
         """Return the network with plain layers, initialised as the reference's is."""
-        return make_plain(GalaxyVae(**self.network_options()))
+        return make_plain(GalaxyVae(self.shape))

@@ -28,7 +28,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cepheid.benchmarks.galaxy_vae import properties
+from cepheid.reference.galaxies import properties
 from cepheid.reference.run.report import Table, Value
 
 NOISE_FLOOR = 32.0  # squared sky noise, one for each latent

@@ -22,10 +22,10 @@ from cepheid.benchmarks.galaxy_vae.model import (
     reconstruction_loss,
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
-from cepheid.benchmarks.galaxy_vae.sampling import make_eager_sampler
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch.compilation import Compiled
+from cepheid.reference.torch.flow.sampling import make_eager_sampler
 from cepheid.reference.torch.galaxies import TorchGalaxyTask
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
@@ -43,7 +43,7 @@ class GalaxyVaeTask(VaeTask, TorchGalaxyTask):
 
     def make_network(self) -> GalaxyVae:
         """Return encoder, decoder and flow, initialised from torch's global generator."""
-        network = GalaxyVae(**self.network_options())
+        network = GalaxyVae(self.shape)
         convert_conv2d_weight_memory_format(network, torch.channels_last)
         return network
 

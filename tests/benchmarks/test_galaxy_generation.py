@@ -14,7 +14,6 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 from safetensors.torch import load
 
 from cepheid.benchmarks.galaxy_generation import plain, task, training, weights, weights_file
-from cepheid.benchmarks.galaxy_vae.sampling import NoCompilerError
 from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
 from cepheid.measure.engine.trainings import Training, train
 from cepheid.reference.run import checkpoint, generate
@@ -23,6 +22,7 @@ from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import ignore_progress
 from cepheid.reference.torch import precision
+from cepheid.reference.torch.flow.sampling import NoCompilerError
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError

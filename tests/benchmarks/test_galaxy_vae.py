@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor, nn
 
-from cepheid.benchmarks.galaxy_vae import properties, quality
-from cepheid.benchmarks.galaxy_vae.framework_free import OVERFLOW
+from cepheid.benchmarks.galaxy_vae import quality
 from cepheid.benchmarks.galaxy_vae.model import (
     DoublingConv2d,
     FluxScaling,
@@ -24,14 +22,16 @@ from cepheid.benchmarks.galaxy_vae.model import (
     reconstruction_loss,
 )
 from cepheid.benchmarks.galaxy_vae.plain import make_plain
+from cepheid.benchmarks.galaxy_vae.shape import OVERFLOW, Shape
+from cepheid.reference.galaxies import properties
 from tests.tasks import assert_same_gradients, build, compute_loss
 from tests.test_benchmark_contract import configuration
 
-FULL: dict[str, Any] = {
-    "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "latents": 32, "flow_layers": 8,
-    "flow_hidden": (256, 256), "prelu": "position", "batch_norm_epsilon": 1e-3,
-    "batch_norm_momentum": 0.99, "mean_maxima": (1.59, 6.41, 12.15, 12.27, 8.73, 4.72),
-}  # fmt: skip
+FULL = Shape(
+    bands=6, pixels=64, filters=(32, 64, 128, 256), latents=32, flow_layers=8,
+    flow_hidden=(256, 256), prelu="position", batch_norm_epsilon=1e-3,
+    batch_norm_momentum=0.99, mean_maxima=(1.59, 6.41, 12.15, 12.27, 8.73, 4.72),
+)  # fmt: skip
 BANDS, PIXEL_SCALE = "ugrizy", 0.2
 
 
@@ -40,7 +40,7 @@ def count(module: nn.Module) -> int:
 
 
 def test_published_parameter_counts() -> None:
-    model = GalaxyVae(**FULL)
+    model = GalaxyVae(FULL)
     moving_statistics = sum(buffer.numel() for buffer in model.encoder.buffers())
     assert count(model.encoder) + moving_statistics == 2_545_880
     assert count(model.decoder) == 3_319_942
@@ -50,7 +50,7 @@ def test_published_parameter_counts() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_the_plain_network_has_the_same_loss_and_gradients(training: bool) -> None:
     torch.manual_seed(0)
-    ours = GalaxyVae(**{**FULL, "pixels": 16, "filters": (4, 8)})
+    ours = GalaxyVae(dataclasses.replace(FULL, pixels=16, filters=(4, 8)))
     for parameter in ours.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)  # biases and the flow start at 0
     plain = make_plain(copy.deepcopy(ours))
@@ -72,7 +72,7 @@ def test_the_plain_network_has_the_same_loss_and_gradients(training: bool) -> No
 
 
 def test_images_and_latents_have_the_shapes_of_the_definition() -> None:
-    model = GalaxyVae(**FULL)
+    model = GalaxyVae(FULL)
     mean, scale = model.encode(torch.rand(2, 6, 64, 64))
     assert mean.shape == scale.shape == (2, 32)
     assert (scale > 0).all()
@@ -81,15 +81,15 @@ def test_images_and_latents_have_the_shapes_of_the_definition() -> None:
 
 def test_fluxes_are_scaled_as_published() -> None:
     images = torch.tensor([-0.5, 0.0, 1e-3, 2.0, 300.0]).view(1, 1, 5)
-    scaled = FluxScaling([12.5])(images)
+    scaled = FluxScaling(dataclasses.replace(FULL, mean_maxima=(12.5,)))(images)
     torch.testing.assert_close(scaled, torch.tanh(torch.asinh(images / 5)))
 
 
 def test_fluxes_come_back_from_logits() -> None:
     # From 1e-4 of the sky noise to the brightest pixel there is, in the faintest band.
     images = torch.logspace(-4, 2, 13).view(1, 1, 13)
-    scaling = FluxScaling([1.59])
-    logits = torch.logit(FluxScaling([1.59]).double()(images).double()).float()
+    scaling = FluxScaling(dataclasses.replace(FULL, mean_maxima=(1.59,)))
+    logits = torch.logit(copy.deepcopy(scaling).double()(images).double()).float()
     torch.testing.assert_close(scaling.inverse(logits), images, rtol=2e-3, atol=0)
     assert torch.isfinite(scaling.inverse(torch.tensor([[[1e9]]]))).all()
 
@@ -121,7 +121,7 @@ def test_reconstruction_loss_is_least_at_the_image() -> None:
 
 
 def test_no_gradient_flows_from_the_flow_to_the_encoder() -> None:
-    model = GalaxyVae(**{**FULL, "filters": (2, 2, 2, 2)})
+    model = GalaxyVae(dataclasses.replace(FULL, filters=(2, 2, 2, 2)))
     mean, scale = model.encode(torch.rand(2, 6, 64, 64))
     model.flow.log_prob((mean + scale).detach()).sum().backward()
     assert all(parameter.grad is None for parameter in model.encoder.parameters())
@@ -129,12 +129,12 @@ def test_no_gradient_flows_from_the_flow_to_the_encoder() -> None:
 
 def test_the_flow_starts_as_the_identity_but_for_its_seven_reversals() -> None:
     noise = 30 * torch.randn(4, 32)  # far out, where a flow of random weights overflows
-    torch.testing.assert_close(GalaxyVae(**FULL).flow.sample(noise), noise.flip(-1))
+    torch.testing.assert_close(GalaxyVae(FULL).flow.sample(noise), noise.flip(-1))
 
 
 def test_signals_keep_their_size_at_first() -> None:
     torch.manual_seed(0)
-    model = GalaxyVae(**{**FULL, "filters": (16, 16, 32, 64)})
+    model = GalaxyVae(dataclasses.replace(FULL, filters=(16, 16, 32, 64)))
     with torch.no_grad():
         mean, scale = model.encoder(torch.randn(8, 6, 64, 64))
         logits = model.decoder(torch.randn(8, 32))

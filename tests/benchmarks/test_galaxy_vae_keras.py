@@ -1,5 +1,6 @@
 """galaxy_vae in Keras computes what galaxy_vae in PyTorch computes."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from cepheid.benchmarks.galaxy_vae import keras_model, keras_task, task
 from cepheid.benchmarks.galaxy_vae.keras_weights import convert_to_keras, convert_to_torch
 from cepheid.benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
+from cepheid.benchmarks.galaxy_vae.shape import Shape
 from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.torch.ranks.distributed import TorchRanks
@@ -25,17 +27,17 @@ from tests.benchmarks.test_galaxy_shape_keras import (
 )
 from tests.test_benchmark_contract import configuration
 
-OPTIONS: dict[str, Any] = {
-    "bands": 6, "pixels": 64, "filters": (16, 16, 32, 64), "latents": 32, "flow_layers": 8,
-    "flow_hidden": (256, 256), "prelu": "position", "batch_norm_epsilon": 1e-3,
-    "batch_norm_momentum": 0.99, "mean_maxima": (1.59, 6.41, 12.15, 12.27, 8.73, 4.72),
-}  # fmt: skip
+SHAPE = Shape(
+    bands=6, pixels=64, filters=(16, 16, 32, 64), latents=32, flow_layers=8,
+    flow_hidden=(256, 256), prelu="position", batch_norm_epsilon=1e-3,
+    batch_norm_momentum=0.99, mean_maxima=(1.59, 6.41, 12.15, 12.27, 8.73, 4.72),
+)  # fmt: skip
 
 
 def make_perturbed_network(prelu: str = "position") -> GalaxyVae:
     """Slopes and biases start at 0, and the flow as the identity: here all are other than that."""
     torch.manual_seed(0)
-    network = GalaxyVae(**{**OPTIONS, "prelu": prelu})
+    network = GalaxyVae(replace(SHAPE, prelu=prelu))
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
@@ -54,7 +56,7 @@ def galaxies(count: int) -> Tensor:
 
 
 def in_keras(ours: GalaxyVae, **options: Any) -> Any:
-    theirs = keras_model.GalaxyVae(**{**OPTIONS, **options})
+    theirs = keras_model.GalaxyVae(replace(SHAPE, **options))
     give(theirs, convert_to_keras(arrays_of(ours)))
     return theirs
 
@@ -70,8 +72,8 @@ def test_weights_go_there_and_back(prelu: str) -> None:
 
 def test_weights_start_alike() -> None:
     torch.manual_seed(0)
-    ours = convert_to_keras(arrays_of(GalaxyVae(**OPTIONS)))
-    for variable in keras_model.GalaxyVae(**OPTIONS).variables:
+    ours = convert_to_keras(arrays_of(GalaxyVae(SHAPE)))
+    for variable in keras_model.GalaxyVae(SHAPE).variables:
         there, here = variable.numpy(), ours[variable.path]
         assert there.std() == pytest.approx(here.std(), rel=0.1), variable.path
         assert abs(there.mean() - here.mean()) < 0.2 * here.std() + 1e-6, variable.path

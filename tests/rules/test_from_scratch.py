@@ -237,7 +237,8 @@ def test_kl_divergence() -> None:
 
 def test_metrics_of_the_autoencoder() -> None:
     pytest.importorskip("scipy")
-    from cepheid.benchmarks.galaxy_vae import properties, quality
+    from cepheid.benchmarks.galaxy_vae import quality
+    from cepheid.reference.galaxies import properties
 
     errors, signals = RANDOM.uniform(0, 90, (2, 40))
     expected = quality.explained_signal(errors, signals, quality.NOISE_FLOOR)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cepheid.benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
+from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
 
 SMALL = 5
 SLOPE = 1e-6

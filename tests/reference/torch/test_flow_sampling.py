@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from cepheid.benchmarks.galaxy_vae import sampling
-from cepheid.benchmarks.galaxy_vae.flow import MaskedAutoregressiveFlow
-from cepheid.benchmarks.galaxy_vae.sampling import (
+from cepheid.reference.torch.flow import sampling
+from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
+from cepheid.reference.torch.flow.sampling import (
     NoCompilerError,
     Sampler,
     make_eager_sampler,

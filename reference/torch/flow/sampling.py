@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cepheid.benchmarks.galaxy_vae.flow import (
+from cepheid.reference.torch.flow.autoregressive import (
     MADE,
     NEGATIVE_SLOPE,
     MaskedAutoregressiveFlow,
