@@ -5,25 +5,37 @@ optimizer, state, restore, samples. Whatever must know more of how a task comput
 """
 
 import dataclasses
-import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from cepheid.benchmarks.registry import import_task
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.session.frameworks import find_create
+from cepheid.reference.torch.parallel import task as parallel_task
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
+from cepheid.rules import definition
 from cepheid.rules.definition import Block, Definition
+from tests.distributed import on_ranks
 from tests.prepared import prepare
 
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
 TRAIN, EVALUATION, BATCH = 48, 21, 8  # samples
 Result = TypeVar("Result")
 Make = Any  # a workload, or what makes a task of a configuration and ranks
+
+
+class Trained(NamedTuple):
+    """The outcome of a short training: losses of its steps, quality, and some of the weights."""
+
+    losses: list[float]
+    quality: dict[str, float]
+    weights: list[float]
 
 
 def shrink(
@@ -39,16 +51,21 @@ def shrink(
 
 
 def configure_small(
-    chosen: Definition,
+    chosen: str | Definition,
     data_root: Path,
     *overrides: str,
     division: str = "open",
-    train: int = TRAIN,
-    evaluation: int = EVALUATION,
+    samples: tuple[int, int] = (TRAIN, EVALUATION),
     **model: Any,
 ) -> RunConfig:
-    """Return the configuration of a run on few samples: batch 8, eager, fp32 unless overridden."""
-    small = shrink(chosen, train, evaluation, **model)
+    """Return the configuration of a run on few samples.
+
+    It is eager in fp32 at batch 8 unless overridden. ``model`` replaces facts of the model. A name
+    stands for the benchmark's mini scale.
+    """
+    if isinstance(chosen, str):
+        chosen = definition.load(chosen, "mini")
+    small = shrink(chosen, *samples, **model)
     prepare(small.data, data_root)
     settings = [f"global_batch_size={BATCH}", "compile=off", "precision=fp32", *overrides]
     return configure(small, division=division, overrides=settings, data_root=data_root, seed=3)
@@ -56,8 +73,7 @@ def configure_small(
 
 def create(config: RunConfig, ranks: TorchRanks = ALONE) -> Any:
     """Return the benchmark's task on torch."""
-    module = importlib.import_module(f"cepheid.benchmarks.{config.definition.name}.task")
-    return find_create(module)(config, ranks)
+    return find_create(import_task(config.definition, "torch"))(config, ranks)
 
 
 def build(config: RunConfig, ranks: TorchRanks = ALONE, make: Make = create) -> Any:
@@ -83,16 +99,48 @@ def build_and_train(
     return task
 
 
-def train_on_this_rank(config: RunConfig) -> tuple[list[float], dict[str, float]]:
-    """Return the losses of three steps and the quality after them, on all ranks there are."""
+def train_on_this_rank(configure: Callable[..., RunConfig], *arguments: Any) -> Trained:
+    """Train three steps with the configuration of these arguments, on all ranks there are.
+
+    Gradients travel in buckets of 1 MiB, so that there are several, and sums between two nodes.
+    """
     torch.set_num_threads(1)
+    config = configure(*arguments)
     with start_ranks() as ranks:
+        if ranks.world_size > 1:  # in a process of its own
+            parallel_task.BUCKET_MIB = 1  # type: ignore[attr-defined]
+        if config.execution.parallelism.all_reduce.way != "flat":
+            ranks = dataclasses.replace(ranks, ranks_per_node=min(2, ranks.world_size))
         task = create(config, ranks)
         task.build()
+        task.predict_noise = lambda: None  # a search of its longest translation takes seconds
         task.warm_up()
         task.open_data()
-        task.evaluation_batch = 4
-        return [train(task, BATCH * number) for number in (1, 2, 3)], task.evaluate()
+        task.evaluation_batch = 4  # neither it nor the ranks divide the evaluation set evenly
+        losses = [train(task, step * config.global_batch_size) for step in (1, 2, 3)]
+        quality, state = task.evaluate(), task.state()["model"]
+        names = [name for name, _ in task.model.named_parameters()]
+        weights = torch.cat([state[name].detach().flatten() for name in names])
+        return Trained(losses, quality, weights[:: max(1, len(weights) // 1000)].tolist())
+
+
+def assert_ranks_agree(
+    world_size: int,
+    configure: Callable[..., RunConfig],
+    *arguments: Any,
+    shared: Sequence[str] = (),
+    tolerance: float = 1e-4,
+) -> None:
+    """Require of several ranks, with their ``shared`` settings, what one rank computes.
+
+    ``configure`` is a function of a module, for processes to find.
+    """
+    alone = train_on_this_rank(configure, *arguments)  # and data are prepared
+    first, *others = on_ranks(world_size, train_on_this_rank, configure, *arguments, *shared)
+    assert all(other == first for other in others), "the ranks disagree"
+    assert first.losses == pytest.approx(alone.losses, rel=tolerance, abs=tolerance / 10), "losses"
+    assert first.quality == pytest.approx(alone.quality, rel=tolerance, abs=tolerance)
+    assert first.weights == pytest.approx(alone.weights, rel=tolerance, abs=tolerance / 10)
 
 
 def copy_weights(task: Any) -> Mapping[str, Tensor]:

@@ -8,7 +8,7 @@ holds for one kind only (``task.kind``) is asked of the benchmarks of that kind.
 import dataclasses
 import importlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,28 +21,30 @@ from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.read.log.runlog import read
 from cepheid.reference.run import checkpoint
 from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.execution import A_NUMBER, EXECUTION_CHOICES
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.loops import run_task
 from cepheid.reference.run.report import Reports
-from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
+from cepheid.reference.session.pictures import Pictures
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.stale import delay_gradients
 from cepheid.rules import definition, evidence, rcp, rounds
 from cepheid.rules.definition import Definition, Generation
 from cepheid.rules.errors import UserError
 from cepheid.rules.events import is_number
+from cepheid.rules.hyperparameters import Hyperparameter, Value
 from tests import tasks, tiny
-from tests.distributed import on_ranks
 from tests.prepared import prepare
 from tests.tasks import (
     BATCH,
     EVALUATION,
     TRAIN,
     assert_alike,
+    assert_ranks_agree,
     assert_same,
     build,
     copy_weights,
     count_calls,
-    flatten_weights,
     look_at_step,
     run_step,
     train,
@@ -55,6 +57,7 @@ TRAINING, GENERATING = (
     for kind in ("train", "generate")
 )
 LARGE = 10_000_000  # parameters
+PRECISIONS = EXECUTION_CHOICES["precision"]
 GENERATION = Generation(counts=(1, 3, 12), repetitions=(3, 2, 2), warm_up_images=4)
 
 
@@ -142,6 +145,86 @@ def test_definition_is_valid(name: str, scale: str) -> None:
     assert chosen.summary, f"{name}: scales.{scale}.summary must say in a sentence what runs"
     unexplained = {target.metric for target in chosen.quality} - set(chosen.meanings)
     assert not unexplained, f"{name}: `meanings` does not say what {unexplained} means"
+
+
+def list_refused_values(rule: Hyperparameter) -> list[Value]:
+    """Values of the type of a hyperparameter that the closed division refuses."""
+    default = rule.default
+    values: list[Value] = ["no_such_choice"]
+    if isinstance(default, bool):
+        values = [not default]
+    elif not isinstance(default, str):
+        values = [default + 1, 2 * default + 1, -1, 0, 10**9]
+    return [value for value in values if rule.find_problem(value)]
+
+
+@pytest.mark.parametrize(("name", "scale"), SCALED)
+def test_closed_refuses_what_the_definition_does_not_allow(name: str, scale: str) -> None:
+    chosen = definition.load(name, scale)
+    overrides = [
+        f"{rule.name}={value}"
+        for rule in chosen.hyperparameters.values()
+        for value in list_refused_values(rule)
+    ]
+    overrides += [
+        f"{key}={choices[1]}" for key, choices in chosen.variants.items() if A_NUMBER not in choices
+    ]
+    for override in overrides:
+        with pytest.raises(UserError, match="closed division") as raised:
+            configure(chosen, overrides=[override])
+        assert override.partition("=")[0] in str(raised.value), f"{name}: {override}"
+    for rule in chosen.hyperparameters.values():
+        for value in rule.open:
+            config = configure(chosen, division="open", overrides=[f"{rule.name}={value}"])
+            assert config.hyperparameters[rule.name] == value
+
+
+# Of compilers, threads and several ranks, which have tests of their own, or need data of the user.
+OTHER_SETTINGS = {
+    *("compile", "threads", "micro_batch", "catalogue"),
+    *("all_reduce", "weight_update", "spatial_partitions", "pipeline", "tensor_ranks"),
+}
+
+
+def list_settings(chosen: Definition) -> list[str]:
+    """Return the execution settings and variants other than the defaults; of numbers one each."""
+    overrides = []
+    for key, choices in {"precision": PRECISIONS, **chosen.execution, **chosen.variants}.items():
+        others = [choice for choice in choices[1:] if choice not in ("auto", "fp32")]
+        if A_NUMBER in others:
+            others = ["4"]
+        elif others[0].replace(".", "").isdecimal():
+            others = others[:1]
+        overrides += [f"{key}={choice}" for choice in others if key not in OTHER_SETTINGS]
+    return overrides
+
+
+def find_refusal(name: str, data_root: Path, overrides: list[str]) -> str:
+    """Return why these settings do not fit each other, or an empty string."""
+    try:
+        tasks.create(tasks.configure_small(name, data_root, *overrides))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_every_setting_trains(name: str, data_root: Path) -> None:
+    """As many at once as fit each other, so that there are few trainings."""
+    waiting = list_settings(load_small(name))
+    while waiting:
+        together: dict[str, str] = {}  # by key
+        for override in waiting:
+            key = override.partition("=")[0]
+            if key not in together:
+                refusal = find_refusal(name, data_root, [*together.values(), override])
+                if not refusal:
+                    together[key] = override
+        assert together, f"{name}: {waiting}: {refusal}"
+        config = tasks.configure_small(name, data_root, *together.values())
+        quality = tasks.build_and_train(config, samples=16).evaluate()
+        assert all(map(math.isfinite, quality.values())), f"{name}: {together}: {quality}"
+        waiting = [override for override in waiting if override not in together.values()]
 
 
 @pytest.mark.parametrize(("name", "scale"), SCALED)
@@ -275,40 +358,19 @@ def test_a_step_in_pieces_is_the_step(name: str, data_root: Path) -> None:
 LARGEST_RATE = 0.002  # so that what differs by rounding stays so
 
 
-def _train_on_this_rank(
-    name: str, data_root: Path
-) -> tuple[list[float], list[dict[str, float]], list[float]]:
-    """Return losses of two blocks, and the quality and some of the weights they lead to."""
-    torch.set_num_threads(1)
-    losses, qualities = [], []
-    with start_ranks() as ranks:
-        usual = load_small(name).hyperparameters["opt_base_learning_rate"].default
-        rate = f"opt_base_learning_rate={min(float(usual), LARGEST_RATE)}"
-        # With seed 3 a slope of galaxy_bnn lies so near its kink that rounding decides.
-        task = build(configuration(name, data_root, rate, seed=5), ranks)
-        task.evaluation_batch = 4  # neither it nor the ranks divide the evaluation set evenly
-        for number in (1, 2):
-            losses.append(train(task, 16 * number))
-        qualities.append(task.evaluate())
-        flat = flatten_weights(task)
-    return losses, qualities, flat[:: max(1, len(flat) // 1000)].tolist()
+def configure_gently(name: str, data_root: Path) -> RunConfig:
+    """The same with a low rate, and with a seed with which no slope is near its kink."""
+    usual = load_small(name).hyperparameters["opt_base_learning_rate"].default
+    rate = f"opt_base_learning_rate={min(float(usual), LARGEST_RATE)}"
+    return configuration(name, data_root, rate, seed=5)
 
 
 # On two cores four processes wait for each other for long, and show little that two do not.
 @pytest.mark.parametrize("world_size", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", TRAINING)
 def test_several_ranks_are_equal_to_one(name: str, world_size: int, data_root: Path) -> None:
-    configuration(name, data_root)  # data are prepared before the ranks start
-    (alone,) = on_ranks(1, _train_on_this_rank, name, data_root)
     assert EVALUATION % world_size
-    first, *others = on_ranks(world_size, _train_on_this_rank, name, data_root)
-    assert all(other == first for other in others), f"{name}: the ranks disagree"
-    for what, one, several in zip(("loss", "quality", "weights"), alone, first, strict=True):
-        for here, there in zip(one, several, strict=True):
-            assert there == pytest.approx(here, rel=1e-4, abs=1e-5), (
-                f"{name}: {what} on {world_size} ranks differ from one rank at equal global "
-                "batch size"
-            )
+    assert_ranks_agree(world_size, configure_gently, name, data_root)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -329,6 +391,8 @@ def test_a_whole_run_passes_the_checker_and_its_report_changes_nothing(
     assert not errors, "\n".join(errors)
     if isinstance(task, Reports):  # the quality of the others says it all
         assert_report_is_sound(name, task)
+    if isinstance(task, Pictures):
+        assert_pictures_show_something(name, task)
 
 
 def assert_report_is_sound(name: str, task: Any) -> None:
@@ -345,6 +409,17 @@ def assert_report_is_sound(name: str, task: Any) -> None:
             assert row.keys() == table.rows[0].keys(), f"{name}: {table.title} is ragged"
             numbers = [value for value in row.values() if not isinstance(value, str)]
             assert all(map(math.isfinite, numbers)), f"{name}: {table.title}: {row}"
+
+
+def assert_pictures_show_something(name: str, task: Pictures) -> None:
+    """Require something drawn in each picture."""
+    figures = task.pictures()
+    for figure in figures if isinstance(figures, Sequence) else [figures]:
+        drawn = [
+            artist for axes in figure.axes for artist in axes.get_children() if artist.get_visible()
+        ]
+        assert figure.axes
+        assert drawn, f"{name}: a picture shows nothing"
 
 
 @pytest.mark.slow  # five to ten tasks for each benchmark

@@ -214,6 +214,8 @@ def _parse_simulated(config: RunConfig, ranks: Ranks) -> int:
         problem = f"this is for one rank, and there are {ranks.world_size}"
     elif config.execution.parallelism.weight_update == "sharded":
         problem = "with weight_update=sharded the formats of gradients have no effect"
+    elif switches.kfac_overlap == "on":
+        problem = "nothing is sent, so kfac_overlap=on has nothing to send early"
     elif int(simulated) > (samples := _count_samples_at_once(config)):
         problem = f"{samples} samples at once cannot be shared among so many ranks"
     if problem:

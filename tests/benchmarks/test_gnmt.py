@@ -1,11 +1,9 @@
 """gnmt: the network against a plain one, loops against the library, the search against targets."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, get_args
 
 import pytest
@@ -20,7 +18,7 @@ from cepheid.benchmarks.gnmt.broken import VARIANTS, Bottleneck, Forgetful
 from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant, shift
 from cepheid.benchmarks.gnmt.plain import Peer
 from cepheid.benchmarks.gnmt.recurrent import Form, HoistedLoop, Recurrent, reverse
-from cepheid.benchmarks.gnmt.task import Translation, create
+from cepheid.benchmarks.gnmt.task import Translation
 from cepheid.measure.engine.subject import Subject, make_plain_task
 from cepheid.measure.studies.speed_by_benchmark import gnmt as speed
 from cepheid.reference.data.wmt.pairs import Tokens
@@ -28,23 +26,26 @@ from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.execution import add_switches
-from cepheid.reference.torch.parallel import task as parallel_task
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.beam_search import Search, translate
 from cepheid.rules import definition
-from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
-from tests.benchmarks.several_ranks import Result, result_on_this_rank
-from tests.distributed import on_ranks
-from tests.prepared import prepare
 from tests.reference.torch.translation.slow_search import search_slowly
-from tests.tasks import assert_alike, run_backward, run_step
+from tests.tasks import (
+    ALONE,
+    EVALUATION,
+    assert_alike,
+    build,
+    build_and_train,
+    configure_small,
+    create,
+    run_backward,
+    run_step,
+)
 
 FULL, MINI = (definition.load("gnmt", scale) for scale in ("full", "mini"))
-ALONE = TorchRanks(0, 1, torch.device("cpu"))
 SMALL = Shape(vocabulary=23, width=8, layers=4)
 VARIANTS_OF_MODEL: tuple[Variant, ...] = ("gnmt_v2", "input_feeding")
-TRAIN, EVALUATION = 64, 21
+TRAIN = 64
 
 
 def tokens_of(*lengths: int, seed: int = 0) -> Tensor:
@@ -246,30 +247,14 @@ def test_the_search_finds_what_a_slow_one_finds(variant: Variant) -> None:
 # The task ----------------------------------------------------------------------------------------
 
 
-def small_config(data_root: Path, *overrides: str, division: str = "closed") -> RunConfig:
-    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
-    chosen = dataclasses.replace(MINI, data=MappingProxyType({**MINI.data, **sizes}))
-    chosen = add_switches(chosen, {"recurrent": get_args(Form)})  # as its study does
-    prepare(chosen.data, data_root)
-    settings = ["global_batch_size=16", "compile=off", "precision=fp32", *overrides]
-    return configure(chosen, overrides=settings, data_root=data_root, seed=3, division=division)
-
-
-def build_task(config: RunConfig, ranks: TorchRanks = ALONE) -> Translation:
-    task = create(config, ranks)
-    task.build()
-    task.open_data()
-    return task
-
-
-def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 32) -> Translation:
-    task = build_task(config, ranks)
-    task.train(Block(1, 0, samples), lambda samples: None)
-    return task
+def small_config(data_root: Path, *overrides: str) -> RunConfig:
+    chosen = add_switches(MINI, {"recurrent": get_args(Form)})  # as its study does
+    settings = ("global_batch_size=16", *overrides)
+    return configure_small(chosen, data_root, *settings, samples=(TRAIN, EVALUATION))
 
 
 def test_the_loss_is_a_sum_over_tokens_and_a_mean_over_sentences(data_root: Path) -> None:
-    task = build_task(small_config(data_root, "pass_tokens=512"))
+    task = build(small_config(data_root, "pass_tokens=512"))
     task.model.train()
     (batch,) = [task.batches.make_batch(0)]
     with torch.no_grad():
@@ -287,14 +272,14 @@ def test_passes_change_no_gradient(data_root: Path) -> None:
     gradients = []
     for tokens in (32768, 512):
         rate = f"pass_tokens={tokens}"
-        task = build_task(small_config(data_root, rate, "global_batch_size=32"))
+        task = build(small_config(data_root, rate, "global_batch_size=32"))
         assert (len(task.batches.make_batch(0).passes) > 1) == (tokens == 512)
         gradients.append(run_step(task)[1])
     assert_alike(gradients[0], gradients[1], "gradients")
 
 
 def test_gradients_are_clipped_together(data_root: Path) -> None:
-    task = build_task(small_config(data_root))
+    task = build(small_config(data_root))
     run_backward(task)
     parameters = list(task.model.parameters())
     before = [p.grad.clone() for p in parameters if p.grad is not None]
@@ -309,7 +294,7 @@ def test_gradients_are_clipped_together(data_root: Path) -> None:
 
 def test_learning_rates_are_those_of_the_reference() -> None:
     """NVIDIA's at batch 2,048: 200 steps, decays at 6,453 and after each 809 steps more."""
-    task = create(configure(FULL), ALONE)
+    task = create(configure(FULL))
     found = []
     for step in (0, 99, 199, 6452, 6453, 6453 + 808, 6453 + 809, 6453 + 3 * 809, 10**5):
         task.samples = 2048 * (step + 1)
@@ -328,7 +313,7 @@ def test_without_an_interval_the_rate_stays() -> None:
 
 def test_an_evaluation_translates_without_targets(data_root: Path) -> None:
     """Other targets change the loss, which is computed with them, and no translation."""
-    task = train_task(small_config(data_root))
+    task = build_and_train(small_config(data_root), samples=32)
     first = [task.predict(task.move_pass(one)[0]) for one in task.batches.make_batch(0).passes]
     before = task.evaluate()
     values = task.pairs.target.values.copy()
@@ -341,46 +326,14 @@ def test_an_evaluation_translates_without_targets(data_root: Path) -> None:
     assert first == again
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["recurrent=hoisted"],
-        ["recurrent=plain", "precision=bf16"],
-        ["precision=bf16"],
-        ["bucketing=random"],
-        ["bucketing=local", "input_hosts=2", "window=4"],
-        ["bucketing=round_robin", "input_hosts=2", "window=1"],
-        ["model_variant=input_feeding"],
-    ],
-    ids=",".join,
-)
-def test_every_setting_trains(data_root: Path, overrides: list[str]) -> None:
-    task = train_task(small_config(data_root, *overrides, division="open"))
-    assert all(map(math.isfinite, task.evaluate().values()))
-
-
 @pytest.mark.parametrize("form", ["hoisted", "plain"])
 def test_forms_lead_to_the_same_weights(data_root: Path, form: str) -> None:
     usual, other = (
-        train_task(small_config(data_root, *settings)) for settings in ([], [f"recurrent={form}"])
+        build_and_train(small_config(data_root, f"recurrent={kind}"), samples=32)
+        for kind in ("library", form)
     )
     for name, weights in usual.model.state_dict().items():
         assert torch.allclose(weights, other.model.state_dict()[name], atol=2e-4), name
-
-
-@pytest.mark.parametrize(
-    ("overrides", "says"),
-    [
-        (["label_smoothing=0.0"], "label_smoothing"),
-        (["opt_gradient_clip_norm=1.0"], "opt_gradient_clip_norm"),
-        (["model_variant=input_feeding"], "model_variant"),
-        (["recurrent=plain"], "expected one of library, hoisted$"),
-        (["window=3"], "window"),
-    ],
-)
-def test_what_closed_refuses(overrides: list[str], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        configure(FULL, overrides=overrides)
 
 
 @pytest.mark.parametrize(
@@ -392,12 +345,12 @@ def test_what_closed_refuses(overrides: list[str], says: str) -> None:
 )
 def test_hosts_that_make_no_sense(data_root: Path, overrides: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
-        create(small_config(data_root, *overrides), ALONE)
+        create(small_config(data_root, *overrides))
 
 
 def test_pictures_show_translations_and_progress(data_root: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra site")
-    task = train_task(small_config(data_root))
+    task = build_and_train(small_config(data_root), samples=32)
     task.evaluate()
     figure = task.pictures()
     *alignments, curve = figure.axes
@@ -434,9 +387,7 @@ def test_a_forgetful_decoder_sees_the_last_token_alone() -> None:
 
 def test_reversed_targets_end_with_their_end(data_root: Path) -> None:
     config = small_config(data_root)
-    usual, backwards = build_task(config), VARIANTS["reversed_targets"](config, ALONE)
-    backwards.build()
-    backwards.open_data()
+    usual, backwards = build(config), build(config, make=VARIANTS["reversed_targets"])
     for row in (0, TRAIN - 1):
         *tokens, end = usual.pairs.target.row(row).tolist()
         assert backwards.pairs.target.row(row).tolist() == [*reversed(tokens), end]
@@ -454,7 +405,7 @@ def subject_of(config: RunConfig, task: Translation | None = None) -> Subject:
 
 
 def test_what_it_is_timed_against_trains_on_random_batches(data_root: Path) -> None:
-    task = build_task(small_config(data_root))
+    task = build(small_config(data_root))
     plain = make_plain_task(subject_of(task.config, task))
     assert plain.batches.order.bucketing.input == "random"
     assert isinstance(plain.model, Peer)
@@ -471,25 +422,3 @@ def test_speed_of_what_the_paper_did(data_root: Path, monkeypatch: pytest.Monkey
     rows = [row for key in own for row in speed.MEASUREMENTS["gnmt"][key](subject).rows]
     assert sum("times as fast" in row.result for row in rows) == 13
     assert sum("of the places" in row.result for row in rows) == len(speed.BUCKETINGS)
-
-
-# Ranks -------------------------------------------------------------------------------------------
-
-
-def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
-    parallel_task.BUCKET_MIB = 1  # type: ignore[attr-defined]  # several, in this process
-    settings = ["opt_learning_rate_warmup_samples=0", "opt_base_learning_rate=0.002"]
-    config = small_config(data_root, *settings, *overrides)
-    return result_on_this_rank(lambda ranks: train_task(config, ranks, samples=48))
-
-
-@pytest.mark.slow  # the contract suite has two ranks, too
-@pytest.mark.parametrize("way", ["sharded", "overlapped"])
-def test_ranks_that_share_the_update_clip_as_one(data_root: Path, way: str) -> None:
-    small_config(data_root)
-    overrides = [f"weight_update={way}"]
-    (alone,) = on_ranks(1, _on_this_rank, data_root, overrides)
-    first, other = on_ranks(2, _on_this_rank, data_root, overrides)
-    assert other == first
-    assert first[0] == pytest.approx(alone[0], rel=1e-4)
-    assert first[1] == pytest.approx(alone[1], rel=1e-4, abs=1e-5)

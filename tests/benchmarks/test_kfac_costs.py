@@ -16,7 +16,8 @@ from cepheid.measure.studies.costs.updates import OptimizerParts, Update
 from cepheid.reference.run.config import configure
 from cepheid.rules.errors import UserError
 from cepheid.second_order import curvature
-from tests.benchmarks.test_kfac import ALONE, FULL, MINI, build_task, weights_after
+from tests.benchmarks.test_kfac import FULL, MINI, build_task, weights_after
+from tests.tasks import build
 
 PARTS = KfacParts()
 LAYERS = [
@@ -113,9 +114,7 @@ def test_a_benchmark_without_a_ladder() -> None:
 
 def test_channels_first_compute_the_same(data_root: Path) -> None:
     task = build_task(data_root, "opt_preconditioner=none")
-    other: Any = ChannelsFirst(task.config, ALONE)
-    other.build()
-    other.open_data()
+    other = build(task.config, make=ChannelsFirst)
     other.model.train()
     assert other.model.layer1[0].conv2.weight.is_contiguous()
     assert not task.model.layer1[0].conv2.weight.is_contiguous()

@@ -15,7 +15,8 @@ from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.benchmarks.test_kfac import ALONE, FULL, MINI, SWITCHES, build_task, make_subject
+from tests.benchmarks.test_kfac import FULL, MINI, SWITCHES, build_task, make_subject
+from tests.tasks import ALONE
 
 TWO = TorchRanks(0, 2, torch.device("cpu"))
 
@@ -74,6 +75,7 @@ def test_ranks_are_simulated_in_a_study(data_root: Path) -> None:
             "=8: it has no effect without opt_preconditioner=kfac; fix: ",
         ),
         (["kfac_simulated_ranks=8", "weight_update=sharded"], "ranks=8: with weight_up.*; fix: "),
+        (["kfac_simulated_ranks=8", "kfac_overlap=on"], "ranks=8: nothing is sent.*; fix: "),
         (["kfac_simulated_ranks=100"], "ranks=100: 8 samples at once cannot be shared.*; fix: "),
         (
             ["kfac_simulated_ranks=8", "micro_batch=4", "model_bn_span=4"],

@@ -8,14 +8,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac.hyperparameters import make_options
-from cepheid.benchmarks.kfac.task import create
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.speed_by_benchmark import kfac as speed
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import add_switches
 from cepheid.rules.errors import UserError
 from tests.benchmarks.test_kfac import (
-    ALONE,
     FULL,
     MINI,
     SWITCHES,
@@ -25,6 +23,7 @@ from tests.benchmarks.test_kfac import (
     weights_on_this_rank,
 )
 from tests.distributed import on_ranks
+from tests.tasks import ALONE, create
 
 
 def test_fisher_matrices_that_cannot_be_are_told_before_a_run(data_root: Path) -> None:
@@ -33,7 +32,7 @@ def test_fisher_matrices_that_cannot_be_are_told_before_a_run(data_root: Path) -
     for fisher in ("exact", "gauss_newton"):
         config = configure(FULL, division="open", overrides=[f"kfac_fisher={fisher}"])
         with pytest.raises(UserError, match="1,000 outputs, more than 128"):
-            create(config, ALONE)
+            create(config)
 
 
 def test_the_gauss_newton_matrix_of_cross_entropy_is_the_exact_fisher_matrix(
@@ -123,7 +122,7 @@ def test_pieces_within_a_norm_s_span_are_refused_with_what_would_make_them_possi
 )
 def test_a_plan_notes_what_is_allowed_but_large(override: str, says: list[str]) -> None:
     overrides = [override, "model_bn_span=32"]
-    notes = create(configure(FULL, division="open", overrides=overrides), ALONE).list_notes()
+    notes = create(configure(FULL, division="open", overrides=overrides)).list_notes()
     assert len(notes) == len(says)
     for note, part in zip(notes, says, strict=True):
         assert part in note

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from cepheid.benchmarks.mask_rcnn import broken
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
-from cepheid.benchmarks.mask_rcnn.task import Segmentation, create
+from cepheid.benchmarks.mask_rcnn.task import Segmentation
 from cepheid.reference.data import coco
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import configure
 from cepheid.reference.torch.detection.boxes import compute_overlaps, encode, to_corners
 from cepheid.reference.torch.detection.masks import crop_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
@@ -29,13 +29,19 @@ from cepheid.reference.torch.parallel.task import ParallelTask
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.benchmarks import few_images
-from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
-from tests.distributed import on_ranks
 from tests.reference.data.coco import replica
-from tests.tasks import take_batch
+from tests.tasks import (
+    EVALUATION,
+    TRAIN,
+    build,
+    build_and_train,
+    configure_small,
+    create,
+    take_batch,
+)
 
 FULL, MINI = (definition.load("mask_rcnn", scale) for scale in ("full", "mini"))
+small_config = partial(configure_small, "mask_rcnn")
 
 
 # Network -----------------------------------------------------------------------------------------
@@ -82,34 +88,24 @@ def test_a_frozen_norm_is_a_batch_norm_in_evaluation() -> None:
 # Training on a few images ------------------------------------------------------------------------
 
 
-small_config = partial(configure_few, MINI)
-train_task = partial(few_images.train_task, create)
-
-
-def make_task(
-    config: RunConfig, make: Callable[[RunConfig, TorchRanks], Segmentation] = create
-) -> Segmentation:
-    return few_images.make_task(make, config)
-
-
 def test_given_weights_are_those_after_the_initialisation(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ParallelTask, "warm_up", lambda task: None)  # the contract tests it
-    given = make_task(small_config(data_root))
+    given = build(small_config(data_root))
     torch.save(given.model.backbone.state_dict(), tmp_path / "given.pth")
     facts = {"file": str(tmp_path / "given.pth"), "digest": ""}
-    task = make_task(dataclasses.replace(small_config(data_root, given_weights=facts), seed=4))
+    task = build(dataclasses.replace(small_config(data_root, given_weights=facts), seed=4))
     task.warm_up()
     for name, value in given.model.backbone.state_dict().items():
         assert torch.equal(task.model.backbone.state_dict()[name], value), name
     facts["file"] = "absent.pth"
     with pytest.raises(UserError, match=r"absent\.pth: the training starts from these weights"):
-        make_task(small_config(data_root, given_weights=facts)).warm_up()
+        build(small_config(data_root, given_weights=facts)).warm_up()
 
 
 def test_biases_learn_twice_as_fast_and_do_not_decay(data_root: Path) -> None:
-    task = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     task.step()
     weights, biases = task.optimizer.param_groups
     assert biases["lr"] == 2 * weights["lr"] == 2 * task.hyperparameters.compute_rate(8)
@@ -121,7 +117,7 @@ def test_biases_learn_twice_as_fast_and_do_not_decay(data_root: Path) -> None:
 
 def rate_at(step: int, *overrides: str) -> float:
     config = configure(FULL, overrides=overrides)
-    task = create(config, ALONE)
+    task = create(config)
     return float(task.hyperparameters.compute_rate(step * config.global_batch_size))
 
 
@@ -145,7 +141,7 @@ def test_the_schedules_of_the_full_scale_are_the_published_ones() -> None:
 
 
 def test_a_truth_can_be_packed(data_root: Path) -> None:
-    task = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     _, targets = take_batch(task)
     truth = Truth.unpack(targets)
     assert torch.equal(truth.pack(), targets)
@@ -157,7 +153,7 @@ def test_a_truth_can_be_packed(data_root: Path) -> None:
 
 
 def test_the_losses_of_the_heads_are_those_of_a_loop(data_root: Path) -> None:
-    task: Any = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     images, targets = take_batch(task)
     network, truth = task.model, Truth.unpack(targets)
     *maps, samples, losses = network.find(task.scale_pixels(images), targets)
@@ -193,7 +189,7 @@ def test_the_losses_of_the_heads_are_those_of_a_loop(data_root: Path) -> None:
 
 
 def test_the_losses_of_proposals_are_those_of_a_loop(data_root: Path) -> None:
-    task: Any = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     images, targets = take_batch(task)
     network, truth = task.model, Truth.unpack(targets)
     scores, codes = network.proposals(network.extract(task.scale_pixels(images)))
@@ -241,7 +237,7 @@ def say_the_truth(task: Segmentation, shift: float = 0.0) -> Callable[..., Any]:
 
 
 def test_who_knows_all_objects_has_a_precision_of_one(data_root: Path) -> None:
-    task: Any = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     task.evaluation_batch = 4  # the last batch is filled up with images that do not count
     task.compiled_predict = say_the_truth(task)
     quality = task.evaluate()
@@ -253,7 +249,7 @@ def test_who_knows_all_objects_has_a_precision_of_one(data_root: Path) -> None:
 
 
 def test_the_picture_shows_found_and_true_masks(data_root: Path) -> None:
-    task: Any = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     task.compiled_predict = say_the_truth(task)
     task.evaluate()
     figure = task.pictures()
@@ -293,7 +289,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     coco.prepare(tmp_path / coco.parameters_of(chosen.data).folder_name, parameters, processes=1)
     settings = ["global_batch_size=4", "compile=off", "precision=fp32"]
     config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
-    task: Any = train_task(config, samples=4)
+    task = build_and_train(config, samples=4)
     task.evaluation_batch = 4
     _, targets = take_batch(task)
     truth = Truth.unpack(targets)
@@ -315,9 +311,9 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
 
 def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     config = small_config(data_root)
-    correct: Any = make_task(config)
+    correct = build(config)
     images, targets = take_batch(correct)
-    other: Any = make_task(config, broken.ShuffledTargets)
+    other = build(config, make=broken.ShuffledTargets)
     rows = np.arange(TRAIN)
     _, labels = other.loader.pictures.read_boxes(rows)
     true = correct.images.labels[:TRAIN]
@@ -327,10 +323,10 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     boxes = torch.tensor([[[9.0, 9.0, 17.0, 31.0]]])
     maps = [torch.randn(1, 32, 16, 16), torch.randn(1, 32, 8, 8)]
     moved = torch.tensor([[[8.0, 8.0, 16.0, 32.0]]])  # a place is four pixels
-    rounded = make_task(config, broken.Quantized).model
+    rounded = build(config, make=broken.Quantized).model
     assert torch.equal(rounded.align(maps, boxes, 5), rounded.align(maps, moved, 5))
     assert not torch.allclose(correct.model.align(maps, boxes, 5), rounded.align(maps, boxes, 5))
-    anywhere: Any = make_task(config, broken.RandomProposals).model
+    anywhere: Any = build(config, make=broken.RandomProposals).model
     scores, codes = torch.randn(2, 960), torch.zeros(2, 960, 4)
     drawn, _ = anywhere.propose(scores, codes, torch.full((2, 2), 64.0))
     sides = drawn[..., 2:] - drawn[..., :2]
@@ -338,43 +334,19 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     assert sides.min() >= 8
     assert sides.max() <= 32
     assert not torch.equal(drawn[0], drawn[1])
-    mixed: Any = make_task(config, broken.ShuffledInstances).model
+    mixed: Any = build(config, make=broken.ShuffledInstances).model
     *found, samples, losses = correct.model.find(correct.scale_pixels(images), targets)
     assert not torch.allclose(
         mixed.learn(found, samples, losses, targets),
         correct.model.learn(found, samples, losses, targets),
     )
     for variant, share in ((broken.BoxMasks, 1.0), (broken.EllipticMasks, math.pi / 4)):
-        *_, masks = make_task(config, variant).predict(images)
+        *_, masks = build(config, make=variant).predict(images)
         assert masks.mean().item() == pytest.approx(share, abs=0.02)
         assert set(masks.unique().tolist()) <= {0.0, 1.0}
 
 
 # Several ranks -----------------------------------------------------------------------------------
-
-
-def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float], dict[str, float]]:
-    return few_images.train_in_parts(create, small_config(data_root, *overrides))
-
-
-@pytest.mark.parametrize(
-    ("world_size", "pipeline"),
-    [
-        (2, "pipeline=2:1f1b:2"),
-        pytest.param(2, "pipeline=2:gpipe:4", marks=pytest.mark.slow),
-        pytest.param(4, "pipeline=2:1f1b:2", marks=pytest.mark.slow),
-    ],
-)
-def test_ranks_that_share_the_graph_do_what_one_does(
-    world_size: int, pipeline: str, data_root: Path
-) -> None:
-    rate = "opt_base_learning_rate=0.002"  # so that rounding stays rounding
-    small_config(data_root)  # data are prepared before the ranks start
-    alone = _train_in_parts(data_root, [rate])
-    several = on_ranks(world_size, _train_in_parts, data_root, [rate, pipeline])
-    for losses, quality in several:
-        assert losses == pytest.approx(alone[0], rel=1e-4)
-        assert quality == pytest.approx(alone[1], rel=1e-3, abs=1e-4)
 
 
 def test_uneven_parts_of_a_batch_are_refused() -> None:

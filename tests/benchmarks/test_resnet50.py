@@ -14,7 +14,6 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.resnet50.hyperparameters import make_schedule
 from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels
-from cepheid.benchmarks.resnet50.task import create
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.measure.engine.turns import profile_steps
 from cepheid.reference.optim.lars import Lars
@@ -24,17 +23,11 @@ from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.errors import UserError
 from tests import tiny
-from tests.benchmarks import few_images
-from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
-from tests.benchmarks.several_ranks import (
-    Result,
-    assert_four_ranks_do_what_one_does,
-    result_on_this_rank,
-)
-from tests.distributed import on_ranks
 from tests.processes import Program
+from tests.tasks import EVALUATION, TRAIN, build, build_and_train, configure_small, create
 
 FULL, MINI = (definition.load("resnet50", scale) for scale in ("full", "mini"))
+small_config = partial(configure_small, "resnet50")
 
 # Channels of torchvision's resnet50, stage by stage: in of the first unit, inner, out, units.
 STAGES = ((64, 64, 256, 3), (256, 128, 512, 4), (512, 256, 1024, 6), (1024, 512, 2048, 3))
@@ -175,24 +168,6 @@ def test_evaluation_every_four_epochs_with_an_offset() -> None:
         assert ends[:3] == pytest.approx(epochs, abs=3200 / epoch)
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "opt_momentum=0.929",
-        "opt_momentum_form=unscaled",
-        "opt_name=adam",
-        "model_variant=d",
-        "opt_learning_rate_decay_schedule=cosine",
-        "opt_collapse_epoch=30",
-        "eval_offset_epochs=4",
-        "opt_end_learning_rate=0.0",
-    ],
-)
-def test_what_closed_refuses(override: str) -> None:
-    with pytest.raises(UserError, match=override.partition("=")[0]):
-        configure(FULL, overrides=[override])
-
-
 def test_open_allows_it_but_no_other_cadence() -> None:
     overrides = ["opt_momentum=0.929", "opt_momentum_form=unscaled", "model_variant=d"]
     values = configure(FULL, division="open", overrides=overrides).hyperparameters
@@ -204,14 +179,10 @@ def test_open_allows_it_but_no_other_cadence() -> None:
 def test_what_no_code_here_does_is_refused_in_open_too(tmp_path: Path) -> None:
     config = configure(FULL, division="open", overrides=["opt_name=adam"], data_root=tmp_path)
     with pytest.raises(UserError, match="sgd, lars"):
-        create(config, ALONE)
+        create(config)
 
 
 # Training on a few images ------------------------------------------------------------------------
-
-
-small_config = partial(configure_few, MINI)
-train_task = partial(few_images.train_task, create)
 
 
 @pytest.mark.parametrize(
@@ -219,33 +190,28 @@ train_task = partial(few_images.train_task, create)
     [
         ["opt_name=lars"],
         ["opt_name=lars", "opt_momentum_form=unscaled", "opt_momentum_correction=true"],
-        ["opt_momentum_form=unscaled"],
-        ["precision=fp16"],
-        ["precision=bf16", "model_bn_span=4"],
-        ["model_variant=d"],
+        ["opt_momentum_form=unscaled", "model_variant=d", "precision=bf16", "model_bn_span=4"],
     ],
 )
-def test_every_setting_trains(data_root: Path, overrides: list[str]) -> None:
-    task = train_task(small_config(data_root, *overrides))
+def test_every_optimizer_trains(data_root: Path, overrides: list[str]) -> None:
+    task = build_and_train(small_config(data_root, *overrides))
     assert all(map(math.isfinite, task.evaluate().values()))
 
 
 def test_a_batch_beyond_all_memory_is_told_before_the_clock_runs(data_root: Path) -> None:
     # Norms over the whole batch leave no smaller pieces to try.
     batch = [f"global_batch_size={10**10}", "model_bn_span=0"]
-    task = create(small_config(data_root, *batch), ALONE)
+    task = create(small_config(data_root, *batch))
     task.build()
     with pytest.raises(UserError, match="smaller global_batch_size"):
         task.warm_up()
 
 
 def test_loss_scaling_changes_nothing_but_rounding(data_root: Path) -> None:
-    task = create(small_config(data_root, "precision=fp16"), ALONE)
-    task.build()
+    task = build(small_config(data_root, "precision=fp16"))
     assert task.scaler.is_enabled()
     task.warm_up()
     assert task.scaler.get_scale() == 65536.0
-    task.open_data()
     before = [p.detach().clone() for p in task.model.parameters()]
     task.step()
     moved = [
@@ -255,8 +221,7 @@ def test_loss_scaling_changes_nothing_but_rounding(data_root: Path) -> None:
 
 
 def test_exempt_parameters_are_neither_decayed_nor_adapted(data_root: Path) -> None:
-    task = create(small_config(data_root, "opt_name=lars"), ALONE)
-    task.build()
+    task = build(small_config(data_root, "opt_name=lars"))
     assert isinstance(task.optimizer, Lars)
     decayed, exempt = task.optimizer.param_groups
     assert decayed["adaptive"]
@@ -267,7 +232,7 @@ def test_exempt_parameters_are_neither_decayed_nor_adapted(data_root: Path) -> N
 
 
 def test_collapsed_decay_sees_whole_images(data_root: Path) -> None:
-    task = train_task(small_config(data_root, "opt_collapse_epoch=1"), samples=48)
+    task = build_and_train(small_config(data_root, "opt_collapse_epoch=1"), samples=48)
     assert task.loader.cropping.area == MINI.model["crop_area"]
     task.step()
     assert task.loader.cropping.area == (1.0, 1.0)
@@ -276,7 +241,7 @@ def test_collapsed_decay_sees_whole_images(data_root: Path) -> None:
 
 
 def test_the_step_profiler_accounts_for_a_step(data_root: Path) -> None:
-    task = train_task(small_config(data_root))
+    task = build_and_train(small_config(data_root))
     profiles = [profile_steps(task, 1).shares for _ in range(3)]
     for shares in profiles:
         assert sum(shares.values()) == pytest.approx(1)
@@ -293,48 +258,12 @@ def test_full_scale_steps_like_mini(data_root: Path) -> None:
     config = dataclasses.replace(
         config, definition=dataclasses.replace(config.definition, model=model)
     )
-    task = train_task(config, samples=8)
+    task = build_and_train(config, samples=8)
     assert sum(p.numel() for p in task.model.parameters()) == FULL.model["parameters"]
     assert 0 <= task.evaluate()["accuracy"] <= 1
 
 
-def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
-    return result_on_this_rank(lambda ranks: train_task(small_config(data_root, *overrides), ranks))
-
-
-def test_ranks_that_share_the_update_and_norm_in_groups(data_root: Path) -> None:
-    overrides = ["opt_name=lars", "model_bn_span=4", "weight_update=sharded"]
-    overrides.append("all_reduce=two_level")
-    small_config(data_root)
-    assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)
-
-
 # Several ranks for each image -------------------------------------------------------------------
-
-
-def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float], dict[str, float]]:
-    return few_images.train_in_parts(create, small_config(data_root, *overrides))
-
-
-@pytest.mark.slow  # by day, a whole run below
-@pytest.mark.parametrize(
-    ("world_size", "overrides"),
-    [
-        (2, ["spatial_partitions=2"]),
-        (4, ["spatial_partitions=4"]),
-        (4, ["spatial_partitions=2x2", "model_variant=d"]),
-        (4, ["spatial_partitions=2", "model_bn_span=4"]),
-        (4, ["spatial_partitions=2", "weight_update=sharded"]),
-    ],
-)
-def test_ranks_that_share_images_do_what_one_does(
-    world_size: int, overrides: list[str], data_root: Path
-) -> None:
-    small_config(data_root)  # data are prepared before the ranks start
-    alone = _train_in_parts(data_root, [each for each in overrides if "spatial" not in each])
-    for losses, quality in on_ranks(world_size, _train_in_parts, data_root, overrides):
-        assert losses == pytest.approx(alone[0], rel=1e-4)
-        assert quality == pytest.approx(alone[1], rel=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """ssd: the network, its schedule, what it finds and refuses; the contract tests have the rest."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,28 +16,28 @@ from torch import Tensor
 
 from cepheid.benchmarks.ssd import broken, pictures
 from cepheid.benchmarks.ssd.model import SSD, compute_cells, join_maps
-from cepheid.benchmarks.ssd.task import Detection, create
+from cepheid.benchmarks.ssd.task import Detection
 from cepheid.reference.data import coco
 from cepheid.reference.data.scenes import make_truth
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import configure
 from cepheid.reference.torch.detection.boxes import encode
 from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.benchmarks import few_images
-from tests.benchmarks.few_images import ALONE, EVALUATION, TRAIN, configure_few
-from tests.benchmarks.several_ranks import (
-    Result,
-    assert_four_ranks_do_what_one_does,
-    result_on_this_rank,
-)
-from tests.distributed import on_ranks
 from tests.reference.data.coco import replica
-from tests.tasks import take_batch
+from tests.tasks import (
+    EVALUATION,
+    TRAIN,
+    build,
+    build_and_train,
+    configure_small,
+    create,
+    take_batch,
+)
 
 FULL, MINI = (definition.load("ssd", scale) for scale in ("full", "mini"))
 EPOCH = 117_266  # training images of COCO 2017 that have boxes
+small_config = partial(configure_small, "ssd")
 
 # Network -----------------------------------------------------------------------------------------
 
@@ -125,9 +124,9 @@ def test_what_a_place_of_a_map_says_belongs_to_its_default_boxes() -> None:
 
 
 def rate_at(samples: float, *overrides: str) -> float:
-    task = create(configure(FULL, overrides=overrides), ALONE)
+    task = create(configure(FULL, overrides=overrides))
     task.samples = round(samples)
-    return task.learning_rate()
+    return float(task.learning_rate())
 
 
 def test_the_schedule_of_the_full_scale() -> None:
@@ -151,53 +150,22 @@ def test_the_full_scale_is_evaluated_wherever_the_published_one_was() -> None:
     assert FULL.data["train_samples"] == EPOCH
 
 
-@pytest.mark.parametrize(
-    "override",
-    [
-        "opt_momentum=0.95",
-        "opt_name=lars",
-        "opt_learning_rate_first_drop_samples=1",
-        "opt_learning_rate_drop_stretch=11",
-        "max_samples=7",
-        "data_augmentation=none",
-    ],
-)
-def test_what_closed_refuses(override: str) -> None:
-    with pytest.raises(UserError, match=override.partition("=")[0]):
-        configure(FULL, overrides=[override])
-
-
 # Training on a few images ------------------------------------------------------------------------
 
 
-small_config = partial(configure_few, MINI)
-train_task = partial(few_images.train_task, create)
-
-
-def make_task(
-    config: RunConfig, make: Callable[[RunConfig, TorchRanks], Detection] = create
-) -> Detection:
-    return few_images.make_task(make, config)
-
-
-def test_other_precision_and_spans_train(data_root: Path) -> None:
-    task = train_task(small_config(data_root, "precision=bf16", "model_bn_span=4"))
-    assert all(map(math.isfinite, task.evaluate().values()))
-
-
 def test_all_parameters_are_decayed(data_root: Path) -> None:
-    task = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     (group,) = task.optimizer.param_groups
     assert group["weight_decay"] == 5e-4
     assert sum(p.numel() for p in group["params"]) == MINI.model["parameters"]
 
 
 def test_given_weights_are_those_after_the_initialisation(data_root: Path, tmp_path: Path) -> None:
-    given = make_task(small_config(data_root, "opt_base_learning_rate=0.01"))
+    given = build(small_config(data_root, "opt_base_learning_rate=0.01"))
     given.model.backbone.get_buffer("bn1.running_mean").fill_(2)
     torch.save(given.model.backbone.state_dict(), tmp_path / "given.pth")
     facts = {"file": str(tmp_path / "given.pth"), "digest": ""}
-    task = make_task(dataclasses.replace(small_config(data_root, given_weights=facts), seed=4))
+    task = build(dataclasses.replace(small_config(data_root, given_weights=facts), seed=4))
     weight = task.model.backbone.conv1.weight.detach().clone()
     assert not torch.equal(weight, given.model.backbone.conv1.weight)
     task.warm_up()
@@ -205,7 +173,7 @@ def test_given_weights_are_those_after_the_initialisation(data_root: Path, tmp_p
         assert torch.equal(task.model.backbone.state_dict()[name], value), name
     facts["file"] = "absent.pth"
     with pytest.raises(UserError, match=r"absent\.pth: the training starts from these weights"):
-        make_task(small_config(data_root, given_weights=facts)).warm_up()
+        build(small_config(data_root, given_weights=facts)).warm_up()
 
 
 # What it finds -----------------------------------------------------------------------------------
@@ -230,7 +198,7 @@ def say_the_truth(task: Detection, shift: float = 0.0) -> Callable[[Tensor], Any
 
 
 def test_who_knows_all_boxes_has_a_precision_of_one(data_root: Path) -> None:
-    task: Any = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     task.evaluation_batch = 4  # the last batch is filled up with images that do not count
     task.compiled_predict = say_the_truth(task)
     assert task.evaluate() == pytest.approx({"ap": 1, "ap50": 1, "ap75": 1})
@@ -243,7 +211,7 @@ def test_who_knows_all_boxes_has_a_precision_of_one(data_root: Path) -> None:
 
 
 def test_codes_of_the_targets_are_decoded_to_the_targets(data_root: Path) -> None:
-    task: Any = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     images, targets = take_batch(task)
     matches = task.match(targets)
     logits = torch.nn.functional.one_hot(matches.labels, 4) * 20.0
@@ -259,7 +227,7 @@ def test_codes_of_the_targets_are_decoded_to_the_targets(data_root: Path) -> Non
 
 
 def test_the_picture_shows_true_and_found_boxes(data_root: Path) -> None:
-    task: Any = make_task(small_config(data_root))
+    task = build(small_config(data_root))
     task.compiled_predict = say_the_truth(task)
     task.evaluate()
     figure = task.pictures()
@@ -290,7 +258,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     )
     settings = ["global_batch_size=4", "model_bn_span=0", "compile=off", "precision=fp32"]
     config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
-    task: Any = train_task(config, samples=4)
+    task = build_and_train(config, samples=4)
     assert len(task.defaults) == 8732
     assert task.loader.augmentation.strengths.all == (0.125, 0.5, 0.5, 0.05)
     quality = task.evaluate()
@@ -305,60 +273,22 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
 
 def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     config = small_config(data_root)
-    correct = make_task(config)
+    correct = build(config)
     images, targets = take_batch(correct)
-    _, shifted = take_batch(make_task(config, broken.ShiftedBoxes))
+    _, shifted = take_batch(build(config, make=broken.ShiftedBoxes))
     sizes = targets[..., 2:4] - targets[..., :2]
     assert torch.allclose(shifted[..., :2] - targets[..., :2], sizes / 2)
     assert torch.allclose(shifted[..., 2:4] - shifted[..., :2], sizes)
-    mixed: Any = make_task(config, broken.ShuffledClasses)
+    mixed = build(config, make=broken.ShuffledClasses)
     _, labels = mixed.loader.pictures.read_boxes(np.arange(TRAIN))
     true = correct.images.labels[:TRAIN]
     assert np.array_equal(np.sort(labels), np.sort(true))
     assert (labels != true).any(axis=1).mean() > 0.5
-    other: Any = make_task(config, broken.ShuffledTargets)
+    other = build(config, make=broken.ShuffledTargets)
     _, labels = other.loader.pictures.read_boxes(np.arange(TRAIN))
     assert sorted(labels.tolist()) == sorted(true.tolist()) != labels.tolist()
-    coarse = make_task(config, broken.CoarseFeatures)
+    coarse = build(config, make=broken.CoarseFeatures)
     assert len(coarse.defaults) == coarse.predict(images)[0].shape[1] == 64
-    fixed = make_task(config, broken.NoLocalization)
+    fixed = build(config, make=broken.NoLocalization)
     boxes, _ = fixed.predict(images)
     assert encode(boxes, fixed.defaults).abs().max() < 1e-3
-
-
-# Several ranks -----------------------------------------------------------------------------------
-
-
-def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
-    return result_on_this_rank(lambda ranks: train_task(small_config(data_root, *overrides), ranks))
-
-
-@pytest.mark.slow
-def test_ranks_that_share_the_update_and_norm_in_groups(data_root: Path) -> None:
-    overrides = ["model_bn_span=4", "weight_update=sharded", "all_reduce=two_level"]
-    small_config(data_root)
-    assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)
-
-
-def _train_in_parts(data_root: Path, overrides: list[str]) -> tuple[list[float], dict[str, float]]:
-    return few_images.train_in_parts(create, small_config(data_root, *overrides))
-
-
-@pytest.mark.parametrize(
-    ("world_size", "overrides"),
-    [
-        (2, ["spatial_partitions=2"]),
-        pytest.param(4, ["spatial_partitions=4"], marks=pytest.mark.slow),
-        pytest.param(4, ["spatial_partitions=2x2"], marks=pytest.mark.slow),
-        pytest.param(4, ["spatial_partitions=2", "model_bn_span=4"], marks=pytest.mark.slow),
-    ],
-)
-def test_ranks_that_share_images_do_what_one_does(
-    world_size: int, overrides: list[str], data_root: Path
-) -> None:
-    overrides = [*overrides, "opt_base_learning_rate=0.002"]  # so that rounding stays rounding
-    small_config(data_root)  # data are prepared before the ranks start
-    alone = _train_in_parts(data_root, [each for each in overrides if "spatial" not in each])
-    for losses, quality in on_ranks(world_size, _train_in_parts, data_root, overrides):
-        assert losses == pytest.approx(alone[0], rel=1e-4)
-        assert quality == pytest.approx(alone[1], rel=1e-3, abs=1e-4)

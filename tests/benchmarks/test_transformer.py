@@ -1,13 +1,10 @@
 """transformer: the network against torch's, the search against a slow one, shares of a batch."""
 
 import dataclasses
-import functools
-import math
 import re
-from collections.abc import Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -21,33 +18,33 @@ from torch import Size, Tensor, nn
 
 from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
 from cepheid.benchmarks.transformer.plain import Peer
-from cepheid.benchmarks.transformer.task import Translation, create
+from cepheid.benchmarks.transformer.task import Translation
 from cepheid.measure.engine.subject import Subject, make_plain_task
 from cepheid.measure.studies.speed_by_benchmark import transformer as speed
 from cepheid.reference.data.wmt.sentence_batches import Batches
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.backend import free_earlier_tasks
-from cepheid.reference.torch.parallel import task as parallel_task
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.translation.beam_search import Search, translate
 from cepheid.reference.torch.translation.task import format_bleu_signature
 from cepheid.rules import definition
-from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
-from tests.benchmarks.several_ranks import (
-    Result,
-    assert_four_ranks_do_what_one_does,
-    result_on_this_rank,
+from tests.tasks import (
+    ALONE,
+    EVALUATION,
+    assert_alike,
+    build,
+    build_and_train,
+    compute_loss,
+    configure_small,
+    create,
+    run_step,
+    train,
 )
-from tests.prepared import prepare
-from tests.tasks import compute_loss, run_step
 
 FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
-ALONE = TorchRanks(0, 1, torch.device("cpu"))
 SMALL = Shape(vocabulary=23, width=16, heads=4, feed_forward=24, layers=2)
-TRAIN, EVALUATION = 64, 21
 
 
 def tokens_of(*lengths: int, seed: int = 0) -> Tensor:
@@ -202,22 +199,8 @@ def test_the_penalty_is_that_of_the_paper() -> None:
 
 
 def small_config(data_root: Path, *overrides: str, **model: Any) -> RunConfig:
-    sizes = {"train_samples": TRAIN, "evaluation_samples": EVALUATION}
-    chosen = dataclasses.replace(
-        MINI,
-        data=MappingProxyType({**MINI.data, **sizes}),
-        model=MappingProxyType({**MINI.model, **model}),
-    )
-    prepare(chosen.data, data_root)
-    settings = ["global_batch_size=16", "compile=off", "precision=fp32", *overrides]
-    return configure(chosen, overrides=settings, data_root=data_root, seed=3)
-
-
-def build_task(config: RunConfig, ranks: TorchRanks = ALONE) -> Translation:
-    task = create(config, ranks)
-    task.build()
-    task.open_data()
-    return task
+    settings = ("global_batch_size=16", *overrides)
+    return configure_small("transformer", data_root, *settings, samples=(64, EVALUATION), **model)
 
 
 def subject_of(config: RunConfig, task: Translation | None = None) -> Subject:
@@ -226,26 +209,15 @@ def subject_of(config: RunConfig, task: Translation | None = None) -> Subject:
     return Subject(config, ALONE, task, overrides, 3, lambda chosen: nullcontext(print))
 
 
-def train_task(config: RunConfig, ranks: TorchRanks = ALONE, samples: int = 32) -> Translation:
-    task = build_task(config, ranks)
-    task.train(Block(1, 0, samples), lambda samples: None)
-    return task
-
-
-def compute_gradients(config: RunConfig) -> Mapping[str, Tensor]:
-    return run_step(build_task(config))[1]
-
-
 def test_passes_change_no_gradient(data_root: Path) -> None:
-    whole = compute_gradients(small_config(data_root, "pass_tokens=32768"))
-    cut = compute_gradients(small_config(data_root, "pass_tokens=512"))
-    assert whole.keys() == cut.keys()
-    for name, gradient in whole.items():
-        assert torch.allclose(gradient, cut[name], rtol=1e-4, atol=1e-7), name
+    (_, whole), (_, cut) = (
+        run_step(build(small_config(data_root, f"pass_tokens={tokens}"))) for tokens in (32768, 512)
+    )
+    assert_alike(whole, cut, "gradients")
 
 
 def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> None:
-    task = build_task(small_config(data_root, "pass_tokens=512"))
+    task = build(small_config(data_root, "pass_tokens=512"))
     task.model.train()
     batch = task.batches.make_batch(0)
     assert len(batch.passes) > 1
@@ -257,19 +229,13 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> N
     assert loss == pytest.approx(expected / batch.target_tokens, rel=1e-5)
 
 
-@pytest.mark.parametrize("overrides", [["precision=bf16"], ["precision=bf16", "pass_tokens=512"]])
-def test_every_setting_trains(data_root: Path, overrides: list[str]) -> None:
-    task = train_task(small_config(data_root, *overrides))
-    assert all(map(math.isfinite, task.evaluate().values()))
-
-
 def test_with_dropout_a_run_that_goes_on_is_the_run(data_root: Path) -> None:
     config = small_config(data_root, dropout=0.1)
-    straight, half = train_task(config, samples=64), train_task(config)
-    resumed = build_task(config)
+    straight, half = (build_and_train(config, samples=samples) for samples in (64, 32))
+    resumed = build(config)
     torch.manual_seed(99)
     resumed.restore(half.state())
-    resumed.train(Block(2, 32, 64), lambda samples: None)
+    train(resumed, 64)
     for name, value in straight.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
@@ -281,7 +247,7 @@ def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
 
 
 def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path) -> None:
-    task = build_task(small_config(data_root, "pass_tokens=512"))
+    task = build(small_config(data_root, "pass_tokens=512"))
     plain = make_plain_task(subject_of(task.config, task))
     ours, theirs = task.batches.make_batch(0).passes, plain.next_share().passes
     assert len(ours) > 1
@@ -290,7 +256,7 @@ def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path
 
 
 def test_what_it_is_timed_against_computes_the_same_sentences(data_root: Path) -> None:
-    task = build_task(small_config(data_root, "pass_tokens=512"))
+    task = build(small_config(data_root, "pass_tokens=512"))
     plain = make_plain_task(subject_of(task.config, task))
 
     def sentences(one: Translation) -> list[list[int]]:
@@ -328,7 +294,7 @@ def test_speed_is_given_in_tokens_of_both_sides(
 
 def warm_up_task(config: RunConfig) -> tuple[Translation, list[Size]]:
     """A task after its warm-up, and the shapes of the targets of which it computed losses."""
-    task = create(config, ALONE)
+    task = create(config)
     task.build()
     shapes: list[Size] = []
 
@@ -367,7 +333,7 @@ def test_a_pass_beyond_all_memory_is_told_with_what_to_do(
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate …")
 
     settings = ["pass_tokens=1024", f"micro_batch={micro_batch}"]
-    task = create(small_config(data_root, *settings), ALONE)
+    task = create(small_config(data_root, *settings))
     task.build()
     monkeypatch.setattr(task, "compiled_loss", too_much)
     with pytest.raises(UserError, match=says):
@@ -382,12 +348,12 @@ def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
     guards them; the last stage of the compiler takes long and decides nothing of that.)"""
     from torch._dynamo.utils import counters  # takes long to load
 
-    traced = functools.partial(torch.compile, backend="aot_eager")
+    traced = partial(torch.compile, backend="aot_eager")
     monkeypatch.setattr(torch, "compile", traced)
     free_earlier_tasks()
     compiled = counters["stats"]
     compiled.clear()
-    task = create(small_config(data_root, "compile=on", layers=1), ALONE)
+    task = create(small_config(data_root, "compile=on", layers=1))
     task.build()
     task.warm_up()
     task.model.train()
@@ -401,7 +367,7 @@ def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
 def test_references_translate_perfectly(data_root: Path) -> None:
     """What BLEU is computed of is the text of the evaluation set, in its order. The vocabulary of
     so little training text lacks a few of its letters."""
-    task = build_task(small_config(data_root))
+    task = build(small_config(data_root))
     train = task.definition.train_samples
     rows = range(train, train + EVALUATION)
     decoded = [task.pairs.text(task.pairs.target.row(row).tolist()) for row in rows]
@@ -410,42 +376,13 @@ def test_references_translate_perfectly(data_root: Path) -> None:
     assert "tok:intl" in format_bleu_signature()
 
 
-@pytest.mark.parametrize(
-    "override",
-    ["label_smoothing=0.0", "opt_name=sgd", "global_batch_size=4", "pass_tokens=7"],
-)
-def test_what_closed_refuses(override: str) -> None:
-    with pytest.raises(UserError, match=override.partition("=")[0]):
-        configure(FULL, overrides=[override])
-
-
-RANKS_SETTINGS = [
-    "pass_tokens=512",
-    "global_batch_size=40",
-    "opt_learning_rate_warmup_samples=0",  # or the weights would hardly move
-    "opt_base_learning_rate=0.002",  # so that what differs by rounding stays so
-]
-
-
-def _on_this_rank(data_root: Path, overrides: list[str]) -> Result:
-    parallel_task.BUCKET_MIB = 1  # type: ignore[attr-defined]  # several, in this process
-    config = small_config(data_root, *RANKS_SETTINGS, *overrides)
-    return result_on_this_rank(lambda ranks: train_task(config, ranks, samples=120))
-
-
 def test_ranks_compute_several_passes_of_unequal_numbers(data_root: Path) -> None:
-    """What the test below trains on."""
-    config = small_config(data_root, *RANKS_SETTINGS)
-    pairs = build_task(config).pairs
+    """This is what ranks train on in test_ranks."""
+    config = small_config(data_root, "pass_tokens=512", "global_batch_size=40")
+    pairs = build(config).pairs
     counts = []
     for rank in range(4):
         share = Batches(pairs, config.seed, 40, 512, rank, world_size=4)
         counts.append([len(share.make_batch(samples).passes) for samples in (0, 40, 80)])
     assert min(map(max, counts)) > 1
     assert any(len(set(of_a_step)) > 1 for of_a_step in zip(*counts, strict=True)), counts
-
-
-def test_ranks_that_share_the_update(data_root: Path) -> None:
-    small_config(data_root)
-    overrides = ["weight_update=overlapped", "all_reduce=mesh"]
-    assert_four_ranks_do_what_one_does(_on_this_rank, data_root, overrides)

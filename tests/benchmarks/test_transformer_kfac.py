@@ -2,7 +2,6 @@
 
 import dataclasses
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -10,39 +9,35 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
-from cepheid.benchmarks.transformer.task import PreconditionedTranslation, create
+from cepheid.benchmarks.transformer.task import PreconditionedTranslation
 from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
-from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
-from tests.distributed import on_ranks
-from tests.prepared import prepare
-from tests.tasks import compute_loss, run_backward
+from tests.tasks import (
+    assert_ranks_agree,
+    compute_loss,
+    configure_small,
+    create,
+    flatten_weights,
+    run_backward,
+    train,
+)
 
 MINI = definition.load("transformer", "mini")
-ALONE = TorchRanks(0, 1, torch.device("cpu"))
-TINY = {"layers": 1, "width": 8, "heads": 2, "feed_forward": 12}
+NARROW: dict[str, Any] = {"layers": 1, "width": 8, "heads": 2, "feed_forward": 12}
 KFAC = "opt_preconditioner=kfac"
 BATCH, DAMPING = 40, 1e-5
 
 
 def small_config(data_root: Path, *overrides: str) -> RunConfig:
-    sizes = {"train_samples": 160, "evaluation_samples": 4}
-    chosen = dataclasses.replace(
-        MINI,
-        data=MappingProxyType({**MINI.data, **sizes}),
-        model=MappingProxyType({**MINI.model, **TINY}),
-    )
-    prepare(chosen.data, data_root)
-    settings = [f"global_batch_size={BATCH}", "precision=fp32", "pass_tokens=512"]
-    settings += ["opt_learning_rate_warmup_samples=0", "opt_base_learning_rate=0.002", *overrides]
-    return configure(chosen, division="open", overrides=settings, data_root=data_root, seed=3)
+    settings = [f"global_batch_size={BATCH}", "pass_tokens=512", "opt_base_learning_rate=0.002"]
+    settings += ["opt_learning_rate_warmup_samples=0", *overrides]
+    return configure_small("transformer", data_root, *settings, samples=(160, 4), **NARROW)
 
 
-def build_task(config: RunConfig, ranks: TorchRanks = ALONE, **options: Any) -> Any:
-    task = create(config, ranks)
+def build_task(config: RunConfig, **options: Any) -> Any:
+    task = create(config)
     if isinstance(task, PreconditionedTranslation):
         task.options = dataclasses.replace(task.options, **options)
     task.build()
@@ -132,12 +127,11 @@ def test_what_stays_with_adam(data_root: Path) -> None:
 def test_training_goes_on_bit_for_bit(data_root: Path) -> None:
     config = small_config(data_root, KFAC)
     straight, broken_off, resumed = (build_task(config) for _ in range(3))
-    straight.train(Block(1, 0, 120), lambda samples: None)
-    broken_off.train(Block(1, 0, 80), lambda samples: None)
+    train(straight, 120)
+    train(broken_off, 80)
     resumed.restore(broken_off.state())
-    resumed.train(Block(2, 80, 120), lambda samples: None)
-    for one, other in zip(straight.model.parameters(), resumed.model.parameters(), strict=True):
-        assert torch.equal(one, other)
+    train(resumed, 120)
+    assert torch.equal(flatten_weights(straight), flatten_weights(resumed))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +149,7 @@ def test_what_cannot_be_is_told_before_a_run(
     data_root: Path, overrides: list[str], says: str
 ) -> None:
     with pytest.raises(UserError, match=says):
-        create(small_config(data_root, *overrides), ALONE)
+        create(small_config(data_root, *overrides))
 
 
 def test_it_is_a_choice_of_the_open_division() -> None:
@@ -164,19 +158,6 @@ def test_it_is_a_choice_of_the_open_division() -> None:
     assert configure(MINI, division="open", overrides=[KFAC]).definition.digest == MINI.digest
 
 
-def _weights_on_this_rank(data_root: Path) -> list[float]:
-    torch.set_num_threads(1)
-    with start_ranks() as ranks:
-        task = build_task(small_config(data_root, KFAC, "kfac_damping=0.03"), ranks)
-        for _ in range(2):
-            task.step()
-        flat = torch.cat([p.detach().flatten() for p in task.model.parameters()])
-    return list(map(float, flat[::7]))
-
-
 def test_two_ranks_equal_one(data_root: Path) -> None:
-    small_config(data_root)
-    (alone,) = on_ranks(1, _weights_on_this_rank, data_root)
-    both = on_ranks(2, _weights_on_this_rank, data_root)
-    assert both[0] == both[1]
-    assert both[0] == pytest.approx(alone, rel=1e-3, abs=1e-4)
+    settings = (KFAC, "kfac_damping=0.03")
+    assert_ranks_agree(2, small_config, data_root, *settings, tolerance=1e-3)

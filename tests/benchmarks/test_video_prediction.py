@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,22 +25,26 @@ from cepheid.benchmarks.video_prediction.model import (
     mix,
     show,
 )
-from cepheid.benchmarks.video_prediction.task import BOTH, VideoPrediction, create
+from cepheid.benchmarks.video_prediction.task import BOTH
 from cepheid.measure.studies.speed_by_benchmark import video_prediction as speed
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
-from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
-from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
-from tests.distributed import on_ranks
 from tests.prepared import prepare
-from tests.tasks import run_backward, run_step
+from tests.tasks import (
+    Make,
+    assert_ranks_agree,
+    build,
+    create,
+    flatten_weights,
+    run_backward,
+    run_step,
+    train,
+)
 
 FULL, MINI = (definition.load("video_prediction", scale) for scale in ("full", "mini"))
-ALONE = TorchRanks(0, 1, torch.device("cpu"))
 TRAIN, EVALUATION = 16, 4
-Create = Callable[[RunConfig, TorchRanks], VideoPrediction]
 FADING, STABLE = 16, 0  # samples
 
 
@@ -63,24 +68,15 @@ def configuration(data_root: Path, *overrides: str, **values: int) -> RunConfig:
     return configure(small, overrides=settings, data_root=data_root, seed=3)
 
 
-def build(config: RunConfig, ranks: TorchRanks = ALONE) -> VideoPrediction:
-    return build_with(create, config, ranks)
+def copy_parameters(network: nn.Module) -> Tensor:
+    weights: Tensor = torch.cat([each.detach().flatten() for each in network.parameters()])
+    return weights
 
 
-def build_with(make: Create, config: RunConfig, ranks: TorchRanks = ALONE) -> VideoPrediction:
-    task = make(config, ranks)
-    task.build()
-    task.open_data()
+def build_to_train(config: RunConfig, make: Make = create) -> Any:
+    task = build(config, make=make)
     task.model.train()
     return task
-
-
-def weights_of(module: nn.Module) -> list[Tensor]:
-    return [parameter.detach().clone() for parameter in module.parameters()]
-
-
-def are_same(first: list[Tensor], second: list[Tensor]) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
 # Growth -------------------------------------------------------------------------------------------
@@ -157,7 +153,7 @@ def test_details_of_frames_fade_in_too() -> None:
 
 
 def test_a_new_stage_has_a_fresh_optimizer_and_a_lower_rate(data_root: Path) -> None:
-    task = build(configuration(data_root))
+    task = build_to_train(configuration(data_root))
     rates = []
     for _ in range(3):
         before = task.stage.number
@@ -169,21 +165,21 @@ def test_a_new_stage_has_a_fresh_optimizer_and_a_lower_rate(data_root: Path) -> 
 
 def test_going_on_after_loading_in_the_middle_of_fading_equals_going_on(data_root: Path) -> None:
     config = configuration(data_root)
-    straight, broken_off, resumed = build(config), build(config), build(config)
-    straight.train(Block(1, 0, 32), lambda _: None)
-    broken_off.train(Block(1, 0, 24), lambda _: None)
+    straight, broken_off, resumed = (build(config) for _ in range(3))
+    train(straight, 32)
+    train(broken_off, 24)
     assert broken_off.stage.is_fading
     resumed.restore(broken_off.state())
-    resumed.train(Block(2, 24, 32), lambda _: None)
-    assert are_same(weights_of(straight.model), weights_of(resumed.model))
+    train(resumed, 32)
+    assert torch.equal(flatten_weights(straight), flatten_weights(resumed))
 
 
 def test_all_stages_are_tried_before_the_clock_runs(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = build(configuration(data_root))
+    task = build_to_train(configuration(data_root))
     seen = []
-    scale = task.scale
+    scale: Callable[[Tensor, Stage], Tensor] = task.scale
 
     def note(frames: Tensor, stage: Stage) -> Tensor:
         seen.append(stage)
@@ -197,7 +193,7 @@ def test_all_stages_are_tried_before_the_clock_runs(
 
 
 def test_speed_is_measured_in_the_last_stage(data_root: Path) -> None:
-    task = build(configuration(data_root))
+    task = build_to_train(configuration(data_root))
     speed.place_in_last_stage(task, is_fading=True)
     assert task.stage == Stage(1, 0.0)
     speed.place_in_last_stage(task, is_fading=False)
@@ -210,27 +206,24 @@ def test_speed_is_measured_in_the_last_stage(data_root: Path) -> None:
 def test_a_step_trains_the_critic_then_the_generator_through_it(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = build(configuration(data_root))
-    critic, generator = weights_of(task.model.critic), weights_of(task.model.generator)
+    task = build_to_train(configuration(data_root))
+    networks = (task.model.critic, task.model.generator)
+    before = [copy_parameters(network) for network in networks]
     apply, changed = task.apply_gradients, []
 
     def note() -> None:
         apply()
-        changed.append(
-            (
-                not are_same(critic, weights_of(task.model.critic)),
-                not are_same(generator, weights_of(task.model.generator)),
-            )
-        )
+        after = [copy_parameters(network) for network in networks]
+        changed.append([not torch.equal(*pair) for pair in zip(before, after, strict=True)])
 
     monkeypatch.setattr(task, "apply_gradients", note)
     task.step()
-    assert changed == [(True, False), (True, True)]
+    assert changed == [[True, False], [True, True]]
     assert task.samples == 8
 
 
 def test_only_layers_to_come_get_no_gradient_but_zero(data_root: Path) -> None:
-    task = build(configuration(data_root))
+    task = build_to_train(configuration(data_root))
     _, gradients = run_step(task)
     assert gradients.keys() == dict(task.model.named_parameters()).keys()
     for name, gradient in gradients.items():
@@ -257,7 +250,7 @@ def test_the_plain_network_has_the_same_losses_and_gradients(data_root: Path, sa
     config = configuration(data_root, gan_penalty_interval_steps=1)
     found = []
     for make in (create, plain.create):
-        task = build_with(make, config)
+        task = build_to_train(config, make)
         task.samples = samples
         for network in BOTH:  # as in a step, without its updates
             task.trained = (network,)
@@ -274,33 +267,14 @@ def test_the_plain_network_has_the_same_losses_and_gradients(data_root: Path, sa
             assert (gradient - other).norm() <= 0.02 * other.norm() + 1e-5  # a kink may flip
 
 
-def train_on_this_rank(data_root: Path) -> list[float]:
-    """Train as one of the ranks that the environment names."""
-    torch.set_num_threads(1)
-    with start_ranks() as ranks:
-        return train_and_grow(data_root, ranks)
-
-
-def train_and_grow(data_root: Path, ranks: TorchRanks) -> list[float]:
-    """Train until the new stage fades in; return some of the weights."""
-    task = build(configuration(data_root, "opt_base_learning_rate=0.002"), ranks)
-    task.train(Block(1, 0, 32), lambda _: None)
-    weights = torch.cat([each.flatten() for each in weights_of(task.model)])
-    kept: list[float] = weights[::50].tolist()
-    return kept
-
-
 def test_two_ranks_grow_as_one_does(data_root: Path) -> None:
-    alone = train_and_grow(data_root, ALONE)
-    first, second = on_ranks(2, train_on_this_rank, data_root)
-    assert first == second
-    assert first == pytest.approx(alone, rel=1e-3, abs=1e-4)
+    assert_ranks_agree(2, configuration, data_root, "opt_base_learning_rate=0.002", tolerance=1e-3)
 
 
 def test_a_share_that_is_no_multiple_of_the_span_is_refused(data_root: Path) -> None:
     config = configuration(data_root, gan_deviation_span=3)
     with pytest.raises(UserError, match="gan_deviation_span is 3: a rank has 8 samples"):
-        create(config, ALONE)
+        create(config)
 
 
 # Quality ------------------------------------------------------------------------------------------
@@ -333,17 +307,17 @@ def test_baselines_copy_and_extrapolate() -> None:
 
 
 def test_the_report_has_the_baselines_beside_the_prediction(data_root: Path) -> None:
-    task = build(configuration(data_root))
+    task = build_to_train(configuration(data_root))
     found = task.evaluate()
     (table,) = task.report(lambda *_: None)
     assert table.rows[0]["prediction"] == "prediction"
     assert table.rows[0]["ssim"] == pytest.approx(found["ssim"])
-    copied = build_with(VARIANTS["copy_last"], task.config)
+    copied = build(task.config, make=VARIANTS["copy_last"])
     assert copied.evaluate()["ssim"] == pytest.approx(table.rows[1]["ssim"], rel=1e-5)
 
 
 def test_a_moment_of_the_picture_shows_the_current_frames(data_root: Path) -> None:
-    task = build(configuration(data_root))
+    task = build_to_train(configuration(data_root))
     figures = task.pictures()
     assert len(figures) == 12
     clip = np.arange(4, dtype=np.uint8).reshape(4, 1, 1, 1) * 50

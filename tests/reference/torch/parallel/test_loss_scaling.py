@@ -10,11 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.benchmarks.registry import import_task
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
-from cepheid.rules import definition
-from tests.benchmarks.few_images import ALONE, configure_few, make_task
 from tests.distributed import on_ranks
+from tests.tasks import ALONE, build, configure_small
 
 SCALED = ("chest_xray", "mask_rcnn", "resnet50", "ssd")  # their optimizers are fused without fp16
 
@@ -34,8 +32,7 @@ def make_scaled_task(
 ) -> Any:
     """Return a task that is built and warmed up and has its data, in training mode."""
     settings = (f"precision={precision}", "threads=1", *settings)
-    config = configure_few(definition.load(name, "mini"), data_root, *settings)
-    task: Any = make_task(import_task(config.definition, "torch").create, config, ranks)
+    task = build(configure_small(name, data_root, *settings), ranks)
     task.warm_up()
     task.model.train()
     return task
