@@ -15,8 +15,8 @@ from cepheid.benchmarks.chest_xray.keras_model import LAST, assign_weights, make
 from cepheid.reference.data import radiographs
 from cepheid.reference.data.imagenet.crops import make_evaluation_views, make_training_views
 from cepheid.reference.data.order import SampleStream
+from cepheid.reference.data.radiographs import make_cropping, read_views
 from cepheid.reference.data.radiographs.auroc import measure_quality
-from cepheid.reference.data.radiographs.views import make_cropping, read_views
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.keras.backend import POLICIES, keras, tf
 from cepheid.reference.keras.given_weights import read_given_weights

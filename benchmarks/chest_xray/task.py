@@ -13,15 +13,14 @@ from cepheid.benchmarks.chest_xray.given import find_given_file
 from cepheid.benchmarks.chest_xray.hyperparameters import Hyperparameters
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
 from cepheid.reference.data import radiographs
-from cepheid.reference.data.imagenet.loader import count_workers
+from cepheid.reference.data.imagenet.loader import Loader, count_workers
 from cepheid.reference.data.order import Share
+from cepheid.reference.data.radiographs import make_cropping
 from cepheid.reference.data.radiographs.auroc import (
     bootstrap_intervals,
     compute_auroc,
     measure_quality,
 )
-from cepheid.reference.data.radiographs.loader import Loader
-from cepheid.reference.data.radiographs.views import make_cropping
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch.given_weights import load_given_weights

@@ -23,7 +23,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from cepheid.reference.data import store
-from cepheid.reference.data.columns import Column, Fixed, Ragged, Rows
+from cepheid.reference.data.columns import Column, Fixed, Known, Ragged, Rows
 from cepheid.reference.data.store import Manifest, OnProgress, StoreError
 from cepheid.reference.data.workers import map_in_processes
 
@@ -35,7 +35,7 @@ CANNOT_WRITE = (
 )  # fmt: skip
 
 Draw = Callable[[range], Mapping[str, Rows]]
-Layout = Mapping[str, Column]
+Layout = Mapping[str, Column | Known]
 Judge = Callable[[Path], None]
 
 
@@ -43,11 +43,12 @@ Judge = Callable[[Path], None]
 class Contents:
     """What a preparation writes into a folder.
 
-    ``columns`` are the arrays by name. ``draw(range)`` returns those rows of each, the same ones
-    whenever and wherever it is called, and can be pickled. The manifest has ``facts`` beside the
-    parameters, and the versions of ``packages`` beside those of Python and NumPy. ``judge`` is
-    called with the folder, complete but for its name, and raises StoreError if it must not be used;
-    then nothing of it is kept. Writing is the last of so many ``parts`` of the work.
+    ``columns`` are the arrays by name. ``draw(range)`` returns those rows of each that is not
+    known, the same ones whenever and wherever it is called, and can be pickled. The manifest has
+    ``facts`` beside the parameters, and the versions of ``packages`` beside those of Python and
+    NumPy. ``judge`` is called with the folder, complete but for its name, and raises StoreError if
+    it must not be used; then nothing of it is kept. Writing is the last of so many ``parts`` of the
+    work.
     """
 
     columns: Layout
@@ -81,7 +82,7 @@ def prepare(
         generator=generator,
         parameters=store.convert_to_json({**parameters, **contents.facts}),
         versions=store.find_versions(contents.packages),
-        layout=_add_ends_columns(contents.columns),
+        columns=_add_ends(contents.columns),
         rows=rows,
         chunk_rows=contents.chunk_rows,
     )
@@ -109,13 +110,14 @@ def prepare(
         return _publish(folder, plan, finished, contents.judge)
 
 
-def _add_ends_columns(columns: Layout) -> dict[str, Column]:
-    """Return the columns; each ragged one is followed by a fixed one with the ends of its rows."""
-    layout: dict[str, Column] = {}
+def _add_ends(columns: Layout) -> dict[str, Column | Known]:
+    """Return the columns; after each ragged one comes a column with the ends of its rows."""
+    layout: dict[str, Column | Known] = {}
     for name, column in columns.items():
         layout[name] = column
-        if isinstance(column, Ragged):
-            layout[store.name_ends(name)] = Fixed(column.ends.dtype)
+        kind = column.column if isinstance(column, Known) else column
+        if isinstance(kind, Ragged):
+            layout[store.name_ends(name)] = Known(Fixed(kind.ends.dtype), kind.ends)
     return layout
 
 
@@ -126,9 +128,16 @@ class _Plan:
     generator: str
     parameters: Mapping[str, Any]
     versions: Mapping[str, str]
-    layout: Mapping[str, Column]
+    columns: Layout
     rows: int
     chunk_rows: int
+
+    @property
+    def layout(self) -> dict[str, Column]:
+        return {
+            name: column.column if isinstance(column, Known) else column
+            for name, column in self.columns.items()
+        }
 
     @property
     def chunks(self) -> list[range]:
@@ -265,7 +274,10 @@ def _reserve(descriptor: int, size_bytes: int) -> None:
 def _write_chunk(unfinished: Path, plan: _Plan, draw: Draw, chunk: int) -> dict[str, str]:
     """Draw one chunk and write it to the disk; return the digest of each array's rows."""
     rows = plan.chunks[chunk]
-    drawn = _add_ends(plan, rows, draw(rows))
+    known = {
+        name: each.take(rows) for name, each in plan.columns.items() if isinstance(each, Known)
+    }
+    drawn = {**draw(rows), **known}
     digests = {}
     for name, column in plan.layout.items():
         values = column.flatten(name, rows, drawn[name])
@@ -278,15 +290,6 @@ def _write_chunk(unfinished: Path, plan: _Plan, draw: Draw, chunk: int) -> dict[
             os.fsync(file.fileno())
         digests[name] = store.compute_sha256(values)
     return digests
-
-
-def _add_ends(plan: _Plan, rows: range, drawn: Mapping[str, Rows]) -> dict[str, Rows]:
-    ends = {
-        store.name_ends(name): column.ends[rows.start : rows.stop]
-        for name, column in plan.layout.items()
-        if isinstance(column, Ragged)
-    }
-    return {**drawn, **ends}
 
 
 def _digest_chunk(unfinished: Path, plan: _Plan, chunk: int) -> dict[str, str]:

@@ -6,8 +6,6 @@ workers. Parts, mirror images and changes of colour are drawn for a whole batch,
 SSD's reference in MLPerf 0.6: cut, mirror, resize without regard to the aspect, change the colours.
 """
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -15,17 +13,12 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from cepheid.reference.data.detection import colours, crops
 from cepheid.reference.data.detection.colours import Jitter, Strengths
-from cepheid.reference.data.image_files.threads import (
-    ComingBatch,
-    Prefetcher,
-    resize,
-    start_batch,
-    wait_in_turn,
-)
-from cepheid.reference.data.order import SampleStream, Share
+from cepheid.reference.data.image_files.threads import ComingBatch, ImageLoader, resize
+from cepheid.reference.data.order import Share
 
 
 class Pictures(Protocol):
@@ -98,11 +91,11 @@ class Views:
     jitter: Jitter | None = None
 
 
-class Loader:
-    """A loader for one rank, on ``workers`` threads of its own.
+class Loader(ImageLoader):
+    """A loader of images uint8 (n, pixels, pixels, 3), with boxes and labels as in ``Pictures``.
 
-    Images are uint8 (n, pixels, pixels, 3), boxes float32 (n, most, 4) and labels int64 (n, most),
-    as in ``Pictures``, in pinned memory if ``pinned``. ``close`` ends the threads.
+    In evaluation the numbers of images in the evaluation set follow instead, int64 (n,), and which
+    of them count, bool (n,).
     """
 
     def __init__(
@@ -114,13 +107,9 @@ class Loader:
         workers: int = 1,
         pinned: bool = False,
     ) -> None:
+        super().__init__(pictures, seed, share, workers, pinned)
         self.pictures: Any = pictures  # with masks where they are wanted
-        self.augmentation, self.share = augmentation, share
-        self.pinned = pinned
-        self.stream = SampleStream(seed, pictures.train_samples)
-        self._threads = ThreadPoolExecutor(workers, "decode")
-        start = self._start_training
-        self._training = Prefetcher(lambda samples, _: start(samples), share.global_batch)
+        self.augmentation = augmentation
 
     def next_batch(self, samples: int) -> tuple[Tensor, ...]:
         """Return this rank's images, boxes, labels of the batch after ``samples`` samples.
@@ -129,15 +118,6 @@ class Loader:
         width and height of each image in pixels, float32 (n, 2).
         """
         return tuple(self._training.take(samples))
-
-    def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, ...]]:
-        """Return this rank's part of the evaluation set in batches of one shape.
-
-        Every rank has the same number of batches. Each is images, their numbers in the evaluation
-        set, int64 (batch,), and which of them count, bool (batch,). Over all ranks every image
-        counts once.
-        """
-        return wait_in_turn(self._start_evaluation(batch))
 
     def find_extents(self, rows: np.ndarray) -> np.ndarray:
         """Return the width and height in pixels that images ``rows``, (n,), get, int64 (n, 2)."""
@@ -149,13 +129,8 @@ class Loader:
         extents: np.ndarray = np.maximum(1, np.rint(sizes * scales[:, None])).astype(np.int64)
         return extents
 
-    def close(self) -> None:
-        """End the threads."""
-        self._training.forget()
-        self._threads.shutdown()
-
-    def _start_training(self, samples: int) -> ComingBatch:
-        first, count = self.share.find_first(samples), self.share.batch
+    @override
+    def start_training(self, first: int, count: int) -> ComingBatch:
         rows, codes = self.stream.take(first, count)
         boxes, labels = self.pictures.read_boxes(rows)
         chosen, seed = self.augmentation, self.stream.seed
@@ -174,22 +149,19 @@ class Loader:
             others += [turn_masks(masks, codes), extents.astype(np.float32)]
         return self._start(Views(rows, parts, codes, extents, jitter), *others)
 
-    def _start_evaluation(self, batch: int) -> Iterator[ComingBatch]:
-        for numbers, valid in self.share.split_evaluation(self.pictures.evaluation_samples, batch):
-            parts = np.tile(crops.WHOLE, (batch, 1))
-            rows = self.pictures.train_samples + numbers
-            views = Views(rows, parts, np.zeros(batch, int), self.find_extents(rows))
-            yield self._start(views, numbers, valid)
+    @override
+    def start_evaluation(self, numbers: np.ndarray, valid: np.ndarray) -> ComingBatch:
+        count, rows = len(numbers), self.pictures.train_samples + numbers
+        parts = np.tile(crops.WHOLE, (count, 1))
+        views = Views(rows, parts, np.zeros(count, int), self.find_extents(rows))
+        return self._start(views, numbers, valid)
 
     def _start(self, views: Views, *others: np.ndarray) -> ComingBatch:
         count, size = len(views.rows), self.augmentation.pixels
         images = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=self.pinned)
         if self.augmentation.sides:
             images[:] = torch.tensor(self.augmentation.filling, dtype=torch.uint8)
-        tensors = (torch.from_numpy(other) for other in others)
-        kept = (tensor.pin_memory() if self.pinned else tensor for tensor in tensors)
-        fill = partial(_fill, images, self.pictures, views)
-        return start_batch(self._threads, (images, *kept), fill)
+        return self.fill_batch(images, partial(_fill, images, self.pictures, views), others)
 
 
 def _fill(images: Tensor, pictures: Pictures, views: Views, which: range) -> None:

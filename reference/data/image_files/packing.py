@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -67,6 +67,8 @@ class PackedImages:
     ``heights`` and ``widths`` in pixels are (rows,), in memory.
     """
 
+    channels: ClassVar[int] = 3
+
     train_samples: int
     evaluation_samples: int
     heights: np.ndarray
@@ -112,12 +114,14 @@ class SourceFiles:
     sides: np.ndarray | None = None
 
     @property
-    def columns(self) -> dict[str, Ragged]:
+    def columns(self) -> dict[str, Ragged | Known]:
         """The columns ``images`` and ``names``."""
         lengths = [len(name.encode()) for name in self.names]
         return {
             "images": Ragged(np.cumsum(self.sizes_bytes, dtype=np.int64)),
-            "names": Ragged(np.cumsum(lengths, dtype=np.int64)),
+            "names": Known(
+                Ragged(np.cumsum(lengths, dtype=np.int64)), "".join(self.names).encode()
+            ),
         }
 
     def read(self, row: int) -> bytes:
@@ -167,7 +171,7 @@ class Packing:
             {
                 **self.files.columns,
                 "facts": Fixed(self._dtype),
-                **{name: known.column for name, known in self.known.items()},
+                **self.known,
             },
             self.read,
             recorded,
@@ -188,9 +192,7 @@ class Packing:
         facts["height"], facts["width"], facts["kind"] = np.transpose(sides)
         return {
             "images": b"".join(contents),
-            "names": "".join(self.files.names[rows.start : rows.stop]).encode(),
             "facts": facts,
-            **{name: known.take(rows) for name, known in self.known.items()},
         }
 
     @property

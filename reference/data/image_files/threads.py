@@ -8,11 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+from cepheid.reference.data.order import SampleStream, Share
 
 AHEAD = 2  # batches that are being decoded while one is used
 PIECE = 16  # images that a worker takes at a time
@@ -87,6 +90,66 @@ def wait_in_turn(batches: Iterable[ComingBatch]) -> Iterator[tuple[Tensor, ...]]
             yield coming.popleft().wait()
     while coming:
         yield coming.popleft().wait()
+
+
+class ImageLoader:
+    """Batches of a dataset of images for one rank, on ``workers`` threads of its own.
+
+    Tensors are in pinned memory if ``pinned``. The rank's share of a batch comes in ``parts`` of
+    equal size, such that only a few of them are in memory. ``close`` ends the threads. A subclass
+    starts batches with ``fill_batch``.
+    """
+
+    def __init__(
+        self,
+        images: Any,
+        seed: int,
+        share: Share,
+        workers: int = 1,
+        pinned: bool = False,
+        parts: int = 1,
+    ) -> None:
+        self.share, self.pinned = share, pinned
+        self.part_samples = share.batch // parts
+        self.splits = images.train_samples, images.evaluation_samples
+        self.stream = SampleStream(seed, images.train_samples)
+        self._threads = ThreadPoolExecutor(workers, "decode")
+        self._training = Prefetcher(self._start_part, share.global_batch, parts)
+
+    def start_training(self, first: int, count: int) -> ComingBatch:
+        """Start ``count`` samples of the stream from position ``first`` on."""
+        raise NotImplementedError
+
+    def start_evaluation(self, numbers: np.ndarray, valid: np.ndarray) -> ComingBatch:
+        """Start images ``numbers`` of the evaluation set, (n,), of which those ``valid`` count."""
+        raise NotImplementedError
+
+    def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, ...]]:
+        """Return this rank's part of the evaluation set in batches of one shape.
+
+        Every rank has the same number of batches. The last tensor of each says which images count,
+        bool (batch,): those that only fill up the last batches do not. Over all ranks every image
+        counts once.
+        """
+        shares = self.share.split_evaluation(self.splits[1], batch)
+        return wait_in_turn(self.start_evaluation(*share) for share in shares)
+
+    def fill_batch(
+        self, images: Tensor, fill: Callable[[range], None], others: Iterable[np.ndarray]
+    ) -> ComingBatch:
+        """Start to fill ``images`` (n, …); ``others``, (n, …) each, come with them."""
+        tensors = (torch.from_numpy(other) for other in others)
+        kept = (tensor.pin_memory() if self.pinned else tensor for tensor in tensors)
+        return start_batch(self._threads, (images, *kept), fill)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._training.forget()
+        self._threads.shutdown()
+
+    def _start_part(self, samples: int, part: int) -> ComingBatch:
+        first = self.share.find_first(samples) + part * self.part_samples
+        return self.start_training(first, self.part_samples)
 
 
 def resize(

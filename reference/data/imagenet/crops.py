@@ -10,44 +10,15 @@ reference of MLPerf 0.6 for TPUs.
 import math
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import numpy as np
 
-from cepheid.reference.data.image_files.packing import PackedFiles
+from cepheid.reference.data.image_files.packing import LabelledImages
 from cepheid.reference.data.order import SampleStream
 from cepheid.reference.data.random_streams import make_generator
 
 ATTEMPTS = 10  # to draw a part that lies within the image
 BLOCK = 256  # samples whose random numbers are drawn together
-
-
-class Images(Protocol):
-    """A prepared dataset of image files: facts in memory, (rows, …), training first."""
-
-    @property
-    def train_samples(self) -> int:
-        """The number of images for training."""
-
-    @property
-    def evaluation_samples(self) -> int:
-        """The number of images that follow them."""
-
-    @property
-    def labels(self) -> np.ndarray:
-        """What is to be learnt of each image."""
-
-    @property
-    def heights(self) -> np.ndarray:
-        """Heights in pixels."""
-
-    @property
-    def widths(self) -> np.ndarray:
-        """Widths in pixels."""
-
-    @property
-    def files(self) -> PackedFiles:
-        """The packed files."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +49,7 @@ class Views:
 
 
 def make_training_views(
-    images: Images, cropping: Cropping, stream: SampleStream, first: int, count: int
+    images: LabelledImages, cropping: Cropping, stream: SampleStream, first: int, count: int
 ) -> Views:
     """Return the views at ``count`` positions of the stream from ``first`` on."""
     rows, _ = stream.take(first, count)
@@ -103,7 +74,7 @@ def make_training_views(
     return Views(rows, _stack_boxes(left, top, across, down), drawn[:, -1] < 0.5)
 
 
-def make_evaluation_views(images: Images, cropping: Cropping, rows: np.ndarray) -> Views:
+def make_evaluation_views(images: LabelledImages, cropping: Cropping, rows: np.ndarray) -> Views:
     """Return views of the centres of the images in ``rows``, int64 (n,)."""
     widths, heights = images.widths[rows].astype(float), images.heights[rows].astype(float)
     share = cropping.pixels / cropping.evaluation_resize_pixels

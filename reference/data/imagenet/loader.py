@@ -5,28 +5,22 @@ and the position in the stream of training samples only: the same for any number
 workers. Position p is sample p mod size of epoch p // size, each epoch in an order of its own.
 """
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from cepheid.reference.data.image_files.threads import (
-    ComingBatch,
-    Prefetcher,
-    resize,
-    start_batch,
-    wait_in_turn,
-)
+from cepheid.reference.data.image_files.packing import LabelledImages
+from cepheid.reference.data.image_files.threads import ComingBatch, ImageLoader, resize
 from cepheid.reference.data.imagenet.crops import (
     Cropping,
-    Images,
     Views,
     make_evaluation_views,
     make_training_views,
 )
-from cepheid.reference.data.order import SampleStream, Share
+from cepheid.reference.data.order import Share
 from cepheid.rules.host import usable_processors
 
 
@@ -38,19 +32,15 @@ def count_workers(has_gpu: bool, ranks_per_node: int) -> int:
     return max(1, usable_processors() // ranks_per_node) if has_gpu else 1
 
 
-class Loader:
-    """A loader that crops, decodes and resizes for one rank, on ``workers`` threads of its own.
+class Loader(ImageLoader):
+    """A loader that crops, decodes and resizes: images uint8 (n, pixels, pixels, channels).
 
-    Images come as uint8 (n, pixels, pixels, 3) and labels as int64 (n,), in pinned memory if
-    ``pinned``. The rank's share of a batch comes in ``parts`` of equal size, such that only a few
-    of them are in memory. ``close`` ends the threads.
+    Labels follow, (n,) or (n, …), and in evaluation which of the images count, bool (n,).
     """
-
-    channels = 3
 
     def __init__(
         self,
-        images: Images,
+        images: LabelledImages,
         cropping: Cropping,
         seed: int,
         share: Share,
@@ -58,55 +48,33 @@ class Loader:
         pinned: bool = False,
         parts: int = 1,
     ) -> None:
-        self.images, self.cropping, self.share, self.pinned = images, cropping, share, pinned
-        self.part_samples = share.batch // parts
-        self.stream = SampleStream(seed, images.train_samples)
-        self._threads = ThreadPoolExecutor(workers, "decode")
-        self._training = Prefetcher(self._start_training, share.global_batch, parts)
+        super().__init__(images, seed, share, workers, pinned, parts)
+        self.images, self.cropping = images, cropping
 
     def next_batch(self, samples: int, part: int = 0) -> tuple[Tensor, Tensor]:
         """Return a part of this rank's share of the global batch after ``samples`` samples."""
         images, labels = self._training.take(samples, part)
         return images, labels
 
-    def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, ...]]:
-        """Return this rank's part of the validation set in batches of one shape.
+    @override
+    def start_training(self, first: int, count: int) -> ComingBatch:
+        views = make_training_views(self.images, self.cropping, self.stream, first, count)
+        return self._start(views)
 
-        Every rank has the same number of batches. Each is images, labels, and which of them count,
-        bool (batch,): images that only fill up the last batches do not count. Over all ranks every
-        image counts once.
-        """
-        return wait_in_turn(self._start_evaluation(batch))
+    @override
+    def start_evaluation(self, numbers: np.ndarray, valid: np.ndarray) -> ComingBatch:
+        rows = self.images.train_samples + numbers
+        return self._start(make_evaluation_views(self.images, self.cropping, rows), valid)
 
-    def close(self) -> None:
-        """End the threads."""
-        self._training.forget()
-        self._threads.shutdown()
-
-    def _start_training(self, samples: int, part: int) -> ComingBatch:
-        first = self.share.find_first(samples) + part * self.part_samples
-        return self._start(
-            make_training_views(self.images, self.cropping, self.stream, first, self.part_samples)
-        )
-
-    def _start_evaluation(self, batch: int) -> Iterator[ComingBatch]:
-        for numbers, valid in self.share.split_evaluation(self.images.evaluation_samples, batch):
-            rows = self.images.train_samples + numbers
-            views = make_evaluation_views(self.images, self.cropping, rows)
-            yield self._start(views, torch.from_numpy(valid))
-
-    def _start(self, views: Views, *others: Tensor) -> ComingBatch:
-        count, size = len(views.rows), self.cropping.pixels
-        batch = torch.empty(
-            (count, size, size, self.channels), dtype=torch.uint8, pin_memory=self.pinned
-        )
-        labels = torch.from_numpy(self.images.labels[views.rows])
-        labels = labels.pin_memory() if self.pinned else labels
+    def _start(self, views: Views, *others: np.ndarray) -> ComingBatch:
+        size = self.cropping.pixels
+        shape = (len(views.rows), size, size, self.images.channels)
+        batch = torch.empty(shape, dtype=torch.uint8, pin_memory=self.pinned)
         fill = partial(_fill, batch, self.images, views)
-        return start_batch(self._threads, (batch, labels, *others), fill)
+        return self.fill_batch(batch, fill, (self.images.labels[views.rows], *others))
 
 
-def _fill(batch: Tensor, images: Images, views: Views, which: range) -> None:
+def _fill(batch: Tensor, images: LabelledImages, views: Views, which: range) -> None:
     """Put the images ``which`` of ``views`` in their places."""
     for at in which:
         whole = images.files.decode(int(views.rows[at]))

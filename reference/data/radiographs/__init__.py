@@ -19,12 +19,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from cepheid.reference.data import dataset
 from cepheid.reference.data.columns import Fixed, Known
 from cepheid.reference.data.dataset import Opened, Work
 from cepheid.reference.data.image_files import packing, png
 from cepheid.reference.data.image_files.packing import LabelledImages, Packing
+from cepheid.reference.data.imagenet.crops import Cropping, Views
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.radiographs import drawings, layout
 from cepheid.reference.data.radiographs.layout import FINDINGS as FINDINGS
@@ -69,6 +71,8 @@ class RadiographParameters(dataset.Parameters):
 class Radiographs(LabelledImages):
     """A prepared dataset of grey images: labels float32 (rows, 14), ``patients`` (rows,)."""
 
+    channels = 1
+
     patients: np.ndarray
 
 
@@ -98,6 +102,28 @@ def _open(opened: Opened) -> Radiographs:
     layout.refuse_shared_patients(opened.folder, patients[:train], patients[train:])
     labels = np.array(opened.arrays["findings"], np.float32)
     return Radiographs.open(opened, png.decode, labels=labels, patients=patients)
+
+
+# What a network sees: all of it, mirrored half the time in training -------------------------------
+
+
+def make_cropping(pixels: int) -> Cropping:
+    """Return views of the whole image, resized to ``pixels`` a side."""
+    return Cropping(pixels, pixels, area=(1.0, 1.0), aspect=(1.0, 1.0))
+
+
+def read_views(images: Radiographs, views: Views, pixels: int) -> np.ndarray:
+    """Return n views, uint8 (n, pixels, pixels, 1), for tasks without torch; Pillow resizes."""
+    seen = np.empty((len(views.rows), pixels, pixels, 1), np.uint8)
+    for at, row in enumerate(views.rows.tolist()):
+        image = images.files.decode(row)
+        if image.shape[:2] != (pixels, pixels):
+            whole = Image.fromarray(image[:, :, 0]).resize(
+                (pixels, pixels), Image.Resampling.BICUBIC
+            )
+            image = np.asarray(whole)[:, :, None]
+        seen[at] = image[:, ::-1] if views.mirrored[at] else image
+    return seen
 
 
 remarks = partial(packing.remark_on_kinds, usual=USUAL)
