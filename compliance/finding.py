@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from cepheid.rules.findings import find_code
 from cepheid.rules.rounds import Severity
@@ -75,17 +75,7 @@ class Finding:
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as plain JSON, with the keys of the tools' JSON output."""
-        return {
-            "rule": self.rule,
-            "code": self.code,
-            "severity": self.severity,
-            "path": str(self.path),
-            "line": self.line,
-            "message": self.message,
-            "expected": self.expected,
-            "got": self.got,
-            "hint": self.hint,
-        }
+        return {"rule": self.rule, **vars(self), "path": str(self.path)}
 
 
 class HasPath(Protocol):
@@ -104,6 +94,19 @@ class HasLine(Protocol):
         """The line, from 1."""
 
 
+@runtime_checkable
+class HasValue(HasLine, Protocol):
+    """A record of a log."""
+
+    @property
+    def key(self) -> str:
+        """What the record is about."""
+
+    @property
+    def value(self) -> object:
+        """What it says."""
+
+
 def breach(
     where: HasPath | Path,
     at: HasLine | int | None,
@@ -117,11 +120,14 @@ def breach(
 
     ``case`` is one of the code's cases, where it has any. ``facts`` fill the places of the texts:
     numbers, or texts in which all that a log or a submission says is escaped (``format_value``).
-    The round decides how severe an error is when the check runs.
+    A record brings its ``key`` and ``value`` along. The round decides how severe an error is when
+    the check runs.
     """
     known = find_code(code, case)
     path = where if isinstance(where, Path) else where.path
     line = at if at is None or isinstance(at, int) else at.line
+    if isinstance(at, HasValue):
+        facts = {"key": escape(at.key), "value": format_value(at.value), **facts}
     return Finding(code, known.severity, path, line, *known.fill(facts))
 
 

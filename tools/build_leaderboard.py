@@ -10,8 +10,8 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
 
 from cepheid.compliance.failure import isolate
 from cepheid.compliance.finding import escape
-from cepheid.compliance.judge import parallel
 from cepheid.compliance.judge.judgement import JudgedResult, judge, strip_result
+from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows import index
@@ -126,7 +126,7 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     ]
     for path in (stray for one in packages for stray in one.strays):
         print(f"not on the site, because it is no submission: {escape(str(path))}", file=sys.stderr)
-    judgement = judge(packages, judged_in, parallel.use_processes(None), with_course=True)
+    judgement = judge(packages, judged_in, use_processes(None), with_course=True)
     entries, results = isolate(judgement.results, list_entries, strip_result)
     if not arguments.allow_removal:
         folder.refuse_removal(output, entries, arguments.paths)

@@ -13,8 +13,8 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cepheid.compliance.finding import Finding, has_error, sort_findings
-from cepheid.compliance.judge import parallel
 from cepheid.compliance.judge.judgement import find_place, find_today, judge
+from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package, waivers
 from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
@@ -103,7 +103,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _follow(arguments, judged_in)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     with _Progress() as progress:
-        judgement = judge(packages, judged_in, parallel.use_processes(arguments.jobs, progress))
+        judgement = judge(packages, judged_in, use_processes(arguments.jobs, progress))
     if judgement.logs == 0 and not has_error(judgement.findings):
         raise UserError("no run log was found, so nothing was checked, and nothing passes")
     text = report.FORMATS[arguments.format](judgement.findings, judgement.logs, judgement.round)

@@ -9,37 +9,38 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-# Importing these modules registers their checks.
-from cepheid.compliance.checks.definitions import (
-    find_log_definition,
-    find_named_definition,
-    find_round_benchmark,
-    has_digest_of,
-)
 from cepheid.compliance.checks.log import (  # noqa: F401
-    data,
     events,
     form,
     generation,
     hyperparameters,
     identity,
+    inputs,
     order,
     quality,
-    weights,
 )
 from cepheid.compliance.checks.log.structure import find_whole_definition
 from cepheid.compliance.checks.mlperf import requirements, turns  # noqa: F401
-from cepheid.compliance.checks.registry import CHECKS, Needs, Place
+
+# Importing these modules registers their checks.
+from cepheid.compliance.checks.registry import (
+    CHECKS,
+    Needs,
+    Place,
+    find_log_definition,
+    find_named_definition,
+    find_round_benchmark,
+    has_digest_of,
+)
 from cepheid.compliance.checks.result import (  # noqa: F401
     attached,
     convergence,
     copies,
     energy,
     runs,
-    sameness,
     seeds,
 )
-from cepheid.compliance.checks.submission import files, layout, manifest, waivers  # noqa: F401
+from cepheid.compliance.checks.submission import files, layout, manifest  # noqa: F401
 from cepheid.compliance.checks.time import clock, timing  # noqa: F401
 from cepheid.compliance.finding import Finding, limit_findings, sort_findings
 from cepheid.compliance.read.contents import ResultFolder, Submitter

@@ -3,7 +3,7 @@
 import datetime
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +19,10 @@ from cepheid.compliance.checks.submission.layout import report_stray
 from cepheid.compliance.checks.submission.machine import describe_machine
 from cepheid.compliance.failure import Failures, isolate, report_failure
 from cepheid.compliance.finding import Finding, sort_findings
-from cepheid.compliance.judge.unit import JudgedUnit, Unit, find_definition, judge_unit
+from cepheid.compliance.judge.unit import Each, JudgedUnit, Unit, find_definition, judge_unit
 from cepheid.compliance.read import waivers
-from cepheid.compliance.read.package import Package, ResultFolder, Submitter
+from cepheid.compliance.read.contents import ResultFolder, Submitter
+from cepheid.compliance.read.package import Package
 from cepheid.compliance.read.summary import ResultSummary, RunSummary
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.compliance.score.vouched import is_vouched_for, withhold
@@ -88,10 +89,6 @@ class Judgement:
     def results(self) -> tuple[JudgedResult, ...]:
         """The results of all submitters."""
         return tuple(result for submitter in self.submitters for result in submitter.results)
-
-
-Each = Callable[[Callable[[Unit], JudgedUnit], Sequence[Unit]], Iterable[JudgedUnit]]
-"""Calls a function with each unit, and gives the answers in the order of the units."""
 
 
 def judge(

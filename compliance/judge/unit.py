@@ -1,6 +1,9 @@
-"""Judge the logs of one result: the only place where submitted logs are opened and parsed."""
+"""Judge the logs of one result, or of many in several processes.
 
-from collections.abc import Sequence
+This is the only place where submitted logs are opened and parsed.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from cepheid.compliance.checks import Place, check_log, check_result, find_log_definition
@@ -15,6 +18,7 @@ from cepheid.compliance.read.summary import ResultSummary, summarize
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
+from cepheid.rules.host import follow_parent, usable_processors
 from cepheid.rules.rounds import Round
 
 
@@ -105,3 +109,48 @@ def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None
     """
     known = (find_log_definition(run, place) for run in (*runs, _NoLog()))
     return next(filter(None, known), None)
+
+
+LOGS_FOR_PROCESSES = 64  # fewer are judged sooner than processes are started
+
+Each = Callable[[Callable[[Unit], JudgedUnit], Sequence[Unit]], Iterable[JudgedUnit]]
+"""Calls a function with each unit, and gives the answers in the order of the units."""
+
+Progress = Callable[[int, int], None]  # logs judged so far, and all of them
+
+
+def use_processes(jobs: int | None, progress: Progress = lambda done, total: None) -> Each:
+    """Return an ``each`` for ``judge`` that judges in ``jobs`` processes.
+
+    None chooses the number of processes by the number of logs. The answers come in the order of
+    the units, whichever process finishes first. An exception in a process is raised here, and so
+    is one for a process that was killed.
+    """
+
+    def each(function: Callable[[Unit], JudgedUnit], units: Sequence[Unit]) -> Iterator[JudgedUnit]:
+        logs = sum(len(unit.folder.runs) for unit in units)
+        processes = min(len(units), _choose_processes(logs) if jobs is None else jobs)
+        answers = (
+            _map_in_pool(function, units, processes) if processes > 1 else map(function, units)
+        )
+        done = 0
+        for unit, answer in zip(units, answers, strict=True):
+            done += len(unit.folder.runs)
+            progress(done, logs)
+            yield answer
+
+    return each
+
+
+def _choose_processes(logs: int) -> int:
+    return usable_processors() if logs >= LOGS_FOR_PROCESSES else 1
+
+
+def _map_in_pool(
+    function: Callable[[Unit], JudgedUnit], units: Sequence[Unit], processes: int
+) -> Iterable[JudgedUnit]:
+    from concurrent.futures import ProcessPoolExecutor  # here: a single log needs none of it
+
+    chunk = max(1, min(16, len(units) // (8 * processes)))
+    with ProcessPoolExecutor(processes, initializer=follow_parent) as pool:
+        yield from pool.map(function, units, chunksize=chunk)

@@ -1,17 +1,82 @@
-"""The logs of one result, parsed: what the process that judges it holds, and nobody else."""
+"""The logs of one result, parsed, and the files beside them that repeat what the logs say.
+
+The process that judges the result holds them, and nobody else.
+"""
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from cepheid.compliance.read import powerlog
-from cepheid.compliance.read.attached import Attached, read_attached
-from cepheid.compliance.read.contents import ResultFolder
+from cepheid.compliance.read.contents import CONFIGURATION, ResultFolder
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.powerlog import PowerLog
+from cepheid.rules.documents import parse_json
+
+FILE_BYTES_MAX = 2**20
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class Attached:
+    """A JSON object beside the logs of a result, or a picture, of which nothing is kept.
+
+    ``problem`` says why it is neither.
+    """
+
+    path: Path
+    content: Mapping[str, Any] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def number(self) -> int | None:
+        """The number k of ``report_<k>.json``; None for the configuration."""
+        number = self.path.stem.partition("_")[2]
+        return int(number) if number.isdigit() else None
+
+
+def read_attached(folder: ResultFolder) -> Iterator[Attached]:
+    """Read the configuration of a result, if there is one, and reports and pictures of its runs."""
+    configuration = folder.path / CONFIGURATION
+    if configuration.is_file() and not configuration.is_symlink():
+        yield _read(configuration)
+    for path in folder.attached:
+        yield _read(path) if path.suffix == ".json" else _read_signature(path)
+
+
+def _read_signature(path: Path) -> Attached:
+    """Return a picture without its content; anything but a PNG file is a problem."""
+    try:
+        is_picture = _read_bytes(path, len(PNG)) == PNG
+    except OSError as error:
+        return Attached(path, problem=f"cannot be read: {error.strerror}")
+    return Attached(path, problem="" if is_picture else "is not a PNG file")
+
+
+def _read_bytes(path: Path, limit: int) -> bytes:
+    # Links are not followed, and a pipe does not block.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        return file.read(limit)
+
+
+def _read(path: Path) -> Attached:
+    try:
+        data = _read_bytes(path, FILE_BYTES_MAX + 1)
+        if len(data) > FILE_BYTES_MAX:
+            return Attached(path, problem="is larger than 1 MiB")
+        content = parse_json(data)
+    except OSError as error:
+        return Attached(path, problem=f"cannot be read: {error.strerror}")
+    except (ValueError, RecursionError) as error:
+        return Attached(path, problem=f"is not JSON: {str(error)[:200]}")
+    if not isinstance(content, dict):
+        return Attached(path, problem="is not a JSON object")
+    return Attached(path, content)
 
 
 @dataclass(frozen=True)

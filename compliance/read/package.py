@@ -9,35 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.read.contents import (
-    LEFT_BY_TOOLS,
-    LOG_NAME,
-    README,
-    ResultFolder,
-    SubmittedFile,
-    Submitter,
-    SystemFile,
-    is_like_log,
-)
+from cepheid.compliance.read.contents import Submitter, is_like_log
 from cepheid.compliance.read.folders import Reader
 from cepheid.compliance.read.layout import SUBMISSIONS, find_strays
 from cepheid.compliance.read.mlperf_folders import MlperfReader
 from cepheid.rules.errors import UserError
 from cepheid.rules.rounds import Layout
-
-__all__ = [
-    "LEFT_BY_TOOLS",
-    "LOG_NAME",
-    "README",
-    "Package",
-    "ResultFolder",
-    "SubmittedFile",
-    "Submitter",
-    "SystemFile",
-    "find_around_log",
-    "is_like_log",
-    "read",
-]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cepheid.compliance.finding import escape, format_value
-from cepheid.compliance.read.log.course import Course, read_count, trace_course
-from cepheid.compliance.read.log.pace import Pace, measure_pace
+from cepheid.compliance.read.log.course import Course, Pace, measure_pace, read_count, trace_course
 from cepheid.compliance.read.log.records import INTEGER_MAX
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs

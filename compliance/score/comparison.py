@@ -19,8 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cepheid.compliance.score.student import two_sided_quantile
-from cepheid.compliance.score.trimmed import trimmed_mean
+from cepheid.compliance.score.trimmed import trimmed_mean, two_sided_quantile
 
 DEGREES_MAX = 200  # in the table of quantiles; more degrees use its last entry
 

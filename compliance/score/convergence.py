@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from cepheid.compliance.score.student import one_sided_quantile
-from cepheid.compliance.score.trimmed import olympic_mean
+from cepheid.compliance.score.trimmed import olympic_mean, one_sided_quantile
 from cepheid.rules.definition import Definition
 from cepheid.rules.rcp import Point, ReferencePoints
 

@@ -6,7 +6,7 @@ Pure: no file is read. In our own rounds a result with an error has no number at
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.summary import RunSummary
@@ -22,19 +22,28 @@ Verdict = Literal["scored", "provisional", "rejected", "pass", "fail"]
 class Standing:
     """How a result stands in its table.
 
-    ``score`` is None without one, ``so_far`` holds the averages of a provisional result by metric.
-    ``place`` sorts tables: results with a score come before the others.
+    A result is scored if it has all its runs and no error, provisional with fewer runs, and
+    rejected with errors. One of a round of MLPerf passes or fails; that is history, so its score
+    stands beside its verdict. ``score`` is None without one, ``so_far`` holds the averages of the
+    converged runs of a provisional result by metric.
     """
 
+    verdict: Verdict
     score: Score | None = None
     so_far: Mapping[str, float] = field(default_factory=dict)
-    place: ClassVar[int] = 0
-    is_rejected: ClassVar[bool] = False  # no measured number may stand beside the errors
+    errors: tuple[Finding, ...] = ()
+    runs: int = 0
+    required: int = 0
 
     @property
-    def verdict(self) -> Verdict:
-        """The word for the standing."""
-        raise NotImplementedError
+    def place(self) -> int:
+        """What sorts tables: results with a score come before the others."""
+        return {"provisional": 1, "rejected": 2}.get(self.verdict, 0)
+
+    @property
+    def is_rejected(self) -> bool:
+        """True where no measured number may stand beside the errors."""
+        return self.verdict == "rejected"
 
     @property
     def has_failed(self) -> bool:
@@ -44,77 +53,16 @@ class Standing:
     @property
     def text(self) -> str:
         """What stands in place of a score or beside it, empty where nothing needs to be said."""
+        if self.has_failed:  # for example "rejected: 2 errors (T12, T10)"
+            return f"{self.verdict}: {_count_errors(self.errors)}"
+        if self.verdict == "provisional":
+            return f"provisional: {self.runs} of {self.required} runs"
         return ""
 
     @property
     def cost(self) -> float:
         """What results are ranked by, less is better; infinite without a score."""
         return self.score.cost if self.score else math.inf
-
-
-@dataclass(frozen=True)
-class Scored(Standing):
-    """A result with all its runs and no error."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """The word for the standing."""
-        return "scored"
-
-
-@dataclass(frozen=True)
-class Provisional(Standing):
-    """Fewer runs than required, and no error: averages of the converged runs so far, no score."""
-
-    runs: int = 0
-    required: int = 0
-    place: ClassVar[int] = 1
-
-    @property
-    def verdict(self) -> Verdict:
-        """The word for the standing."""
-        return "provisional"
-
-    @property
-    def text(self) -> str:
-        """How many runs are there, for example ``provisional: 1 of 5 runs``."""
-        return f"provisional: {self.runs} of {self.required} runs"
-
-
-@dataclass(frozen=True)
-class Rejected(Standing):
-    """A result with errors. There is no number, only the reasons."""
-
-    errors: tuple[Finding, ...] = ()
-    place: ClassVar[int] = 2
-    is_rejected: ClassVar[bool] = True
-
-    @property
-    def verdict(self) -> Verdict:
-        """The word for the standing."""
-        return "rejected"
-
-    @property
-    def text(self) -> str:
-        """The number of errors and their rules, for example ``rejected: 2 errors (T12, T10)``."""
-        return f"rejected: {_count_errors(self.errors)}"
-
-
-@dataclass(frozen=True)
-class Published(Standing):
-    """A result of a round of MLPerf, which is history: its score stands beside its verdict."""
-
-    errors: tuple[Finding, ...] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        """Whether errors were found: ``pass`` or ``fail``."""
-        return "fail" if self.errors else "pass"
-
-    @property
-    def text(self) -> str:
-        """The number of errors and their rules, or an empty text."""
-        return f"fail: {_count_errors(self.errors)}" if self.errors else ""
 
 
 def _count_errors(errors: Sequence[Finding]) -> str:
@@ -132,22 +80,23 @@ def judge_result(
     kind, required = find_kind(definition), definition.runs.required if definition else 0
     errors = tuple(finding for finding in findings if finding.is_error)
     if errors:
-        return Rejected(errors=errors)
+        return Standing("rejected", errors=errors)
     if definition is None or not runs or len(runs) < required:
         so_far = kind.average(runs) if definition else {}
-        return Provisional(so_far=so_far, runs=len(runs), required=required)
-    return Scored(Score(kind, kind.estimate(runs, definition.runs)))
+        return Standing("provisional", so_far=so_far, runs=len(runs), required=required)
+    return Standing("scored", Score(kind, kind.estimate(runs, definition.runs)))
 
 
 def judge_published(
     runs: Sequence[RunSummary], benchmark: RoundBenchmark | None, findings: Iterable[Finding]
-) -> Published:
+) -> Standing:
     """Return the standing of a published result, whose score stands whatever is found about it.
 
     ``benchmark`` is None where the result is not scored.
     """
     errors = tuple(finding for finding in findings if finding.is_error)
-    return Published(score_published(runs, benchmark) if benchmark else None, errors=errors)
+    score = score_published(runs, benchmark) if benchmark else None
+    return Standing("fail" if errors else "pass", score, errors=errors)
 
 
 def score_published(runs: Sequence[RunSummary], benchmark: RoundBenchmark) -> Score | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cepheid.compliance.score.student import two_sided_quantile
+from cepheid.compliance.score.trimmed import two_sided_quantile
 from cepheid.measure.engine import options
 from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.options import Option

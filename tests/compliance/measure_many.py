@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.judge.parallel import use_processes
+from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
 from cepheid.rules.host import usable_processors

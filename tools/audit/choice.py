@@ -8,6 +8,7 @@ from pathlib import Path
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import JudgedResult, judge
 from cepheid.compliance.read import package
+from cepheid.compliance.read.contents import LOG_NAME
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import read_logs
 from cepheid.rules import definition, rounds
@@ -57,7 +58,7 @@ def choose_run(path: Path, index: int | None, seed: int) -> Choice:
     and run, or where this checkout has another version of its definition.
     """
     named = path if path.is_file() else None
-    is_numbered = named is not None and package.LOG_NAME.fullmatch(named.name)
+    is_numbered = named is not None and LOG_NAME.fullmatch(named.name)
     judgement = judge([package.read(path.parent if is_numbered else path)], rounds.load())
     results = [result for result in judgement.results if result.folder.runs]
     if len(results) != 1:

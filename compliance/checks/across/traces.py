@@ -13,21 +13,60 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cepheid.compliance.checks.across.grids import (
-    GRIDS,
-    SMALLEST,
-    hash_windows,
-    is_detailed,
-    list_cells,
-    measure_spread,
-)
-from cepheid.compliance.checks.time.intervals import list_intervals, measure_ms
+from cepheid.compliance.checks.time.pace import list_intervals, measure_ms
 from cepheid.compliance.read.log.records import INTEGER_MAX
 from cepheid.compliance.read.log.runlog import RunLog, read_repetitions
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.powerlog import PowerLog
 from cepheid.rules.definition import Definition
 from cepheid.rules.events import is_integer, is_number
+
+GRIDS = 3
+ROUNDING = 1e-9  # of sums of short numbers
+SMALLEST, LARGEST = 1e-30, 1e30
+
+
+def list_cells(numbers: Sequence[float], cell: float) -> list[list[int]]:
+    """Return for each grid the cell of the logarithm of each number, with its sign.
+
+    0 has a cell of its own.
+    """
+    places = [math.log(abs(number)) / cell if number else 0.0 for number in numbers]
+    signs = [(number > 0) - (number < 0) for number in numbers]
+    return [
+        [
+            sign * (2 * math.floor(place + grid / GRIDS) + 1)
+            for place, sign in zip(places, signs, strict=True)
+        ]
+        for grid in range(GRIDS)
+    ]
+
+
+def hash_windows(
+    kind: int, numbers: Sequence[float], length: int, cell: float, starts: Sequence[int]
+) -> Iterator[int]:
+    """Yield a key of each window of ``length`` numbers that begins at one of ``starts``, by grid.
+
+    Hashes of integers are the same in every process.
+    """
+    for grid, cells in enumerate(list_cells(numbers, cell)):
+        for start in starts:
+            if start + length <= len(cells):
+                yield hash((kind, grid, *cells[start : start + length]))
+
+
+def is_detailed(number: float) -> bool:
+    """Return whether a number of a usual size has six significant digits or more."""
+    if not SMALLEST < abs(number) < LARGEST:
+        return False
+    return abs(float(f"{number:.5g}") - number) > ROUNDING * abs(number)
+
+
+def measure_spread(values: Sequence[float]) -> float:
+    """Return the standard deviation of finite values."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+
 
 CELL = 2e-5  # of values and of generation times: logarithmic
 SERIES_LENGTHS = (6, 12)  # values of one metric

@@ -4,11 +4,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from cepheid.compliance.checks.definitions import find_log_definition
-from cepheid.compliance.checks.log.record import check_record
-from cepheid.compliance.checks.log.spelling import SUGGESTED_MAX, suggest_keys
-from cepheid.compliance.checks.log.structure import describe_phase, find_phase_end, find_second_run
-from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.log.structure import (
+    SUGGESTED_MAX,
+    check_record,
+    describe_phase,
+    find_phase_end,
+    find_second_run,
+    suggest_keys,
+)
+from cepheid.compliance.checks.registry import Needs, Place, find_log_definition, rule
 from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.errors import did_you_mean

@@ -191,7 +191,6 @@ def _report_miscount(run: RunLog, event: Event, images: int) -> Finding:
         run,
         event,
         "T24.samples_count",
-        key=event.key,
         images=images,
         samples_count=format_value(event.metadata["samples_count"]),
     )

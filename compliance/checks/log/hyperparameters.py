@@ -2,10 +2,15 @@
 
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.definitions import BATCH_SIZE, find_division, read_batch_size
-from cepheid.compliance.checks.log.spelling import suggest_keys
-from cepheid.compliance.checks.log.structure import find_phase_end
-from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.log.structure import find_phase_end, suggest_keys
+from cepheid.compliance.checks.registry import (
+    BATCH_SIZE,
+    Needs,
+    Place,
+    find_division,
+    read_batch_size,
+    rule,
+)
 from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
@@ -77,7 +82,6 @@ def check_open_division(run: RunLog, definition: Definition, place: Place) -> It
                     name=name,
                     problem=problem,
                     default=format_value(known.default),
-                    value=format_value(event.value),
                 )
 
 

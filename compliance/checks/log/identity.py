@@ -2,10 +2,15 @@
 
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.definitions import DIVISIONS, find_log_definition, has_digest_of
-from cepheid.compliance.checks.log.machine import check_machine
-from cepheid.compliance.checks.log.peak import check_peak
-from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.log.machine import check_machine, check_peak
+from cepheid.compliance.checks.registry import (
+    DIVISIONS,
+    Needs,
+    Place,
+    find_log_definition,
+    has_digest_of,
+    rule,
+)
 from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition
@@ -96,7 +101,6 @@ def _check_folder(run: RunLog, place: Place) -> Iterator[Finding]:
             key=key,
             source=source,
             expected=format_value(expected),
-            value=format_value(event.value),
             part=part,
         )
 

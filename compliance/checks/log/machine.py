@@ -1,4 +1,4 @@
-"""T14: what a log says of the machine is what the system description says."""
+"""T14: what a log says of the machine is what the system description says, and possible on it."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,10 @@ from functools import lru_cache
 
 from cepheid.compliance.checks.registry import Described
 from cepheid.compliance.finding import Finding, breach, format_value
+from cepheid.compliance.read.log.course import measure_pace
 from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.definition import Definition
+from cepheid.rules.devices import find_peak
 from cepheid.rules.events import is_integer
 
 _ACCELERATORS = re.compile(r"cuda|gpu|tpu|xpu|mps|hpu|npu|rocm|hip|ipu|neuron", re.IGNORECASE)
@@ -88,3 +91,29 @@ def _agree(logged: str, described: str) -> bool:
     versions, others = read_versions(logged), read_versions(described)
     same = versions.keys() & others.keys()
     return bool(names[0] & names[1]) and all(versions[name] == others[name] for name in same)
+
+
+def check_peak(run: RunLog, described: Described, definition: Definition) -> Iterator[Finding]:
+    """Check that the pace of a closed run is below the peak of its system (T14).
+
+    A measured peak may be too low, if the machine was busy; so this is a warning then.
+    """
+    pace = measure_pace(run)
+    if pace is None or run.text("submission_division") != "closed":
+        return
+    found = pace.compute_share(definition, find_peak(described.system, pace.precision))
+    if found is None or found.share <= 1:
+        return
+    event, peak = run.first("implementation"), found.peak
+    yield breach(
+        run,
+        event,
+        "T14.above_peak",
+        case="" if peak.basis == "datasheet" else "measured",
+        peak_tflops=peak.tflops,
+        precision=peak.precision,
+        basis=peak.basis,
+        tflops=found.share * peak.tflops,
+        samples_per_second=pace.samples_per_second,
+        flops_per_sample=definition.flops_per_sample or 0,
+    )

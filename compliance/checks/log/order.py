@@ -137,7 +137,6 @@ def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 run,
                 event,
                 "T3.outside_phase",
-                key=event.key,
                 phase=describe_phase(event.key, Phase(phase)),
                 place=_describe_place(event.line, init_start, init_stop, run_start, stop),
             )
@@ -171,7 +170,6 @@ def _check_turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
                     event,
                     "T3.out_of_turn",
                     case="" if turns.anew == "block_start" else "generate",
-                    key=event.key,
                     required=required,
                     state=state,
                     since=f" (line {last_line})" if last_line else "",

@@ -3,15 +3,40 @@
 import math
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.definitions import find_division, read_batch_size
-from cepheid.compliance.checks.log.relations import check_relations
-from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.registry import Needs, Place, find_division, read_batch_size, rule
 from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_integer, is_number
+
+
+def check_relations(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
+    """Check one evaluation that has all metrics, each of them finite."""
+    metrics = event.metadata["metrics"]
+    samples = definition.evaluation_samples
+    for name, nearest in definition.relations.find_wrong_counts(metrics, samples):
+        yield breach(
+            run,
+            event,
+            "T9.impossible_count",
+            name=name,
+            samples=samples,
+            nearest=nearest,
+            value=format_value(metrics[name]),
+        )
+    for name, expected, because in definition.relations.find_contradictions(metrics):
+        yield breach(
+            run,
+            event,
+            "T9.contradiction",
+            name=name,
+            because=because,
+            expected=expected,
+            value=format_value(metrics[name]),
+        )
+
 
 EPOCH_TOLERANCE = 1e-3
 PARAMETERS_MAX = 10**15
@@ -48,14 +73,7 @@ def _check_metrics(run: RunLog, event: Event, definition: Definition) -> Iterato
             metrics=format_value(metrics),
         )
     elif event.value != metrics[first] and math.isfinite(event.value):  # else T5 reports it
-        yield breach(
-            run,
-            event,
-            "T9.value",
-            metric=first,
-            expected=format_value(metrics[first]),
-            value=format_value(event.value),
-        )
+        yield breach(run, event, "T9.value", metric=first, expected=format_value(metrics[first]))
     else:
         impossible = list(_check_bounds(run, event, definition))
         yield from impossible or check_relations(run, event, definition)
@@ -132,7 +150,6 @@ def check_counts(run: RunLog, definition: Definition, place: Place) -> Iterator[
                 case="model" if key == "model_parameters" else "",
                 key=key,
                 count=count,
-                value=format_value(event.value),
             )
     if "model_parameters" not in expected:
         yield from _check_parameters(run)
@@ -148,7 +165,7 @@ def _check_parameters(run: RunLog) -> Iterator[Finding]:
     event = run.first("model_parameters")
     if event is None or not is_integer(event.value) or 0 < event.value <= PARAMETERS_MAX:
         return  # T2 reports another type
-    yield breach(run, event, "T10.parameters", most=PARAMETERS_MAX, value=format_value(event.value))
+    yield breach(run, event, "T10.parameters", most=PARAMETERS_MAX)
 
 
 def _check_run_stop(run: RunLog) -> Iterator[Finding]:
@@ -175,7 +192,6 @@ def _check_data(run: RunLog, definition: Definition) -> Iterator[Finding]:
         event,
         "T10.data",
         expected=format_value(definition.data_digest),
-        value=format_value(event.value),
         name=definition.name,
         scale=definition.scale,
     )

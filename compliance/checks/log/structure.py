@@ -1,18 +1,99 @@
-"""Find out whether a log is whole, so that its course can be judged."""
+"""Compare records with the table of events (T2), and find out whether a log is whole.
 
+The course of a log can be judged only if it is.
+"""
+
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
+from itertools import islice
 
-from cepheid.compliance.checks.definitions import find_log_definition
-from cepheid.compliance.checks.log.record import check_record
-from cepheid.compliance.checks.registry import Place
-from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.checks.registry import Place, find_log_definition
+from cepheid.compliance.finding import Finding, breach, format_value
+from cepheid.compliance.read.log.records import EVENT_TYPES, Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
 from cepheid.rules.events import (
+    CHOICES,
     EVENTS,
+    METADATA_TYPES,
     STATUS_ABORTED,
+    EventRule,
     Phase,
+    has_type,
+    is_blank,
 )
+
+
+def check_record(run: RunLog, event: Event, event_rule: EventRule) -> Iterator[Finding]:
+    """Check the event type, the type of the value and the metadata of one record."""
+    if event.event_type in EVENT_TYPES and event.event_type != event_rule.event_type:
+        yield breach(
+            run, event, "T2.event_type", expected=event_rule.event_type, logged=event.event_type
+        )
+    allowed = CHOICES.get(event.key)
+    fits = has_type(event.value, event_rule.value) and (allowed is None or event.value in allowed)
+    fits = fits and not (event_rule.value == "string" and is_blank(event.value))
+    if not fits and event.key != "cache_clear":  # T6 judges that value
+        yield breach(
+            run,
+            event,
+            "T2.value",
+            expected=_describe_choices(allowed) if allowed else event_rule.value,
+            meaning=event_rule.meaning,
+        )
+    wrong = [name for name in event_rule.metadata if not _has_right_metadata(event, name)]
+    if wrong:
+        yield breach(
+            run,
+            event,
+            "T2.metadata",
+            names=", ".join(wrong),
+            types=", ".join(f"{name} ({_describe_metadata(name)})" for name in wrong),
+            values=", ".join(
+                format_value(event.metadata[name]) if name in event.metadata else "nothing"
+                for name in wrong
+            ),
+            required=", ".join(event_rule.metadata),
+        )
+
+
+def _has_right_metadata(event: Event, name: str) -> bool:
+    value, allowed = event.metadata.get(name), CHOICES.get(name)
+    return has_type(value, METADATA_TYPES[name]) and (allowed is None or value in allowed)
+
+
+def _describe_metadata(name: str) -> str:
+    return _describe_choices(CHOICES[name]) if name in CHOICES else METADATA_TYPES[name]
+
+
+def _describe_choices(allowed: tuple[str, ...]) -> str:
+    return " or ".join(f'"{word}"' for word in allowed)
+
+
+SUGGESTED_MAX = 100  # unknown keys of a log; the search for similar keys is slow
+
+
+def suggest_keys(run: RunLog, known: set[str]) -> Mapping[str, str]:
+    """Return the missing key that each unknown key of the log looks like."""
+    import difflib
+
+    missing = [key for key in known if not run.all(key)]
+    suggestions: dict[str, str] = {}
+    unknown = (key for key in run.by_key if key not in known)
+    for key in islice(unknown, SUGGESTED_MAX):
+        close = [other for other in missing if _looks_like(key, other)]
+        close += difflib.get_close_matches(key[:100], missing, n=1)
+        if close:
+            suggestions[key] = close[0]
+    return suggestions
+
+
+def _looks_like(key: str, other: str) -> bool:
+    """Return True if the ASCII letters agree and the others come from another script."""
+    if key.isascii() or len(key) != len(other):
+        return False
+    return all(a == b for a, b in zip(key, other, strict=True) if a.isascii())
+
 
 PHASE_PLACES = {
     Phase.IDENTITY: "before init_start",

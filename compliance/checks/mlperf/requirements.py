@@ -113,7 +113,6 @@ def check_values(run: RunLog, place: Place) -> Iterator[Finding]:
                 times=format_count(wrong),
                 why=str(why),
                 allowed=str(requirement.value),
-                value=format_value(wrong[0].value),
             )
 
 
@@ -160,7 +159,6 @@ def _report_misplaced(run: RunLog, event: Event, where: str, key: str) -> Findin
         run,
         event,
         "M4.misplaced",
-        key=event.key,
         where=where,
         other=key,
         found=f"{key} on line {other.line}" if other else f"no {key}",
@@ -218,7 +216,6 @@ def check_target(run: RunLog, place: Place) -> Iterator[Finding]:
                 key=requirement.key,
                 times=format_count(wrong),
                 why=str(why),
-                value=format_value(wrong[0].value),
             )
         elif run.converged and not any(
             requirement.some_value.holds(event.value) for event in events

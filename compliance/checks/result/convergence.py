@@ -3,8 +3,14 @@
 import math
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.definitions import find_division, has_digest_of, read_batch_size
-from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.registry import (
+    Needs,
+    Place,
+    find_division,
+    has_digest_of,
+    read_batch_size,
+    rule,
+)
 from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.score import convergence

@@ -13,6 +13,13 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.events import is_number
 from cepheid.rules.rounds import RoundBenchmark
 
+COPIED_LOSSES_MIN = 3  # with more than four digits; shorter ones may agree by chance
+COPIED_INTERVALS_MIN = 5
+COPIED_INTERVAL_MS_MIN = 100.0  # shorter ones may agree by chance
+_LOSSES = ("T19.copied_losses", "block_stop")
+_TIMES = ("T19.copied_intervals", "run_start")
+_GENERATION_TIMES = ("T19.copied_times", "generation_times")
+
 
 @rule("T19", Needs.RESULT)
 def check_copies(
@@ -68,30 +75,6 @@ def _check_quality_of_history(runs: Sequence[RunLog]) -> Iterator[Finding]:
 
 def _report_copied_quality(run: RunLog, line: int, place: str, got: str) -> Finding:
     return breach(run, line, "T19.copied_quality", other=place, got=got)
-
-
-_NO_COPIES = (
-    "put the log of each run into the result, and no copy of another; "
-    "if these are two runs, check that the seed reaches every generator"
-)
-
-
-_LOSSES = ("T19.copied_losses", "block_stop")
-
-
-_TIMES = ("T19.copied_intervals", "run_start")
-
-
-_GENERATION_TIMES = ("T19.copied_times", "generation_times")
-
-
-COPIED_LOSSES_MIN = 3  # with more than four digits; shorter ones may agree by chance
-
-
-COPIED_INTERVALS_MIN = 5
-
-
-COPIED_INTERVAL_MS_MIN = 100.0  # shorter ones may agree by chance
 
 
 def _check_traces(runs: Sequence[RunLog], reported: set[Path]) -> Iterator[Finding]:

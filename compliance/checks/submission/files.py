@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 
 from cepheid.compliance.checks.registry import Needs, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
+from cepheid.compliance.read.contents import README, SubmittedFile, Submitter
 from cepheid.compliance.read.log.records import FILE_BYTES_MAX as LOG_BYTES_MAX
-from cepheid.compliance.read.package import README, SubmittedFile, Submitter
 from cepheid.compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from cepheid.rules import definition
 from cepheid.rules.digests import BYTE_CODE, has_modes, is_executable_text

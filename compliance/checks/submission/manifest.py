@@ -1,4 +1,4 @@
-"""S4: the manifest, which binds logs, systems and code together."""
+"""S4 and S9: the manifest, which binds logs, systems and code together, and the form of waivers."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -7,10 +7,22 @@ from pathlib import Path
 from cepheid.compliance.checks.registry import Needs, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read import manifest
+from cepheid.compliance.read.contents import Submitter
 from cepheid.compliance.read.manifest import Manifest
-from cepheid.compliance.read.package import Submitter
 from cepheid.compliance.read.summary import ResultSummary
 from cepheid.rules import rounds
+
+
+@rule("S9", Needs.SUBMITTER)
+def check_waivers(who: Submitter) -> Iterator[Finding]:
+    """Check that waivers are complete and name a path in the folder (S9)."""
+    if who.waivers is None:
+        return
+    for problem in who.waivers.problems:
+        yield breach(
+            who.waivers, problem, "S9.form", problem=escape(problem.message)[:300], got=problem.got
+        )
+
 
 PROBLEMS_MAX = 20  # listed one by one
 CODES = {"changed": "S4.digest", "missing": "S4.missing_file", "not listed": "S4.unlisted_file"}

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from itertools import zip_longest
 
-from cepheid.compliance.checks.definitions import read_batch_size
-from cepheid.compliance.checks.registry import Needs, Place, rule
-from cepheid.compliance.checks.time.intervals import measure_ms
+from cepheid.compliance.checks.registry import Needs, Place, read_batch_size, rule
+from cepheid.compliance.checks.time.pace import measure_ms
 from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
@@ -21,7 +20,7 @@ def check_initialisation(run: RunLog, definition: Definition, place: Place) -> I
     """Check that caches are cleared and that initialisation ends in time (T6)."""
     cleared = run.first("cache_clear")
     if cleared is not None and cleared.value is not True:
-        yield breach(run, cleared, "T6.caches", value=format_value(cleared.value))
+        yield breach(run, cleared, "T6.caches")
     start, stop = run.all("init_start")[0], run.all("init_stop")[0]
     minutes = measure_ms(start, stop) / 60_000
     if minutes > definition.timing.init_minutes_max:
@@ -74,9 +73,7 @@ def check_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator
     if EVAL_OFFSET in definition.hyperparameters and (declared := run.first(EVAL_OFFSET)):
         problem = definition.hyperparameters[EVAL_OFFSET].find_problem(declared.value)
         if problem:
-            yield breach(
-                run, declared, "T8.offset", problem=problem, value=format_value(declared.value)
-            )
+            yield breach(run, declared, "T8.offset", problem=problem)
             return
         offset = declared.value
     done, expected_block = 0, definition.schedule(batch, offset)
@@ -148,7 +145,6 @@ def _check_evaluation_counts(run: RunLog) -> Iterator[Finding]:
                     run,
                     event,
                     "T8.evaluation_count",
-                    key=event.key,
                     samples=samples,
                     line=counted_on,
                     logged=format_value(logged),
@@ -189,11 +185,6 @@ def check_budget(run: RunLog, definition: Definition, place: Place) -> Iterator[
         ends_after = event.key == "block_stop" and event.metadata["samples_count"] > last
         if starts_after or ends_after:
             yield breach(
-                run,
-                event,
-                "T11.past_budget",
-                last=last,
-                samples=event.metadata["samples_count"],
-                key=event.key,
+                run, event, "T11.past_budget", last=last, samples=event.metadata["samples_count"]
             )
             return

@@ -3,6 +3,7 @@
 Nothing is raised for what a log holds: what is wrong with it is in ``problems``.
 """
 
+import hashlib
 import io
 import math
 import os
@@ -16,12 +17,41 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cepheid.compliance.read.log import records
-from cepheid.compliance.read.log.hashing import HashingFile
 from cepheid.compliance.read.log.reading import Reading
 from cepheid.compliance.read.log.records import Event, Problem, describe_label
 from cepheid.rules import generation
 from cepheid.rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
 from cepheid.rules.rounds import Dialect
+
+CHUNK_BYTES = 2**20
+
+
+class HashingFile(io.FileIO):
+    """An unbuffered file that hashes every byte that a reader takes from it."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "rb", closefd=False)
+        self._hash = hashlib.sha256()
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill the buffer and return the number of bytes that were read."""
+        count = super().readinto(buffer) or 0
+        self._hash.update(memoryview(buffer)[:count])
+        return count
+
+    def readall(self) -> bytes:
+        """Return everything that has not been read yet."""
+        data = super().readall() or b""
+        self._hash.update(data)
+        return data
+
+    def finish(self) -> str:
+        """Read to the end of the file and return the SHA-256 of all of it in hexadecimal."""
+        buffer = bytearray(CHUNK_BYTES)
+        while self.readinto(buffer):
+            pass
+        return self._hash.hexdigest()
+
 
 PARTIAL = ".partial"  # behind the name of a log until its run has ended
 

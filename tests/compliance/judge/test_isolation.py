@@ -12,7 +12,7 @@ import pytest
 from cepheid.compliance.checks import CHECKS
 from cepheid.compliance.checks.across import recycled
 from cepheid.compliance.failure import Failures, isolate
-from cepheid.compliance.judge import follow, judgement, parallel, unit
+from cepheid.compliance.judge import follow, judgement, unit
 from cepheid.compliance.read import manifest, waivers
 from cepheid.compliance.read.log import runlog
 from cepheid.leaderboard.pages import benchmark_page, result_page
@@ -107,8 +107,8 @@ def test_a_failure_is_an_error_of_its_result(
     if processes > 1:
         if multiprocessing.get_start_method() != "fork":
             pytest.skip("only a forked process has the bug of this test")
-        monkeypatch.setattr(parallel, "LOGS_FOR_PROCESSES", 1)
-        monkeypatch.setattr(parallel, "usable_processors", lambda: 2)
+        monkeypatch.setattr(unit, "LOGS_FOR_PROCESSES", 1)
+        monkeypatch.setattr(unit, "usable_processors", lambda: 2)
     capfd.readouterr()
     IN_JUDGING[place](monkeypatch)
     assert check_compliance.main([str(submissions), "--format", "json"]) == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.judge import parallel
+from cepheid.compliance.judge import unit
 from cepheid.compliance.read import powerlog
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
@@ -146,7 +146,7 @@ def test_no_log_is_kept(submissions: Path, monkeypatch: pytest.MonkeyPatch) -> N
         return log
 
     monkeypatch.setattr(runlog, "read", read)
-    monkeypatch.setattr(parallel, "LOGS_FOR_PROCESSES", 10**6)
+    monkeypatch.setattr(unit, "LOGS_FOR_PROCESSES", 10**6)
     assert build_leaderboard.main([str(submissions), "--output", "site"]) == 0
     assert len(alive) == 2 * (5 + 5 + 1)
     assert most <= 6 + 5, "no more than the logs of two results at a time"

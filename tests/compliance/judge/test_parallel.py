@@ -8,8 +8,7 @@ import pytest
 
 from cepheid.compliance.checks import Place
 from cepheid.compliance.judge.judgement import Each, judge
-from cepheid.compliance.judge.parallel import use_processes
-from cepheid.compliance.judge.unit import JudgedUnit, Unit
+from cepheid.compliance.judge.unit import JudgedUnit, Unit, use_processes
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
 from tests.compliance.builder import SYSTEM, edit, run_records, write_log, write_result
@@ -70,7 +69,7 @@ def test_a_failure_in_a_process_is_a_failure_here(folder: Path, function: object
 
 def test_processes_end_with_a_killed_command() -> None:
     script = (
-        "import time\nfrom cepheid.compliance.judge.parallel import _map_in_pool\n"
+        "import time\nfrom cepheid.compliance.judge.unit import _map_in_pool\n"
         "if __name__ == '__main__':\n    answers = iter(_map_in_pool(time.sleep, [0, 0], 2))\n"
         "    next(answers)\n    print('begun', flush=True)\n    time.sleep(60)\n"
     )

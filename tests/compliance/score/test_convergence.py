@@ -14,7 +14,7 @@ from scipy import stats
 
 from cepheid.compliance.score.convergence import Convergence, list_expected
 from cepheid.compliance.score.convergence import compare as compare_samples
-from cepheid.compliance.score.student import ONE_SIDED_95, one_sided_quantile
+from cepheid.compliance.score.trimmed import ONE_SIDED_95, one_sided_quantile
 from cepheid.rules import definition
 from cepheid.rules.installation import ROOT
 from tests.compliance.builder import reference_points

@@ -13,7 +13,7 @@ from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.summary import RunSummary, summarize_run
 from cepheid.compliance.score.kinds import MINUTES, TRAINING
-from cepheid.compliance.score.standing import Provisional, Rejected, Scored, judge_result
+from cepheid.compliance.score.standing import Standing, judge_result
 from cepheid.compliance.score.trimmed import trimmed_mean
 from cepheid.rules import definition
 from tests.compliance.builder import line_number, run_records, write_log
@@ -104,7 +104,7 @@ def _runs(folder: Path, minutes: list[float | None]) -> list[RunSummary]:
 def test_score_of_a_result(tmp_path: Path) -> None:
     assert (MINI.runs.required, MINI.runs.drop_fastest, MINI.runs.drop_slowest) == (5, 1, 1)
     found = judge_result(_runs(tmp_path, [5.0, 1.0, None, 2.0, 4.0]), MINI, [])
-    assert isinstance(found, Scored)
+    assert found.verdict == "scored"
     assert found.score is not None
     assert found.score.kind is TRAINING
     assert found.score.main.mean == found.cost == pytest.approx(11 / 3)
@@ -115,9 +115,11 @@ def test_score_of_a_result(tmp_path: Path) -> None:
 
 def test_too_few_runs_are_provisional(tmp_path: Path) -> None:
     found = judge_result(_runs(tmp_path, [5.0, None, 3.0]), MINI, [])
-    assert found == Provisional(so_far={MINUTES: 4.0}, runs=3, required=5)
+    assert found == Standing("provisional", so_far={MINUTES: 4.0}, runs=3, required=5)
     assert found.text == "provisional: 3 of 5 runs"
-    assert judge_result(_runs(tmp_path, [None]), MINI, []) == Provisional(runs=1, required=5)
+    assert judge_result(_runs(tmp_path, [None]), MINI, []) == Standing(
+        "provisional", runs=1, required=5
+    )
 
 
 def test_an_error_rejects_and_a_note_does_not(tmp_path: Path) -> None:
@@ -125,11 +127,11 @@ def test_an_error_rejects_and_a_note_does_not(tmp_path: Path) -> None:
     error = Finding("T9.CODE", "error", tmp_path, None, "wrong")
     note = Finding("T17.CODE", "note", tmp_path, None, "so so")
     found = judge_result(runs, MINI, [note, error])
-    assert found == Rejected(errors=(error,))
+    assert found == Standing("rejected", errors=(error,))
     assert (found.score, found.so_far, found.text) == (None, {}, "rejected: 1 error (T9)")
-    assert isinstance(judge_result(runs, MINI, [note]), Scored)
+    assert judge_result(runs, MINI, [note]).verdict == "scored"
 
 
 def test_without_a_benchmark_there_is_no_score(tmp_path: Path) -> None:
     found = judge_result(_runs(tmp_path, [5.0]), None, [])
-    assert found == Provisional(runs=1, required=0)
+    assert found == Standing("provisional", runs=1, required=0)

@@ -11,7 +11,7 @@ import pytest
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.judge.parallel import use_processes
+from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
