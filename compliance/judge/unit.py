@@ -5,6 +5,7 @@ This is the only place where submitted logs are opened and parsed.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cepheid.compliance.checks import Place, check_log, check_result, find_log_definition
 from cepheid.compliance.checks.across.traces import RunTrace, trace_runs
@@ -12,7 +13,7 @@ from cepheid.compliance.checks.result.convergence import compare_convergence
 from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.contents import ResultFolder
-from cepheid.compliance.read.log.runlog import HasTexts
+from cepheid.compliance.read.log.runlog import HasTexts, RunLog
 from cepheid.compliance.read.logs import ResultLogs, read_logs
 from cepheid.compliance.read.summary import ResultSummary, summarize
 from cepheid.compliance.score.convergence import Convergence
@@ -94,20 +95,14 @@ def _trace(logs: ResultLogs, definition: Definition | None, place: Place) -> tup
     return trace_runs(logs, definition) if definition and place.in_result else ()
 
 
-class _NoLog:
-    """A log without any record: a result without logs is judged by its folder's name."""
-
-    def text(self, key: str) -> str | None:
-        return None
-
-
 def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None:
     """Return the definition that a result is judged by.
 
     That is the one that the folder names, else the first one that a log names. None where there is
     no benchmark of that name and scale, and in a round of MLPerf.
     """
-    known = (find_log_definition(run, place) for run in (*runs, _NoLog()))
+    no_log = RunLog(Path(), ())  # a result without logs is judged by its folder's name
+    known = (find_log_definition(run, place) for run in (*runs, no_log))
     return next(filter(None, known), None)
 
 

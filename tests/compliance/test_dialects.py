@@ -79,7 +79,7 @@ def _count_from_zero(line: str) -> str:
     milliseconds=st.integers(0, 10**13),
     prefix=st.text(string.printable, max_size=20).filter(lambda text: ":" not in text),
 )
-def test_what_is_written_is_read(
+def test_written_records_are_read_back(
     key: str,
     value: object,
     metadata: dict[str, object],
@@ -132,7 +132,7 @@ def test_a_last_line_cut_off_is_truncated(cut: int, tmp_path: Path) -> None:
     assert len(run.events) == len(LINES) - 1
 
 
-def test_glued_records_are_both_read_and_told(tmp_path: Path) -> None:
+def test_glued_records_are_both_read_and_reported(tmp_path: Path) -> None:
     run = read(f"{LINES[0]}{LINES[1]}\n{LINES[2]}\n".encode(), tmp_path)
     assert [event.line for event in run.events] == [1, 1, 2]
     assert [(problem.line, problem.kind) for problem in run.problems] == [(1, "place")]

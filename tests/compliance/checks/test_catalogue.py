@@ -638,7 +638,7 @@ def test_a_spent_budget_is_reason_enough(tmp_path: Path) -> None:
     assert check(text(spent), tmp_path / "result_0.txt") == []
 
 
-def test_a_result_of_before_needs_no_proof_of_its_data(tmp_path: Path) -> None:
+def test_a_result_of_an_older_program_needs_no_proof_of_its_data(tmp_path: Path) -> None:
     """The round lists its code: one note for each result."""
     (earlier, *_) = sorted(ROUND.data_not_proven)
     seed = derive_seed(MINI.digest, "box", earlier, 0)
@@ -676,7 +676,7 @@ WARNED = [
 
 
 @pytest.mark.parametrize("case", WARNED, ids=lambda case: case.name)
-def test_what_is_not_certain_is_a_warning(case: Case, tmp_path: Path) -> None:
+def test_an_uncertain_breach_is_a_warning(case: Case, tmp_path: Path) -> None:
     (found,) = check(case.lines, tmp_path / "result_0.txt", case.place)
     assert (found.code, found.severity, found.line) == (case.code, "warning", case.line)
     assert case.says in found.text()

@@ -26,7 +26,7 @@ def test_one_result_of_a_submission_leaves_the_manifest_unchecked(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["systems/box.json", "manifest.json"])
-def test_deep_nesting_is_said_in_words(name: str, tmp_path: Path) -> None:
+def test_deep_nesting_is_reported_in_words(name: str, tmp_path: Path) -> None:
     root = tmp_path / "submissions" / "acme"
     write_result(root, MINI)
     (root / name).write_text("[" * 200_000)
@@ -35,7 +35,7 @@ def test_deep_nesting_is_said_in_words(name: str, tmp_path: Path) -> None:
     assert "recursion" not in text
 
 
-def test_a_power_that_is_none_is_shown(tmp_path: Path) -> None:
+def test_a_wrong_power_reading_is_quoted(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     lines = power_lines(run_records(MINI), {"node0": 800.0})
     lines[5] = f"{lines[5].split(',')[0]},much"

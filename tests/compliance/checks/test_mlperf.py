@@ -179,12 +179,12 @@ CASES_06 = (
 
 
 @pytest.mark.parametrize("case", CASES_40, ids=lambda case: case.name)
-def test_v40_finds(case: Case, tmp_path: Path) -> None:
+def test_a_broken_v40_log_has_one_finding(case: Case, tmp_path: Path) -> None:
     _assert_found(case, check_40(case.entries, tmp_path))
 
 
 @pytest.mark.parametrize("case", CASES_06, ids=lambda case: case.name)
-def test_v06_finds(case: Case, tmp_path: Path) -> None:
+def test_a_broken_v06_log_has_one_finding(case: Case, tmp_path: Path) -> None:
     _assert_found(case, check_06(case.entries, tmp_path))
 
 
@@ -217,7 +217,7 @@ def test_lars_keys_belong_to_lars_alone_in_v06(tmp_path: Path) -> None:
     assert missing == ("M1.missing", None)
 
 
-def test_another_name_of_a_benchmark_is_told_and_judged(tmp_path: Path) -> None:
+def test_another_name_of_a_benchmark_is_reported_and_judged(tmp_path: Path) -> None:
     found = check_06(change(V06, "submission_benchmark", value="mask"), tmp_path)
     assert ("M2.value", 1) in {(finding.code, finding.line) for finding in found}
     assert any("num_image_candidates is missing" in finding.message for finding in found)

@@ -67,7 +67,7 @@ def test_no_prefix_of_a_compliant_log_has_a_finding(place: Place, tmp_path: Path
 
 
 @pytest.mark.parametrize("division", ["open", "closed"])
-def test_nor_in_either_division(division: str, tmp_path: Path) -> None:
+def test_no_prefix_has_a_finding_in_either_division(division: str, tmp_path: Path) -> None:
     lines = text(run_records(MINI, division=division))
     place = OPEN if division == "open" else PLACE
     assert judge_growing_log(lines, tmp_path / "result_0.txt", place) == {}
@@ -80,7 +80,7 @@ def test_nor_in_either_division(division: str, tmp_path: Path) -> None:
         for number, case in enumerate(CASES)
     ],
 )
-def test_what_is_told_stays_true(case: Case, tmp_path: Path) -> None:
+def test_a_reported_finding_stays_true(case: Case, tmp_path: Path) -> None:
     """Whatever was told about a prefix is found in the whole log too, on the same line; and what is
     found in the whole log was told as soon as its line was there, unless it is about what lacks."""
     path = tmp_path / "result_0.txt"
@@ -114,12 +114,14 @@ def test_what_is_told_stays_true(case: Case, tmp_path: Path) -> None:
         (drop("eval_accuracy", 1), "T3", at("eval_accuracy", 1)),
     ],
 )
-def test_when_it_is_told(lines: list[str], rule: str, after: int, tmp_path: Path) -> None:
+def test_a_finding_is_reported_at_the_first_certain_line(
+    lines: list[str], rule: str, after: int, tmp_path: Path
+) -> None:
     told = judge_growing_log(lines, tmp_path / "result_0.txt")
     assert [(rule_of(key[0]), number) for key, number in told.items()] == [(rule, after)]
 
 
-def test_a_mistake_that_goes_on_is_told_once(tmp_path: Path) -> None:
+def test_a_repeated_mistake_is_reported_once(tmp_path: Path) -> None:
     """Its count grows; it is the same finding."""
     lines = text([r | {"value": 1} if r["key"] == "eval_stop" else r for r in RECORDS])
     told = judge_growing_log(lines, tmp_path / "result_0.txt")
@@ -141,7 +143,7 @@ def test_no_prefix_of_a_log_of_generation_has_a_finding(
 
 
 @pytest.mark.parametrize("name", generation.CASES)
-def test_what_is_told_of_generation_stays_true(
+def test_a_reported_finding_about_generation_stays_true(
     name: str, star_images: Definition, tmp_path: Path
 ) -> None:
     code, *_, change = generation.CASES[name]
@@ -153,7 +155,7 @@ def test_what_is_told_of_generation_stays_true(
     assert code in {key[0] for key in final}
 
 
-def test_times_that_the_clock_has_no_room_for_are_told_when_they_are_there(
+def test_impossible_generation_times_are_reported_at_once(
     star_images: Definition, tmp_path: Path
 ) -> None:
     """As soon as generation_stop says when they ended."""
@@ -200,7 +202,7 @@ def append(path: Path, lines: list[str]) -> Callable[[], object]:
 GOOD, BAD = text(RECORDS), put("opt_name", value="sgd")
 
 
-def test_a_log_that_is_not_there_yet_and_gets_its_name_at_the_end(log: Path) -> None:
+def test_a_log_may_appear_late_and_get_its_name_at_the_end(log: Path) -> None:
     partial = log.with_name(log.name + PARTIAL)
     writer = Writer(
         lambda: None,
@@ -238,12 +240,12 @@ def test_half_a_line_is_not_judged(log: Path) -> None:
     assert writer.follow(log) == []
 
 
-def test_interrupted_it_is_judged_as_it_stands(log: Path) -> None:
+def test_an_interruption_judges_the_log_as_it_stands(log: Path) -> None:
     found = Writer(append(log, GOOD[:40])).follow(log)
     assert [(f.rule, f.line) for f in found] == [("T7", 40)]
 
 
-def test_nobody_writes_a_log(log: Path) -> None:
+def test_following_fails_if_no_log_appears(log: Path) -> None:
     with pytest.raises(UserError, match="no program wrote"):
         Writer(lambda: None).follow(log)
 
@@ -306,7 +308,7 @@ def test_a_line_without_end_takes_no_memory(log: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
 @pytest.mark.parametrize("suffix", ["", PARTIAL])
-def test_what_is_no_file_cannot_be_followed(
+def test_only_a_regular_file_can_be_followed(
     make: Callable[[Path], None], suffix: str, tmp_path: Path
 ) -> None:
     """Nothing can be read from a place in a pipe: that once ended in a traceback."""

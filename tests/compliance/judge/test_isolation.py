@@ -217,7 +217,7 @@ def test_nothing_is_packed_that_could_not_be_judged(
 
 
 @pytest.mark.parametrize("error", [UserError("wrong use"), MemoryError(), OSError(28, "full")])
-def test_what_concerns_no_result_is_raised(error: Exception) -> None:
+def test_an_error_that_concerns_no_result_is_raised(error: Exception) -> None:
     def fail() -> None:
         raise error
 

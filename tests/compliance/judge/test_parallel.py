@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.checks import Place
-from cepheid.compliance.judge.judgement import Each, judge
-from cepheid.compliance.judge.unit import JudgedUnit, Unit, use_processes
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.judge.unit import Each, JudgedUnit, Unit, use_processes
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
 from tests.compliance.builder import SYSTEM, edit, run_records, write_log, write_result

@@ -47,9 +47,7 @@ def test_every_entrance_leads_to_the_same_result(
     assert read.submitters[0].results[0].runs[0] == Path("result_1.txt")
 
 
-def test_paths_are_shown_as_they_were_asked_for(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_shown_as_they_were_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "result_4.txt").unlink()
     monkeypatch.chdir(folder.parents[3])
     (note,) = find_all(Path("out"))
@@ -229,7 +227,7 @@ def test_a_folder_may_be_no_link_either(name: str, folder: Path, tmp_path: Path)
     assert not (name == "systems" and read.submitters[0].systems)
 
 
-def test_what_was_asked_for_may_be_a_link(folder: Path, tmp_path: Path) -> None:
+def test_the_given_path_may_be_a_link(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to(folder.parents[2])
     assert find_all(tmp_path / "latest") == []
 

@@ -102,7 +102,7 @@ def test_energy_is_that_of_every_millisecond(
         (HEAD.encode() + b"\n", 3),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(text: bytes, line: int, tmp_path: Path) -> None:
+def test_a_problem_names_its_line(text: bytes, line: int, tmp_path: Path) -> None:
     (problem,) = log_of(text, tmp_path).problems
     assert problem.line == line
     assert problem.message

@@ -175,7 +175,7 @@ def test_problems_are_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["missing", "folder", "pipe", "device"])
-def test_what_is_no_file_is_a_problem(what: str, tmp_path: Path) -> None:
+def test_a_path_without_a_regular_file_is_a_problem(what: str, tmp_path: Path) -> None:
     path = tmp_path / "result_0.txt"
     if what == "folder":
         path.mkdir()

@@ -26,7 +26,7 @@ def measure(costs: list[float]) -> Level:
 
 
 @given(COSTS, COSTS)
-def test_the_other_way_round_is_the_inverse(one: list[float], other: list[float]) -> None:
+def test_the_reversed_ratio_is_the_inverse(one: list[float], other: list[float]) -> None:
     there, back = ratio(measure(one), measure(other)), ratio(measure(other), measure(one)).inverse
     assert there.low is not None
     assert back.low is not None
@@ -112,5 +112,5 @@ def test_the_aggregate_is_the_geometric_mean() -> None:
          "ratio 1.10, 95% interval 0.90–1.30."),
     ],
 )  # fmt: skip
-def test_sentences(found: Ratio, text: str) -> None:
+def test_comparisons_are_described_in_sentences(found: Ratio, text: str) -> None:
     assert describe("a", "b", found) == text

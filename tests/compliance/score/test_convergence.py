@@ -85,7 +85,7 @@ def test_nothing_is_extrapolated_above_the_largest_batch_size() -> None:
     assert at_once.expected.batch_size == 64
 
 
-def test_what_cannot_be_used_is_not_measured() -> None:
+def test_unusable_points_count_as_not_measured() -> None:
     stale = replace(POINTS, definition_digest="0" * 64)
     too_few = reference_points(MINI, {32: [24_000] * 4})
     missed = reference_points(MINI, {32: [24_000] * 6 + [None]})

@@ -55,7 +55,7 @@ def test_an_error_of_a_clock_takes_all_that_was_timed() -> None:
     assert withhold_after("T4.backwards", FOLDER / "result_0.txt") == [timed, set(), set()]
 
 
-def test_what_was_not_judged_has_no_number() -> None:
+def test_a_result_that_could_not_be_judged_has_no_number() -> None:
     names = VOUCHED_BY.keys() - {"pace"}
     assert withhold_after("S15.not_judged", FOLDER / "result_2.txt") == [set(), set(), names]
 

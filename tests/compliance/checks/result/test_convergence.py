@@ -160,7 +160,9 @@ def _other_batch(record: Record) -> object:
         ),
     ],
 )
-def test_who_is_not_compared(write: Callable[[Definition], object], star_shape: Definition) -> None:
+def test_open_and_incomplete_results_are_not_compared(
+    write: Callable[[Definition], object], star_shape: Definition
+) -> None:
     write(star_shape)
     save(star_shape, SLOW)
     assert list_findings() == []
