@@ -1,8 +1,10 @@
 """What vendors' and organisers' CI runs: the action's own script, and what git says has changed."""
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,11 @@ from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.installation import ROOT
 from cepheid.tools import check_compliance
+from cepheid.tools.console.changed import find_change
 from tests.compliance.builder import SYSTEM, write_result
 
 MINI = definition.load("galaxy_shape", "mini")
+RESULT = "results/box/galaxy_shape-mini-closed"
 Printed = pytest.CaptureFixture[str]
 
 
@@ -47,7 +51,7 @@ def commit() -> None:
     git("commit", "-q", "-m", "a change")
 
 
-def test_only_what_a_branch_changes_is_checked(checkout: Path, capsys: Printed) -> None:
+def test_only_what_a_branch_changes_is_reported(checkout: Path, capsys: Printed) -> None:
     assert check_compliance.main(["--changed", "main"]) == 0
     assert "no submission differs from main" in capsys.readouterr().out
 
@@ -59,6 +63,7 @@ def test_only_what_a_branch_changes_is_checked(checkout: Path, capsys: Printed) 
         printed = capsys.readouterr().out
         assert printed.startswith("submissions/acme/LICENSE: S6")
         assert "umbrella" not in printed
+        assert "fail: 5 logs" in printed
 
     git("switch", "-q", "-c", "other", "main")
     (checkout / "rules" / "training.md").write_text("other rules\n")
@@ -66,10 +71,79 @@ def test_only_what_a_branch_changes_is_checked(checkout: Path, capsys: Printed) 
     assert "10 logs" in capsys.readouterr().out
 
 
+def rename_log(acme: Path) -> None:
+    (acme / RESULT / "result_4.txt").rename(acme / "notes")
+    commit()
+
+
+def add_odd_name(acme: Path) -> None:
+    (acme / os.fsdecode(b"caf\xe9.txt")).touch()
+    commit()
+
+
+def add_ignored_file(acme: Path) -> None:
+    (acme.parents[1] / ".git/info/exclude").write_text("*.log")
+    (acme / "a.log").touch()
+
+
+def put_link(acme: Path) -> None:
+    (acme / "LICENSE").unlink()
+    (acme / "LICENSE").symlink_to("x")
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "renamed": rename_log,
+    "named in another encoding": add_odd_name,
+    "untracked": lambda acme: (acme / "notes").touch(),
+    "ignored": add_ignored_file,
+    "with a blank and a quote": lambda acme: (acme / 'a "b\n').touch(),
+    "executable": lambda acme: (acme / "LICENSE").chmod(0o755),
+    "a link": put_link,
+    "emptied": lambda acme: (acme / "LICENSE").write_text(""),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_any_change_of_a_submission_is_seen(name: str, checkout: Path) -> None:
+    CHANGES[name](checkout / "submissions" / "acme")
+    change = find_change("main")
+    assert list(change.submitters) == ["acme"]
+    assert not change.beside
+    assert not change.elsewhere
+    assert not change.is_untouched(checkout / "submissions" / "acme")
+    assert change.is_untouched(checkout / "submissions" / "umbrella" / RESULT)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rules/training.md", "compliance/checks/registry.py", "benchmarks/ssd/benchmark.yaml",
+     "action.yml", ".github/workflows/submissions.yml", "setup.cfg", ".gitattributes",
+     "submissions2/x"],
+)  # fmt: skip
+def test_a_submission_comes_without_the_rules_that_judge_it(name: str, checkout: Path) -> None:
+    (checkout / "submissions" / "acme" / "NOTICE").touch()
+    (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+    (checkout / name).write_text("mine")
+    commit()
+    for options in ([], ["--organiser"]):
+        with pytest.raises(UserError, match=re.escape(f"touches submissions and {name}: a subm")):
+            check_compliance.main(["--changed", "main", *options])
+
+
+@pytest.mark.parametrize("other", ["umbrella/NOTICE", "README.md", "organisers.yaml"])
+def test_a_submitter_changes_only_their_own_folder(
+    other: str, checkout: Path, capsys: Printed
+) -> None:
+    (checkout / "submissions" / "acme" / "NOTICE").touch()
+    (checkout / "submissions" / other).touch()
+    with pytest.raises(UserError, match="only the files in their own folder"):
+        check_compliance.main(["--changed", "main"])
+
+
 def test_a_stray_file_on_a_branch_is_found(checkout: Path, capsys: Printed) -> None:
     (checkout / "submissions" / "result_0.txt").write_text("stray")
     commit()
-    assert check_compliance.main(["--changed", "main"]) == 1
+    assert check_compliance.main(["--changed", "main", "--organiser"]) == 1
     assert "submissions/result_0.txt: S1.stray" in capsys.readouterr().out
 
 
@@ -85,33 +159,72 @@ def test_what_git_cannot_answer_is_told(checkout: Path, monkeypatch: pytest.Monk
         check_compliance.main(["--changed", "main"])
 
 
-def test_the_action_annotates_and_fails(checkout: Path, tmp_path: Path) -> None:
-    """Its last step, as the runner starts it, with an installed `cepheid`."""
+@pytest.fixture
+def install(tmp_path: Path) -> Callable[[Path], Path]:
+    """Install the checker of a folder where the action does, and return RUNNER_TEMP."""
+
+    def install_from(base: Path) -> Path:
+        command = tmp_path / "temp" / "cepheid" / "bin" / "cepheid"
+        command.parent.mkdir(parents=True)
+        command.write_text(
+            f'#!/bin/sh\nPYTHONPATH={base} exec {sys.executable} -m cepheid.tools.cli "$@"\n'
+        )
+        command.chmod(0o755)
+        return tmp_path / "temp"
+
+    return install_from
+
+
+def run_check(temporary: Path, **inputs: str) -> "subprocess.CompletedProcess[str]":
+    """Run the last step of the action, as the runner starts it."""
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     *_, install, check = action["runs"]["steps"]
     assert install["run"].rstrip().endswith('-e "$CEPHEID"'), "the core alone, without extras"
     assert "${{" not in check["run"], "an input must not become a part of the script"
-    command = tmp_path / "temp" / "cepheid" / "bin" / "cepheid"
-    command.parent.mkdir(parents=True)
-    command.write_text(
-        f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m cepheid.tools.cli "$@"\n'
-    )
-    command.chmod(0o755)
+    given = {name: str(known["default"]) for name, known in action["inputs"].items()}
+    given |= {name.replace("_", "-"): value for name, value in inputs.items()}
+    values = {
+        name: re.sub(r"\$\{\{ inputs\.([a-z-]+) \}\}", lambda found: given[found[1]], text)
+        for name, text in check["env"].items()
+    }
+    environment = {**os.environ, **values, "RUNNER_TEMP": str(temporary)}
+    line = ["bash", "-eo", "pipefail", "-c", check["run"]]
+    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_action_annotates_and_fails(checkout: Path, install: Callable[[Path], Path]) -> None:
+    temporary = install(ROOT)
     (checkout / "submissions" / "acme" / "LICENSE").unlink()
-
-    def run(path: str, since: str = "") -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, "RUNNER_TEMP": str(tmp_path / "temp")}
-        environment |= {"CHECKED": path, "SINCE": since}
-        line = ["bash", "-eo", "pipefail", "-c", check["run"]]
-        return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
-
-    broken = run("submissions")
+    broken = run_check(temporary)
     assert broken.returncode == 1, broken.stderr
     assert "::error file=submissions/acme/LICENSE,title=S6.no_licence::" in broken.stdout
-    assert run("submissions", since="main").returncode == 1
-    assert run("submissions/umbrella").returncode == 0
-    assert run("$(touch pwned); no").returncode == 2
+    assert run_check(temporary, changed_since="main").returncode == 1
+    assert run_check(temporary, path="submissions/umbrella").returncode == 0
+    assert run_check(temporary, path="$(touch pwned); no").returncode == 2
     assert not (checkout / "pwned").exists()
+
+
+def test_the_base_judges_a_request_that_brings_its_own_judge(
+    checkout: Path, tmp_path: Path, install: Callable[[Path], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps of the workflow: base and request are two checkouts, and the base's action runs."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/submissions.yml").read_text())
+    assert set(workflow[True]) == {"pull_request_target", "push"}  # YAML reads `on` as True
+    base, request, check = workflow["jobs"]["check"]["steps"]
+    assert (base["with"]["path"], "ref" in base["with"]) == ("base", False)
+    assert (request["with"]["path"], check["uses"]) == ("request", "./base")
+    assert check["with"]["tree"] == "request"
+    (checkout / "submissions" / "acme" / "LICENSE").unlink()
+    for name in ("cepheid/__init__.py", "sitecustomize.py", "compliance/judge/judgement.py"):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).write_text("raise SystemExit(0)")  # a judge that passes everything
+    temporary = install(ROOT)
+    monkeypatch.chdir(checkout.parent)
+    judged = run_check(temporary, tree="checkout", changed_since="main")
+    assert (judged.returncode, "S6.no_licence" in judged.stdout) == (1, True)
+    git("-C", "checkout", "add", "-A")
+    mixed = run_check(temporary, tree="checkout", changed_since="main", organiser="true")
+    assert (mixed.returncode, "base branch" in mixed.stderr) == (2, True)
 
 
 def test_tests_of_promises_run_for_every_commit() -> None:
@@ -124,7 +237,7 @@ def test_tests_of_promises_run_for_every_commit() -> None:
     assert "test-promises" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
-FILES = (".github/workflows/submissions.yml", "docs/ci/gitlab-ci.yml", ".pre-commit-config.yaml")
+FILES = ("docs/ci/gitlab-ci.yml", ".pre-commit-config.yaml")
 
 
 @pytest.mark.parametrize("path", FILES)

@@ -2,12 +2,14 @@
 
 import argparse
 import gc
+import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -16,12 +18,16 @@ from cepheid.compliance.finding import Finding, has_error, sort_findings
 from cepheid.compliance.judge.judgement import find_place, find_today, judge
 from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package, waivers
+from cepheid.compliance.read.layout import SUBMISSIONS
 from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_paths, offer_round
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
+
+if TYPE_CHECKING:
+    from cepheid.tools.console.changed import Change
 
 EXAMPLES = """\
 examples:
@@ -35,7 +41,7 @@ examples:
   cepheid check submissions --format github        annotations in a pull request on GitHub
   cepheid check submissions --format sarif --output findings.sarif
       the same for any service that reads SARIF 2.1.0
-  cepheid check --changed origin/main              the submissions that a branch changes, for CI
+  cepheid check --changed origin/main              what a branch changes, judged beside all others
   cepheid check --follow results/first/results/box/galaxy_shape-mini-closed/result_0.txt
       while the run goes on: each finding as soon as later records cannot fix it
   cepheid check --explain T8                       what rule T8 says, why, and how to comply
@@ -73,7 +79,12 @@ COMMAND = Command(
             "N",
         ),
         declare(
-            "--changed", "check the submissions that differ from a git revision", metavar="REVISION"
+            "--changed",
+            "judge all submissions together, and report those that differ from a git revision",
+            metavar="REVISION",
+        ),
+        declare(
+            "--organiser", "with --changed: the change may touch several submitters' folders", bool
         ),
         declare("--explain", "print a rule (T8) or a code (T8.late), and exit", metavar="RULE"),
     ),
@@ -86,13 +97,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.explain:
         print(rulebook.explain(arguments.explain))
         return EXIT_FINE
-    if arguments.changed:
-        from cepheid.tools.console import changed  # here: only --changed needs git
-
-        arguments.paths = changed.find_submissions(arguments.changed, arguments.paths)
-        if not arguments.paths:
-            print(f"no submission differs from {arguments.changed}")
-            return EXIT_FINE
+    change = _find_change(arguments) if arguments.changed else None
+    if change and not change.concerns_submissions:
+        print(f"no submission differs from {arguments.changed}")
+        return EXIT_FINE
     if not arguments.paths:
         raise UserError("no path given; give a run log or a folder: cepheid check results/first")
     if arguments.jobs is not None and arguments.jobs < 1:
@@ -104,11 +112,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     with _Progress() as progress:
         judgement = judge(packages, judged_in, use_processes(arguments.jobs, progress))
-    if judgement.logs == 0 and not has_error(judgement.findings):
+    findings, logs = change.select(judgement) if change else (judgement.findings, judgement.logs)
+    if logs == 0 and not has_error(findings):
         raise UserError("no run log was found, so nothing was checked, and nothing passes")
-    text = report.FORMATS[arguments.format](judgement.findings, judgement.logs, judgement.round)
+    text = report.FORMATS[arguments.format](findings, logs, judgement.round)
     report.write_report(text, arguments.output)
-    return EXIT_FINDINGS if has_error(judgement.findings) else EXIT_FINE
+    return EXIT_FINDINGS if has_error(findings) else EXIT_FINE
+
+
+def _find_change(arguments: argparse.Namespace) -> "Change":
+    """Find what a branch changes, and put all submissions in place of the paths."""
+    from cepheid.tools.console.changed import find_change  # here: only --changed needs git
+
+    if arguments.paths:
+        raise UserError("--changed lets git choose the submissions to check; remove the path")
+    change = find_change(arguments.changed)
+    change.refuse_mixture(is_organiser=arguments.organiser)
+    arguments.paths = [Path(os.path.relpath(change.root / SUBMISSIONS))]
+    return change
 
 
 def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
