@@ -202,13 +202,17 @@ def count_versions(task: Any) -> int:
 
 def take_batch(task: Any) -> tuple[Tensor, Tensor]:
     """Return inputs and targets of the next step."""
-    inputs, targets = task.next_batch()
-    return inputs, targets
+    if hasattr(task, "next_batch"):
+        inputs, targets = task.next_batch()
+        return inputs, targets
+    (piece,) = task.move(task.data.take(task.samples, task.seat.batch))
+    return piece.inputs, piece.targets
 
 
 def compute_loss(task: Any, inputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean loss of a batch, with its gradients."""
-    loss: Tensor = task.compute_loss(inputs, targets)
+    compute = getattr(task, "compute_loss", None) or task.compiled_loss
+    loss: Tensor = compute(inputs, targets)
     return loss
 
 

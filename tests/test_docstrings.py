@@ -31,6 +31,8 @@ def find_without_shapes(source: str) -> Iterator[str]:
         for node in scope.body:
             if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
                 continue
+            if any(ast.unparse(each) == "override" for each in node.decorator_list):
+                continue  # the method that it overrides names them
             returns = ast.unparse(node.returns) if node.returns else ""
             has_tensors = TENSOR.search(f"{ast.unparse(node.args)} {returns}")
             if has_tensors and not SHAPE.search(f"{ast.get_docstring(node)} {of_class}"):

@@ -43,14 +43,14 @@ def predict_one_covariance(
 
 
 def compute_blind_loss(shape: Galaxies, network: Network, stamps: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean loss of ``predict_blindly``."""
+    """Return the mean loss of ``predict_blindly``, a scalar."""
     return negative_log_likelihood(*predict_blindly(shape, network, stamps), labels).mean()
 
 
 def compute_loss_of_means(
     shape: Galaxies, network: Network, stamps: Tensor, labels: Tensor
 ) -> Tensor:
-    """Return the mean loss of ``predict_one_covariance``."""
+    """Return the mean loss of ``predict_one_covariance``, a scalar."""
     return negative_log_likelihood(*predict_one_covariance(shape, network, stamps), labels).mean()
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from cepheid.benchmarks.kfac.task import PreconditionedResNet50
-from cepheid.benchmarks.resnet50 import broken as resnet50
+from cepheid.benchmarks.resnet50 import tower as resnet50
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.second_order import KFAC

@@ -23,7 +23,7 @@ from cepheid.benchmarks.kfac.hyperparameters import (
 )
 from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
-from cepheid.benchmarks.resnet50.task import ResNet50
+from cepheid.benchmarks.resnet50.tower import ResNet50
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.optim.lars import BUFFER, Lars
 from cepheid.reference.run.config import RunConfig

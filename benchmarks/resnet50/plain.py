@@ -8,15 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.resnet50.model import RESNET50
-from cepheid.benchmarks.resnet50.task import ResNet50
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.benchmarks.resnet50.task import WORKLOAD as REFERENCE
+from cepheid.benchmarks.resnet50.task import Photographs
+from cepheid.reference.torch.workload import Norms, Recipe
 from cepheid.rules.errors import UserError
-
-
-def create(config: RunConfig, ranks: TorchRanks) -> "PeerResNet50":
-    """Return the task; ``config`` has compile=off and the precision of the reference."""
-    return PeerResNet50(config, ranks)
 
 
 class Peer(nn.Module):
@@ -46,19 +41,20 @@ class Peer(nn.Module):
         return logits
 
 
-class PeerResNet50(ResNet50):
-    """The task with this network and torch's default SGD."""
+def make_network(shape: Photographs, norms: Norms) -> nn.Module:
+    """Return the network of `transformers`, with our width."""
+    REFERENCE.make_network(shape, norms)  # draws as many numbers as the reference does
+    return Peer(shape.config.definition.model["width"], shape.classes)
 
-    def make_network(self) -> nn.Module:
-        """Return the network of `transformers`, with our width."""
-        super().make_network()
-        return Peer(self.definition.model["width"], self.classes)
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return SGD with two groups, as in the reference."""
-        self.parallel = self.model
-        groups = [
-            {"params": [p for p in self.model.parameters() if p.ndim > 1]},
-            {"params": [p for p in self.model.parameters() if p.ndim == 1]},
-        ]
-        return torch.optim.SGD(groups, lr=0.1, momentum=self.hyperparameters.opt_momentum)
+def make_optimizer(shape: Photographs, model: nn.Module) -> Recipe:
+    """Return torch's default SGD with two groups, as in the reference."""
+    groups = [
+        {"params": [p for p in model.parameters() if p.ndim > 1]},
+        {"params": [p for p in model.parameters() if p.ndim == 1]},
+    ]
+    return Recipe(torch.optim.SGD, groups, {"lr": 0.1, "momentum": shape.values.opt_momentum})
+
+
+WORKLOAD = REFERENCE.vary(make_network=make_network, make_optimizer=make_optimizer)
+"""The task with this network; for compile=off and the precision of the reference."""

@@ -1,7 +1,8 @@
-"""resnet50 in PyTorch: build, train, evaluate."""
+"""resnet50 in PyTorch: the classification of an image."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,197 +17,225 @@ from cepheid.benchmarks.resnet50.hyperparameters import (
 )
 from cepheid.benchmarks.resnet50.model import (
     ARCHITECTURES,
+    Architecture,
     ResNet,
     is_exempt,
     scale_pixels,
     sum_metrics,
 )
-from cepheid.benchmarks.resnet50.stages import ResNetStage, cut_stages
+from cepheid.benchmarks.resnet50.stages import cut_stages
+from cepheid.reference import data
 from cepheid.reference.data import imagenet
 from cepheid.reference.data.imagenet.crops import Cropping
-from cepheid.reference.data.imagenet.loader import Loader, count_workers
-from cepheid.reference.data.order import Share
+from cepheid.reference.data.imagenet.loader import Loader
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.optim.schedules import Schedule
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.image_task import ImageTask
-from cepheid.reference.torch.parallel.plan import STAGES, refuse_uneven_parts
+from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.reference.torch.images import draw_images
 from cepheid.reference.torch.pieces import Pieces, PiecesToRead
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.workload import (
+    Evaluation,
+    Inference,
+    Maps,
+    Network,
+    Norms,
+    Recipe,
+    Seat,
+    Spans,
+    Stages,
+    Update,
+    Workload,
+)
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "ResNet50":
-    """Return the task for the timed loop."""
-    return ResNet50(config, ranks)
+@dataclass(frozen=True)
+class Photographs:
+    """The facts of a benchmark that classifies photographs."""
+
+    config: RunConfig
+    values: ImageHyperparameters
+    schedule: Schedule
+    architecture: Architecture
+    cropping: Cropping
+    classes: int
+
+    @classmethod
+    def read(cls, config: RunConfig) -> "Photographs":
+        """Return the facts of a configuration of resnet50."""
+        values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+        return make_photographs(config, values, make_schedule(config))
 
 
-class ResNet50(ImageTask):
-    """The classification of an image."""
+def make_photographs(
+    config: RunConfig, values: ImageHyperparameters, schedule: Schedule
+) -> Photographs:
+    """Return the facts of a configuration with these hyperparameters."""
+    model = config.definition.model
+    architecture = ARCHITECTURES[model.get("network", "resnet50")]
+    crops = {"area": model["crop_area"], "aspect": model["crop_aspect"]}
+    cropping = Cropping(int(model["pixels"]), model["evaluation_resize_pixels"], **crops)
+    return Photographs(config, values, schedule, architecture, cropping, int(model["classes"]))
 
-    hyperparameter_type: type[Any] = Hyperparameters
-    hyperparameters: ImageHyperparameters
-    evaluation_batch = 250
 
-    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        super().__init__(config, ranks)
-        model = self.definition.model
-        self.architecture = ARCHITECTURES[model.get("network", "resnet50")]
-        refuse_uneven_parts(STAGES, self.sharing.stages, blocks=sum(self.architecture.blocks))
-        self.schedule = self.make_schedule()
-        crops = {"area": model["crop_area"], "aspect": model["crop_aspect"]}
-        self.cropping = Cropping(self.pixels, model["evaluation_resize_pixels"], **crops)
-        self.classes = int(model["classes"])
+def list_notes(shape: Photographs) -> Sequence[str]:
+    """Return a note where the budget of a run ends before the learning rate has fallen."""
+    definition, end = shape.config.definition, shape.schedule.decay_samples
+    epoch, budget = definition.train_samples, definition.timing.max_samples
+    if end <= budget:
+        return []
+    return [
+        f"the learning rate falls until epoch {end / epoch:g}, but a run ends after "
+        f"{budget / epoch:g} epochs"
+    ]
 
-    def make_schedule(self) -> Schedule:
-        """Return the learning-rate schedule of the configuration."""
-        return make_schedule(self.config)
 
-    def list_notes(self) -> Sequence[str]:
-        """Return a note where the budget of a run ends before the learning rate has fallen."""
-        epoch, budget = self.definition.train_samples, self.definition.timing.max_samples
-        end = self.schedule.decay_samples
-        if end <= budget:
-            return []
-        return [
-            f"the learning rate falls until epoch {end / epoch:g}, but a run ends after "
-            f"{budget / epoch:g} epochs"
-        ]
+def make_network(shape: Photographs, norms: Norms) -> nn.Module:
+    """Return the network, channels last, with batch norms over ``model_bn_span`` samples."""
+    model = shape.config.definition.model
+    network = ResNet(
+        classes=shape.classes,
+        width=model["width"],
+        architecture=shape.architecture,
+        variant=shape.values.model_variant,
+        normalisation=norms.make(
+            epsilon=model["batch_norm_epsilon"], momentum=model["batch_norm_momentum"]
+        ),
+    )
+    convert_conv2d_weight_memory_format(network, torch.channels_last)
+    return network
 
-    def make_network(self) -> nn.Module:
-        """Return the network, channels last, with batch norms over ``model_bn_span`` samples."""
-        model = self.definition.model
-        network = ResNet(
-            classes=self.classes,
-            width=model["width"],
-            architecture=self.architecture,
-            variant=self.hyperparameters.model_variant,
-            normalisation=self.make_normalisation(
-                epsilon=model["batch_norm_epsilon"], momentum=model["batch_norm_momentum"]
-            ),
-        )
-        convert_conv2d_weight_memory_format(network, torch.channels_last)
-        return self.partition(network, averaged=["fc"])
 
-    def cut_stages(self) -> Sequence[ResNetStage]:
-        """Return equal numbers of blocks."""
-        assert isinstance(self.model, ResNet)
-        return cut_stages(self.model, self.sharing.stages)
+def make_optimizer(shape: Photographs, model: nn.Module) -> Recipe:
+    """Return SGD or LARS; biases and batch norms are neither decayed nor adapted."""
+    values = shape.values
+    assert isinstance(values, Hyperparameters)
+    options = {"lr": shape.schedule.peak, "momentum": values.opt_momentum}
+    if values.opt_name == "sgd" and values.opt_momentum_form == "scaled":
+        return Recipe(torch.optim.SGD, list_groups(shape, model), {"fused": True, **options})
+    of_lars = {
+        "trust_coefficient": values.lars_trust_coefficient,
+        "epsilon": values.lars_epsilon,
+        "form": values.opt_momentum_form,
+        "corrected": values.opt_momentum_correction,
+    }
+    groups = list_groups(shape, model, adaptive=values.opt_name == "lars")
+    return Recipe(Lars, groups, {**of_lars, **options})
 
-    def sum_losses(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum of the losses of all images, for logits (n, classes), labels (n,)."""
-        smoothing = self.hyperparameters.label_smoothing
-        return cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return SGD or LARS; biases and batch norms are neither decayed nor adapted."""
-        values = self.hyperparameters
-        assert isinstance(values, Hyperparameters)
-        options = {"lr": self.schedule.peak, "momentum": values.opt_momentum}
-        if values.opt_name == "sgd" and values.opt_momentum_form == "scaled":
-            groups = self.make_parameter_groups()
-            return self.make_parallel_optimizer(torch.optim.SGD, groups, fused=True, **options)
-        return self.make_parallel_optimizer(
-            Lars,
-            self.make_parameter_groups(adaptive=values.opt_name == "lars"),
-            trust_coefficient=values.lars_trust_coefficient,
-            epsilon=values.lars_epsilon,
-            form=values.opt_momentum_form,
-            corrected=values.opt_momentum_correction,
-            **options,
-        )
+def list_groups(shape: Photographs, model: nn.Module, **decayed: Any) -> list[dict[str, Any]]:
+    """Return the weights and the parameters exempt from decay, as two groups.
 
-    def make_parameter_groups(self, **decayed: Any) -> list[dict[str, Any]]:
-        """Return the weights and the parameters exempt from decay, as two groups.
+    ``decayed`` are options of the first group; in the second one they are False.
+    """
+    weights = [p for p in model.parameters() if not is_exempt(p)]
+    exempt = [p for p in model.parameters() if is_exempt(p)]
+    return [
+        {"params": weights, "weight_decay": shape.values.opt_weight_decay, **decayed},
+        {"params": exempt, "weight_decay": 0.0, **dict.fromkeys(decayed, False)},
+    ]
 
-        ``decayed`` are options of the first group; in the second one they are False.
-        """
-        weights = [p for p in self.model.parameters() if not is_exempt(p)]
-        exempt = [p for p in self.model.parameters() if is_exempt(p)]
-        return [
-            {"params": weights, "weight_decay": self.hyperparameters.opt_weight_decay, **decayed},
-            {"params": exempt, "weight_decay": 0.0, **dict.fromkeys(decayed, False)},
-        ]
 
-    def open_data(self) -> None:
-        """Map the packed images; threads that decode them wait for the first batch."""
-        self.images = imagenet.load(self.folder)
-        self.loader = self.make_loader(self.cropping)
+def prepare_update(shape: Photographs, update: Update) -> None:
+    """Set rate and weight decay."""
+    rate = shape.schedule.rate(update.samples)
+    decay = shape.values.opt_weight_decay * shape.schedule.weight_decay_factor(update.samples)
+    for group, of_group in zip(update.groups, (decay, 0.0), strict=True):
+        group["lr"], group["weight_decay"] = rate, of_group
 
-    def make_loader(self, cropping: Cropping) -> Loader:
-        """Return a loader of this rank's share of the images, cropped by ``cropping``."""
-        ranks = self.ranks
-        has_gpu = ranks.device.type == "cuda"
-        workers = count_workers(has_gpu, ranks.ranks_per_node)
-        share = Share(ranks.rank, ranks.world_size, self.batch_per_rank, ranks.partitions)
-        parts = self.batch_per_rank // self.piece_size
-        return Loader(self.images, cropping, self.config.seed, share, workers, has_gpu, parts)
 
-    def next_pieces(self) -> Pieces:
+class Batches:
+    """The packed images; threads that decode them wait for the first batch."""
+
+    def __init__(self, shape: Photographs, seat: Seat) -> None:
+        self.shape, self.seat = shape, seat
+        folder = data.folder(shape.config.definition.data, shape.config.data_root)
+        self.images = imagenet.load(folder)
+        self.loader = self._make_loader(shape.cropping, seat.piece)
+
+    def take(self, samples: int, size: int) -> Pieces:
         """Return this rank's share in pieces, read one by one: a large one need not fit."""
-        if self.loader.part_samples != self.piece_size:  # chosen after the data were opened
-            self._replace_loader(self.loader.cropping)
-        return PiecesToRead(self.batch_per_rank // self.piece_size, self._read_in_phase)
+        cropping = self.shape.cropping
+        if self.shape.schedule.is_collapsed(samples + self.shape.config.global_batch_size):
+            cropping = replace(cropping, area=(1.0, 1.0), aspect=(1, 1))
+        if (self.loader.cropping, self.loader.part_samples) != (cropping, size):
+            self.loader.close()
+            self.loader = self._make_loader(cropping, size)
+        return PiecesToRead(self.seat.batch // size, partial(self.read_piece, samples))
 
-    def _replace_loader(self, cropping: Cropping) -> None:
-        self.loader.close()
-        self.loader = self.make_loader(cropping)
-
-    def _read_in_phase(self, number: int) -> tuple[Tensor, Tensor]:
-        with self.phase("data"):
-            return self.read_piece(number)
-
-    def read_piece(self, number: int) -> tuple[Tensor, Tensor]:
+    def read_piece(self, samples: int, number: int) -> tuple[Tensor, Tensor]:
         """Return images, uint8 (n, pixels, pixels, 3), and labels (n,) of a piece of the share."""
-        after = self.samples + self.config.global_batch_size
-        if self.schedule.is_collapsed(after) and self.loader.cropping == self.cropping:
-            self._replace_loader(replace(self.cropping, area=(1.0, 1.0), aspect=(1, 1)))
-        images, labels = self.loader.next_batch(self.samples, number)
-        return self.to_device(images), self.to_device(labels)
+        return self.loader.next_batch(samples, number)
 
-    def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return random images, uint8 (count, pixels, pixels, 3), and labels (count,)."""
-        shape = (count, self.cropping.pixels, self.cropping.pixels, 3)
-        images = torch.randint(0, 256, shape, generator=generator, dtype=torch.uint8)
-        return images, torch.arange(count) % self.classes
+    def _make_loader(self, cropping: Cropping, size: int) -> Loader:
+        seat, parts = self.seat, self.seat.batch // size
+        return Loader(
+            self.images,
+            cropping,
+            self.shape.config.seed,
+            seat.share,
+            seat.workers,
+            seat.has_gpu,
+            parts,
+        )
 
-    def compute_loss(self, images: Tensor, labels: Tensor, /) -> Tensor:
-        """Return the mean cross-entropy of a batch, a scalar in nats, with label smoothing."""
-        smoothing = self.hyperparameters.label_smoothing
-        return cross_entropy(self.compute_logits(images), labels, label_smoothing=smoothing)
 
-    def compute_logits(self, images: Tensor, /) -> Tensor:
-        """Return the logits of images in training, float32 (batch, classes)."""
-        with self.autocast():
-            logits: Tensor = self.parallel(scale_pixels(images))
-        return logits.float()
+def make_noise(shape: Photographs, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return random images, uint8 (count, pixels, pixels, 3), and labels (count,)."""
+    images = draw_images(count, shape.cropping.pixels, generator)
+    return images, torch.arange(count) % shape.classes
 
-    def predict(self, images: Tensor, /) -> Tensor:
-        """Return the logits of images, (batch, classes)."""
-        with self.autocast():
-            logits: Tensor = self.model(scale_pixels(images))
-        return logits
 
-    def prepare_update(self) -> None:
-        """Set rate and weight decay of the step that completes ``samples``."""
-        rate = self.schedule.rate(self.samples)
-        decay = self.hyperparameters.opt_weight_decay
-        decay *= self.schedule.weight_decay_factor(self.samples)
-        for group, of_group in zip(self.optimizer.param_groups, (decay, 0.0), strict=True):
-            group["lr"], group["weight_decay"] = rate, of_group
+def compute_loss(shape: Photographs, network: Network, images: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of a batch, a scalar in nats, with label smoothing."""
+    logits = network(scale_pixels(images)).float()
+    return cross_entropy(logits, labels, label_smoothing=shape.values.label_smoothing)
 
-    @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """Return top-1 and top-5 accuracy and the mean cross-entropy in nats.
 
-        Each image of the validation set counts once, whatever the number of ranks.
-        """
-        self.model.eval()
-        self.average_statistics()
-        sums = torch.zeros(4, dtype=torch.float64, device=self.ranks.device)
-        for batch in self.loader.evaluation_batches(self.evaluation_batch):
-            images, labels, valid = map(self.to_device, batch)
-            sums += sum_metrics(self.compiled_predict(images).float(), labels, valid)
-        correct, correct_5, loss, count = self.ranks.sum(sums).tolist()
-        assert count == self.definition.evaluation_samples
-        sums_of = {"accuracy": correct, "accuracy_top5": correct_5, "loss": loss}
-        return {metric: value / count for metric, value in sums_of.items()}
+def sum_losses(shape: Photographs, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the sum of the losses of all images, for logits (n, classes), labels (n,)."""
+    smoothing = shape.values.label_smoothing
+    return cross_entropy(logits, labels, label_smoothing=smoothing, reduction="sum")
+
+
+def predict(shape: Photographs, network: Network, images: Tensor) -> Tensor:
+    """Return the logits of images, (batch, classes)."""
+    logits: Tensor = network(scale_pixels(images))
+    return logits
+
+
+def evaluate(shape: Photographs, inference: Inference) -> Evaluation:
+    """Return top-1 and top-5 accuracy and the mean cross-entropy in nats.
+
+    Each image of the validation set counts once, whatever the number of ranks.
+    """
+    sums = torch.zeros(4, dtype=torch.float64, device=inference.ranks.device)
+    for images, *others in inference.data.loader.evaluation_batches(inference.size):
+        labels, valid = map(inference.to_device, others)
+        sums += sum_metrics(inference(images).float(), labels, valid)
+    correct, correct_5, loss, count = inference.ranks.sum(sums).tolist()
+    assert count == shape.config.definition.evaluation_samples
+    sums_of = {"accuracy": correct, "accuracy_top5": correct_5, "loss": loss}
+    return Evaluation({metric: value / count for metric, value in sums_of.items()})
+
+
+WORKLOAD: Workload[Photographs] = Workload(
+    read_shape=Photographs.read,
+    make_network=make_network,
+    norms=lambda shape: Spans(shape.values.model_bn_span),
+    maps=Maps(averaged=lambda network: ["fc"]),
+    stages=Stages(
+        cut=lambda shape, network, count: cut_stages(network, count),
+        sum_losses=sum_losses,
+        counts=lambda shape: {"blocks": sum(shape.architecture.blocks)},
+    ),
+    make_optimizer=make_optimizer,
+    compute_loss=compute_loss,
+    predict=predict,
+    make_noise=make_noise,
+    open_data=Batches,
+    prepare_update=prepare_update,
+    evaluate=evaluate,
+    evaluation_batch=lambda shape: 250,
+    list_notes=list_notes,
+)

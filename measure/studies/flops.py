@@ -124,7 +124,7 @@ def _count_steps(task: Any) -> Flops:
     forward = 0
     with _count() as counter:
         for _ in range(STEPS):
-            for piece in task.next_pieces():
+            for piece in getattr(task, "move", iter)(task.next_pieces()):
                 before = counter.get_total_flops()
                 loss = find_loss(task)(piece.inputs, piece.targets)
                 forward += counter.get_total_flops() - before

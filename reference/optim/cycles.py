@@ -5,7 +5,7 @@ the open division (``cepheid.measure.studies.epochs``) and for a submitter's own
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cepheid.reference.optim.schedules import Schedule
@@ -81,14 +81,13 @@ class CyclicSchedule:
 def follow_cycles(create: Create, cycles: Sequence[Mapping[str, Any]]) -> Create:
     """Return a factory of the tasks of ``create`` that follow ``cycles``, the fields of ``Cycle``.
 
-    The tasks must have a ``schedule``, as those of resnet50 and kfac do.
+    The shapes of the tasks must have a ``schedule``, as those of resnet50 and kfac do.
     """
     parsed = tuple(Cycle(**fields) for fields in cycles)
 
     def create_cyclic(config: RunConfig, ranks: Any) -> Any:
         task = create(config, ranks)
-        assert isinstance(task.schedule, Schedule)
-        task.schedule = CyclicSchedule(parsed, config.global_batch_size)
+        task.shape = replace(task.shape, schedule=CyclicSchedule(parsed, config.global_batch_size))
         return task
 
     return create_cyclic

@@ -1,13 +1,15 @@
 """Broken variants that several benchmarks share; ``benchmarks/<name>/broken.py`` mixes them in."""
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.torch.task import TorchTask
-from cepheid.reference.torch.workload import Recipe, Seat, Workload
+from cepheid.reference.torch.workload import Network, Recipe, Seat, Workload
 
 Shape = TypeVar("Shape")
 
@@ -68,3 +70,17 @@ def shuffle_labels(workload: Workload[Any]) -> Workload[Any]:
         return data
 
     return workload.vary(open_data=open_data)
+
+
+def change_network(
+    workload: Workload[Shape], change: Callable[[Network], Network]
+) -> Workload[Shape]:
+    """Return the workload that trains and predicts with a changed view of its network."""
+
+    def compute_loss(shape: Shape, network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
+        return workload.compute_loss(shape, change(network), inputs, targets)
+
+    def predict(shape: Shape, network: Network, *inputs: Tensor) -> Any:
+        return workload.predict(shape, change(network), *inputs)
+
+    return workload.vary(compute_loss=compute_loss, predict=predict)

@@ -22,6 +22,8 @@ from cepheid.reference.torch import accumulation, execution, precision
 from cepheid.reference.torch.compilation import Compiled
 from cepheid.reference.torch.execution import explain_out_of_memory
 from cepheid.reference.torch.norms import make_norms
+from cepheid.reference.torch.parallel.model_parallel import SharedModel
+from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
 from cepheid.reference.torch.parallel.sharing import arrange, make_sharing
 from cepheid.reference.torch.pieces import Piece, Pieces, cut
 from cepheid.reference.torch.preconditioner import Preconditioner
@@ -110,12 +112,17 @@ class Trainer(BenchmarkTask):
         return loss
 
     def loss_and_gradients(self) -> Tensor:
-        """Set the gradients of this rank's share of the next global batch; return its loss."""
+        """Set the gradients of this rank's share of the next batch; return its loss, a scalar."""
         if self.workload.before_step:
             self.workload.before_step(self.shape, self.model, self.moment(self.seat.batch))
         with self.phase("data"):
-            pieces = self.data.take(self.samples, self.piece_size)
+            pieces = self.next_pieces()
         return self.accumulate(pieces)
+
+    def next_pieces(self) -> Pieces:
+        """Return this rank's share of the global batch that follows ``samples``, on the CPU."""
+        pieces: Pieces = self.data.take(self.samples, self.piece_size)
+        return pieces
 
     def accumulate(self, pieces: Pieces, is_alone: bool = False) -> Tensor:
         """Run forward and backward on all pieces of a step; return the detached loss, a scalar.
@@ -147,7 +154,7 @@ class Trainer(BenchmarkTask):
         return loss.detach()
 
     def flow(self, piece: Piece) -> Tensor:
-        """Run a piece through a pipeline in micro-batches, forward and backward; return its loss.
+        """Run a piece through a pipeline in micro-batches; return its loss, detached, a scalar.
 
         They are on the way together, and norms treat them as one batch.
         """
@@ -213,6 +220,28 @@ class Trainer(BenchmarkTask):
         has_matrices = self.arrangement.division.tensor_ranks > 1
         return Moment(self.samples, first, count, self.seat, has_matrices)
 
+    # What measurements ask for:
+
+    @property
+    def batch_per_rank(self) -> int:
+        """The samples of this rank's share of a global batch."""
+        return self.seat.batch
+
+    @property
+    def has_varying_shapes(self) -> bool:
+        """Whether inputs have other shapes from pass to pass."""
+        return self.workload.has_varying_shapes
+
+    @property
+    def shared(self) -> SharedModel | None:
+        """This rank's part of a model that ranks share, if they do."""
+        return self.sharing.shared
+
+    @property
+    def sharded(self) -> ShardedUpdate | None:
+        """The update that ranks share, if they do."""
+        return self.sharing.sharded
+
     # The task of the timed loop:
 
     def build(self) -> int:
@@ -229,8 +258,9 @@ class Trainer(BenchmarkTask):
         trained = Network(called, self.model, self.autocast)
         self.evaluated = Network(self.model, self.model, self.autocast)
         insist = requested.compile == "on"
+        self.compute_loss = partial(workload.compute_loss, self.shape, trained)
         self.compiled_loss = Compiled(
-            partial(workload.compute_loss, self.shape, trained),
+            self.compute_loss,
             enabled=insist,
             insist=insist,
             dynamic=workload.has_varying_shapes,
@@ -490,7 +520,7 @@ class Trainer(BenchmarkTask):
         return cut(*self.draw_noise(count), self.piece_size)
 
     def draw_noise(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets of noise; torch's global generator stays as it is."""
+        """Return inputs and targets of noise, (count, …); the global generator stays as it is."""
         if self.workload.passes:
             count = self.workload.passes.limit(self.shape, self.execution, count)
         noise = self.workload.make_noise(self.shape, count, torch.Generator().manual_seed(0))

@@ -15,8 +15,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import Tensor
 
 from cepheid.benchmarks.ssd import broken, pictures
+from cepheid.benchmarks.ssd import task as ssd
 from cepheid.benchmarks.ssd.model import SSD, compute_cells, join_maps
-from cepheid.benchmarks.ssd.task import Detection
+from cepheid.benchmarks.ssd.task import Objects, match
 from cepheid.reference.data import coco
 from cepheid.reference.data.scenes import make_truth
 from cepheid.reference.run.config import configure
@@ -31,7 +32,6 @@ from tests.tasks import (
     build,
     build_and_train,
     configure_small,
-    create,
     take_batch,
 )
 
@@ -124,9 +124,8 @@ def test_what_a_place_of_a_map_says_belongs_to_its_default_boxes() -> None:
 
 
 def rate_at(samples: float, *overrides: str) -> float:
-    task = create(configure(FULL, overrides=overrides))
-    task.samples = round(samples)
-    return float(task.learning_rate())
+    values = Objects.read(configure(FULL, overrides=overrides)).values
+    return float(values.compute_rate(round(samples)))
 
 
 def test_the_schedule_of_the_full_scale() -> None:
@@ -179,9 +178,9 @@ def test_given_weights_are_those_after_the_initialisation(data_root: Path, tmp_p
 # What it finds -----------------------------------------------------------------------------------
 
 
-def say_the_truth(task: Detection, shift: float = 0.0) -> Callable[[Tensor], Any]:
+def say_the_truth(task: Any, shift: float = 0.0) -> Callable[[Tensor], Any]:
     """A prediction that knows the boxes of the evaluation set; ``shift`` is in shares of a side."""
-    train, images = task.definition.train_samples, task.images
+    train, images = task.definition.train_samples, task.data.images
     known = {images.images[train + k].tobytes(): train + k for k in range(EVALUATION)}
 
     def predict(batch: Tensor) -> tuple[Tensor, Tensor]:
@@ -202,20 +201,22 @@ def test_who_knows_all_boxes_has_a_precision_of_one(data_root: Path) -> None:
     task.evaluation_batch = 4  # the last batch is filled up with images that do not count
     task.compiled_predict = say_the_truth(task)
     assert task.evaluate() == pytest.approx({"ap": 1, "ap50": 1, "ap75": 1})
-    objects = int((task.images.labels[TRAIN:] > 0).sum())
-    assert len(task.detections.scores) == objects
+    objects = int((task.data.images.labels[TRAIN:] > 0).sum())
+    assert len(task.details[1].scores) == objects
     task.compiled_predict = say_the_truth(task, shift=0.03)
     quality = task.evaluate()
     assert 0.1 < quality["ap"] < 0.9
     assert quality["ap75"] < quality["ap50"]
 
 
-def test_codes_of_the_targets_are_decoded_to_the_targets(data_root: Path) -> None:
+def test_codes_of_the_targets_are_decoded_to_the_targets(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     task = build(small_config(data_root))
     images, targets = take_batch(task)
-    matches = task.match(targets)
+    matches = match(task.shape, task.model.defaults, targets)
     logits = torch.nn.functional.one_hot(matches.labels, 4) * 20.0
-    task.join = lambda maps: (matches.codes, logits)
+    monkeypatch.setattr(ssd, "compute_maps", lambda *_: (matches.codes, logits))
     boxes, scores = task.predict(images)
     found = scores.amax(dim=2) > 0.99
     assert torch.equal(found, matches.labels > 0)
@@ -231,9 +232,9 @@ def test_the_picture_shows_true_and_found_boxes(data_root: Path) -> None:
     task.compiled_predict = say_the_truth(task)
     task.evaluate()
     figure = task.pictures()
-    numbers = pictures.choose_images(make_truth(task.images))
+    numbers = pictures.choose_images(make_truth(task.data.images))
     assert len(set(numbers.tolist())) == len(figure.axes) == 8
-    shown = [int((task.images.labels[TRAIN + k] > 0).sum()) for k in numbers]
+    shown = [int((task.data.images.labels[TRAIN + k] > 0).sum()) for k in numbers]
     assert [len(axes.patches) for axes in figure.axes] == [2 * count for count in shown]
     (table,) = task.report(lambda done, total: None)
     assert {row["objects"]: row["ap"] for row in table.rows}["arc"] == pytest.approx(1)
@@ -259,11 +260,11 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     settings = ["global_batch_size=4", "model_bn_span=0", "compile=off", "precision=fp32"]
     config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
     task = build_and_train(config, samples=4)
-    assert len(task.defaults) == 8732
-    assert task.loader.augmentation.strengths.all == (0.125, 0.5, 0.5, 0.05)
+    assert len(task.model.defaults) == 8732
+    assert task.data.loader.augmentation.strengths.all == (0.125, 0.5, 0.5, 0.05)
     quality = task.evaluate()
     assert 0 <= quality["ap"] <= quality["ap50"] <= 1
-    assert len(pictures.compose_images(task.images, np.arange(9, 13), chosen.data)) == 4
+    assert len(pictures.compose_images(task.data.images, np.arange(9, 13), chosen.data)) == 4
     with pytest.raises(UserError, match=r"resnet34-b627a593\.pth: the training starts from"):
         task.warm_up()
 
@@ -275,20 +276,20 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     config = small_config(data_root)
     correct = build(config)
     images, targets = take_batch(correct)
-    _, shifted = take_batch(build(config, make=broken.ShiftedBoxes))
+    _, shifted = take_batch(build(config, make=broken.VARIANTS["shifted_boxes"]))
     sizes = targets[..., 2:4] - targets[..., :2]
     assert torch.allclose(shifted[..., :2] - targets[..., :2], sizes / 2)
     assert torch.allclose(shifted[..., 2:4] - shifted[..., :2], sizes)
-    mixed = build(config, make=broken.ShuffledClasses)
-    _, labels = mixed.loader.pictures.read_boxes(np.arange(TRAIN))
-    true = correct.images.labels[:TRAIN]
+    mixed = build(config, make=broken.VARIANTS["shuffled_classes"])
+    _, labels = mixed.data.loader.pictures.read_boxes(np.arange(TRAIN))
+    true = correct.data.images.labels[:TRAIN]
     assert np.array_equal(np.sort(labels), np.sort(true))
     assert (labels != true).any(axis=1).mean() > 0.5
-    other = build(config, make=broken.ShuffledTargets)
-    _, labels = other.loader.pictures.read_boxes(np.arange(TRAIN))
+    other = build(config, make=broken.VARIANTS["shuffled_targets"])
+    _, labels = other.data.loader.pictures.read_boxes(np.arange(TRAIN))
     assert sorted(labels.tolist()) == sorted(true.tolist()) != labels.tolist()
-    coarse = build(config, make=broken.CoarseFeatures)
-    assert len(coarse.defaults) == coarse.predict(images)[0].shape[1] == 64
-    fixed = build(config, make=broken.NoLocalization)
+    coarse = build(config, make=broken.VARIANTS["coarse_features"])
+    assert len(coarse.model.defaults) == coarse.predict(images)[0].shape[1] == 64
+    fixed = build(config, make=broken.VARIANTS["no_localization"])
     boxes, _ = fixed.predict(images)
-    assert encode(boxes, fixed.defaults).abs().max() < 1e-3
+    assert encode(boxes, fixed.model.defaults).abs().max() < 1e-3

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
-from cepheid.benchmarks.resnet50.task import ResNet50
+from cepheid.benchmarks.resnet50 import task
 from cepheid.measure.studies import fingerprint_cases
 from cepheid.measure.studies.fingerprint import Fingerprint, find_difference
 from cepheid.measure.studies.fingerprint_cases import (
@@ -55,14 +56,15 @@ def test_a_slightly_different_update_changes_the_fingerprint(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = take_fingerprint("resnet50", data_root)
-    usual = ResNet50.prepare_update
+    usual = task.WORKLOAD
 
-    def prepare_slightly_different_update(task: ResNet50) -> None:
-        usual(task)
-        for group in task.optimizer.param_groups:
+    def prepare_slightly_different_update(shape: Any, update: Any) -> None:
+        usual.prepare_update(shape, update)
+        for group in update.groups:
             group["lr"] *= 1 + 1e-6
 
-    monkeypatch.setattr(ResNet50, "prepare_update", prepare_slightly_different_update)
+    other = usual.vary(prepare_update=prepare_slightly_different_update)
+    monkeypatch.setattr(task, "WORKLOAD", other)
     now = take_fingerprint("resnet50", data_root)
     assert now[0] != before[0]
     assert find_difference(Fingerprint(*now), Fingerprint(*before), is_same_machine=True)

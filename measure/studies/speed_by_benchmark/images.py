@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from cepheid.benchmarks.mask_rcnn import plain as mask_rcnn
-from cepheid.benchmarks.ssd.plain import PlainDetection
+from cepheid.benchmarks.ssd import plain as ssd
+from cepheid.benchmarks.ssd.task import match
 from cepheid.measure.engine.subject import Measure, Measurement, Sides, Subject
 from cepheid.measure.studies.sharing import exchange, shared_models
 from cepheid.reference.torch.detection.boxes import compute_overlaps
@@ -24,9 +25,10 @@ MAP_ROWS, MAP_BOXES, MAP_OVERLAP = 32, 64, 0.7  # of an image and a map each
 def compare_matching(subject: Subject) -> Measurement:
     """Compare the matching of a batch with that of one image and one box at a time."""
     task = subject.task
-    _, targets = task.next_batch()
-    what = f"matching of {len(targets)} images to {len(task.defaults):,} default boxes"
-    slow, fast = partial(PlainDetection.match, task, targets), partial(task.match, targets)
+    (batch,) = task.data.take(task.samples, task.batch_per_rank)
+    defaults = task.model.defaults
+    what = f"matching of {len(batch.targets)} images to {len(defaults):,} default boxes"
+    slow, fast = (partial(way, task.shape, defaults, batch.targets) for way in (ssd.match, match))
     return subject.measure(Sides(what, "box by box", slow, fast))
 
 

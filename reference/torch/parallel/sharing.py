@@ -49,6 +49,8 @@ class Replicated:
     flow: Callable[..., Tensor] | None = None  # of a pipeline, through which micro-batches flow
     is_timed = False
     is_scaled = False
+    shared: SharedModel | None = None  # this rank's part of the model
+    sharded: ShardedUpdate | None = None
     network: nn.Module
 
     def __init__(self, ranks: TorchRanks, mesh_shape: tuple[int, int] | None = None) -> None:
@@ -102,7 +104,7 @@ class Replicated:
         torch._foreach_mul_(gradients, factor.clamp(max=1.0))
 
     def complete_norm(self, norm: Tensor) -> Tensor:
-        """Return the norm of all gradients, a scalar, from that of the gradients of this rank."""
+        """Return the norm of all gradients from that of this rank's, both scalars."""
         return norm
 
     def update(self, optimizer: Optimizer, scaler: Any) -> None:
@@ -148,6 +150,7 @@ class Sharded(Replicated):
     """
 
     mesh_shape: tuple[int, int]
+    sharded: ShardedUpdate
 
     def __init__(
         self, ranks: TorchRanks, mesh_shape: tuple[int, int], is_ahead: bool, phase: Any
@@ -214,6 +217,7 @@ class Divided(Replicated):
     """
 
     can_try_alone = False
+    shared: SharedModel
 
     def __init__(self, ranks: TorchRanks, divide: Callable[[nn.Module], SharedModel]) -> None:
         super().__init__(ranks)

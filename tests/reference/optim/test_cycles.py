@@ -8,6 +8,7 @@ from cepheid.benchmarks.registry import import_task
 from cepheid.measure.studies import epochs
 from cepheid.reference.optim.cycles import CyclicSchedule, follow_cycles
 from cepheid.reference.run.config import configure
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 
@@ -19,10 +20,12 @@ def published() -> tuple[epochs.Arm, CyclicSchedule]:
     (arm,) = (a for a in epochs.load_comparison("resnet50", "full", "cycles").arms if a.cycles)
     full = definition.load("resnet50", "full")
     config = configure(full, division="open", overrides=arm.overrides)
-    create = import_task(full, "torch").create
+    create = find_create(import_task(full, "torch"))
     ranks = TorchRanks(0, 1, torch.device("cpu"))
-    schedule = follow_cycles(create, arm.cycles)(config, ranks).schedule
-    assert create(config, ranks).schedule.peak == pytest.approx(1.6)  # of the optimizer at first
+    schedule = follow_cycles(create, arm.cycles)(config, ranks).shape.schedule
+    assert create(config, ranks).shape.schedule.peak == pytest.approx(
+        1.6
+    )  # of the optimizer at first
     return arm, schedule
 
 

@@ -212,7 +212,7 @@ def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path)
         file.write_text(COMPARED.replace("set: [opt_momentum_form=scaled],", f"set: [], {text},"))
         cepheid_epochs("--compare", "momentum", "--seeds", "1")
     peaks = [
-        run.create(run.config, TorchRanks(0, 1, torch.device("cpu"))).schedule.peak
+        run.create(run.config, TorchRanks(0, 1, torch.device("cpu"))).shape.schedule.peak
         for run in training.runs
     ]
     assert peaks == [0.5, 0.4, 0.25]  # the other setting is the same

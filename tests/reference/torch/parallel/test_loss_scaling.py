@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.workload import Recipe
 from tests.distributed import on_ranks
 from tests.tasks import ALONE, build, configure_small
 
@@ -42,7 +43,8 @@ def test_sgd_has_no_momentum_where_its_first_step_is_skipped(data_root: Path) ->
     task = make_scaled_task("resnet50", data_root)
     weight = torch.nn.Parameter(torch.ones(4096))
     options = {"lr": 0.1, "momentum": 0.9, "fused": True}
-    optimizer = task.make_parallel_optimizer(torch.optim.SGD, [{"params": [weight]}], **options)
+    recipe = Recipe(torch.optim.SGD, [{"params": [weight]}], options)
+    optimizer = recipe.kind([{"params": [weight]}], **task.sharing.list_options(recipe))
     task.scaler.scale(torch.ones(()))
     with fill_memory():
         for gradient in (math.inf, 0.0):

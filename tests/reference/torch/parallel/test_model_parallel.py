@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.run import checkpoint
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.parallel.plan import Sharing
 from cepheid.reference.torch.parallel.tensor_parallel import ColumnLinear, Cut, TensorParallel
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
@@ -163,7 +164,7 @@ def test_what_ranks_cannot_share_is_refused(
     module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
     ranks = TorchRanks(0, world_size, torch.device("cpu"))
     with pytest.raises(UserError, match=message) as raised:
-        module.create(configuration(name, data_root, *settings), ranks)
+        find_create(module)(configuration(name, data_root, *settings), ranks)
     assert "fix: " in str(raised.value)
 
 
