@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from cepheid.benchmarks.kfac import classifier as resnet50
 from cepheid.benchmarks.kfac.task import PreconditionedResNet50
-from cepheid.benchmarks.resnet50 import tower as resnet50
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.second_order import KFAC

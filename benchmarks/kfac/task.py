@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cepheid.benchmarks.kfac.after_run import SentBytes, make_report, measure_plain_update
+from cepheid.benchmarks.kfac.classifier import ResNet50
 from cepheid.benchmarks.kfac.hyperparameters import (
     HeldSchedule,
     Hyperparameters,
@@ -23,7 +24,6 @@ from cepheid.benchmarks.kfac.hyperparameters import (
 )
 from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
-from cepheid.benchmarks.resnet50.tower import ResNet50
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.optim.lars import BUFFER, Lars
 from cepheid.reference.run.config import RunConfig

@@ -1,4 +1,4 @@
-"""resnet50 in PyTorch: build, train, evaluate."""
+"""The task of resnet50 as a class, which kfac's task extends, and its broken variants."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,11 +35,6 @@ from cepheid.reference.torch.image_task import ImageTask
 from cepheid.reference.torch.parallel.plan import STAGES, refuse_uneven_parts
 from cepheid.reference.torch.pieces import Pieces, PiecesToRead
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-
-
-def create(config: RunConfig, ranks: TorchRanks) -> "ResNet50":
-    """Return the task for the timed loop."""
-    return ResNet50(config, ranks)
 
 
 class ResNet50(ImageTask):
