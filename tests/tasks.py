@@ -84,6 +84,15 @@ def build(config: RunConfig, ranks: TorchRanks = ALONE, make: Make = create) -> 
     return task
 
 
+def take_samples(task: Any, count: int) -> None:
+    """Let a task take so many samples in a step of noise, whatever its configuration says."""
+    if hasattr(task, "seat"):
+        task.seat = dataclasses.replace(task.seat, batch=count)
+        task.use_execution(task.execution)
+    else:
+        task.batch_per_rank = count
+
+
 def train(task: Any, samples: int) -> float:
     """Train on to ``samples``; return the mean loss."""
     loss: float = task.train(Block(1, task.samples, samples), lambda samples: None)

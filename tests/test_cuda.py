@@ -16,7 +16,7 @@ from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
 from tests.distributed import on_ranks
-from tests.tasks import compute_loss, create
+from tests.tasks import compute_loss, create, take_samples
 
 GPUS = torch.cuda.device_count()
 needs_gpu = pytest.mark.skipif(GPUS < 1, reason="no CUDA GPU here")
@@ -37,7 +37,7 @@ def build(name: str, device: str, *overrides: str) -> Any:
     )
     task = create(config, TorchRanks(0, 1, torch.device(device)))
     task.build()
-    task.batch_per_rank = SAMPLES
+    take_samples(task, SAMPLES)
     return task
 
 

@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
-from tests.tasks import compute_loss, create
+from tests.tasks import compute_loss, create, take_samples
 
 # Loops over layers, and over thousands of proposals; the mini scale has the same code.
 LONG = {("gnmt", "full"), ("mask_rcnn", "full")}
@@ -80,7 +80,7 @@ def build(name: str, scale: str) -> Any:
     )
     task = create(config, TorchRanks(0, 1, torch.device("meta")))
     task.build()
-    task.batch_per_rank = SAMPLES
+    take_samples(task, SAMPLES)
     for group in getattr(task.optimizer, "param_groups", ()):
         group["fused"] = False
     return task

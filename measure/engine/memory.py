@@ -39,7 +39,7 @@ class SavedBytes:
 
     @classmethod
     def beside(cls, parameters: Iterable[Tensor]) -> "SavedBytes":
-        """Return a counter that ignores these parameters (…)."""
+        """Return a counter that ignores these parameters, of any shapes."""
         return cls({parameter.data_ptr() for parameter in parameters})
 
     def count(self) -> AbstractContextManager[object]:

@@ -107,8 +107,7 @@ class Trainer(BenchmarkTask):
         with self.phase("communication"):
             self.sharing.reduce()
         with self.phase("update"):
-            self.samples += self.config.global_batch_size
-            self.update()
+            self.apply_gradients()
         return loss
 
     def loss_and_gradients(self) -> Tensor:
@@ -170,8 +169,9 @@ class Trainer(BenchmarkTask):
             next(each, None)  # all micro-batches are done
         return loss
 
-    def update(self) -> None:
-        """Change the weights, after ``samples`` samples; forget the gradients."""
+    def apply_gradients(self) -> None:
+        """Count the samples of the step, change the weights, and forget the gradients."""
+        self.samples += self.config.global_batch_size
         groups = self.optimizer.param_groups
         self.workload.prepare_update(self.shape, Update(self.samples, groups, self.clip))
         self.preconditioner.precondition(self.optimizer, self.scaler)

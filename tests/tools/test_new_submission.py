@@ -155,7 +155,7 @@ def test_wrong_tasks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected a Python file"):
         find_own_task(tmp_path / "task.txt")
     (tmp_path / "task.py").touch()
-    with pytest.raises(UserError, match="has no function create"):
+    with pytest.raises(UserError, match="has no WORKLOAD"):
         import_own_task(find_own_task(tmp_path))
 
 
