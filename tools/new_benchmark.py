@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f'--title {title[:100]!r}: expected one line without any of " \\ : # {{ }}')
     require_checkout("a new benchmark")
     folder = definition.locate_benchmarks() / name
-    words = {"name": name, "title": title, "class_name": name.title().replace("_", "")}
+    words = {"name": name, "title": title}
     words["definition_digest"] = _compute_digest(words)
     dataset = DATASETS / name
     if os.path.lexists(folder):
