@@ -4,70 +4,56 @@ They are mistakes and tricks that a quality target must detect. A patient in bot
 before that, by the data (``reference/data/radiographs/layout.py``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import nn
 
-from cepheid.benchmarks.chest_xray.model import LAST_LAYERS
-from cepheid.benchmarks.chest_xray.task import ChestXray
+from cepheid.benchmarks.chest_xray.task import WORKLOAD, Batches, Findings
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.workload import Norms, Seat, Workload
 
 
-class RandomStart(ChestXray):
-    """The backbone begins at random weights: what there is to learn from must be in the images."""
-
-    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        super().__init__(config, ranks)
-        self.given_file = None
+def read_random_start(config: RunConfig) -> Findings:
+    """Return facts without given weights: what there is to learn from must be in the images."""
+    return replace(Findings.read(config), given=None)
 
 
-class ShuffledLabels(ChestXray):
-    """Training labels belong to other images: only the share of each finding can be learnt."""
-
-    def open_data(self) -> None:
-        """Open the data, then permute the training labels."""
-        super().open_data()
-        labels, train = self.images.labels, self.definition.train_samples
-        order = make_generator(self.config.seed, "shuffled labels").permutation(train)
-        labels[:train] = labels[order]
+def open_shuffled_labels(shape: Findings, seat: Seat) -> Batches:
+    """Give images the labels of others: only the share of each finding can be learnt."""
+    batches, train = Batches(shape, seat), shape.config.definition.train_samples
+    order = make_generator(shape.config.seed, "shuffled labels").permutation(train)
+    batches.images.labels[:train] = batches.images.labels[order]
+    return batches
 
 
-class PermutedFindings(ChestXray):
-    """The columns of the training labels are in another order: each finding has another's name."""
-
-    def open_data(self) -> None:
-        """Open the data, then give each finding's training labels to the next one."""
-        super().open_data()
-        train = self.definition.train_samples
-        self.images.labels[:train] = np.roll(self.images.labels[:train], 1, axis=1)
+def open_permuted_findings(shape: Findings, seat: Seat) -> Batches:
+    """Give each finding's training labels to the next one: each has another's name."""
+    batches, train = Batches(shape, seat), shape.config.definition.train_samples
+    batches.images.labels[:train] = np.roll(batches.images.labels[:train], 1, axis=1)
+    return batches
 
 
-class Frozen(broken.Frozen, ChestXray):
-    """All weights stay as given or initialised."""
+def freeze_backbone(shape: Findings, norms: Norms) -> nn.Module:
+    """Return the network that keeps features made for other images: only the last layer learns.
+
+    Gradients of the backbone are zero, and it has no weight decay.
+    """
+    network = WORKLOAD.make_network(shape, norms)
+    for name, parameter in network.named_parameters():
+        if not name.startswith(shape.last_layer):
+            parameter.register_hook(torch.zeros_like)
+    return network
 
 
-class FrozenBackbone(ChestXray):
-    """Only the last layer learns, from features that were made for other images."""
-
-    def make_network(self) -> nn.Module:
-        """Return the network; gradients of the backbone are zero, and it has no weight decay."""
-        network = super().make_network()
-        last = LAST_LAYERS[self.hyperparameters.model_backbone]
-        for name, parameter in network.named_parameters():
-            if not name.startswith(last):
-                parameter.register_hook(torch.zeros_like)
-        return network
-
-
-VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], ChestXray]] = {
-    "random_start": RandomStart,
-    "shuffled_labels": ShuffledLabels,
-    "permuted_findings": PermutedFindings,
-    "frozen": Frozen,
-    "frozen_backbone": FrozenBackbone,
+VARIANTS: Mapping[str, Workload[Findings]] = {
+    "random_start": WORKLOAD.vary(read_shape=read_random_start),
+    "shuffled_labels": WORKLOAD.vary(open_data=open_shuffled_labels),
+    "permuted_findings": WORKLOAD.vary(open_data=open_permuted_findings),
+    "frozen": broken.freeze(WORKLOAD),
+    "frozen_backbone": WORKLOAD.vary(make_network=freeze_backbone),
 }

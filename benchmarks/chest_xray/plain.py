@@ -5,34 +5,38 @@ reads the images. torchvision's networks cannot be the baseline: its builds for 
 libraries.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.chest_xray.model import make_backbone
-from cepheid.benchmarks.chest_xray.task import ChestXray
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.benchmarks.chest_xray.task import WORKLOAD as REFERENCE
+from cepheid.benchmarks.chest_xray.task import Findings
+from cepheid.reference.torch.images import keep_pixel_moments
+from cepheid.reference.torch.workload import Norms, Recipe
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "PlainChestXray":
-    """Return the task; ``config`` has compile=off and the precision of the reference."""
-    return PlainChestXray(config, ranks)
+def make_network(shape: Findings, norms: Norms) -> nn.Module:
+    """Return the backbone at random weights; it sees contiguous images."""
+    REFERENCE.make_network(shape, norms)  # draws as many numbers as the reference does
+    facts = shape.config.definition.model
+    network = make_backbone(shape.values.model_backbone, facts, nn.BatchNorm2d)
+    keep_pixel_moments(network, facts)
+    network.register_forward_pre_hook(make_contiguous)
+    return network
 
 
-class PlainChestXray(ChestXray):
-    """The task with torch's own batch norms, layout and Adam."""
+def make_contiguous(network: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return the inputs of a network in torch's default memory layout."""
+    return tuple(images.contiguous() for images in inputs)
 
-    def make_network(self) -> nn.Module:
-        """Return the backbone at random weights."""
-        super().make_network()
-        return make_backbone(self.hyperparameters.model_backbone, self.facts, nn.BatchNorm2d)
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return torch's default Adam, in two groups as in the reference."""
-        groups = [{"params": group["params"]} for group in super().make_optimizer().param_groups]
-        self.parallel = self.model
-        return torch.optim.Adam(groups, lr=self.hyperparameters.opt_base_learning_rate)
+def make_optimizer(shape: Findings, network: Any) -> Recipe:
+    """Return torch's default Adam, in two groups as in the reference."""
+    groups = REFERENCE.make_optimizer(shape, network).groups
+    return Recipe(torch.optim.Adam, groups, {"lr": shape.values.opt_base_learning_rate})
 
-    def scale_pixels(self, images: Tensor) -> Tensor:
-        """Return images as float32 (n, 3, y, x), contiguous."""
-        return super().scale_pixels(images).contiguous()
+
+WORKLOAD = REFERENCE.vary(make_network=make_network, make_optimizer=make_optimizer, load_given=None)
+"""The task with these networks; for compile=off and the precision of the reference."""

@@ -14,10 +14,12 @@ from torch import nn
 from cepheid.benchmarks.chest_xray import broken, pictures, weights
 from cepheid.benchmarks.chest_xray.given import FOLDER
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
+from cepheid.benchmarks.chest_xray.task import WORKLOAD
 from cepheid.reference.data import radiographs
 from cepheid.reference.data.radiographs.auroc import METRICS
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.given_weights import load_given_weights
+from cepheid.reference.torch.workload import Update
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.reference.data.radiographs import replica
@@ -79,10 +81,12 @@ def test_dense_layers_see_all_that_is_before_them() -> None:
 
 def test_mini_starts_from_the_shipped_weights_of_resnet50(data_root: Path) -> None:
     first, other = (build(configuration("chest_xray", data_root, seed=seed)) for seed in (3, 4))
+    first.warm_up()
     assert first.given_digest == MINI.model["given_weights"]["digest"]
     assert torch.equal(first.model.layer4[2].conv3.weight, other.model.layer4[2].conv3.weight)
     assert not torch.equal(first.model.fc.weight, other.model.fc.weight)
-    begun = build(configuration("chest_xray", data_root), make=broken.RandomStart)
+    begun = build(configuration("chest_xray", data_root), make=broken.VARIANTS["random_start"])
+    begun.warm_up()
     assert begun.given_digest is None
     assert not torch.equal(begun.model.conv1.weight, first.model.conv1.weight)
 
@@ -125,8 +129,7 @@ def test_the_last_layer_has_a_rate_of_its_own(data_root: Path) -> None:
     task = build(configuration("chest_xray", data_root, "opt_learning_rate_warmup_steps=2"))
     rates = []
     for samples in (8, 16, 2108, 4200):
-        task.samples = samples
-        task.prepare_update()
+        WORKLOAD.prepare_update(task.shape, Update(samples, task.optimizer.param_groups, task.clip))
         rates.append([group["lr"] for group in task.optimizer.param_groups])
     body = [5e-4, 1e-3, 5e-4, 0]
     assert np.array(rates) == pytest.approx(
@@ -171,7 +174,7 @@ def test_the_picture_shows_images_curves_and_areas(data_root: Path) -> None:
     assert len(above.axes) == pictures.SHOWN
     assert len(below.axes[0].lines) == 15  # and the diagonal
     assert len(below.axes[1].patches) == 14
-    chosen = pictures.choose_images(task.truth)
+    chosen = pictures.choose_images(task.details[1])
     assert len(set(chosen.tolist())) == pictures.SHOWN
 
 
@@ -180,14 +183,14 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
 
     count = config.definition.train_samples
     correct, permuted, shuffled = (
-        build(config, make=make).images.labels
-        for make in (create, broken.PermutedFindings, broken.ShuffledLabels)
+        build(config, make=make).data.images.labels
+        for make in (create, *map(broken.VARIANTS.get, ("permuted_findings", "shuffled_labels")))
     )
     assert np.array_equal(permuted[:count, 1:], correct[:count, :-1])
     assert np.array_equal(permuted[count:], correct[count:])
     assert np.array_equal(np.sort(shuffled[:count], axis=0), np.sort(correct[:count], axis=0))
     assert not np.array_equal(shuffled[:count], correct[:count])
-    task = build(config, make=broken.FrozenBackbone)
+    task = build(config, make=broken.VARIANTS["frozen_backbone"])
     before = {name: value.clone() for name, value in task.model.named_parameters()}
     train(task, 16)
     changed = {

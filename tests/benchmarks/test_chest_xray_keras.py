@@ -25,6 +25,7 @@ def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Pat
     there = tasks.create(config)
     here: Any = keras_task.create(config, SingleProcess(FRAMEWORK))
     assert there.build() == here.build()
+    there.warm_up()
     assert there.given_digest == here.given_digest
     for each in (there, here):
         each.open_data()
