@@ -3,49 +3,31 @@
 They are networks that only claim to be Bayesian, and mistakes in the training.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import nn
 
 from cepheid.benchmarks.galaxy_bnn.model import iterate_gaussian_weights
-from cepheid.benchmarks.galaxy_bnn.task import GalaxyBnn
-from cepheid.reference.run.config import RunConfig
+from cepheid.benchmarks.galaxy_bnn.task import WORKLOAD, compute_likelihood_loss, make_network
+from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.workload import Norms, Workload
 
 
-class PosteriorScaleZero(GalaxyBnn):
-    """A deterministic network in disguise: all draws of the weights are the same."""
-
-    def build(self) -> int:
-        """Build the task, then set the width of every posterior to nearly zero."""
-        count = super().build()
-        with torch.no_grad():
-            for _, posterior in iterate_gaussian_weights(self.model):
-                posterior.untransformed_scale.fill_(-20)  # a standard deviation of 2e-9
-        return count
+def make_narrow_network(shape: Galaxies, norms: Norms) -> nn.Module:
+    """Return a deterministic network in disguise: all draws of the weights are the same."""
+    network = make_network(shape, norms)
+    with torch.no_grad():
+        for _, posterior in iterate_gaussian_weights(network):
+            posterior.untransformed_scale.fill_(-20)  # a standard deviation of 2e-9
+    return network
 
 
-class WithoutKL(GalaxyBnn):
-    """Only the likelihood is trained, so that the posteriors may become arbitrarily narrow."""
-
-    def compute_loss(self, stamps: Tensor, labels: Tensor, /) -> Tensor:
-        """Return the mean negative log likelihood alone; shapes as ``GalaxyBnn.compute_loss``."""
-        return self.compute_likelihood_loss(stamps, labels)
-
-
-class ShuffledLabels(broken.ShuffledLabels, GalaxyBnn):
-    """Training labels belong to other galaxies: only the prior can be learnt."""
-
-
-class Frozen(broken.Frozen, GalaxyBnn):
-    """The means and widths of the weights stay as initialised."""
-
-
-VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], GalaxyBnn]] = {
-    "posterior_scale_zero": PosteriorScaleZero,
-    "without_kl": WithoutKL,
-    "shuffled_labels": ShuffledLabels,
-    "frozen": Frozen,
+VARIANTS: Mapping[str, Workload[Galaxies]] = {
+    "posterior_scale_zero": WORKLOAD.vary(make_network=make_narrow_network),
+    # Only the likelihood is trained, so that the posteriors may become arbitrarily narrow.
+    "without_kl": WORKLOAD.vary(compute_loss=compute_likelihood_loss),
+    "shuffled_labels": broken.shuffle_labels(WORKLOAD),
+    "frozen": broken.freeze(WORKLOAD),
 }

@@ -4,33 +4,36 @@ It is galaxy_shape's plain network, as published, with Gaussian weights: default
 default Adam, no compilation, no autocast, float32. The tests compare the two.
 """
 
+from torch import nn
+
 from cepheid.benchmarks.galaxy_bnn.estimators import PLAIN
-from cepheid.benchmarks.galaxy_bnn.task import GalaxyBnn
-from cepheid.benchmarks.galaxy_shape.plain import make_network_like_reference
+from cepheid.benchmarks.galaxy_bnn.task import WORKLOAD as REFERENCE
+from cepheid.benchmarks.galaxy_bnn.task import make_gaussian
+from cepheid.benchmarks.galaxy_shape.plain import make_network_like_reference, make_optimizer
+from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.workload import Norms
 from cepheid.rules.errors import UserError
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyBnn":
-    """Return the task; ``config`` has precision=fp32 and compile=off.
+def read_shape(config: RunConfig) -> Galaxies:
+    """Return the facts; raise UserError for an estimator other than one draw for the batch."""
+    shape = REFERENCE.read_shape(config)
+    if (estimator := shape.values.weight_sampling) != PLAIN:
+        raise UserError(
+            f"--set weight_sampling={estimator}: the plain network draws its weights once for "
+            "the whole batch; fix: leave the setting out, or name other measurements than "
+            "step with --only"
+        )
+    return shape
 
-    Raises UserError for an estimator other than one draw for the whole batch.
-    """
-    return PlainGalaxyBnn(config, ranks)
+
+def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
+    """Return the plain network with Gaussian weights."""
+    return make_gaussian(shape, make_network_like_reference(**shape.network_options))
 
 
-class PlainGalaxyBnn(GalaxyBnn):
-    """The task with this network and torch's default optimizer."""
-
-    network = staticmethod(make_network_like_reference)
-    fused_optimizer = None
-
-    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        super().__init__(config, ranks)
-        if (estimator := self.hyperparameters.weight_sampling) != PLAIN:
-            raise UserError(
-                f"--set weight_sampling={estimator}: the plain network draws its weights once for "
-                "the whole batch; fix: leave the setting out, or name other measurements than "
-                "step with --only"
-            )
+WORKLOAD = REFERENCE.vary(
+    read_shape=read_shape, make_network=make_network, make_optimizer=make_optimizer
+)
+"""The task with this network and torch's default optimizer; for precision=fp32 and compile=off."""

@@ -1,95 +1,188 @@
 """galaxy_bnn in PyTorch: the shape network with Gaussian weights."""
 
-from collections.abc import Callable, Generator
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
-from cepheid.benchmarks.galaxy_bnn.framework_free import BayesianTask
+from cepheid.benchmarks.galaxy_bnn.framework_free import (
+    Hyperparameters,
+    draw_shifted_stamps,
+    mix_draws,
+    name_mixture_metrics,
+    sum_mixtures,
+)
 from cepheid.benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
+from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
 from cepheid.benchmarks.galaxy_shape.model import (
     ShapeNetwork,
     make_channels_last_network,
     negative_log_likelihood,
 )
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.galaxies import TorchShapeTask
-from cepheid.reference.torch.pieces import Piece, Pieces
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.benchmarks.galaxy_shape.task import make_optimizer, predict
+from cepheid.reference.data import galaxies
+from cepheid.reference.galaxies import science
+from cepheid.reference.galaxies.stamps import Galaxies
+from cepheid.reference.run.report import Table
+from cepheid.reference.torch import stamps as of_stamps
+from cepheid.reference.torch.workload import (
+    Evaluation,
+    Inference,
+    Inputs,
+    Moment,
+    Network,
+    Norms,
+    OnProgress,
+    Result,
+    Seat,
+    Workload,
+)
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyBnn":
-    """Return the task for the timed loop."""
-    return GalaxyBnn(config, ranks)
+@dataclass(frozen=True)
+class Noises:
+    """What a network on its device draws: its weights, and where declared a noise per sample."""
+
+    weights: WeightNoise
+    samples: SampleNoise
 
 
-class GalaxyBnn(BayesianTask, TorchShapeTask):
-    """The network of galaxy_shape with Gaussian weights."""
+def get_noises(network: Any) -> Noises:
+    """Return the noises of a network that is on its device; it carries them from the first call."""
+    noises: Noises | None = getattr(network, "noises", None)
+    if noises is None:
+        noises = network.noises = Noises(WeightNoise(network), SampleNoise(network, 0))
+    return noises
 
-    ranks: TorchRanks
-    network: Callable[..., nn.Module] = staticmethod(make_channels_last_network)
 
-    def make_network(self) -> nn.Module:
-        """Return the network of galaxy_shape with Gaussian weights."""
-        network = self.network(**self.network_options())
-        make_bayesian(network, self.definition.model["initial_relative_scale"])
-        pixels = self.definition.data["pixels"]
-        use_estimator(cast(ShapeNetwork, network), self.hyperparameters.weight_sampling, pixels)
-        return network
+class ShiftedStamps(of_stamps.TorchStamps):
+    """The stamps, and this rank's galaxies of the evaluation set under a brighter sky."""
 
-    def build(self) -> int:
-        """Make model, optimizer and the noise of the weights; return the number of parameters."""
-        count = super().build()
-        self.weight_noise = WeightNoise(self.model)
-        self.sample_noise = SampleNoise(self.model, self.batch_per_rank)
-        return count
+    def __init__(self, shape: Galaxies, seat: Seat) -> None:
+        super().__init__(shape, seat)
+        self.shifted = draw_shifted_stamps(self.definition, self.share.rank, self.share.ranks)
 
-    def draw_weights(self, purpose: str, *keys: int) -> None:
-        """Draw all weights from their posteriors; see ``BayesianTask``."""
-        self.weight_noise.draw(self.config.seed, purpose, *keys)
 
-    def loss_and_gradients(self) -> Tensor:
-        """Run forward and backward with one draw of the weights for the whole global batch.
+def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
+    """Return the network of galaxy_shape with Gaussian weights."""
+    return make_gaussian(shape, make_channels_last_network(**shape.network_options))
 
-        Return the detached loss, a scalar.
-        """
-        self.draw_weights("weights", self.samples)
-        return super().loss_and_gradients()
 
-    def unite(self, pieces: Pieces, is_alone: bool) -> Generator[Piece, None, None]:
-        """Yield the pieces of a step, each after drawing the noise of its own samples."""
-        first = self.first_sample
-        for piece in super().unite(pieces, is_alone):
-            count = len(piece.inputs)
-            self.sample_noise.draw(self.config.seed, first, count)
-            first += count
-            yield piece
+def make_gaussian(shape: Galaxies, network: nn.Module) -> nn.Module:
+    """Give the weights of a shape network their posteriors; return it."""
+    make_bayesian(network, shape.definition.model["initial_relative_scale"])
+    pixels = shape.definition.data["pixels"]
+    use_estimator(cast(ShapeNetwork, network), shape.values.weight_sampling, pixels)
+    return network
 
-    def compute_loss(self, stamps: Tensor, labels: Tensor, /) -> Tensor:
-        """Return mean NLL plus KL divergence over the samples, in nats (equation 2 of the paper).
 
-        Stamps are (n, bands, pixels, pixels), labels (n, d).
-        """
-        return self.compute_likelihood_loss(stamps, labels) + self.kl_per_sample()
+def draw_weights(shape: Galaxies, network: Any, moment: Moment) -> None:
+    """Draw all weights once for the whole global batch."""
+    get_noises(network).weights.draw(shape.config.seed, "weights", moment.samples)
 
-    def compute_likelihood_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean negative log likelihood alone; shapes as ``compute_loss``."""
-        return negative_log_likelihood(*self.predict(stamps), labels).mean()
 
-    def kl_per_sample(self) -> Tensor:
-        """Return KL(posterior ‖ prior) over the training samples, a scalar in nats."""
-        divergence = kl_divergence(self.model, self.definition.model["prior_scale"])
-        return divergence / self.hyperparameters.kl_divided_by_samples
+def draw_sample_noise(shape: Galaxies, network: Any, moment: Moment) -> None:
+    """Draw the noise of the samples of a piece."""
+    get_noises(network).samples.draw(shape.config.seed, moment.first, moment.count)
 
-    @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """Return the metrics of the predictive mixture over the whole evaluation set.
 
-        They are error, likelihood and coverage, the epistemic part, and the epistemic part under
-        the shifted sky.
-        """
-        self.model.eval()
-        sums = self.ranks.sum(self.to_device(self.sum_evaluation()))
-        return {**self.quality(sums.tolist()), "kl_per_sample": self.kl_per_sample().item()}
+def compute_loss(shape: Galaxies, network: Network, stamps: Tensor, labels: Tensor) -> Tensor:
+    """Return mean NLL plus KL divergence over the samples, in nats (equation 2 of the paper).
+
+    Stamps are (n, bands, pixels, pixels), labels (n, d).
+    """
+    likelihood = compute_likelihood_loss(shape, network, stamps, labels)
+    return likelihood + compute_kl_per_sample(shape, network.module)
+
+
+def compute_likelihood_loss(
+    shape: Galaxies, network: Network, stamps: Tensor, labels: Tensor
+) -> Tensor:
+    """Return the mean negative log likelihood alone; shapes as ``compute_loss``."""
+    return negative_log_likelihood(*predict(shape, network, stamps), labels).mean()
+
+
+def compute_kl_per_sample(shape: Galaxies, network: nn.Module) -> Tensor:
+    """Return KL(posterior ‖ prior) over the training samples, a scalar in nats."""
+    divergence = kl_divergence(network, shape.definition.model["prior_scale"])
+    return divergence / shape.values.kl_divided_by_samples
+
+
+def predict_mixture(shape: Galaxies, inference: Inference, stamps: np.ndarray) -> Predictive:
+    """Return the mixture over the weight draws of every evaluation, for n stamps."""
+    noise = get_noises(inference.network.module).weights
+    return mix_draws(
+        of_stamps.make_estimate(inference),
+        partial(noise.draw, shape.config.seed),
+        shape.definition.model["weight_draws"],
+        stamps,
+    )
+
+
+def estimate(
+    shape: Galaxies, inference: Inference, stamps: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean (n, d) and scale matrix (n, d, d) of the mixture, for n stamps."""
+    predictive = predict_mixture(shape, inference, stamps)
+    return predictive.mean, predictive.scale
+
+
+def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:
+    """Return the metrics of the predictive mixture over the whole evaluation set.
+
+    They are error, likelihood and coverage, the epistemic part, and the epistemic part under
+    the shifted sky.
+    """
+    data = inference.data
+    rows = slice(data.train_samples + data.share.rank, None, data.share.ranks)
+    mix = partial(predict_mixture, shape, inference)
+    sums = sum_mixtures(mix, data.stamps[rows], data.labels[rows], data.shifted)
+    total = inference.ranks.sum(inference.to_device(sums)).tolist()
+    metrics = name_mixture_metrics(total, data.labels.shape[1])
+    kl = compute_kl_per_sample(shape, inference.network.module).item()
+    return Evaluation({**metrics, "kl_per_sample": kl})
+
+
+def report(shape: Galaxies, result: Result, on_progress: OnProgress) -> Sequence[Table]:
+    """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
+    parameters = galaxies.parameters_of(shape.definition.data)
+    estimate_mixture = partial(estimate, shape, result.inference)
+    first, sky = shape.definition.train_samples, result.data.sky
+    return science.make_report(parameters, sky, first, estimate_mixture, on_progress)
+
+
+def draw_posteriors(shape: Galaxies, result: Result) -> Any:
+    """Return a figure of the estimates of some galaxies, with the mean of each draw."""
+    from cepheid.reference.galaxies import pictures  # astropy is slow to import
+
+    parameters = galaxies.parameters_of(shape.definition.data)
+    return pictures.draw_posteriors(
+        parameters,
+        result.data.sky,
+        result.data.evaluation_rows,
+        partial(estimate, shape, result.inference),
+        lambda stamps: predict_mixture(shape, result.inference, stamps).means,
+    )
+
+
+WORKLOAD: Workload[Galaxies] = Workload(
+    read_shape=partial(Galaxies.read, kind=Hyperparameters),
+    make_network=make_network,
+    norms=lambda shape: Inputs(),
+    make_optimizer=make_optimizer,
+    compute_loss=compute_loss,
+    predict=predict,
+    make_noise=of_stamps.make_noise,
+    before_step=draw_weights,
+    before_piece=draw_sample_noise,
+    open_data=ShiftedStamps,
+    prepare_update=of_stamps.prepare_update,
+    evaluate=evaluate,
+    report=report,
+    pictures=draw_posteriors,
+)

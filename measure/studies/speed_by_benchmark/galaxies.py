@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cepheid.benchmarks.galaxy_bnn.estimators import PER_SAMPLE, PLAIN
 from cepheid.benchmarks.galaxy_bnn.model import iterate_gaussian_weights
+from cepheid.benchmarks.galaxy_bnn.task import compute_likelihood_loss, get_noises
 from cepheid.measure.engine.subject import (
     Measure,
     Measurement,
@@ -101,15 +102,17 @@ def measure_gradient_variances(task: Any, draws: int) -> tuple[float, float]:
 
     It is summed over all means, and over all untransformed scales.
     """
-    stamps, labels = task.next_batch()
+    batch = task.data.take(task.samples, task.batch_per_rank)[0]
+    stamps, labels = task.to_device(batch.inputs), task.to_device(batch.targets)
+    noises = get_noises(task.model)
     of_means, of_scales = Moments(), Moments()
     weights = list(iterate_gaussian_weights(task.model))
     task.model.train()
     for draw in range(draws):
-        task.weight_noise.draw(0, "compare", draw)
-        task.sample_noise.draw(draw, 0, len(stamps))
+        noises.weights.draw(0, "compare", draw)
+        noises.samples.draw(draw, 0, len(stamps))
         task.optimizer.zero_grad()
-        task.compute_likelihood_loss(stamps, labels).backward()
+        compute_likelihood_loss(task.shape, task.evaluated, stamps, labels).backward()
         of_means.add([mean.grad for mean, _ in weights])
         of_scales.add([posterior.untransformed_scale.grad for _, posterior in weights])
     return of_means.variance(), of_scales.variance()
