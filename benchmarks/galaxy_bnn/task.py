@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, cast
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator

@@ -25,7 +25,6 @@ from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.keras.galaxies import set_precision
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
@@ -37,6 +36,7 @@ from tests.benchmarks.test_galaxy_shape_keras import (
     make_perturbed_network,
     turn_half_more,
 )
+from tests.tasks import create
 from tests.test_benchmark_contract import configuration
 
 ALONE = SingleProcess(FRAMEWORK)
