@@ -28,7 +28,7 @@ def make_network(shape: Findings, norms: Norms) -> nn.Module:
 
 
 def make_contiguous(network: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the inputs of a network in torch's default memory layout."""
+    """Return the inputs of a network in torch's default memory layout, of the same shapes."""
     return tuple(images.contiguous() for images in inputs)
 
 

@@ -3,7 +3,7 @@
 Images are uint8 (n, y, x, 1), labels float32 (n, 14).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ from cepheid.reference.data.radiographs.auroc import (
 )
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
-from cepheid.reference.run.report import Table
+from cepheid.reference.run.report import Table, Value
 from cepheid.reference.torch.given_weights import load_given_weights
 from cepheid.reference.torch.images import draw_images, keep_pixel_moments, scale_pixels
 from cepheid.reference.torch.pieces import Pieces, cut
@@ -134,7 +134,7 @@ class Batches:
 
 
 def make_noise(shape: Findings, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Return random images and labels."""
+    """Return random images, (count, pixels, pixels, 1), and labels, (count, outputs)."""
     images = draw_images(count, shape.cropping.pixels, generator, channels=1)
     outputs = shape.config.definition.model["outputs"]
     return images, torch.rand(count, outputs, generator=generator).round()
@@ -174,7 +174,7 @@ def report(shape: Findings, result: Result, on_progress: OnProgress) -> Sequence
     areas = compute_auroc(scores, truth)
     lows, highs = bootstrap_intervals(scores, truth)
     on_progress(1, 1)
-    rows = tuple(
+    rows: tuple[Mapping[str, Value], ...] = tuple(
         {
             "finding": name,
             "images": int(truth[:, k].sum()),

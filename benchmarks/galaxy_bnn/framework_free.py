@@ -87,7 +87,7 @@ def draw_shifted_stamps(definition: Definition, rank: int, ranks: int) -> np.nda
 def mix_draws(
     estimate: Estimate, draw_weights: Callable[..., None], draws: int, stamps: np.ndarray
 ) -> Predictive:
-    """Return the mixture of the estimates of n stamps over so many draws of the weights.
+    """Return the mixture of the estimates of stamps, (n, bands, y, x), over draws of the weights.
 
     ``draw_weights`` takes a purpose and the number of the draw.
     """
