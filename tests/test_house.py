@@ -1,14 +1,14 @@
 """The house is as ``house.toml`` says, and the guard sees what it must see."""
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from tests.house.__main__ import ROOT, main, read_graph
-from tests.house.graph import Graph, find_circles, find_closure
-from tests.house.judgement import judge, lower_ceilings
-from tests.house.settings import parse_settings
+from tests.house.ceilings import judge, lower_ceilings
+from tests.house.graph import Graph, find_circle, find_closure
 from tests.house.source import list_files, read_house
 
 # A house of three rooms, imported as `star.ground` and so on, with small limits.
@@ -22,13 +22,6 @@ shop = ["ground"]
 roof = ["ground", "shop.desk"]
 [wings]
 shop = ["store", "desk"]
-[known]
-room_arrows = [
-]
-wing_arrows = [
-]
-circles = [
-]
 [kinds]
 python = ["*.py"]
 yaml = ["*.yaml"]
@@ -65,7 +58,7 @@ def build(root: Path, files: dict[str, str], plan: str = PLAN) -> Graph:
     for path, text in {**ROOMS, **files}.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text, encoding="utf-8")
-    return Graph(read_house(root, parse_settings(plan)))
+    return Graph(read_house(root, plan))
 
 
 def test_the_house_is_as_its_plan_says() -> None:
@@ -80,18 +73,18 @@ def test_the_made_up_house_has_no_fault(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "place"),
     [
-        ("import shop.desk.till\n", "1 imports shop.desk.till (at the top)"),
-        ("from shop.desk import till\n", "1 imports shop.desk.till (at the top)"),
-        ("from star.shop.desk.till import VALUE\n", "1 imports shop.desk.till (at"),
-        ("from star import shop\n", "1 imports shop (at the top)"),
-        ("def sell():\n    from shop.desk import till\n", "2 imports shop.desk.till (inside a f"),
-        ("class A:\n  async def f(self):\n    import shop\n", "3 imports shop (inside a function)"),
-        ("if TYPE_CHECKING:\n    import shop.desk\n", "2 imports shop.desk (for types only)"),
-        ("if typing.TYPE_CHECKING:\n    import shop\n", "2 imports shop (for types only)"),
-        ("try:\n    pass\nexcept E:\n    import shop\n", "4 imports shop (at the top)"),
-        ("try:\n    pass\nfinally:\n    import shop\n", "4 imports shop (at the top)"),
-        ("match 1:\n  case 1:\n    import shop\n", "3 imports shop (at the top)"),
-        ("with a:\n  for b in c:\n    import shop\n", "3 imports shop (at the top)"),
+        ("import shop.desk.till\n", "1 imports shop.desk.till"),
+        ("from shop.desk import till\n", "1 imports shop.desk.till"),
+        ("from star.shop.desk.till import VALUE\n", "1 imports shop.desk.till"),
+        ("from star import shop\n", "1 imports shop"),
+        ("def sell():\n    from shop.desk import till\n", "2 imports shop.desk.till"),
+        ("class A:\n  async def f(self):\n    import shop\n", "3 imports shop"),
+        ("if TYPE_CHECKING:\n    import shop.desk\n", "2 imports shop.desk"),
+        ("if typing.TYPE_CHECKING:\n    import shop\n", "2 imports shop"),
+        ("try:\n    pass\nexcept E:\n    import shop\n", "4 imports shop"),
+        ("try:\n    pass\nfinally:\n    import shop\n", "4 imports shop"),
+        ("match 1:\n  case 1:\n    import shop\n", "3 imports shop"),
+        ("with a:\n  for b in c:\n    import shop\n", "3 imports shop"),
         ("\nimport_module('shop.desk.till')\n", "2 imports shop.desk.till (by string)"),
         ("importlib.import_module('star.shop.desk')\n", "1 imports shop.desk (by string)"),
         ("import_module(f'shop.{name}.till')\n", "1 imports shop.*.till (by string)"),
@@ -100,13 +93,12 @@ def test_the_made_up_house_has_no_fault(tmp_path: Path) -> None:
         ("import_module('shop.' + name)\n", "1 imports shop.* (by string)"),
         ("import_module('shop.{}.till'.format(name))\n", "1 imports shop.*.till (by string)"),
         ("import_module('shop.%s.till' % name)\n", "1 imports shop.*.till (by string)"),
-        ("TABLE = {'sell': ('shop.desk.till', 'sell a thing')}\n", "1 imports shop.desk.till ("),
+        ("TABLE = {'sell': ('shop.desk.till', 'sell a thing')}\n", "1 imports shop.desk.till"),
         ("RUN = ('-m', 'shop.desk.till')\n", "1 imports shop.desk.till (by string)"),
     ],
 )
 def test_an_import_of_an_upper_room_is_found(code: str, place: str, tmp_path: Path) -> None:
     (message,) = judge(build(tmp_path, {"ground/base.py": code}))
-    assert "this import between rooms is not allowed" in message
     assert f"ground/base.py:{place}" in message
     assert "ground may import no other room" in message
 
@@ -138,12 +130,10 @@ def test_an_import_of_an_upper_wing_is_found(tmp_path: Path) -> None:
         "shop/store/box.py": "import_module(f'shop.{wing}.till')\n",
         "shop/cellar/wine.py": "import shop.store.shelf\n",
     }
-    messages = judge(build(tmp_path, files))
-    assert ["between wings is not allowed" in message for message in messages] == [True] * 3
-    cellar, box, shelf = messages
+    cellar, box, shelf = sorted(judge(build(tmp_path, files)))
     assert '"cellar" is not in the order of the wings of shop' in cellar
     assert 'shop/store/box.py:1 imports shop.*.till (by string): in shop, "desk" stands' in box
-    assert "shop/store/shelf.py:2 imports shop.desk.till (inside a function): in" in shelf
+    assert "shop/store/shelf.py:2 imports shop.desk.till: in shop" in shelf
 
 
 def test_a_circle_of_three_files_is_found(tmp_path: Path) -> None:
@@ -154,29 +144,18 @@ def test_a_circle_of_three_files_is_found(tmp_path: Path) -> None:
     }
     plan = PLAN.replace("modules_in_folder = 3", "modules_in_folder = 4")
     (message,) = judge(build(tmp_path, files, plan))
-    assert "in a circle: ground/a.py <> ground/b.py <> ground/c.py\n" in message
-    assert "ground/a.py:1 imports ground.b (at the top)" in message
-    assert "ground/b.py:2 imports ground.c (inside a function)" in message
-    assert "ground/c.py:2 imports ground.a (for types only)" in message
-
-
-def test_a_message_about_many_files_is_short(tmp_path: Path) -> None:
-    names = "abcdefghij"
-    files = {
-        f"ground/{one}.py": "".join(f"import ground.{other}\n" for other in names) for one in names
-    }
-    message = next(text for text in judge(build(tmp_path, files)) if "in a circle" in text)
-    assert "ground/e.py and 5 more files\n    ground/a.py:10 imports ground.j" in message
-    assert message.count("\n") == 3
+    assert "import each other in a circle:\n" in message
+    assert "ground/a.py:1 imports ground.b\n" in message
+    assert "ground/b.py:2 imports ground.c\n" in message
+    assert "ground/c.py:2 imports ground.a\n" in message
 
 
 def test_a_registry_and_its_members_are_no_circle(tmp_path: Path) -> None:
     files = {
         "ground/__init__.py": "def load(name):\n    return import_module(f'ground.{name}')\n",
-        "ground/base.py": "from ground import load\nfrom ground import other\n",
-        "ground/other.py": "import ground.base as itself\n",
+        "ground/base.py": "from ground import load\nimport ground.base as itself\n",
     }
-    assert list(find_circles(build(tmp_path, files))) == ["ground/base.py <> ground/other.py"]
+    assert not list(find_circle(build(tmp_path, files)))
 
 
 DEEP = {
@@ -191,7 +170,7 @@ DEEP = {
     [
         (
             {"ground/long.py": "pass\n" * 21},
-            ["long_modules ground: 1 modules are too long, the ceiling is 0", "long.py (21 lines)"],
+            ["long_modules ground: 1 modules are too long, the ceiling is 0", "long.py (21)"],
         ),
         ({"ground/empty.py": ""}, ["short_modules ground: 1 modules are too short"]),
         (
@@ -210,7 +189,7 @@ DEEP = {
         (DEEP, ["deepest_class roof: 4 classes of ours in one MRO, the ceiling is 3"]),
         (
             {f"ground/part{n}/a.py": "pass\n" * 20 for n in range(5)},
-            ["lines.ground python: 101 lines, the ceiling is 100", "ground/part0/a.py (20 lines)"],
+            ["lines.ground python: 101 lines, the ceiling is 100", "ground/part0/a.py (20)"],
         ),
         (
             {f"ground/part{n}/a.py": "pass\n" * 20 for n in range(5)},
@@ -278,20 +257,16 @@ def test_a_closure_has_a_ceiling(tmp_path: Path) -> None:
 
 LOOSE = PLAN.replace("[ceilings.python]", '[ceilings.folders]\n"ground" = 9\n[ceilings.python]')
 LOOSE = LOOSE.replace("outside_tests = 100", "outside_tests = 2_000  # many")
-LOOSE = LOOSE.replace("room_arrows = [\n", 'room_arrows = [\n    "ground/base.py -> shop.desk",\n')
 LOOSE += "yaml = 50\n"
 
 
-def test_ceilings_and_exceptions_that_are_not_needed_are_found(tmp_path: Path) -> None:
-    gone, python, folder, yaml = judge(build(tmp_path, {}, LOOSE))
-    assert 'exception that is gone: room_arrows "ground/base.py -> shop.desk"' in gone
+def test_ceilings_that_are_not_needed_are_found_and_lowered(tmp_path: Path) -> None:
+    graph = build(tmp_path, {}, LOOSE)
+    python, folder, yaml = judge(graph)
     assert "python outside_tests: 4 lines, below the ceiling 2,000" in python
     assert "folders ground: 1 modules in the folder, below the ceiling 9" in folder
     assert "lines.roof yaml: 0 lines, below the ceiling 50" in yaml
-
-
-def test_lowering_removes_what_is_not_needed(tmp_path: Path) -> None:
-    lowered = lower_ceilings(LOOSE, build(tmp_path, {}, LOOSE))
+    lowered = lower_ceilings(LOOSE, graph)
     expected = PLAN.replace("= 100\n", "= 50\n").replace("tests = 50", "tests = 50  # many")
     assert lowered == expected.replace("[ceilings.python]", "[ceilings.folders]\n[ceilings.python]")
     assert judge(build(tmp_path, {}, lowered)) == []
@@ -317,22 +292,20 @@ def test_links_to_rooms_are_not_followed(tmp_path: Path) -> None:
     plan = PLAN.replace("[rooms]", '[rooms]\nstar = ["ground"]')
     plan = plan.replace("[ceilings.python]", "[ceilings.lines.star]\npython = 1\n[ceilings.python]")
     (message,) = judge(build(tmp_path, {}, plan))
-    assert "star/face.py:1 imports shop.desk.till (at the top)" in message
+    assert "star/face.py:1 imports shop.desk.till" in message
     assert "star may import ground" in message
 
 
 def test_git_and_walking_list_the_same_files(tmp_path: Path) -> None:
-    files = {".gitignore": "*.log.py\n", "attic/chest.py": "\n", "parcels/x.py": "\n"}
-    build(tmp_path, {**files, "env/pyvenv.cfg": "", "env/lib/x.py": "\n"})
-    settings = parse_settings(PLAN)
-    walked = list_files(tmp_path, settings)
+    build(tmp_path, {".gitignore": "*.log.py\n", "attic/chest.py": "\n", "parcels/x.py": "\n"})
+    plan = tomllib.loads(PLAN)
+    walked = list_files(tmp_path, plan)
     assert walked == sorted([".gitignore", "attic/chest.py", *ROOMS])
-    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run([*git, "init", "-q"], cwd=tmp_path, check=True)
-    subprocess.run([*git, "add", ".gitignore", "attic", "ground"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", ".gitignore", "attic", "ground"], cwd=tmp_path, check=True)
     (tmp_path / "ground" / "a.log.py").write_text("\n", encoding="utf-8")
     (tmp_path / "scratch.py").write_text("\n", encoding="utf-8")
-    assert list_files(tmp_path, settings) == walked  # new files of rooms, none that git ignores
+    assert list_files(tmp_path, plan) == walked  # new files of rooms, none that git ignores
 
 
 @pytest.fixture
@@ -348,7 +321,7 @@ def test_the_script_prints_numbers_and_faults(
     assert main([], checkout) == 1
     printed = capsys.readouterr().out
     assert "outside_tests                            5  of   2,000  can come down" in printed
-    assert "known exception that is gone" in printed
+    assert "below the ceiling 2,000" in printed
     assert main(["--lower"], checkout) == 0
     assert "can come down" not in capsys.readouterr().out
 
@@ -357,7 +330,7 @@ def test_the_script_lists_what_is_behind_a_number(
     checkout: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["closures", "cake"], checkout) == 0
-    assert "    shop/cake/task.py (1 lines)\n" in capsys.readouterr().out
+    assert "    shop/cake/task.py (1)\n" in capsys.readouterr().out
     with pytest.raises(SystemExit) as stopped:
         main(["closure"], checkout)
     assert stopped.value.code == 2
