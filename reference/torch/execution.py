@@ -6,10 +6,12 @@ The choice is stored with the result, so that all its runs compute alike (rule T
 
 import os
 import platform
+import random
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 
 from cepheid.reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
@@ -19,6 +21,13 @@ from cepheid.reference.torch import precision
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
+
+
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of Python, NumPy and torch, from which weights are initialised."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
 
 
 def use_threads(execution: Execution) -> None:

@@ -127,8 +127,8 @@ class SpanNorms(TrainerNorms):
             raise UserError(
                 f"{STAGES}={self._sharing.stages}: {share} samples of a replica in {count} "
                 f"micro-batches cannot be normalised over whole groups of model_bn_span={span}; "
-                f"fix: choose pipeline_micro_batches and model_bn_span such that their product "
-                f"divides {share}"
+                f"fix: choose the micro-batches (e.g. pipeline={self._sharing.stages}:gpipe:1) and "
+                f"model_bn_span such that their product divides {share}"
             )
         return Span(share // span)
 

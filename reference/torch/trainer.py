@@ -1,35 +1,31 @@
 """Train and evaluate any workload: the whole of a step lies in this file."""
 
-import math
-import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from cepheid.reference.data.imagenet.loader import count_workers
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
-from cepheid.reference.run.report import Table
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import accumulation, execution, precision
 from cepheid.reference.torch.compilation import Compiled
-from cepheid.reference.torch.execution import explain_out_of_memory
+from cepheid.reference.torch.execution import seed_everything
 from cepheid.reference.torch.norms import make_norms
-from cepheid.reference.torch.parallel.model_parallel import SharedModel
-from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
 from cepheid.reference.torch.parallel.sharing import arrange, make_sharing
-from cepheid.reference.torch.pieces import Piece, Pieces, cut
+from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.preconditioner import Preconditioner
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.warm_up import PieceRule, draw_noise_pieces, warm_up
 from cepheid.reference.torch.workload import (
+    Both,
     Groups,
     Inference,
     Moment,
@@ -51,7 +47,8 @@ class Trainer(BenchmarkTask):
     ``step`` is the same for all workloads. What a workload computes is in its functions, how
     gradients and weights travel in ``sharing``, what batch norms normalise over in ``norms``, and
     what changes gradients before an update in ``preconditioner``. ``phase`` is entered around each
-    part of a step: data, forward, backward, communication, update.
+    part of a step: data, forward, backward, communication, update. Measurements ask for ``shared``
+    and ``sharded``, what ranks share of the model or of the update, if they do.
     """
 
     ranks: TorchRanks
@@ -66,22 +63,20 @@ class Trainer(BenchmarkTask):
         self.evaluation_batch = workload.evaluation_batch(self.shape)
         super().__init__(config, ranks)
         workers = count_workers(ranks.device.type == "cuda", ranks.ranks_per_node)
-        share = ranks.split_batch(config.global_batch_size)
+        self.batch_per_rank = share = ranks.split_batch(config.global_batch_size)
         self.seat = Seat(ranks, share, workers, share, config.execution)
+        self.has_varying_shapes = workload.has_varying_shapes
         self._phase: Phase = nullcontext
-        make_preconditioner = workload.make_preconditioner
-        made = make_preconditioner(self.shape) if make_preconditioner else None
-        self.preconditioner: Preconditioner = made or Preconditioner()
+        make = workload.make_preconditioner
+        self.preconditioner: Preconditioner = (make and make(self.shape)) or Preconditioner()
+        is_owned = self.preconditioner.shares_update
         self.sharing = make_sharing(
-            workload,
-            self.shape,
-            self.arrangement,
-            self.preconditioner.shares_update,
-            lambda name: self.phase(name),
+            workload, self.shape, self.arrangement, is_owned, lambda name: self.phase(name)
         )
         self.norms = make_norms(workload, self.shape, self.seat, self.arrangement.division)
-        if workload.passes is None:
-            self.norms.refuse_uneven(config.execution, self.list_piece_sizes())
+        can_try_alone = self.sharing.can_try_alone
+        self.piece_rule = PieceRule(workload, self.shape, self.seat, self.norms, can_try_alone)
+        self.piece_rule.refuse_uneven(config.execution)
         self.given_digest: str | None = None
         self.details: Any = None
         self.curve: list[tuple[int, Mapping[str, float]]] = []
@@ -90,10 +85,10 @@ class Trainer(BenchmarkTask):
 
     def _offer_what_is_declared(self) -> None:
         """Have the methods of a workload that it may lack; the session asks for them by name."""
-        if self.workload.report:
-            self.report = self._report
-        if self.workload.pictures:
-            self.pictures = self._draw
+        if report := self.workload.report:
+            self.report = partial(self.conclude, report)
+        if pictures := self.workload.pictures:
+            self.pictures = partial(self.conclude, pictures)
         if measure := self.workload.measure_afterwards:
             self.measure_afterwards = partial(measure, self)
 
@@ -128,12 +123,12 @@ class Trainer(BenchmarkTask):
 
         With ``is_alone`` this rank exchanges nothing with the others.
         """
-        if self.sharing.flow:
+        if self.sharing.is_pipeline:
             return torch.stack([self.flow(piece) for piece in self.move(pieces)]).sum()
         self.preconditioner.prepare_step(len(pieces) * self.piece_size)
         losses: list[Tensor] = []
         done = 0
-        with closing(self.norms.unite(self.model, pieces, self.pass_forward, is_alone)) as united:
+        with closing(self.unite(pieces, is_alone)) as united:
             for number, piece in enumerate(self.move(united), 1):
                 self.prepare_piece(done, len(piece.inputs))
                 done += len(piece.inputs)
@@ -153,21 +148,13 @@ class Trainer(BenchmarkTask):
         return loss.detach()
 
     def flow(self, piece: Piece) -> Tensor:
-        """Run a piece through a pipeline in micro-batches; return its loss, detached, a scalar.
+        """Run a piece through a pipeline in micro-batches; return its loss, detached, a scalar."""
+        with self.phase("pipeline"), self.autocast():
+            return self.sharing.flow(piece, self.unite)
 
-        They are on the way together, and norms treat them as one batch.
-        """
-        stages, count = self.workload.stages, self.arrangement.division.micro_batches
-        assert stages is not None
-        assert self.sharing.flow is not None
-        full = stages.fill(piece, count)
-        parts = cut(full.inputs, full.targets, len(full.targets) // count)
-        factor = piece.weight / stages.count_losses(piece.targets)
-        united = self.norms.unite(self.model, parts, self.pass_forward, False)
-        with self.phase("pipeline"), self.autocast(), closing(united) as each:
-            loss = self.sharing.flow(full.inputs, full.targets, factor, each)
-            next(each, None)  # all micro-batches are done
-        return loss
+    def unite(self, pieces: Pieces, is_alone: bool = False) -> Generator[Piece, None, None]:
+        """Yield the pieces such that norms treat them as one batch."""
+        return self.norms.unite(self.model, pieces, self.pass_forward, is_alone)
 
     def apply_gradients(self) -> None:
         """Count the samples of the step, change the weights, and forget the gradients."""
@@ -220,28 +207,6 @@ class Trainer(BenchmarkTask):
         has_matrices = self.arrangement.division.tensor_ranks > 1
         return Moment(self.samples, first, count, self.seat, has_matrices)
 
-    # What measurements ask for:
-
-    @property
-    def batch_per_rank(self) -> int:
-        """The samples of this rank's share of a global batch."""
-        return self.seat.batch
-
-    @property
-    def has_varying_shapes(self) -> bool:
-        """Whether inputs have other shapes from pass to pass."""
-        return self.workload.has_varying_shapes
-
-    @property
-    def shared(self) -> SharedModel | None:
-        """This rank's part of a model that ranks share, if they do."""
-        return self.sharing.shared
-
-    @property
-    def sharded(self) -> ShardedUpdate | None:
-        """The update that ranks share, if they do."""
-        return self.sharing.sharded
-
     # The task of the timed loop:
 
     def build(self) -> int:
@@ -251,26 +216,20 @@ class Trainer(BenchmarkTask):
         network = workload.make_network(self.shape, self.norms)
         network = self.arrangement.partition(network, workload.maps, self.pixels)
         self.model: Any = network.to(self.ranks.device)
-        self.optimizer = self.sharing.wrap(
-            self.model, workload.make_optimizer(self.shape, self.model)
-        )
+        recipe = workload.make_optimizer(self.shape, self.model)
+        self.optimizer = self.sharing.wrap(self.model, recipe)
+        self.shared, self.sharded = self.sharing.shared, self.sharing.sharded
         called = self.preconditioner.wrap(self.sharing.network)
         trained = Network(called, self.model, self.autocast)
         self.evaluated = Network(self.model, self.model, self.autocast)
         insist = requested.compile == "on"
+        compile_by = partial(Compiled, enabled=insist, insist=insist)
         self.compute_loss = partial(workload.compute_loss, self.shape, trained)
-        self.compiled_loss = Compiled(
-            self.compute_loss,
-            enabled=insist,
-            insist=insist,
-            dynamic=workload.has_varying_shapes,
-        )
+        self.compiled_loss = compile_by(self.compute_loss, dynamic=workload.has_varying_shapes)
         self.predict_eagerly = partial(workload.predict, self.shape, self.evaluated)
-        self.compiled_predict = Compiled(self.predict_eagerly, enabled=insist, insist=insist)
+        self.compiled_predict = compile_by(self.predict_eagerly)
         self.functions = {
-            name: Compiled(
-                partial(function, self.shape, self.evaluated), enabled=insist, insist=insist
-            )
+            name: compile_by(partial(function, self.shape, self.evaluated))
             for name, function in workload.functions.items()
         }
         self.use_execution(requested)
@@ -278,34 +237,10 @@ class Trainer(BenchmarkTask):
         return sum(parameter.numel() for parameter in self.model.parameters())
 
     def warm_up(self) -> None:
-        """Choose the execution settings, then run one step and one prediction on noise.
-
-        Weights, statistics and optimizer are as built afterwards. Raises UserError where step or
-        prediction need more memory than there is.
-        """
+        """Load given weights, choose the execution settings, run one step and one prediction."""
         if self.workload.load_given:
             self.given_digest = self.workload.load_given(self.shape, self.model)
-        self.preconditioner.detach()
-        first, *others = self.workload.noise_samples(self.shape)
-        with self.as_built():
-            self.samples = first
-            fits = self.fits_into_memory if self.sharing.can_try_alone else None
-            requested = accumulation.fit_pieces(
-                self.config.execution, self.make_smaller, fits, self.ranks
-            )
-            with self.explain_large_step(requested):
-                self.step_on_noise(execution.autotune(requested, self.step_on_noise, self.ranks))
-                self.optimizer.step()
-            self.step_on_other_noise(others)
-        self.model.eval()
-        self.samples = first
-        with explain_out_of_memory("an evaluation"), torch.no_grad():
-            self.predict_noise()
-        self.samples = 0
-        self.preconditioner.attach(self)
-        if self.preconditioner.rehearses:
-            with self.as_built():
-                self.preconditioner.rehearse(lambda: self.step_on_noise(self.execution))
+        warm_up(self)
 
     def open_data(self) -> None:
         """Touch the dataset for the first time."""
@@ -393,45 +328,20 @@ class Trainer(BenchmarkTask):
         return self.workload.list_notes(self.shape)
 
     @torch.no_grad()
-    def _report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        assert self.workload.report is not None
-        return self.workload.report(self.shape, self.conclude(), on_progress)
-
-    @torch.no_grad()
-    def _draw(self) -> Any:
-        assert self.workload.pictures is not None
-        return self.workload.pictures(self.shape, self.conclude())
-
-    def conclude(self) -> Result:
-        """Return what the run has left, for report and pictures."""
+    def conclude(self, show: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what ``show`` makes of what the run has left: a report or pictures."""
         self.model.eval()
-        return Result(self.infer(), self.details, self.curve, self.seconds)
+        result = Result(self.infer(), self.details, self.curve, self.seconds)
+        return show(self.shape, result, *arguments)
 
     def infer(self) -> Inference:
         """Return the network as it is now, for an evaluation."""
+        data, size = getattr(self, "data", None), self.evaluation_batch
         return Inference(
-            predict=self.predict,
-            functions=self.functions,
-            network=self.evaluated,
-            data=getattr(self, "data", None),
-            seat=self.seat,
-            size=self.evaluation_batch,
-            samples=self.samples,
+            self.predict, self.functions, self.evaluated, data, self.seat, size, self.samples
         )
 
-    # The warm-up and its choices:
-
-    @contextmanager
-    def as_built(self) -> Iterator[None]:
-        """Train in the context; afterwards weights, statistics and optimizer are as before."""
-        before = {key: value.clone() for key, value in self.model.state_dict().items()}
-        self.model.train()
-        yield
-        self.model.load_state_dict(before)  # a scaled loss has left weights that predict nothing
-        self.sharing.scatter()
-        self.optimizer.zero_grad()
-        self.optimizer.state.clear()
-        self.use_execution(self.execution)  # with a new scaler
+    # What the warm-up tries:
 
     def use_execution(self, settings: Execution) -> None:
         """Compute with these execution settings from now on, with a new scaler."""
@@ -443,7 +353,7 @@ class Trainer(BenchmarkTask):
         self.compiled_loss.enabled = is_compiled and self.workload.compiles_loss
         for compiled in (self.compiled_predict, *self.functions.values()):
             compiled.enabled = is_compiled and self.workload.compiles_predict
-        self.piece_size = accumulation.find_piece_size(settings, self.seat.batch)
+        self.piece_size = self.piece_rule.find_size(settings)
         if self.piece_size < self.seat.batch:
             accumulation.refuse_other_norms(self.model)
         self.norms.use_pieces(self.model, self.piece_size)
@@ -453,16 +363,8 @@ class Trainer(BenchmarkTask):
     def step_on_noise(self, settings: Execution) -> str:
         """Run forward and backward on noise; return why compiling failed, or an empty string."""
         self.use_execution(settings)
-        self.accumulate(self.draw_noise_pieces())
+        self.accumulate(draw_noise_pieces(self))
         return self.compiled_loss.failure
-
-    def step_on_other_noise(self, places: Sequence[int]) -> None:
-        """Run further steps on noise: elsewhere in the training, and for another graph."""
-        for self.samples in places:
-            self.step_on_noise(self.execution)
-        if self.workload.draw_other_noise and self.execution.compile == "on":
-            noise = self.workload.draw_other_noise(self.shape, torch.Generator().manual_seed(0))
-            self.compiled_loss(*map(self.to_device, noise)).backward()
 
     def predict_noise(self) -> None:
         """Compute everything that an evaluation computes once, in its shapes."""
@@ -472,59 +374,10 @@ class Trainer(BenchmarkTask):
         else:
             self.compiled_predict(noise[0])
 
-    def list_piece_sizes(self) -> Sequence[int]:
-        """Return the possible numbers of samples of a piece, from this rank's whole share down."""
-        share = self.seat.batch
-        if self.workload.takes_whole_share:
-            return (share,)
-        pieces = [count for count in range(1, math.isqrt(share) + 1) if share % count == 0]
-        sizes = sorted({*pieces, *(share // count for count in pieces)}, reverse=True)
-        return self.norms.list_sizes(sizes)
-
-    def make_smaller(self, settings: Execution) -> Execution | None:
-        """Return ``settings`` with pieces of at most half the size, or None if there are none."""
-        if self.workload.passes:
-            return self.workload.passes.make_smaller(self.shape, settings)
-        size = accumulation.find_piece_size(settings, self.seat.batch)
-        smaller = next((each for each in self.list_piece_sizes() if each <= size / 2), None)
-        if smaller is None:
-            return None
-        reason = f"a step on {size:,} samples at once needs more memory than there is"
-        return settings.with_setting(accumulation.SETTING, str(smaller), reason)
-
-    def fits_into_memory(self, settings: Execution) -> bool:
-        """Try an eager step on noise; return True if it fits into the memory of this rank."""
-        self.preconditioner.attach(self)
-        try:
-            self.use_execution(settings.with_setting("compile", "off"))
-            return accumulation.try_step(
-                lambda: self.accumulate(self.draw_noise_pieces(), is_alone=True), self.model
-            )
-        finally:
-            self.preconditioner.detach()
-
-    def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
-        """Return a context that raises UserError where a step does not fit into memory."""
-        if self.workload.passes:
-            return explain_out_of_memory(*self.workload.passes.explain(self.shape, settings))
-        count = accumulation.find_piece_size(settings, self.seat.batch)
-        fix = "choose a smaller global_batch_size, or more ranks"
-        if smaller := self.make_smaller(settings):
-            size = "auto" if self.sharing.can_try_alone else smaller.micro_batch
-            fix += f", or take the samples in smaller pieces: --set {accumulation.SETTING}={size}"
-        return explain_out_of_memory(f"a training step on {count:,} samples at once", fix)
-
-    def draw_noise_pieces(self) -> Sequence[Piece]:
-        """Return a piece of noise or two: the gradients of the first one need memory, too."""
-        count = min(self.seat.batch, 2 * self.piece_size)
-        return cut(*self.draw_noise(count), self.piece_size)
-
-    def draw_noise(self, count: int) -> tuple[Tensor, Tensor]:
-        """Return inputs and targets of noise, (count, …); the global generator stays as it is."""
-        if self.workload.passes:
-            count = self.workload.passes.limit(self.shape, self.execution, count)
-        noise = self.workload.make_noise(self.shape, count, torch.Generator().manual_seed(0))
-        return self.to_device(noise[0]), self.to_device(noise[1])
+    def draw_noise(self, count: int) -> Both:
+        """Return inputs and targets of noise, (count, …), on this rank's device."""
+        inputs, targets = self.piece_rule.draw_noise(self.execution, count)
+        return self.to_device(inputs), self.to_device(targets)
 
     @property
     def phase(self) -> Phase:
@@ -542,10 +395,3 @@ class Trainer(BenchmarkTask):
     def to_device(self, values: Any) -> Tensor:
         """Return ``values`` on this rank's device, in the same shape and type."""
         return to_device(values, self.ranks.device)
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and torch, from which weights are initialised."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)

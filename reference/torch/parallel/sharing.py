@@ -4,8 +4,8 @@ An object of this module knows how gradients travel and who updates what. The tr
 each place of a step and never asks of which kind it is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Mapping
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -31,10 +31,13 @@ from cepheid.reference.torch.parallel.plan import (
     refuse_uneven_parts,
 )
 from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
+from cepheid.reference.torch.pieces import Piece, Pieces, cut
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.spatial.network import partition_network
-from cepheid.reference.torch.workload import Groups, Maps, Recipe, Workload
+from cepheid.reference.torch.workload import Groups, Maps, Recipe, Stages, Workload
+
+Unite = Callable[[Pieces], Generator[Piece, None, None]]
 
 
 class Replicated:
@@ -46,7 +49,7 @@ class Replicated:
     """
 
     can_try_alone = True  # a rank needs no other one for a step on its samples
-    flow: Callable[..., Tensor] | None = None  # of a pipeline, through which micro-batches flow
+    is_pipeline = False  # through which micro-batches flow
     is_timed = False
     is_scaled = False
     shared: SharedModel | None = None  # this rank's part of the model
@@ -87,6 +90,13 @@ class Replicated:
             return nullcontext()
         context: AbstractContextManager[object] = self.network.no_sync()
         return context
+
+    def flow(self, piece: Piece, unite: Unite) -> Tensor:
+        """Run a piece through the pipeline in micro-batches; return its loss, detached, a scalar.
+
+        They are on the way together; ``unite`` makes norms treat them as one batch.
+        """
+        raise NotImplementedError("the ranks share no pipeline")
 
     def reduce(self) -> None:
         """Average the gradients that have not travelled yet."""
@@ -227,8 +237,6 @@ class Divided(Replicated):
     def wrap(self, model: nn.Module, recipe: Recipe) -> Optimizer:
         self.model, self.shared = model, self._divide(model)
         self.network = self.shared.network
-        if isinstance(self.shared, Pipeline):
-            self.flow = self.shared.run
         return recipe.kind(self.shared.select(recipe.groups), **self.list_options(recipe))
 
     @override
@@ -254,6 +262,37 @@ class Divided(Replicated):
     @override
     def scatter_optimizer(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         return self.shared.scatter_optimizer(state)
+
+
+class Pipelined(Divided):
+    """Each rank of a replica trains some layers; micro-batches flow through all of them."""
+
+    is_pipeline = True
+    shared: Pipeline
+
+    def __init__(
+        self, ranks: TorchRanks, stages: Stages[Any], shape: Any, sharing: Sharing
+    ) -> None:
+        refuse_uneven_parts(STAGES, sharing.stages, **stages.counts(shape))
+        super().__init__(ranks, partial(self.cut, stages, shape, sharing))
+        self.stages, self.micro_batches = stages, sharing.micro_batches
+
+    def cut(
+        self, stages: Stages[Any], shape: Any, sharing: Sharing, model: nn.Module
+    ) -> SharedModel:
+        """Return a pipeline of the layers of ``model``."""
+        parts = stages.cut(shape, model, sharing.stages)
+        return Pipeline(model, parts, self.ranks, sharing, partial(stages.sum_losses, shape))
+
+    @override
+    def flow(self, piece: Piece, unite: Unite) -> Tensor:
+        full = self.stages.fill(piece, self.micro_batches)
+        parts = cut(full.inputs, full.targets, len(full.targets) // self.micro_batches)
+        factor = piece.weight / self.stages.count_losses(piece.targets)
+        with closing(unite(parts)) as passes:
+            loss: Tensor = self.shared.run(full.inputs, full.targets, factor, passes)
+            next(passes, None)  # all micro-batches are done
+        return loss
 
 
 @dataclass(frozen=True)
@@ -309,36 +348,23 @@ def _choose(
         return Replicated(ranks)  # few weights: one message after the backward pass
     mesh_shape = find_shape(asked.all_reduce, ranks)
     if arrangement.division.ranks > 1:
-        return Divided(ranks, _choose_division(workload, shape, arrangement))
+        return _divide(workload, shape, ranks, arrangement.division)
     if asked.weight_update != "replicated" and ranks.world_size > 1:
         return Sharded(ranks, mesh_shape, asked.weight_update == "overlapped", phase)
     return (Spatial if arrangement.grid.parts > 1 else Replicated)(ranks, mesh_shape)
 
 
-def _choose_division(
-    workload: Workload[Any], shape: Any, arrangement: Arrangement
-) -> Callable[[nn.Module], SharedModel]:
+def _divide(
+    workload: Workload[Any], shape: Any, ranks: TorchRanks, division: Sharing
+) -> Replicated:
     """Return what divides a network; raise UserError where it has no such number of parts."""
-    division, ranks, stages = arrangement.division, arrangement.ranks, workload.stages
     if division.stages > 1:
-        assert stages is not None, "the definition has pipelines, and the workload has no stages"
-        refuse_uneven_parts(STAGES, division.stages, **stages.counts(shape))
-        return partial(_cut, stages, shape, ranks, division)
+        assert workload.stages, "the definition has pipelines, and the workload has no stages"
+        return Pipelined(ranks, workload.stages, shape, division)
     matrices = workload.matrices
-    assert matrices is not None, "the definition shares matrices, and the workload has no plan"
+    assert matrices, "the definition shares matrices, and the workload has no plan"
     refuse_uneven_parts(TENSOR_RANKS, division.tensor_ranks, **matrices.counts(shape))
-    return partial(_spread, matrices, shape, ranks)
-
-
-def _cut(
-    stages: Any,
-    shape: Any,
-    ranks: TorchRanks,
-    division: Sharing,
-    model: nn.Module,
-) -> SharedModel:
-    parts: Sequence[Any] = stages.cut(shape, model, division.stages)
-    return Pipeline(model, parts, ranks, division, partial(stages.sum_losses, shape))
+    return Divided(ranks, partial(_spread, matrices, shape, ranks))
 
 
 def _spread(matrices: Any, shape: Any, ranks: TorchRanks, model: nn.Module) -> SharedModel:

@@ -1,0 +1,164 @@
+"""Warm a trainer up before the clock starts: choose pieces and settings, and try a step on noise.
+
+A step takes this rank's share of the global batch in pieces, usually one. ``PieceRule`` knows which
+pieces are possible; the warm-up chooses among them by what fits into memory, and among the other
+execution settings by time. The mathematics is the same whatever is chosen. The trainer of these
+functions is a ``cepheid.reference.torch.trainer.Trainer``, which imports this module.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from cepheid.reference.run.execution import Execution
+from cepheid.reference.torch import accumulation, execution
+from cepheid.reference.torch.execution import explain_out_of_memory
+from cepheid.reference.torch.norms import TrainerNorms
+from cepheid.reference.torch.pieces import Piece, cut
+from cepheid.reference.torch.workload import Both, Seat, Workload
+
+
+@dataclass(frozen=True)
+class PieceRule:
+    """Which pieces of a rank's share of a step are possible.
+
+    ``can_try_alone`` says that a rank needs no other one for a step on its samples.
+    """
+
+    workload: Workload[Any]
+    shape: Any
+    seat: Seat
+    norms: TrainerNorms
+    can_try_alone: bool
+
+    def list_sizes(self) -> Sequence[int]:
+        """Return the possible numbers of samples of a piece, from this rank's whole share down."""
+        share = self.seat.batch
+        if self.workload.takes_whole_share:
+            return (share,)
+        pieces = [count for count in range(1, math.isqrt(share) + 1) if share % count == 0]
+        sizes = sorted({*pieces, *(share // count for count in pieces)}, reverse=True)
+        return self.norms.list_sizes(sizes)
+
+    def refuse_uneven(self, settings: Execution) -> None:
+        """Raise UserError where the settings ask for pieces that are not possible."""
+        if self.workload.passes is None:
+            self.norms.refuse_uneven(settings, self.list_sizes())
+
+    def find_size(self, settings: Execution) -> int:
+        """Return the samples of a piece by the settings."""
+        return accumulation.find_piece_size(settings, self.seat.batch)
+
+    def make_smaller(self, settings: Execution) -> Execution | None:
+        """Return ``settings`` with pieces of at most half the size, or None if there are none."""
+        if self.workload.passes:
+            return self.workload.passes.make_smaller(self.shape, settings)
+        size = self.find_size(settings)
+        smaller = next((each for each in self.list_sizes() if each <= size / 2), None)
+        if smaller is None:
+            return None
+        reason = f"a step on {size:,} samples at once needs more memory than there is"
+        return settings.with_setting(accumulation.SETTING, str(smaller), reason)
+
+    def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
+        """Return a context that raises UserError where a step does not fit into memory."""
+        if self.workload.passes:
+            return explain_out_of_memory(*self.workload.passes.explain(self.shape, settings))
+        fix = "choose a smaller global_batch_size, or more ranks"
+        if smaller := self.make_smaller(settings):
+            size = "auto" if self.can_try_alone else smaller.micro_batch
+            fix += f", or take the samples in smaller pieces: --set {accumulation.SETTING}={size}"
+        count = self.find_size(settings)
+        return explain_out_of_memory(f"a training step on {count:,} samples at once", fix)
+
+    def draw_noise(self, settings: Execution, count: int) -> Both:
+        """Return inputs and targets of noise, (count, …), or as many as a pass may have at most.
+
+        torch's global generator stays as it is.
+        """
+        if self.workload.passes:
+            count = self.workload.passes.limit(self.shape, settings, count)
+        return self.workload.make_noise(self.shape, count, torch.Generator().manual_seed(0))
+
+
+def warm_up(trainer: Any) -> None:
+    """Choose the execution settings of a trainer; run one step and one prediction on noise.
+
+    Weights, statistics and optimizer are as built afterwards. Raises UserError where step or
+    prediction need more memory than there is.
+    """
+    rule, preconditioner = trainer.piece_rule, trainer.preconditioner
+    preconditioner.detach()
+    first, *others = trainer.workload.noise_samples(trainer.shape)
+    with as_built(trainer):
+        trainer.samples = first
+        settings = fit_pieces(trainer)
+        with rule.explain_large_step(settings):
+            settings = execution.autotune(settings, trainer.step_on_noise, trainer.ranks)
+            trainer.step_on_noise(settings)
+            trainer.optimizer.step()
+        step_on_other_noise(trainer, others)
+    trainer.model.eval()
+    trainer.samples = first
+    with explain_out_of_memory("an evaluation"), torch.no_grad():
+        trainer.predict_noise()
+    trainer.samples = 0
+    preconditioner.attach(trainer)
+    if preconditioner.rehearses:
+        with as_built(trainer):
+            preconditioner.rehearse(lambda: trainer.step_on_noise(trainer.execution))
+
+
+@contextmanager
+def as_built(trainer: Any) -> Iterator[None]:
+    """Train in the context; afterwards weights, statistics and optimizer are as before."""
+    before = {key: value.clone() for key, value in trainer.model.state_dict().items()}
+    trainer.model.train()
+    yield
+    trainer.model.load_state_dict(before)  # a scaled loss has left weights that predict nothing
+    trainer.sharing.scatter()
+    trainer.optimizer.zero_grad()
+    trainer.optimizer.state.clear()
+    trainer.use_execution(trainer.execution)  # with a new scaler
+
+
+def step_on_other_noise(trainer: Any, places: Sequence[int]) -> None:
+    """Run further steps on noise: elsewhere in the training, and for another graph."""
+    for trainer.samples in places:
+        trainer.step_on_noise(trainer.execution)
+    draw = trainer.workload.draw_other_noise
+    if draw and trainer.execution.compile == "on":
+        noise = draw(trainer.shape, torch.Generator().manual_seed(0))
+        trainer.compiled_loss(*map(trainer.to_device, noise)).backward()
+
+
+def fit_pieces(trainer: Any) -> Execution:
+    """Return the requested settings with the largest pieces for which a step fits into memory."""
+
+    def fits(settings: Execution) -> bool:
+        """Try an eager step on noise; return True if it fits into the memory of this rank."""
+        trainer.preconditioner.attach(trainer)
+        try:
+            trainer.use_execution(settings.with_setting("compile", "off"))
+            return accumulation.try_step(
+                lambda: trainer.accumulate(draw_noise_pieces(trainer), is_alone=True),
+                trainer.model,
+            )
+        finally:
+            trainer.preconditioner.detach()
+
+    rule = trainer.piece_rule
+    tried = fits if rule.can_try_alone else None
+    requested = trainer.config.execution
+    return accumulation.fit_pieces(requested, rule.make_smaller, tried, trainer.ranks)
+
+
+def draw_noise_pieces(trainer: Any) -> Sequence[Piece]:
+    """Return a piece of noise or two: the gradients of the first one need memory, too."""
+    count = min(trainer.seat.batch, 2 * trainer.piece_size)
+    inputs, targets = trainer.draw_noise(count)
+    return cut(inputs, targets, trainer.piece_size)
