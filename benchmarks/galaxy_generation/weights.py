@@ -30,7 +30,7 @@ from cepheid.benchmarks.galaxy_generation.weights_file import (
 )
 from cepheid.reference.run import checkpoint
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.task import seed_everything
+from cepheid.reference.torch.execution import seed_everything
 from cepheid.rules.definition import Definition
 from cepheid.rules.definition import load as load_definition
 from cepheid.rules.errors import UserError

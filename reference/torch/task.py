@@ -1,7 +1,6 @@
 """The base of all tasks that train on torch; benchmarks differ in model, data and metrics."""
 
 import math
-import random
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import accumulation, execution, precision
 from cepheid.reference.torch.compilation import Compiled
-from cepheid.reference.torch.execution import explain_out_of_memory
+from cepheid.reference.torch.execution import explain_out_of_memory, seed_everything
 from cepheid.reference.torch.pieces import Piece, Pieces, cut
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
@@ -342,10 +341,3 @@ class TorchTask(BenchmarkTask):
         """Return ``values`` on this rank's device, in the same shape and type."""
         tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
         return tensor.to(self.ranks.device, non_blocking=True)
-
-
-def seed_everything(seed: int) -> None:
-    """Seed the global generators of Python, NumPy and torch, from which weights are initialised."""
-    random.seed(seed)
-    np.random.seed(seed % 2**32)
-    torch.manual_seed(seed)
