@@ -15,11 +15,10 @@ from cepheid.compliance.checks.log import (  # noqa: F401
     generation,
     hyperparameters,
     identity,
-    inputs,
     order,
     quality,
 )
-from cepheid.compliance.checks.log.structure import find_whole_definition
+from cepheid.compliance.checks.log.events import find_whole_definition
 from cepheid.compliance.checks.mlperf import requirements, turns  # noqa: F401
 
 # Importing these modules registers their checks.
@@ -40,7 +39,7 @@ from cepheid.compliance.checks.result import (  # noqa: F401
     runs,
     seeds,
 )
-from cepheid.compliance.checks.submission import files, layout, manifest  # noqa: F401
+from cepheid.compliance.checks.submission import files, machine, manifest  # noqa: F401
 from cepheid.compliance.checks.time import clock, timing  # noqa: F401
 from cepheid.compliance.finding import Finding, limit_findings, sort_findings
 from cepheid.compliance.read.contents import ResultFolder, Submitter

@@ -14,8 +14,8 @@ from cepheid.compliance.checks import (
     check_submitter,
     find_round_benchmark,
 )
-from cepheid.compliance.checks.across.recycled import TracedResult, find_recycled
-from cepheid.compliance.checks.submission.layout import report_stray
+from cepheid.compliance.checks.result.copies import TracedResult, find_recycled
+from cepheid.compliance.checks.submission.files import report_stray
 from cepheid.compliance.checks.submission.machine import describe_machine
 from cepheid.compliance.failure import Failures, isolate, report_failure
 from cepheid.compliance.finding import Finding, sort_findings
@@ -25,7 +25,7 @@ from cepheid.compliance.read.contents import ResultFolder, Submitter
 from cepheid.compliance.read.package import Package
 from cepheid.compliance.read.summary import ResultSummary, RunSummary
 from cepheid.compliance.score.convergence import Convergence
-from cepheid.compliance.score.vouched import is_vouched_for, withhold
+from cepheid.compliance.score.standing import is_vouched_for, withhold
 from cepheid.rules.definition import Definition
 from cepheid.rules.rounds import Round, RoundBenchmark
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cepheid.compliance.checks import Place, check_log, check_result, find_log_definition
-from cepheid.compliance.checks.across.traces import RunTrace, trace_runs
 from cepheid.compliance.checks.result.convergence import compare_convergence
+from cepheid.compliance.checks.result.traces import RunTrace, trace_runs
 from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.contents import ResultFolder

@@ -3,9 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cepheid.compliance.score.comparison import Ratio, ratio
+from cepheid.compliance.score.comparison import Rank, Ratio, ratio
 from cepheid.compliance.score.kinds import GENERATION, TRAINING
-from cepheid.compliance.score.ranking import Rank
 from cepheid.leaderboard.plots import curves, scaling
 from cepheid.leaderboard.plots.aggregate import format_ratio_interval
 from cepheid.leaderboard.plots.plot import Plot, Table

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.read.log.course import Span
+from cepheid.compliance.read.summary import Span
 from cepheid.compliance.score.kinds import GENERATION, format_minutes, format_number
 from cepheid.leaderboard.plots import curves, scaling
 from cepheid.leaderboard.plots.plot import Scale, Tick

@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from cepheid.compliance.score.comparison import Rank
 from cepheid.compliance.score.kinds import BenchmarkKind
-from cepheid.compliance.score.ranking import Rank
 from cepheid.leaderboard.plots.plot import COLOURS, LARGEST, LEAST, SHAPES
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.rows.numbers import format_range, format_value, rank_rows

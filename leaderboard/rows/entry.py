@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 
 from cepheid.compliance.finding import Finding, escape
 from cepheid.compliance.judge.judgement import JudgedResult
-from cepheid.compliance.read.log.course import Course, Pace
 from cepheid.compliance.read.logs import PNG
-from cepheid.compliance.read.summary import RunSummary
+from cepheid.compliance.read.summary import Course, Pace, RunSummary
 from cepheid.compliance.score.comparison import Level, measure_level
 from cepheid.compliance.score.kinds import BenchmarkKind, find_kind
 from cepheid.compliance.score.standing import Standing

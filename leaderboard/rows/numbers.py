@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from cepheid.compliance.score.comparison import Rank, rank_levels
 from cepheid.compliance.score.kinds import BenchmarkKind, format_number
-from cepheid.compliance.score.ranking import Rank, rank_levels
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.rules.generation import METRICS
 

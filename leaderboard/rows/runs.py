@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cepheid.compliance.judge.judgement import JudgedResult
-from cepheid.compliance.read.log.course import Pace
-from cepheid.compliance.read.summary import RunSummary
+from cepheid.compliance.read.summary import Pace, RunSummary
 from cepheid.compliance.score.standing import average_joules
 from cepheid.rules.definition import Definition
 from cepheid.rules.devices import PeakShare, find_peak

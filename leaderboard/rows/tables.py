@@ -7,8 +7,8 @@ number of characters; None is that of a pipe or a file, in which nothing is cut.
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from cepheid.compliance.score.comparison import Rank
 from cepheid.compliance.score.kinds import GENERATION, MINUTES
-from cepheid.compliance.score.ranking import Rank
 from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.leaderboard.rows.numbers import (
     format_energy,

@@ -9,7 +9,7 @@ from html import escape as escape_markup
 from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.read.log.course import Span
+from cepheid.compliance.read.summary import Span
 
 if TYPE_CHECKING:  # not part of the core
     from markupsafe import Markup

@@ -10,9 +10,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cepheid.compliance.read.log.course import Point
-from cepheid.compliance.read.summary import Scalar
-from cepheid.compliance.score.ranking import Rank
+from cepheid.compliance.read.summary import Point, Scalar
+from cepheid.compliance.score.comparison import Rank
 from cepheid.leaderboard.plots.aggregate import compute_aggregate
 from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.data import describe_entry, describe_level

@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.report.formats import FORMATS, format_github_command
-from cepheid.compliance.report.sarif import format_sarif
+from cepheid.compliance.report.formats import FORMATS, format_github_command, format_sarif
 from cepheid.rules import rounds
 
 SCHEMA = json.loads((Path(__file__).parent / "sarif.schema.json").read_text(encoding="utf-8"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.log.structure import find_phase_end, suggest_keys
+from cepheid.compliance.checks.log.events import find_phase_end, suggest_keys
 from cepheid.compliance.checks.registry import (
     BATCH_SIZE,
     Needs,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from cepheid.compliance.checks.log.structure import describe_phase, find_whole_definition
+from cepheid.compliance.checks.log.events import describe_phase, find_whole_definition
 from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import Event

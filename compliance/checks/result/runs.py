@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from cepheid.compliance.checks.log.structure import find_phase_end
+from cepheid.compliance.checks.log.events import find_phase_end
 from cepheid.compliance.checks.registry import BATCH_SIZE, Needs, Place, find_division, rule
 from cepheid.compliance.finding import Finding, breach, encode_canonically, format_value
 from cepheid.compliance.read.log.runlog import RunLog

@@ -1,15 +1,19 @@
-"""S2: what a description says of a machine is possible, and agrees with itself."""
+"""S2: the description of a system is valid, possible, and agrees with itself."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from cepheid.compliance.checks.log.machine import read_versions
-from cepheid.compliance.checks.registry import Described
-from cepheid.compliance.finding import Finding, breach, format_value
-from cepheid.compliance.read.contents import SystemFile
+from cepheid.compliance.checks.log.identity import read_versions
+from cepheid.compliance.checks.registry import Described, Needs, rule
+from cepheid.compliance.finding import Finding, breach, escape, format_value
+from cepheid.compliance.read.contents import Submitter, SystemFile
 from cepheid.rules.devices import find_device
+from cepheid.rules.documents import SCHEMAS, find_unfilled
+from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import is_integer
+from cepheid.rules.names import explain_name
 
 THREADS_PER_CORE_MAX = 16
 RANKS_PER_CORE_MAX = 4
@@ -18,6 +22,82 @@ COUNTS_MAX = {  # as in the schema
     "accelerators_per_node": 1024,
     "processor_cores_per_node": 16_384,
 }
+PROBLEMS_PER_DESCRIPTION_MAX = 10
+
+
+@rule("S2", Needs.SUBMITTER)
+def check_system_descriptions(who: Submitter) -> Iterator[Finding]:
+    """Check that each description is valid and names its file and submitter (S2)."""
+    used = {result.system for result in who.results}
+    for name, system in who.systems.items():
+        if name in used or who.in_submission:
+            yield from _check_description(system, who.name)
+        if who.in_submission:
+            yield from _check_unfilled(system)
+
+
+def _check_description(system: SystemFile, submitter: str | None) -> Iterator[Finding]:
+    if system.content is None:
+        yield breach(system, None, "S2.unreadable", problem=escape(system.problem))
+        return
+    problems = list(_check_schema(system)) or list(check_machine(system))
+    yield from problems[:PROBLEMS_PER_DESCRIPTION_MAX]
+    named = system.text("system")
+    if named is not None and named != system.name:
+        yield breach(
+            system, None, "S2.system", name=format_value(system.name), system=format_value(named)
+        )
+    by = system.text("submitter")
+    why = explain_name(by) if by and by != submitter else ""  # else S1 reports the folder
+    if why:
+        yield breach(system, None, "S2.submitter_name", why=why, submitter=format_value(by))
+    elif by is not None and submitter is not None and by != submitter:
+        yield breach(
+            system, None, "S2.submitter", folder=format_value(submitter), submitter=format_value(by)
+        )
+
+
+def _check_unfilled(system: SystemFile) -> Iterator[Finding]:
+    for key, what in find_unfilled(system.content or {}):
+        yield breach(system, None, "S2.unfilled", key=escape(key)[:100], what=escape(what)[:200])
+
+
+def _check_schema(system: SystemFile) -> Iterator[Finding]:
+    import jsonschema  # imported here, because a single log is checked without it
+
+    path = SCHEMAS / "system.schema.json"
+    schema = json.loads(path.read_text(encoding="utf-8"))
+    content = dict(system.content or {})
+    unknown = [key for key in content if key not in schema["properties"]]
+    missing = [key for key in schema["required"] if key not in content]
+    for key in unknown:
+        guess = did_you_mean(key[:100], missing or schema["properties"])
+        yield breach(
+            system, None, "S2.unknown_field", key=format_value(key), guess=guess, schema=path.name
+        )
+    if missing:
+        yield breach(system, None, "S2.missing_field", fields=", ".join(missing))
+    validator = jsonschema.Draft202012Validator(schema)
+    for error in validator.iter_errors(content):
+        if error.validator in ("required", "additionalProperties") and not error.path:
+            continue  # reported above
+        yield breach(
+            system,
+            None,
+            "S2.value",
+            key=escape(".".join(map(str, error.path))[:100]),
+            allowed=_describe_schema(error.schema),
+            value=format_value(error.instance),
+            schema=path.name,
+        )
+
+
+def _describe_schema(schema: object) -> str:
+    """Describe the part of a schema that a value breaks: ``type: integer, minimum: 1``."""
+    if not isinstance(schema, dict):
+        return ""
+    parts = (f"{key}: {json.dumps(value)}" for key, value in schema.items())
+    return ", ".join(parts).replace('"', "")
 
 
 def check_machine(system: SystemFile) -> Iterator[Finding]:

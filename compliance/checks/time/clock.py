@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from cepheid.compliance.checks.log.structure import find_whole_definition
+from cepheid.compliance.checks.log.events import find_whole_definition
 from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.checks.time.pace import check_pace
 from cepheid.compliance.finding import Finding, breach, format_value

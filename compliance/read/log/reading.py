@@ -17,13 +17,16 @@ from typing import Any, BinaryIO
 
 from cepheid.compliance.read.log import records
 from cepheid.compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
-from cepheid.compliance.read.log.jsontext import count_keys, is_finite, make_decoder, parse_plain
 from cepheid.compliance.read.log.records import (
     EVENT_TYPES,
     FIELDS,
     Event,
     Problem,
+    count_keys,
+    is_finite,
+    make_decoder,
     names_its_source,
+    parse_plain,
 )
 from cepheid.rules.events import MARKER, is_integer, is_number
 from cepheid.rules.rounds import Dialect, ProblemKind

@@ -1,9 +1,11 @@
-"""What a run log is made of: records, problems with their form, and bounds (rule T1)."""
+"""What a run log is made of: records and their JSON, problems with their form, bounds (rule T1)."""
 
+import json
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
+import msgspec
 from msgspec import Meta, Struct
 
 from cepheid.rules.events import CLOCK_METADATA, is_number
@@ -98,3 +100,75 @@ def names_its_source(metadata: Mapping[str, Any]) -> bool:
     is_file = isinstance(file, str) and len(file) <= SOURCE_CHARACTERS_MAX
     is_line = isinstance(lineno, int) and not isinstance(lineno, bool) and lineno >= 0
     return is_file and is_line
+
+
+NESTING_MAX = 32
+
+_ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_MANY_DIGITS = b"0" * 19  # 2**63 has so many
+_decode = msgspec.json.Decoder().decode
+
+
+def parse_plain(text: bytes) -> object | None:
+    """Return the JSON of a record, or None where something about it needs a closer look."""
+    try:
+        record = _decode(text)
+    except (ValueError, RecursionError):  # not UTF-8 is a ValueError, too
+        return None
+    if _may_have_large_integer(text):
+        return None
+    keys = count_keys(record)
+    # None: nested deeply. Another count: a colon in a string, or a key that is there twice.
+    return record if keys is not None and keys == text.count(b":") else None
+
+
+def _may_have_large_integer(text: bytes) -> bool:
+    """Return False if no number has so many digits that it might need more than 64 bits."""
+    return _MANY_DIGITS in text.translate(_ZEROS)
+
+
+def make_decoder(duplicates: list[str]) -> json.JSONDecoder:
+    """Return a slower decoder that reads NaN and adds duplicate keys to a list."""
+
+    def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(items)
+        if len(found) < len(items):
+            seen: set[str] = set()
+            for key, _ in items:
+                if key in seen:
+                    duplicates.append(key[:80])
+                    break
+                seen.add(key)
+        return found
+
+    def integer(digits: str) -> float:
+        number = int(digits) if len(digits) <= 20 else 2**64
+        return number if -(2**63) <= number < 2**64 else float(digits)
+
+    return json.JSONDecoder(object_pairs_hook=pairs, parse_int=integer)
+
+
+def count_keys(record: object) -> int | None:
+    """Return the number of object keys at all depths, or None if the nesting is too deep."""
+    keys = 0
+    layer = [record]
+    for _ in range(NESTING_MAX):
+        inner: list[Any] = []
+        for value in layer:
+            if isinstance(value, dict):
+                keys += len(value)
+                inner.extend(item for item in value.values() if isinstance(item, dict | list))
+            elif isinstance(value, list):
+                inner.extend(item for item in value if isinstance(item, dict | list))
+        if not inner:
+            return keys
+        layer = inner
+    return None
+
+
+def is_finite(value: object) -> bool:
+    """Return False if a value holds NaN or an infinite number, which is not JSON."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(map(is_finite, inner))

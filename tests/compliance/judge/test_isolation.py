@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cepheid.compliance.checks import CHECKS
-from cepheid.compliance.checks.across import recycled
+from cepheid.compliance.checks.result import copies
 from cepheid.compliance.failure import Failures, isolate
 from cepheid.compliance.judge import follow, judgement, unit
 from cepheid.compliance.read import manifest, waivers
@@ -151,9 +151,9 @@ def test_a_summary_has_all_other_rows(
 def test_a_failure_between_results_is_an_error_of_one(
     submissions: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    original = recycled.find_recycled
+    original = copies.find_recycled
 
-    def find(results: Sequence[recycled.TracedResult], judged_in: Any) -> Any:
+    def find(results: Sequence[copies.TracedResult], judged_in: Any) -> Any:
         if any("acme" in str(trace.path) for result in results for trace in result.traces):
             raise OurBugError
         return original(results, judged_in)

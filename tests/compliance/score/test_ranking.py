@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.compliance.score.comparison import Level, measure_level, ratio
-from cepheid.compliance.score.ranking import rank_levels
+from cepheid.compliance.score.comparison import Level, measure_level, rank_levels, ratio
 
 RUNS = st.lists(st.floats(0.5, 2.0), min_size=5, max_size=8)
 

@@ -10,7 +10,7 @@ from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.compliance.read.summary import ResultSummary, RunSummary
-from cepheid.compliance.score.vouched import VOUCHED_BY, is_vouched_for, withhold
+from cepheid.compliance.score.standing import VOUCHED_BY, is_vouched_for, withhold
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows.entry import list_entries
 from cepheid.leaderboard.site.view import Site
