@@ -16,8 +16,8 @@ import yaml
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import trainings
-from cepheid.measure.engine.subject import configure_open
 from cepheid.measure.engine.trainings import Training
+from cepheid.measure.engine.turns import configure_open
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.optim.cycles import follow_cycles
 from cepheid.reference.run.execution import add_switches

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from cepheid.measure.engine.own_process import run_on_ranks
-from cepheid.measure.engine.subject import make_task
+from cepheid.measure.engine.turns import make_task
 from cepheid.reference import data
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks

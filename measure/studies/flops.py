@@ -19,7 +19,7 @@ from cepheid.benchmarks import registry
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
 from cepheid.measure.engine.study import Measured, Request, Study
-from cepheid.measure.engine.subject import find_loss, pick_create
+from cepheid.measure.engine.turns import find_loss, pick_create
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.definition import Definition

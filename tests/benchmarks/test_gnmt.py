@@ -19,8 +19,8 @@ from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant, shift
 from cepheid.benchmarks.gnmt.plain import Peer
 from cepheid.benchmarks.gnmt.recurrent import Form, HoistedLoop, Recurrent, reverse
 from cepheid.benchmarks.gnmt.task import Translation
-from cepheid.measure.engine.subject import Subject, make_plain_task
-from cepheid.measure.studies.speed_by_benchmark import gnmt as speed
+from cepheid.measure.engine.turns import Subject, make_plain_task
+from cepheid.measure.studies.speed import translation as speed
 from cepheid.reference.data.wmt.pairs import Tokens
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps

@@ -18,12 +18,11 @@ from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.hyperparameters import make_schedule
 from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
-from cepheid.measure.engine.memory import measure_peak_bytes
-from cepheid.measure.engine.subject import Subject
-from cepheid.measure.engine.turns import StepProfiler
+from cepheid.measure.engine.byte_counts import measure_peak_bytes
+from cepheid.measure.engine.turns import StepProfiler, Subject
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.epochs import load_comparison
-from cepheid.measure.studies.speed_by_benchmark import kfac as speed
+from cepheid.measure.studies.speed import kfac as speed
 from cepheid.reference.optim.lars import BUFFER
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import add_switches

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac.hyperparameters import Settings, make_options
 from cepheid.measure.studies.epochs import load_comparison
-from cepheid.measure.studies.speed_by_benchmark import kfac_formats as rounding
+from cepheid.measure.studies.speed import kfac as rounding
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.ranks.distributed import TorchRanks

@@ -9,8 +9,8 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor
 
-from cepheid.measure.engine.memory import measure_peak_bytes
-from cepheid.measure.studies.speed_by_benchmark import kfac_information as information
+from cepheid.measure.engine.byte_counts import measure_peak_bytes
+from cepheid.measure.studies.speed import kfac as information
 from tests.benchmarks.test_kfac import make_subject
 
 

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac.hyperparameters import make_options
 from cepheid.measure.studies.costs.declared import load_costs
-from cepheid.measure.studies.speed_by_benchmark import kfac as speed
+from cepheid.measure.studies.speed import kfac as speed
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import add_switches
 from cepheid.rules.errors import UserError

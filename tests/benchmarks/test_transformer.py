@@ -19,8 +19,8 @@ from torch import Size, Tensor, nn
 from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
 from cepheid.benchmarks.transformer.plain import Peer
 from cepheid.benchmarks.transformer.task import Translation
-from cepheid.measure.engine.subject import Subject, make_plain_task
-from cepheid.measure.studies.speed_by_benchmark import transformer as speed
+from cepheid.measure.engine.turns import Subject, make_plain_task
+from cepheid.measure.studies.speed import translation as speed
 from cepheid.reference.data.wmt.sentence_batches import Batches
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
@@ -280,10 +280,13 @@ def test_without_a_cache_the_likeliest_tokens_are_computed_anew() -> None:
 def test_speed_is_given_in_tokens_of_both_sides(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "STEPS", 1)
+    monkeypatch.setattr(speed, "NETWORK_STEPS", 1)
     config = small_config(data_root)
     subject = subject_of(config)
-    rows = [*speed.compare_networks(subject).rows, *speed.compare_decoding(subject).rows]
+    rows = [
+        *speed.compare_networks(subject).rows,
+        *speed.compare_searches_of_transformer(subject).rows,
+    ]
     rate = r"[\d,]+ tokens/s \([\d,]+ to [\d,]+\)"
     for name in ("torch.nn.Transformer", "without a cache", "one sentence at a time"):
         row = next(row for row in rows if row.against.startswith(name))

@@ -26,7 +26,7 @@ from cepheid.benchmarks.video_prediction.model import (
     show,
 )
 from cepheid.benchmarks.video_prediction.task import BOTH
-from cepheid.measure.studies.speed_by_benchmark import video_prediction as speed
+from cepheid.measure.studies.speed import images as speed
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.rules import definition

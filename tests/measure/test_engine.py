@@ -17,10 +17,10 @@ torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 from torch import nn
 
 from cepheid.measure.engine import options, own_process, study
-from cepheid.measure.engine.memory import SavedBytes
+from cepheid.measure.engine.byte_counts import SavedBytes
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.turns import Comparison, StepProfiler, profile_steps, time_in_turns
-from cepheid.measure.studies.sharing.shared_models import predict_bubble
+from cepheid.measure.studies.speed.sharing import predict_bubble
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import make_study_parser
 from tests.processes import warm_context

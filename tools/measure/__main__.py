@@ -26,7 +26,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         ("staleness", "staleness", "what old gradients cost: asynchronous SGD, simulated"),
         ("costs", "costs.costs", "what each step of an optimizer costs in an update"),
         ("formats", "formats.formats", "how fast a disk reads images, by packing"),
-        ("partitions", "sharing.partitions", "what it brings that ranks share each image"),
+        ("partitions", "partitions", "what it brings that ranks share each image"),
         ("flops", "flops", "the floating-point operations of the model for a sample"),
         ("fingerprint", "fingerprint", "whether a change of the code changed what is computed"),
         ("targets", "targets", "whether targets separate correct from broken code"),

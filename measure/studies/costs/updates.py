@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from cepheid.measure.engine.study import Table
-from cepheid.measure.engine.subject import configure_open, make_task
 from cepheid.measure.engine.turns import (
     Timing,
+    configure_open,
     divide,
+    make_task,
     profile_steps,
     take_steps,
     time_in_turns,

@@ -24,8 +24,7 @@ from cepheid.measure.engine.recorded_points import (
     describe_point,
     read_points,
 )
-from cepheid.measure.engine.subject import configure_open
-from cepheid.measure.engine.turns import find_middle_half
+from cepheid.measure.engine.turns import configure_open, find_middle_half
 from cepheid.reference.run.old_keys import replace_old_keys
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import definition as definitions

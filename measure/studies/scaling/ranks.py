@@ -1,14 +1,28 @@
-"""Measure one number of ranks: the part of ``cepheid measure scaling`` that runs on every rank."""
+"""Measure one number of ranks: the part of `cepheid measure scaling` that runs on every rank.
+
+Beside each rank a process trains alone. It belongs to no process group: several parts of a network
+ask ``torch.distributed`` whether there are other ranks.
+"""
 
 import math
+import multiprocessing
 import os
+import signal
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine.turns import time_in_turns, time_once
-from cepheid.measure.studies.scaling.companion import Companion
+from cepheid.measure.engine.own_process import KILLED
+from cepheid.measure.engine.turns import (
+    make_task,
+    profile_steps,
+    time_in_turns,
+    time_once,
+    time_steps,
+)
 from cepheid.measure.studies.scaling.points import (
     ALONE,
     INDEPENDENT,
@@ -18,13 +32,145 @@ from cepheid.measure.studies.scaling.points import (
     Point,
     name_arm,
 )
-from cepheid.measure.studies.scaling.steps import feed, make_scaled_task, profile_turn, time_turn
 from cepheid.reference.machine.placement import find_placement
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
+    from cepheid.reference.run.config import RunConfig
     from cepheid.reference.run.execution import Execution
     from cepheid.reference.torch.ranks.distributed import TorchRanks
+
+LEAD_IN_STEPS = 3  # of each turn are not timed: the loader has that many batches ready
+PROFILED_STEPS = 6
+
+
+def make_scaled_task(job: Job, config: "RunConfig", ranks: "TorchRanks") -> Any:
+    """Return a task that is ready to train."""
+    task = make_task(config, ranks, has_data=False)
+    if "real" in job.inputs or hasattr(task, "next_share"):
+        task.open_data()
+    task.model.train()
+    return task
+
+
+@contextmanager
+def feed(task: Any, kind: str) -> Iterator[None]:
+    """Let the steps within the block read real data, or use one batch that stays in memory.
+
+    A task that reads whole shares in passes (``next_share``) repeats the first one of its data.
+    """
+    if kind == "real":
+        yield
+        return
+    name = "next_share" if hasattr(task, "next_share") else "next_pieces"
+    batch = task.next_share() if name == "next_share" else _draw_pieces(task)
+    samples = task.samples
+    setattr(task, name, lambda: batch)
+    try:
+        yield
+    finally:
+        delattr(task, name)
+        task.samples = samples  # so that the loader goes on where it was
+
+
+def _draw_pieces(task: Any) -> Sequence[Any]:
+    """Return a rank's share of a step as pieces of noise."""
+    from cepheid.reference.torch.pieces import cut
+
+    inputs, targets = task.draw_noise(task.batch_per_rank)
+    return cut(inputs, targets, task.piece_size)
+
+
+def time_turn(task: Any, kind: str, steps: int) -> float:
+    """Return the mean seconds of a step of a turn, with a kind of input."""
+    with feed(task, kind):
+        time_steps(task, LEAD_IN_STEPS)
+        return time_steps(task, steps)
+
+
+def profile_turn(task: Any, kind: str) -> Mapping[str, float]:
+    """Return the mean milliseconds of each phase of some steps."""
+    with feed(task, kind):
+        time_steps(task, LEAD_IN_STEPS)
+        return profile_steps(task, PROFILED_STEPS).phases_ms
+
+
+SECONDS_TO_END = 10.0
+
+
+class Companion:
+    """A process with a task of one rank, which takes turns where it is asked to."""
+
+    def __init__(self) -> None:
+        """Fork it, before this rank has threads or uses a device."""
+        context = multiprocessing.get_context("fork")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self._ours))
+        self._process.start()
+        theirs.close()
+
+    def make_task(self, job: Job, device: str, execution: "Execution | None" = None) -> "Execution":
+        """Let it make its task on ``device``; return the execution settings in use.
+
+        They are chosen there unless they are given. Raises UserError where the task cannot train.
+        """
+        chosen: Execution = self._ask(job, device, execution)
+        return chosen
+
+    def time_turn(self, kind: str, steps: int) -> float:
+        """Return the mean seconds of a step of a turn."""
+        return float(self._ask("time", kind, steps))
+
+    def profile_turn(self, kind: str) -> Mapping[str, float]:
+        """Return the mean milliseconds of each phase of a step."""
+        phases: Mapping[str, float] = self._ask("profile", kind)
+        return phases
+
+    def close(self) -> None:
+        """End the process, which waits for a question or for the end of the connection."""
+        self._ours.close()
+        self._process.join(SECONDS_TO_END)
+        self._process.kill()
+
+    def _ask(self, *question: Any) -> Any:
+        try:
+            self._ours.send(question)
+            answer = self._ours.recv()
+        except (EOFError, BrokenPipeError) as error:
+            raise UserError(KILLED) from error
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+
+def _serve(questions: Connection, other_end: Connection) -> None:
+    """Make the task and answer until nobody asks any more."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    other_end.close()  # this process must not keep it open
+    with suppress(EOFError):
+        job, device, execution = questions.recv()
+        try:
+            task = _make_task_alone(job, device, execution)
+        except UserError as error:  # its subclasses cannot all be sent to another process
+            questions.send(UserError(str(error)))
+            return
+        questions.send(task.execution)
+        while True:
+            what, *arguments = questions.recv()
+            turn = time_turn if what == "time" else profile_turn
+            questions.send(turn(task, *arguments))
+
+
+def _make_task_alone(job: Job, device: str, execution: "Execution | None") -> Any:
+    import torch
+
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
+
+    place = torch.device(device)
+    if place.type == "cuda":
+        torch.cuda.set_device(place)
+    return make_scaled_task(job, job.configure_alone(execution), TorchRanks(0, 1, place))
+
 
 FEWEST_STEPS, MOST_STEPS = 2, 200
 SUMS = ("allreduce", "reduce_scatter", "_reduce_scatter_base")

@@ -20,7 +20,7 @@ from typing import Any
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.own_process import run_alone, run_on_ranks
-from cepheid.measure.engine.subject import configure_open, make_task, pick_create
+from cepheid.measure.engine.turns import configure_open, make_task, pick_create
 from cepheid.reference.run.generate import time_repetition
 from cepheid.reference.session.observer import OnCount
 from cepheid.rules import definition as definitions

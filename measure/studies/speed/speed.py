@@ -10,13 +10,12 @@ from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
-from cepheid.measure.studies import speed_by_benchmark
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from cepheid.measure.engine.subject import Measure
+    from cepheid.measure.engine.turns import Measure
 
 DESCRIPTION = """\
 Measure on this machine, in one process, the reference against simpler code; the two take turns.
@@ -64,6 +63,18 @@ examples:
 
 exit codes: 0 fine; 2 wrong use
 """
+BY_BENCHMARK = {  # the modules beside this one with what only some benchmarks measure
+    "galaxy_bnn": "galaxies",
+    "galaxy_shape": "galaxies",
+    "galaxy_vae": "galaxies",
+    "gnmt": "translation",
+    "kfac": "kfac",
+    "mask_rcnn": "images",
+    "resnet50": "images",
+    "ssd": "images",
+    "transformer": "translation",
+    "video_prediction": "images",
+}
 PROFILE = "profile"
 ON_REQUEST = (PROFILE, "input", "beside_work")
 """What is measured only where --only names it."""
@@ -83,8 +94,8 @@ def find_measurements(definition: Definition) -> "Mapping[str, Measure]":
 
 def _import_own(definition: Definition) -> Any:
     """Import the module of a benchmark's own measurements, if it has any."""
-    module = speed_by_benchmark.MODULES.get(definition.name)
-    return importlib.import_module(f"{speed_by_benchmark.__name__}.{module}") if module else None
+    module = BY_BENCHMARK.get(definition.name)
+    return importlib.import_module(f"{__package__}.{module}") if module else None
 
 
 def list_left_out(definition: Definition) -> Mapping[str, str]:
@@ -144,7 +155,7 @@ def pick_measurements(definition: Definition, only: Sequence[str]) -> "Mapping[s
 
 def measure_all(request: Request, measures: "Mapping[str, Measure]") -> Measured:
     """Make the task ready, and measure one after the other; a row is a name and its line."""
-    from cepheid.measure.engine.subject import Subject, make_task, pick_create
+    from cepheid.measure.engine.turns import Subject, make_task, pick_create
 
     definition, asked, observer = request.definition, request.arguments, request.observer
     config, ranks = request.configure(), request.prepare_on_ranks()

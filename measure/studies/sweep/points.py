@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine.subject import pick_create
-from cepheid.measure.engine.turns import find_middle_half
+from cepheid.measure.engine.turns import find_middle_half, pick_create
 from cepheid.measure.studies.sweep.records import (
     EPOCH_SAMPLES,
     EPOCHS,

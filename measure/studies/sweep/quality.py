@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.recorded_points import PointFolder, describe_point, name_machine
-from cepheid.measure.engine.subject import make_task
+from cepheid.measure.engine.turns import make_task
 from cepheid.measure.studies.sweep.records import Job
 from cepheid.reference.session.frameworks import import_backend
 from cepheid.reference.session.observer import Observer

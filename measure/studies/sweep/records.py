@@ -20,7 +20,7 @@ from cepheid.measure.engine.recorded_points import (
     name_machine,
     read_points,
 )
-from cepheid.measure.engine.subject import MIB, configure_open
+from cepheid.measure.engine.turns import MIB, configure_open
 from cepheid.reference.session.frameworks import import_backend
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import definition as definitions

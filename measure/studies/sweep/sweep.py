@@ -11,7 +11,7 @@ from cepheid.measure.engine import options, own_process
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.recorded_points import measure_missing, open_folder, tell_written
 from cepheid.measure.engine.study import Column, Measured, Request, Study, Table, make_table
-from cepheid.measure.engine.subject import MIB
+from cepheid.measure.engine.turns import MIB
 from cepheid.measure.studies.sweep.records import (
     BATCH_SIZE,
     DECAY,

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 from cepheid.measure.engine.turns import Timing
-from cepheid.measure.studies.sharing.partitions import ALONE, SizeTimings, find_break_even
+from cepheid.measure.studies.partitions import ALONE, SizeTimings, find_break_even
 from cepheid.reference.machine import placement
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main

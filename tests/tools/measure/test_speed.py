@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.measure.studies.speed import harness, parts, speed
+from cepheid.measure.studies.speed import parts, speed
 from cepheid.reference.run.config import configure
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
@@ -64,8 +64,8 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step(
     from cepheid.tools.console.progress import RunDisplay
 
     # Processor time, because other work on the machine stretches wall-clock time.
-    monkeypatch.setattr(harness, "time", SimpleNamespace(perf_counter=time.process_time))
-    short = harness.shorten_definition(MINI, 2)
+    monkeypatch.setattr(parts, "time", SimpleNamespace(perf_counter=time.process_time))
+    short = parts.shorten_definition(MINI, 2)
     config = replace(configure(short, seed=1))
     task = IdleTask()
     steps = short.timing.max_samples / 32
@@ -73,8 +73,8 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step(
     with open("/dev/null", "w", encoding="utf-8") as nowhere:
         console = Console(file=nowhere, force_terminal=True)
         for _ in range(5):
-            bare = harness.time_bare_loop(task, config)
-            loop = harness.time_run_loop(task, config, RunDisplay(short, console))
+            bare = parts.time_bare_loop(task, config)
+            loop = parts.time_run_loop(task, config, RunDisplay(short, console))
             best = min(best, loop.seconds - bare)
             assert 0.5 < loop.harness_share <= 1  # the task takes next to nothing
     assert task.evaluations == 2 * 2 * 5
@@ -83,7 +83,7 @@ def test_the_harness_takes_less_than_a_hundredth_of_a_step(
 
 
 def test_a_short_definition_cannot_be_reached() -> None:
-    short = harness.shorten_definition(MINI, 1)
+    short = parts.shorten_definition(MINI, 1)
     assert len(list(short.schedule(32))) == 1
     assert not short.is_reached_by({"e_rmse": 0.0, "nll": -1e6})
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import nn
 from torch.futures import Future
 
-from cepheid.measure.engine.links import count_bytes, predict_bytes
+from cepheid.measure.engine.byte_counts import count_bytes, predict_bytes
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.machine.ranks import RankEndedError
 from cepheid.reference.run.execution import AllReduce

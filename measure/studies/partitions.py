@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
-from cepheid.measure.engine.subject import MIB, configure_open, find_loss, make_task
-from cepheid.measure.engine.turns import Timing, time_in_turns
+from cepheid.measure.engine.turns import (
+    MIB,
+    Timing,
+    configure_open,
+    find_loss,
+    make_task,
+    time_in_turns,
+)
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.run.config import RunConfig
 from cepheid.rules.errors import UserError
@@ -170,7 +176,7 @@ class _Step:
 
     def count_bytes(self) -> int:
         """Return what one more step keeps for its backward pass, besides the weights."""
-        from cepheid.measure.engine.memory import SavedBytes
+        from cepheid.measure.engine.byte_counts import SavedBytes
 
         saved = SavedBytes.beside(self.task.model.parameters())
         with saved.count():

@@ -1,10 +1,12 @@
-"""What `cepheid measure speed` adds for images: matching, alignment, suppression; sharing by ranks.
+"""What `cepheid measure speed` adds for images and videos: operations on boxes, stages, sharing.
 
 Batched operations on boxes are compared with loops over boxes.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,14 +14,24 @@ from torch import Tensor
 from cepheid.benchmarks.mask_rcnn import plain as mask_rcnn
 from cepheid.benchmarks.ssd import plain as ssd
 from cepheid.benchmarks.ssd.task import match
-from cepheid.measure.engine.subject import Measure, Measurement, Sides, Subject
-from cepheid.measure.studies.sharing import exchange, shared_models
+from cepheid.measure.engine.turns import (
+    PLAIN,
+    Measure,
+    Measurement,
+    Sides,
+    Subject,
+    make_plain_task,
+    make_task,
+    time_steps,
+)
+from cepheid.measure.studies.speed import sharing
 from cepheid.reference.torch.detection.boxes import compute_overlaps
 from cepheid.reference.torch.detection.proposals import suppress_in_turn
 from cepheid.reference.torch.detection.suppression import suppress_overlapping
 
 CLASS_ROWS, CLASS_BOXES, CLASS_OVERLAP = 100, 50, 0.5  # of an image and a class each
 MAP_ROWS, MAP_BOXES, MAP_OVERLAP = 32, 64, 0.7  # of an image and a map each
+STAGE_STEPS = 4  # of each turn; the penalty is computed in one of four at mini scale
 
 
 def compare_matching(subject: Subject) -> Measurement:
@@ -34,8 +46,7 @@ def compare_matching(subject: Subject) -> Measurement:
 
 def compare_suppression(subject: Subject) -> Measurement:
     """Compare the suppression of overlapping boxes with a loop over boxes."""
-    corners = torch.rand(CLASS_ROWS, CLASS_BOXES, 2, generator=torch.Generator().manual_seed(0))
-    boxes = torch.cat((corners, corners + 0.3), dim=2)
+    boxes = _draw_boxes(CLASS_ROWS, CLASS_BOXES, spread=1.0)
     is_valid = torch.ones(CLASS_ROWS, CLASS_BOXES, dtype=torch.bool)
     what = f"suppression in {CLASS_ROWS} rows of {CLASS_BOXES} boxes"
     fast = partial(suppress_overlapping, boxes, is_valid, CLASS_OVERLAP)
@@ -84,24 +95,64 @@ def compare_suppression_in_maps(subject: Subject) -> Measurement:
     return subject.measure(Sides(what, "box by box", suppress_slowly, fast))
 
 
-def _draw_boxes(*shape: int) -> Tensor:
-    corners = 0.7 * torch.rand(*shape, 2, generator=torch.Generator().manual_seed(0))
+def _draw_boxes(*shape: int, spread: float = 0.7) -> Tensor:
+    corners = spread * torch.rand(*shape, 2, generator=torch.Generator().manual_seed(0))
     return torch.cat((corners, corners + 0.3), dim=-1)
+
+
+def compare_stage(subject: Subject, is_fading: bool) -> Measurement:
+    """Compare a step in the last stage with the plain one, while it fades in or after that."""
+    fading = " fading in" if is_fading else ""
+    what = f"step of {subject.config.global_batch_size} clips, last stage{fading}"
+    return _compare(subject, what, PLAIN, make_plain_task(subject), is_fading)
+
+
+def compare_penalty(subject: Subject) -> Measurement:
+    """Compare steps in the last stage, with the penalty in each, with those of the definition."""
+    every = make_task(subject.config, subject.ranks)
+    every.hyperparameters = replace(every.hyperparameters, gan_penalty_interval_steps=1)
+    interval = subject.task.hyperparameters.gan_penalty_interval_steps
+    what = f"step with the penalty in one of {interval}"
+    return _compare(subject, what, "the penalty in each step", every, False)
+
+
+def _compare(subject: Subject, what: str, name: str, other: Any, is_fading: bool) -> Measurement:
+    slow, fast = (partial(time_stage, task, is_fading) for task in (other, subject.task))
+    return subject.measure(Sides(what, name, slow, fast, timed=True))
+
+
+def time_stage(task: Any, is_fading: bool) -> float:
+    """Return the mean seconds of a step in the last stage of a ``VideoPrediction``."""
+    place_in_last_stage(task, is_fading)
+    return time_steps(task, STAGE_STEPS)
+
+
+def place_in_last_stage(task: Any, is_fading: bool) -> None:
+    """Let the next step be the first one of the last stage, or the first one after it faded in."""
+    values = task.hyperparameters
+    task.samples = values.find_start(task.stages - 1)
+    if not is_fading:
+        task.samples += values.growth_fading_samples
 
 
 MEASUREMENTS: Mapping[str, Mapping[str, Measure]] = {
     # With LARS, ranks share the update of resnet50 with --set opt_name=lars.
-    "resnet50": {**exchange.MEASUREMENTS, **shared_models.MEASUREMENTS},
+    "resnet50": {**sharing.EXCHANGE, **sharing.MODELS},
     "ssd": {
         "matching": compare_matching,
         "suppression": compare_suppression,
-        **exchange.MEASUREMENTS,
+        **sharing.EXCHANGE,
     },
     "mask_rcnn": {
         "alignment": compare_alignment,
         "suppression": compare_suppression_in_maps,
-        **shared_models.MEASUREMENTS,
-        **exchange.MEASUREMENTS,
+        **sharing.MODELS,
+        **sharing.EXCHANGE,
+    },
+    "video_prediction": {
+        "last_stage": partial(compare_stage, is_fading=False),
+        "fading_stage": partial(compare_stage, is_fading=True),
+        "penalty": compare_penalty,
     },
 }
 ON_REQUEST = tuple(MEASUREMENTS["resnet50"])  # they need several ranks: start them with torchrun

@@ -1,7 +1,7 @@
-"""Measure how ranks share a model: pipelines and tensor parallelism beside data parallelism.
+"""Measure how ranks share updates, sums of gradients and models, on several ranks.
 
-This is a measurement of ``cepheid measure speed`` for benchmarks that have the settings of
-``cepheid.reference.torch.parallel.model_parallel``.
+These are measurements of `cepheid measure speed`, for benchmarks with the settings of
+``cepheid.reference.torch.parallel``.
 """
 
 import statistics
@@ -11,18 +11,107 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, get_args
 
-from cepheid.measure.engine.links import count_bytes
-from cepheid.measure.engine.memory import SavedBytes, count_state_bytes
-from cepheid.measure.engine.subject import MIB, Measure, Measurement, Row, Subject, format_timing
-from cepheid.measure.engine.turns import take_steps, time_steps
-from cepheid.measure.studies.sharing.exchange import require_ranks
+from cepheid.measure.engine.byte_counts import (
+    SavedBytes,
+    count_bytes,
+    count_state_bytes,
+    predict_bytes,
+)
+from cepheid.measure.engine.turns import (
+    MIB,
+    STEPS,
+    Measure,
+    Measurement,
+    Row,
+    Subject,
+    format_timing,
+    profile_steps,
+    take_steps,
+    time_steps,
+)
 from cepheid.reference.run.execution import Schedule
 from cepheid.reference.torch.parallel.pipeline import Pipeline
 from cepheid.reference.torch.parallel.plan import STAGES, TENSOR_RANKS
 from cepheid.rules.errors import UserError
 
-STEPS = 3  # of each turn
-MICRO_BATCHES = (2, 4, 8, 16, 32)
+WEIGHT_UPDATES = ("replicated", "sharded", "overlapped")
+FLAT = "flat"
+
+
+def compare_updates(subject: Subject) -> Measurement:
+    """Compare steps with the update on every rank, sharded, and overlapped, in turns."""
+    require_ranks(subject, "ranks that exchange something are measured on several ranks")
+    tasks = {way: subject.make_variant(weight_update=way) for way in WEIGHT_UPDATES}
+    rows, facts = [], {}
+    for timing in subject.time_tasks("steps", tasks, STEPS):
+        task = tasks[timing.label]
+        sent = sum(_count_bytes_of_step(subject, task)[subject.ranks.rank])
+        shares = profile_steps(task, STEPS).shares
+        state = count_state_bytes(task.optimizer)
+        text = (
+            f"update {shares['update']:.1%} and gathering {shares.get('gather', 0.0):.1%} of a "
+            f"profiled step; {sent / MIB:.2f} MiB sent per rank; {state / MIB:.2f} MiB of state "
+            "per rank"
+        )
+        what = f"update {timing.label}, step of {task.config.global_batch_size} samples"
+        rows.append(Row(what, text, format_timing(timing)))
+        facts[timing.label] = {
+            "seconds": timing.seconds,
+            "shares": dict(shares),
+            "sent_bytes": sent,
+            "state_bytes": state,
+        }
+    return Measurement(rows, facts)
+
+
+def compare_sums(subject: Subject) -> Measurement:
+    """Compare steps with a flat sum of gradients and sums over each possible mesh."""
+    require_ranks(subject, "ranks that exchange something are measured on several ranks")
+    count = subject.ranks.world_size
+    tasks = {FLAT: subject.make_variant(all_reduce=FLAT)}
+    for number in range(2, count + 1):
+        if count % number == 0:
+            task = subject.make_variant(all_reduce=f"mesh:{number}")
+            tasks[f"{number} x {count // number}"] = task
+    rows, facts = [], {}
+    for timing in subject.time_tasks("steps", tasks, STEPS):
+        task = tasks[timing.label]
+        table = _count_bytes_of_step(subject, task)
+        columns = task.mesh_shape[1]
+        pairs = [(a, b) for a in range(count) for b in range(count)]
+        within = sum(table[a][b] for a, b in pairs if a // columns == b // columns) / count
+        between = sum(map(sum, table)) / count - within
+        size = sum(weight.nbytes for weight in task.model.parameters())
+        formula = predict_bytes(size, task.mesh_shape)
+        text = (
+            f"{within / MIB:.2f} MiB sent within the row (formula {formula[0] / MIB:.2f}), "
+            f"{between / MIB:.2f} MiB to other rows (formula {formula[1] / MIB:.2f}) per rank"
+        )
+        what = f"sum {timing.label}, step of {task.config.global_batch_size} samples"
+        rows.append(Row(what, text, format_timing(timing)))
+        facts[timing.label] = {"seconds": timing.seconds, "sent_bytes": table, "formula": formula}
+    return Measurement(rows, facts)
+
+
+def require_ranks(subject: Subject, why: str) -> None:
+    """Raise UserError with the reason ``why`` where there is one rank alone."""
+    if subject.ranks.world_size == 1:
+        raise UserError(
+            f"{why}; fix: start "
+            "torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure speed …"
+        )
+
+
+def _count_bytes_of_step(subject: Subject, task: Any) -> list[list[int]]:
+    """Return the bytes that each rank sends each other one in a step, a mean of several."""
+    table = count_bytes(subject.ranks, partial(take_steps, task, STEPS))
+    return [[count // STEPS for count in sent] for sent in table]
+
+
+EXCHANGE: Mapping[str, Measure] = {"update": compare_updates, "sums": compare_sums}
+
+
+SHARED_STEPS = 3  # of each turn
 MICRO_BATCHES = (2, 4, 8, 16, 32)
 DATA_PARALLEL = "data parallel"
 
@@ -89,7 +178,7 @@ def _time_turn(subject: Subject, task: Any, busy: list[list[float]]) -> float:
     The time of a pipeline excludes the data, the sum of the gradients and the update.
     """
     if not isinstance(task.shared, Pipeline):
-        return time_steps(task, STEPS)
+        return time_steps(task, SHARED_STEPS)
     task.shared.seconds = in_pipeline = 0.0
 
     @contextmanager
@@ -100,7 +189,7 @@ def _time_turn(subject: Subject, task: Any, busy: list[list[float]]) -> float:
         in_pipeline += time.perf_counter() - start if phase == "pipeline" else 0.0
 
     task.phase = time_phase
-    seconds = time_steps(task, STEPS)
+    seconds = time_steps(task, SHARED_STEPS)
     busy.append(subject.ranks.all_gather_object(task.shared.seconds / in_pipeline))
     return seconds
 
@@ -138,4 +227,4 @@ def _describe(fact: Mapping[str, Any]) -> str:
     return f"bubble {bubble:.0%} (formula {formulas}); {text}"
 
 
-MEASUREMENTS: Mapping[str, Measure] = {"shared": compare_shared_models}
+MODELS: Mapping[str, Measure] = {"shared": compare_shared_models}

@@ -16,7 +16,7 @@ from torch import Tensor
 from cepheid.benchmarks.galaxy_bnn.estimators import PER_SAMPLE, PLAIN
 from cepheid.benchmarks.galaxy_bnn.model import iterate_gaussian_weights
 from cepheid.benchmarks.galaxy_bnn.task import compute_likelihood_loss, get_noises
-from cepheid.measure.engine.subject import (
+from cepheid.measure.engine.turns import (
     Measure,
     Measurement,
     Row,
@@ -25,8 +25,8 @@ from cepheid.measure.engine.subject import (
     configure_open,
     format_timing,
     make_task,
+    time_each,
 )
-from cepheid.measure.engine.turns import time_each, time_steps
 from cepheid.reference.data import galaxies
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Block
@@ -55,8 +55,7 @@ def compare_estimators(subject: Subject) -> Measurement:
     """Compare a step and its gradient variance, by how weights are drawn."""
     names = (SHAPE, *ESTIMATORS)
     tasks = {name: _make_task(subject, name, "compile=on", is_warm=True) for name in names}
-    measures = {name: partial(time_steps, task, STEPS) for name, task in tasks.items()}
-    timings = {timing.label: timing for timing in subject.time("steps", measures)}
+    timings = {timing.label: timing for timing in subject.time_tasks("steps", tasks, STEPS)}
     trained = tasks[PLAIN]
     trained.samples = 0
     trained.train(Block(1, 0, TRAIN_SAMPLES), lambda samples: None)

@@ -1,1 +1,0 @@
-"""What it costs and saves that ranks share gradients, models and images."""
