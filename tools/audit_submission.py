@@ -23,8 +23,7 @@ from cepheid.tools.audit.comparison import (
 )
 from cepheid.tools.audit.rerun import FLAG, Rerun, Settings, find_origin, repeat
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_set
-from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
-from cepheid.tools.console.writing import replace_file
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file, run_tool
 
 SEEDS = 2**32
 SHOWN_MAX = 10

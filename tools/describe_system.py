@@ -13,8 +13,7 @@ from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError
 from cepheid.rules.names import NAME, refuse_name
 from cepheid.tools.console.arguments import Command, declare, offer_data
-from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
-from cepheid.tools.console.writing import write_new
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool, write_new
 
 if TYPE_CHECKING:
     from cepheid.reference.machine.ranks import Ranks

@@ -13,8 +13,7 @@ from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.installation import ROOT, require_checkout
 from cepheid.tools.console.arguments import Command, declare
-from cepheid.tools.console.program import EXIT_FINE, run_tool
-from cepheid.tools.console.writing import make_new_folder
+from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
 DATASET_TEMPLATES = Path(__file__).parent / "templates" / "dataset"

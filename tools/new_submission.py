@@ -16,8 +16,7 @@ from cepheid.rules.events import CHOICES
 from cepheid.rules.installation import read_licence
 from cepheid.rules.names import refuse_name
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale
-from cepheid.tools.console.program import EXIT_FINE, run_tool
-from cepheid.tools.console.writing import make_new_folder, write_new
+from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool, write_new
 from cepheid.tools.describe_system import describe_machine
 from cepheid.tools.describe_system import write as write_description
 

@@ -14,9 +14,8 @@ from cepheid.compliance.report import formats as report
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.names import refuse_name
-from cepheid.tools.console import writing
 from cepheid.tools.console.arguments import Command, declare
-from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file, run_tool
 
 EXAMPLES = """\
 examples:
@@ -56,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(report.FORMATS["text"](findings, judgement.logs, judgement.round))
         print(f"not packed: fix the errors, then `cepheid pack {folder}` again")
         return EXIT_FINDINGS
-    writing.replace_file(folder / FILE_NAME, manifest.format_manifest(made))
+    replace_file(folder / FILE_NAME, manifest.format_manifest(made))
     for finding in findings:
         print(finding.text())
     results = f"{len(made.results)} result{'' if len(made.results) == 1 else 's'}"

@@ -12,8 +12,7 @@ from cepheid.rules import definition, extras
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import end_on_interruption
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
-from cepheid.tools.run.command_line import make_parser, read_request
-from cepheid.tools.run.settings import list_benchmarks, list_settings
+from cepheid.tools.run.command_line import list_benchmarks, list_settings, make_parser, read_request
 
 if TYPE_CHECKING:
     from cepheid.reference.session.session import Session

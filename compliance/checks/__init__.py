@@ -118,10 +118,7 @@ Subject = (
 
 
 def _run_checks(
-    judged_in: Round,
-    needs: Needs,
-    *subject: Subject,
-    only: Sequence[str] = (),
+    judged_in: Round, needs: Needs, *subject: Subject, only: Sequence[str] = ()
 ) -> Iterator[Finding]:
     """Yield the findings of all checks of one level, with the severity of the round."""
     kind = next((about.kind for about in subject if isinstance(about, Definition)), None)

@@ -9,13 +9,7 @@ from cepheid.compliance.report.rulebook import read_rules
 from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.leaderboard.site.evidence import CopiedFolder
 from cepheid.leaderboard.site.reported import load_sets
-from cepheid.leaderboard.site.view import (
-    Site,
-    find_half_width,
-    load_terms,
-    make_score_cell,
-    render,
-)
+from cepheid.leaderboard.site.view import Site, find_half_width, load_terms, make_score_cell, render
 
 ELSEWHERE, GLOSSARY = "elsewhere.html", "glossary.html"
 TEXT_MAX = 2000

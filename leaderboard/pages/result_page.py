@@ -12,14 +12,16 @@ from cepheid.leaderboard.plots import curves, scaling
 from cepheid.leaderboard.plots.plot import Scale, Tick
 from cepheid.leaderboard.rows.data import describe_entry
 from cepheid.leaderboard.rows.entry import Entry, Run
-from cepheid.leaderboard.rows.numbers import format_reference
 from cepheid.leaderboard.rows.runs import list_metrics
-from cepheid.leaderboard.site.markup import mark, write_bar, write_spans
+from cepheid.leaderboard.rows.tables import format_reference
 from cepheid.leaderboard.site.view import (
     Site,
     find_half_width,
     make_score_cell,
+    mark,
     render,
+    write_bar,
+    write_spans,
 )
 from cepheid.rules.generation import METRICS
 

@@ -95,9 +95,7 @@ def _make_column(entries: Sequence[Entry], marks: Mapping[str, VendorMark]) -> C
 
 
 def _make_rows(
-    entries: Sequence[Entry],
-    benchmarks: Sequence[str],
-    total: Aggregate,
+    entries: Sequence[Entry], benchmarks: Sequence[str], total: Aggregate
 ) -> Iterator[SystemRow]:
     """Return the systems: by aggregate, then those with a score in most benchmarks, then by name.
 

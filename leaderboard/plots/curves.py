@@ -34,10 +34,7 @@ LEVELS = (
 
 
 def plot_results(
-    entries: Sequence[Entry],
-    colours: Mapping[str, int],
-    definition: Definition | None,
-    name: str,
+    entries: Sequence[Entry], colours: Mapping[str, int], definition: Definition | None, name: str
 ) -> list[Plot]:
     """Plot the results of a division, or one result alone, as suits its kind of benchmark."""
     if entries[0].kind is GENERATION:
@@ -227,12 +224,7 @@ def plot_generation(entries: Sequence[Entry], colours: Mapping[str, int], name: 
     numbers = make_table(
         ("result", "images at a time", "seconds", "images/s"),
         (
-            (
-                entry.name,
-                f"{images:,}",
-                format_number(seconds),
-                format_number(images / seconds),
-            )
+            (entry.name, f"{images:,}", format_number(seconds), format_number(images / seconds))
             for entry in drawn
             if colours[entry.id] < COLOURS
             for images, seconds in medians[entry.id].items()

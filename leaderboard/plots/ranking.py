@@ -8,7 +8,7 @@ from cepheid.compliance.score.comparison import Rank
 from cepheid.compliance.score.kinds import BenchmarkKind
 from cepheid.leaderboard.plots.plot import COLOURS, LARGEST, LEAST, SHAPES
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.rows.numbers import format_range, format_value, rank_rows
+from cepheid.leaderboard.rows.tables import format_range, format_value, rank_rows
 
 SHOWN = 5  # rows; those of slower systems are folded away
 MARGIN = 0.02  # of the axis, so that no mark is cut off

@@ -23,8 +23,13 @@ from cepheid.compliance.score.comparison import Level, measure_level
 from cepheid.compliance.score.kinds import BenchmarkKind, find_kind
 from cepheid.compliance.score.standing import Standing
 from cepheid.compliance.score.trimmed import trim
-from cepheid.leaderboard.rows.hardware import Hardware, read_hardware
-from cepheid.leaderboard.rows.rounds import Names, RoundKind, find_round_kind
+from cepheid.leaderboard.rows.rounds import (
+    Hardware,
+    Names,
+    RoundKind,
+    find_round_kind,
+    read_hardware,
+)
 from cepheid.leaderboard.rows.runs import (
     Energy,
     Progress,

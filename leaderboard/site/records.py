@@ -16,8 +16,8 @@ from cepheid.leaderboard.plots.aggregate import compute_aggregate
 from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.data import describe_entry, describe_level
 from cepheid.leaderboard.rows.entry import Entry, Run, group_entries
-from cepheid.leaderboard.rows.numbers import rank_rows
 from cepheid.leaderboard.rows.runs import format_time
+from cepheid.leaderboard.rows.tables import rank_rows
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules.definition import Definition
 

@@ -53,10 +53,7 @@ def _write(root: Path, asked: Definition, number: int, division: str) -> None:
 
 
 def vary(
-    asked: Definition,
-    records: list[Record],
-    noise: random.Random,
-    of: list[Record] | None = None,
+    asked: Definition, records: list[Record], noise: random.Random, of: list[Record] | None = None
 ) -> None:
     """Give a run values and times of its own, or those of another one with other last digits."""
     share, delay_ms = (1e-6 if of else 0.1), 0.0

@@ -16,10 +16,7 @@ STAR_SHAPE: dict[str, Any] = {
     "title": "Star shape estimation",
     "task": {"kind": "train"},
     "model": {},
-    "quality": [
-        {"metric": "rmse", "better": "lower"},
-        {"metric": "accuracy", "better": "higher"},
-    ],
+    "quality": [{"metric": "rmse", "better": "lower"}, {"metric": "accuracy", "better": "higher"}],
     "reported": ["coverage"],
     "meanings": {"rmse": "error of the shape", "accuracy": "share of stars that are right"},
     "data": {"generator": "stars"},
@@ -71,7 +68,7 @@ STAR_IMAGES: dict[str, Any] = {
             "data": {"train_samples": 100, "evaluation_samples": 20},
             "generation": {"counts": [1, 10, 50], "repetitions": [200, 5, 3], "warm_up_images": 10},
             "targets": {"distance": 0.1, "distinct": 0.8},
-        },
+        }
     },
 }
 

@@ -145,8 +145,7 @@ def test_an_error_does_not_withhold_a_published_score(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "part",
-    ["", "acme", "acme/results", "acme/results/box", "acme/results/box/resnet"],
+    "part", ["", "acme", "acme/results", "acme/results/box", "acme/results/box/resnet"]
 )
 def test_any_part_of_a_tree_can_be_judged(part: str, tmp_path: Path) -> None:
     submit(tmp_path, [resnet_40(index) for index in range(5)])

@@ -6,13 +6,13 @@ import pytest
 
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
+from cepheid.leaderboard.pages.benchmark_page import DeviceLine, measure_devices
 from cepheid.leaderboard.plots.curves import improves_steadily
 from cepheid.leaderboard.plots.plot import Axis, Series, make_plot
 from cepheid.leaderboard.plots.scaling import find_front
 from cepheid.leaderboard.rows import entry
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.rows.hardware import read_hardware
-from cepheid.leaderboard.site.devices import DeviceLine, measure_devices
+from cepheid.leaderboard.rows.rounds import read_hardware
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
 from tests.compliance.builder import run_records, write_log, write_result

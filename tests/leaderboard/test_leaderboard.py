@@ -20,14 +20,7 @@ from cepheid.leaderboard.rows.tables import shorten_names, write_markdown, write
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
 from tests.compliance import small
-from tests.compliance.builder import (
-    BLOCK_MS,
-    SYSTEM,
-    edit,
-    run_records,
-    write_log,
-    write_result,
-)
+from tests.compliance.builder import BLOCK_MS, SYSTEM, edit, run_records, write_log, write_result
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
 
@@ -147,9 +140,7 @@ def test_golden_json(rows: list[Entry]) -> None:
     assert_golden(write_json(rows) + "\n", "summary.json")
 
 
-def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(
-    star_shape: Definition,
-) -> None:
+def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(star_shape: Definition) -> None:
     names = {"submitter": "a" * 40, "system": "b" * 64, "processor": "c" * 200}
     write_result(Path("out"), star_shape, runs=1, system={**SYSTEM, **names})
     rows = _rows(Path("out"))

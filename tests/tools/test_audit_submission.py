@@ -19,7 +19,7 @@ from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.installation import ROOT
 from cepheid.tools import audit_submission, new_submission
-from cepheid.tools.audit import isolation, rerun
+from cepheid.tools.audit import rerun
 from cepheid.tools.audit.choice import choose_run
 from cepheid.tools.audit.comparison import (
     Verdict,
@@ -338,19 +338,19 @@ def test_the_table_says_why_times_are_not_judged(
 
 
 def test_isolation_takes_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "_works", lambda prefix: False)
-    assert isolation.find_isolation(tmp_path).name == "none"
-    monkeypatch.setattr(isolation, "_works", lambda prefix: prefix[0] == "unshare")
+    monkeypatch.setattr(rerun, "_works", lambda prefix: False)
+    assert rerun.find_isolation(tmp_path).name == "none"
+    monkeypatch.setattr(rerun, "_works", lambda prefix: prefix[0] == "unshare")
     monkeypatch.setattr("shutil.which", lambda name: name)
-    found = isolation.find_isolation(tmp_path)
+    found = rerun.find_isolation(tmp_path)
     assert found.name == "unshare -rn"
-    monkeypatch.setattr(isolation, "_works", lambda prefix: True)
-    assert isolation.find_isolation(tmp_path).name == "bwrap"
-    assert str(tmp_path) in isolation.find_isolation(tmp_path).prefix
+    monkeypatch.setattr(rerun, "_works", lambda prefix: True)
+    assert rerun.find_isolation(tmp_path).name == "bwrap"
+    assert str(tmp_path) in rerun.find_isolation(tmp_path).prefix
 
 
 def test_isolated_code_has_no_network(tmp_path: Path) -> None:
-    found = isolation.find_isolation(tmp_path)
+    found = rerun.find_isolation(tmp_path)
     if found.name == "none":
         pytest.skip("neither bwrap nor unshare works here")
     connect = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=2)"

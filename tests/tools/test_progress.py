@@ -10,7 +10,7 @@ from rich.console import Console
 
 from cepheid.reference.run.progress import Progress, Stage
 from cepheid.rules import definition
-from cepheid.tools.console.progress import RunDisplay, show_count
+from cepheid.tools.console.terminal import RunDisplay, show_count
 
 MINI = definition.load("galaxy_shape", "mini")
 

@@ -1,4 +1,7 @@
-"""Repeat a logged run: with the reference, or with the submitter's code if the user asks for it."""
+"""Repeat a logged run: with the reference, or with the submitter's code if the user asks for it.
+
+That code runs in a process without network, where the system offers one.
+"""
 
 import os
 import shlex
@@ -6,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,8 +24,47 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.events import CHOICES
 from cepheid.rules.installation import ROOT
 from cepheid.tools.audit.choice import Choice
-from cepheid.tools.audit.isolation import Isolation, find_isolation
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE
+
+SHARED_LOOPBACK = 'ip link set lo up 2>/dev/null; exec "$@"'
+
+
+@dataclass(frozen=True)
+class Isolation:
+    """How a command is kept from the network; ``prefix`` stands before the command."""
+
+    name: str
+    what: str
+    prefix: tuple[str, ...] = ()
+
+
+def find_isolation(writable: Path) -> Isolation:
+    """Return the strictest isolation that works here; ``writable`` is the only folder it may fill.
+
+    Each is tried with a command that does nothing, because many systems have the programs but
+    forbid their use.
+    """
+    folder = str(writable.resolve())
+    bubblewrap = ("bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc",
+                  "--bind", folder, folder, "--unshare-net", "--die-with-parent")  # fmt: skip
+    unshare = ("unshare", "-rn", "sh", "-c", SHARED_LOOPBACK, "sh")
+    candidates = (
+        Isolation("bwrap", "no network; could write only to its output folder", bubblewrap),
+        Isolation("unshare -rn", "no network; could write wherever you can", unshare),
+    )
+    for candidate in candidates:
+        if shutil.which(candidate.prefix[0]) and _works(candidate.prefix):
+            return candidate
+    return Isolation("none", "neither bwrap nor unshare works here: it had network and your files")
+
+
+def _works(prefix: Sequence[str]) -> bool:
+    try:
+        done = subprocess.run([*prefix, "true"], check=False, capture_output=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0
+
 
 FLAG = "--run-submitted-code"
 SCRIPT = "run.sh"

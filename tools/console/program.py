@@ -1,14 +1,18 @@
-"""What all programs share: exit codes, sub-commands, and how a program ends."""
+"""What all programs share: exit codes, sub-commands, files of a user, and how a program ends."""
 
 import importlib
 import os
+import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from cepheid.rules import extras
-from cepheid.rules.errors import UserError, did_you_mean, explain_system_error
-from cepheid.rules.host import end_on_interruption
+from cepheid.rules.errors import UserError, cannot_write, did_you_mean, explain_system_error
+from cepheid.rules.host import atomic_write, end_on_interruption
 from cepheid.tools.console.arguments import make_study_parser
 
 if TYPE_CHECKING:
@@ -19,10 +23,7 @@ EXIT_FINE, EXIT_FINDINGS, EXIT_WRONG_USE = 0, 1, 2
 
 
 def run_command(
-    program: str,
-    noun: str,
-    commands: Mapping[str, tuple[str, str]],
-    arguments: Sequence[str],
+    program: str, noun: str, commands: Mapping[str, tuple[str, str]], arguments: Sequence[str]
 ) -> int:
     """Run the command that the first argument names; only its module is imported."""
     name, *rest = arguments
@@ -97,3 +98,48 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
             sys.excepthook(*sys.exc_info())
         code = EXIT_WRONG_USE
     raise SystemExit(code)
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write ``text`` to a file that is not there yet.
+
+    Raises UserError where it already exists, or cannot be written; then nothing is left behind.
+    """
+    if os.path.lexists(path):
+        raise UserError(f"{path}: already exists; delete it or choose another name")
+    replace_file(path, text)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write ``text`` to a file that an earlier call of the same tool may have written.
+
+    Raises UserError where it cannot be written; then the earlier file is unchanged.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, text)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+@contextmanager
+def make_new_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder to fill, which becomes ``path`` if the block succeeds, else is deleted.
+
+    It is filled beside the parent of ``path``, so that no tool takes it for one of the folders
+    there. Raises UserError where ``path`` already exists, or cannot be written.
+    """
+    if os.path.lexists(path):
+        raise UserError(f"{path}: already exists; change it, or move it away")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(dir=path.parents[1], prefix=f".{path.name}-"))
+        try:
+            folder.chmod(0o755)
+            yield folder
+            folder.rename(path)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise cannot_write(path, error) from error

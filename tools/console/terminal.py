@@ -1,18 +1,187 @@
-"""The terminal on which the tools show what sessions and measurements do."""
+"""The terminal on which the tools show what sessions and measurements do.
+
+Whoever waits sees bars with the time left on a terminal, and plain lines elsewhere.
+"""
 
 import math
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import IO
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 from tabulate import tabulate
 
-from cepheid.reference.run.progress import OnProgress
+from cepheid.reference.run.generate import GenerationProgress, Times
+from cepheid.reference.run.progress import OnProgress, Progress, Stage
 from cepheid.reference.run.report import Table, Value
 from cepheid.reference.session.observer import OnCount
+from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
-from cepheid.tools.console.progress import show_count, show_run
+from cepheid.rules.generation import percentile
+
+REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
+# No thread draws (`auto_refresh`), because it would take processor time from the training.
+
+
+@contextmanager
+def show_count(title: str, unit: str, console: Console) -> Iterator[OnCount]:
+    """Show a bar for work that is counted; yields a function to call with (done, total)."""
+    with _make_bar(console) as bar:
+        task = None
+        started = drawn_seconds = 0.0
+
+        def on_progress(done: int, total: int) -> None:
+            nonlocal task, started, drawn_seconds
+            if task is None:
+                started = time.monotonic()
+                console.print(f"{title}: {total:,} {unit}")
+                task = bar.add_task(title, total=total)
+            now = time.monotonic()
+            if now - drawn_seconds >= REFRESH_SECONDS or done == total:
+                drawn_seconds = now
+                bar.update(task, completed=done, refresh=True)
+            if done == total:
+                console.print(f"{title}: done in {time.monotonic() - started:.0f} s")
+
+        yield on_progress
+
+
+class RunDisplay:
+    """The progress of one run: a bar towards the usual number of samples, a line per evaluation."""
+
+    def __init__(self, definition: Definition, console: Console) -> None:
+        self.definition, self.console = definition, console
+        self.started_seconds: float | None = None
+        self.drawn_seconds = 0.0
+        measured = evidence.load(definition)
+        usual = evidence.summarize_samples(measured, definition) if measured else None
+        self.expected_samples = usual[1] if usual else definition.timing.max_samples
+        self.bar = _make_bar(console)
+        self.task = self.bar.add_task("starting", total=self.expected_samples)
+
+    def __enter__(self) -> "RunDisplay":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        """Show ``progress``; cheap enough to be called at every step."""
+        now = time.monotonic()
+        if progress.stage is Stage.TRAINING:
+            self.started_seconds = self.started_seconds or now
+            if now - self.drawn_seconds < REFRESH_SECONDS:
+                return
+            self.drawn_seconds = now
+        if progress.stage is Stage.INITIALISING:
+            self.console.print("initialising: building, compiling, warming up (not timed)")
+        over = progress.samples > self.expected_samples
+        total = self.definition.timing.max_samples if over else self.expected_samples
+        self.bar.update(
+            self.task,
+            description=progress.stage.value,
+            completed=progress.samples,
+            total=total,
+            refresh=True,
+        )
+        if progress.quality is not None:
+            self.console.print(self._format_line(progress, now - (self.started_seconds or now)))
+
+    def _format_line(self, progress: Progress, seconds: float) -> str:
+        assert progress.quality is not None
+        done = f"{progress.samples:>9,} samples {seconds:6.0f} s"
+        return "  ".join([done, *_format_quality(self.definition, progress.quality)])
+
+
+class GenerationDisplay:
+    """The progress of one run that generates: a bar of repetitions, a line per number of images."""
+
+    def __init__(self, definition: Definition, console: Console) -> None:
+        assert definition.generation is not None
+        schedule = definition.generation
+        self.definition, self.console = definition, console
+        self.repetitions = dict(zip(schedule.counts, schedule.repetitions, strict=True))
+        self.drawn_seconds = 0.0
+        self.bar = _make_bar(console)
+        self.task = self.bar.add_task("starting", total=None)
+
+    def __enter__(self) -> "GenerationDisplay":
+        self.bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        """Show ``progress``; cheap enough to be called before every repetition."""
+        if not isinstance(progress, GenerationProgress):
+            progress = GenerationProgress(progress.stage)
+        now = time.monotonic()
+        if progress.stage is Stage.GENERATING and now - self.drawn_seconds < REFRESH_SECONDS:
+            return
+        self.drawn_seconds = now
+        if progress.stage is Stage.INITIALISING:
+            self.console.print("initialising: building, compiling, warming up (not timed)")
+        images = f" {progress.images:,} at a time" if progress.images else ""
+        self.bar.update(
+            self.task,
+            description=f"{progress.stage.value}{images}",
+            completed=progress.done,
+            total=self.repetitions.get(progress.images),
+            refresh=True,
+        )
+        if progress.times is not None:
+            self.console.print(_format_times(progress.times))
+        if progress.quality is not None:
+            parts = _format_quality(self.definition, progress.quality)
+            self.console.print("  ".join(["quality:", *parts]))
+
+
+def _format_times(times: Times) -> str:
+    def milliseconds(values: Sequence[float], percent: float = 50) -> str:
+        return f"{1000 * percentile(values, percent):,.2f}"
+
+    rate = times.images / percentile(times.seconds, 50)
+    return (
+        f"{times.images:>6,} images: {milliseconds(times.seconds):>9} ms (p50; "
+        f"p99 {milliseconds(times.seconds, 99)}), sampling "
+        f"{milliseconds(times.sampling_seconds)}, decoding {milliseconds(times.decoding_seconds)}; "
+        f"{rate:,.0f} images/s; {len(times.seconds):,} repetitions"
+    )
+
+
+def show_run(definition: Definition, console: Console) -> AbstractContextManager[OnProgress]:
+    """Return the display for runs of this kind of benchmark."""
+    if definition.kind == "generate":
+        return GenerationDisplay(definition, console)
+    return RunDisplay(definition, console)
+
+
+def _format_quality(definition: Definition, quality: Mapping[str, float]) -> list[str]:
+    """Return each metric with its target, then the metrics that are only reported."""
+    parts = []
+    for target in definition.quality:
+        value = quality[target.metric]
+        mark = "[green]reached[/]" if target.holds(value) else f"target {target.target:g}"
+        parts.append(f"{target.metric} {value:.4f} ({mark})")
+    return parts + [f"{name} {quality[name]:.3f}" for name in definition.reported]
+
+
+def _make_bar(console: Console) -> Bar:
+    return Bar(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        auto_refresh=False,
+        disable=not console.is_terminal,
+    )
 
 
 class Terminal:

@@ -30,7 +30,7 @@ class Turns:
 
 
 _EVALUATION = {
-    "eval_accuracy": ("in an evaluation without a result", "in an evaluation with its result"),
+    "eval_accuracy": ("in an evaluation without a result", "in an evaluation with its result")
 }
 
 
@@ -58,10 +58,7 @@ _TURNS: Mapping[Kind, Turns] = {
                 "in a generation with its times",
                 "after run_start or a generation",
             ),
-            "eval_start": (
-                "after run_start or a generation",
-                "in an evaluation without a result",
-            ),
+            "eval_start": ("after run_start or a generation", "in an evaluation without a result"),
             **_EVALUATION,
             "eval_stop": ("in an evaluation with its result", "after the evaluation"),
         },

@@ -205,13 +205,7 @@ def check_target(run: RunLog, place: Place) -> Iterator[Finding]:
             continue
         wrong = [event for event in events if not is_number(event.value)]
         if wrong:
-            yield breach(
-                run,
-                wrong[0],
-                "M6.not_a_number",
-                times=format_count(wrong),
-                why=str(why),
-            )
+            yield breach(run, wrong[0], "M6.not_a_number", times=format_count(wrong), why=str(why))
         elif run.converged and not any(
             requirement.some_value.holds(event.value) for event in events
         ):

@@ -178,9 +178,7 @@ def _list_series(run: RunLog, definition: Definition) -> dict[int, list[float]]:
     return series
 
 
-def _measure_bits(
-    of_runs: Sequence[Mapping[int, Sequence[float]]],
-) -> dict[tuple[int, int], float]:
+def _measure_bits(of_runs: Sequence[Mapping[int, Sequence[float]]]) -> dict[tuple[int, int], float]:
     """Return how many bits each number of a series tells, from how much it varies between runs."""
     found = {}
     for number in {number for series in of_runs for number in series}:

@@ -15,14 +15,7 @@ from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, rounds
 from cepheid.rules.digests import derive_seed
-from tests.compliance.builder import (
-    IMPLEMENTATION,
-    Record,
-    edit,
-    line_number,
-    line_of,
-    run_records,
-)
+from tests.compliance.builder import IMPLEMENTATION, Record, edit, line_number, line_of, run_records
 
 ROUND = rounds.load("v1.0")
 MINI = definition.load("galaxy_shape", "mini")

@@ -263,8 +263,7 @@ def test_a_hiccup_of_the_machine_is_no_cheat(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
-    [(-0.5, "sampling_seconds[3] = -0.5"), (None, "sampling_seconds[3] = null")],
+    ("value", "says"), [(-0.5, "sampling_seconds[3] = -0.5"), (None, "sampling_seconds[3] = null")]
 )
 def test_the_wrong_time_is_named(value: Any, says: str, tmp_path: Path) -> None:
     records: list[Record] = json.loads(json.dumps(GENERATED))

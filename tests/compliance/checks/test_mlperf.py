@@ -204,12 +204,7 @@ def test_every_rule_of_a_single_log_has_a_case() -> None:
 
 
 def test_lars_keys_belong_to_lars_alone_in_v06(tmp_path: Path) -> None:
-    entries = [
-        *V06[:9],
-        Entry("opt_name", "sgd"),
-        Entry("lars_epsilon", 0.1),
-        *V06[9:],
-    ]
+    entries = [*V06[:9], Entry("opt_name", "sgd"), Entry("lars_epsilon", 0.1), *V06[9:]]
     found = check_06(change(entries, "submission_benchmark", value="resnet"), tmp_path)
     said = {finding.message: (finding.code, finding.line) for finding in found}
     assert said["lars_epsilon does not belong here"] == ("M1.not_allowed", 11)

@@ -108,8 +108,7 @@ def test_files_beside_the_logs_that_agree_raise_nothing(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "agrees"),
-    [("auto", True), ("2", True), ("1", False), (None, False)],
+    ("asked", "agrees"), [("auto", True), ("2", True), ("1", False), (None, False)]
 )
 def test_settings_of_a_benchmark_that_the_warm_up_chose_are_no_contradiction(
     asked: str | None, agrees: bool, root: Path

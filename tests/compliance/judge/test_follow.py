@@ -260,9 +260,7 @@ def test_a_log_that_is_written_anew(log: Path) -> None:
 
 def test_a_log_that_is_moved_away_by_rotation(log: Path) -> None:
     writer = Writer(
-        append(log, GOOD[:30]),
-        lambda: log.rename(log.with_suffix(".1")),
-        append(log, GOOD),
+        append(log, GOOD[:30]), lambda: log.rename(log.with_suffix(".1")), append(log, GOOD)
     )
     assert writer.follow(log) == []
     assert any("was removed" in said for said in writer.said)

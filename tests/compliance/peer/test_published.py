@@ -6,9 +6,13 @@ import pytest
 
 from cepheid.compliance.finding import Finding
 from cepheid.rules.errors import UserError
-from cepheid.tools.peer import published
-from cepheid.tools.peer.__main__ import read_table, replace_table
-from cepheid.tools.peer.published import Compared
+from cepheid.tools.peer.__main__ import (
+    Compared,
+    group_alike,
+    make_tables,
+    read_table,
+    replace_table,
+)
 from tests.checkout import needs_published_logs
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, resnet_40
@@ -43,7 +47,7 @@ def test_what_is_said_alike_is_said_once() -> None:
         Compared("r", Path(f"a/result_{k}.txt"), "CRASH", "KeyError", (missing, again, other))
         for k in range(2)
     ]
-    ((logs, pair),) = published.group_alike(pairs)
+    ((logs, pair),) = group_alike(pairs)
     assert logs == "`r/a`: `result_0.txt`, `result_1.txt`"
     assert pair.breaches == "M1 is missing: epoch_start, epoch_stop; T17 the run did not converge"
 
@@ -55,7 +59,7 @@ def test_logs_are_compared_and_written_between_the_marks(tmp_path: Path) -> None
     submit(tree, [resnet_40(), change(resnet_40(1), "lars_epsilon", value=1)])
     file = tmp_path / "README.md"
     file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    replace_table("published", published.make_tables(tmp_path / "logs"), file)
+    replace_table("published", make_tables(tmp_path / "logs"), file)
     text = file.read_text(encoding="utf-8")
     assert text.startswith(f"before\n{BEGIN}\n| round")
     assert text.endswith(f"|\n{END}\nafter\n")
@@ -72,4 +76,4 @@ def test_a_file_without_marks_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_rounds_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no folder of a round here"):
-        published.make_tables(tmp_path)
+        make_tables(tmp_path)

@@ -46,11 +46,7 @@ def test_sensors_add_up_and_may_be_read_at_different_times(tmp_path: Path) -> No
     assert log.energy_joules(0, 3000) == pytest.approx((200 + 300) + (10 + 40))
 
 
-@given(
-    st.lists(st.floats(1, 900), min_size=2, max_size=30),
-    st.floats(0, 1),
-    st.floats(0, 1),
-)
+@given(st.lists(st.floats(1, 900), min_size=2, max_size=30), st.floats(0, 1), st.floats(0, 1))
 def test_energy_of_a_time_is_the_sum_of_its_parts(
     watts: list[float], first: float, second: float
 ) -> None:

@@ -127,10 +127,7 @@ def test_a_long_line_does_not_shift_line_numbers(tmp_path: Path) -> None:
 
 
 @ANY_TIME
-@given(
-    lengths=st.lists(st.integers(-1, 1500), max_size=25),
-    ends=st.booleans(),
-)
+@given(lengths=st.lists(st.integers(-1, 1500), max_size=25), ends=st.booleans())
 def test_line_numbers_are_true_wherever_the_file_is_cut(
     lengths: list[int], ends: bool, tmp_path: Path
 ) -> None:

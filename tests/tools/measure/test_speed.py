@@ -56,12 +56,10 @@ class IdleTask:
         return {}
 
 
-def test_the_harness_takes_less_than_a_hundredth_of_a_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_harness_takes_less_than_a_hundredth_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.console import Console
 
-    from cepheid.tools.console.progress import RunDisplay
+    from cepheid.tools.console.terminal import RunDisplay
 
     # Processor time, because other work on the machine stretches wall-clock time.
     monkeypatch.setattr(parts, "time", SimpleNamespace(perf_counter=time.process_time))

@@ -15,13 +15,7 @@ from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from tests import tiny
-from tests.compliance.builder import (
-    Record,
-    edit,
-    generation_records,
-    line_number,
-    write_log,
-)
+from tests.compliance.builder import Record, edit, generation_records, line_number, write_log
 
 ROUND = rounds.load("v1.0")
 PLACE = Place("v1.0", "acme", "box", "star_images", "mini", "closed", in_result=True)

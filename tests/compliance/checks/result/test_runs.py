@@ -143,13 +143,7 @@ def test_as_many_aborted_runs_as_are_dropped_are_notes(tmp_path: Path) -> None:
     ] * allowed
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("code_digest", "0" * 64),
-        ("data_digest", "0" * 64),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [("code_digest", "0" * 64), ("data_digest", "0" * 64)])
 def test_the_run_that_differs_is_named(key: str, value: object, tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
 
