@@ -12,27 +12,22 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 
-from cepheid.reference.data import store
+from cepheid.reference.data import disk, store
 from cepheid.reference.data.columns import Column, Fixed, Known, Ragged, Rows
+from cepheid.reference.data.disk import explain_disk_errors, lock_folder, name_partial, synchronize
 from cepheid.reference.data.store import Manifest, OnProgress, StoreError
 from cepheid.reference.data.workers import map_in_processes
 
 JOURNAL = "journal.jsonl"
-DISK_RESERVE_BYTES = 2**20  # for manifest, journal and file headers
-CANNOT_WRITE = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.EIO,
-    errno.ENAMETOOLONG,
-)  # fmt: skip
 
 Draw = Callable[[range], Mapping[str, Rows]]
 Layout = Mapping[str, Column | Known]
@@ -190,7 +185,11 @@ def _begin(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:
             f"{unfinished}: an unfinished preparation of something else ({difference}). To drop it "
             f"and start again, delete that folder; to continue it, use its settings."
         )
-    _check_space(unfinished, plan)
+    disk.require_space(
+        unfinished.parent,
+        _count_missing_bytes(unfinished, plan),
+        "Free some, or prepare the dataset on another disk.",
+    )
     unfinished.mkdir(exist_ok=True)
     if not lines:
         strangers = sorted(path.name for path in unfinished.iterdir() if path.name != JOURNAL)
@@ -234,18 +233,14 @@ def _read_journal(path: Path, chunks: int) -> list[Any]:
         ) from error
 
 
-def _check_space(unfinished: Path, plan: _Plan) -> None:
-    needed = DISK_RESERVE_BYTES
+def _count_missing_bytes(unfinished: Path, plan: _Plan) -> int:
+    """Return the bytes of disk space that the files still need."""
+    missing = 0
     for name, column in plan.layout.items():
         path = unfinished / column.name_file(name)
         allocated = path.stat().st_blocks * 512 if path.exists() else 0
-        needed += max(0, column.count_bytes(plan.rows) - allocated)
-    free = shutil.disk_usage(unfinished.parent).free
-    if free < needed:
-        raise StoreError(
-            f"{unfinished.parent}: not enough disk space, {needed / 1e6:,.0f} MB needed and "
-            f"{free / 1e6:,.0f} MB available. Free some, or prepare the dataset on another disk."
-        )
+        missing += max(0, column.count_bytes(plan.rows) - allocated)
+    return missing
 
 
 def _allocate(unfinished: Path, name: str, plan: _Plan) -> None:
@@ -342,70 +337,7 @@ def _run_judge(unfinished: Path, judge: Judge) -> None:
         raise
 
 
-# The disk -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def lock_folder(folder: Path, *, is_patient: bool = False) -> Iterator[None]:
-    """Lock ``folder`` for one preparation; the system frees the lock when the process ends.
-
-    Raises StoreError if another process has it, or waits for that one where ``is_patient``.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"), blocking=is_patient)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise StoreError(
-            f"{folder}: another process is preparing it (it holds {lock.lock_file}). Wait for that "
-            f"one to end, then try again."
-        ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def explain_disk_errors(folder: Path, verb: str = "prepare") -> Iterator[None]:
-    """Turn errors of the system about the disk of ``folder`` into StoreError; bugs pass.
-
-    The message advises to ``verb`` again.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise StoreError(
-                f"{error.filename or folder.parent}: the disk is full ({error.strerror}). Free "
-                f"some space and {verb} again; finished chunks are kept."
-            ) from error
-        if error.errno in CANNOT_WRITE:
-            raise StoreError(
-                f"{error.filename or folder.parent}: cannot be written ({error.strerror}). Give "
-                f"another place for the data, or the right to write here."
-            ) from error
-        raise
-
-
-# Small things -------------------------------------------------------------------------------------
-
-
-def name_partial(folder: Path) -> Path:
-    """Return the folder that ``folder`` is until it is finished."""
-    return folder.with_name(f"{folder.name}.partial")
-
-
 def _append(descriptor: int, line: Any) -> None:
     """Append a line to the journal and write it through to the disk."""
     os.write(descriptor, json.dumps(line).encode() + b"\n")
     os.fsync(descriptor)
-
-
-def synchronize(folder: Path) -> None:
-    """Write new names in ``folder`` through to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -6,13 +6,11 @@ bytes of the copy are read back from the disk and digested before it gets its na
 
 import filecmp
 import os
-import shutil
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from cepheid.reference.data import preparation, store, verification
-from cepheid.reference.data.preparation import DISK_RESERVE_BYTES, explain_disk_errors
+from cepheid.reference.data import disk, store, verification
 from cepheid.reference.data.store import MANIFEST, Manifest, OnProgress, StoreError
 from cepheid.rules.host import atomic_write
 
@@ -38,7 +36,7 @@ def stage(
     manifest = store.read_manifest(source)
     if target.resolve() == source.resolve():
         raise StoreError(f"{target}: the dataset is already there; choose another place to stage")
-    with explain_disk_errors(target, "stage"), preparation.lock_folder(target, is_patient=True):
+    with disk.explain_disk_errors(target, "stage again"), disk.lock_folder(target, is_patient=True):
         if target.exists():
             _compare(source, target, manifest, on_verify)
         else:
@@ -69,14 +67,18 @@ def _copy(
     on_verify: OnProgress | None,
 ) -> None:
     """Copy what is missing, verify all, and give the copy its name."""
-    unfinished = preparation.name_partial(target)
+    unfinished = disk.name_partial(target)
     _begin(source, unfinished)
     names = _list_files(source, manifest)
     damaged: Sequence[str] = ()
     for _ in range(ATTEMPTS):
         for name in damaged:
             (unfinished / name).unlink()
-        _check_space(source, unfinished, names)
+        missing = sum(
+            (source / name).stat().st_size - _count_copied(source, unfinished, name)
+            for name in names
+        )
+        disk.require_space(target.parent, missing, "Free some, or stage on another disk.")
         _copy_files(source, unfinished, names, on_copy)
         store.drop_caches(unfinished)  # read what is on the disk
         damaged = _find_damaged(source, unfinished, manifest, on_verify)
@@ -87,9 +89,9 @@ def _copy(
             f"{source / damaged[0]}: its copy differs from what was prepared, also after a second "
             "try; fix: look for damage with `cepheid data … --verify`, then prepare again"
         )
-    preparation.synchronize(unfinished)
+    disk.synchronize(unfinished)
     unfinished.rename(target)
-    preparation.synchronize(target.parent)
+    disk.synchronize(target.parent)
 
 
 def _begin(source: Path, unfinished: Path) -> None:
@@ -119,18 +121,6 @@ def _count_copied(source: Path, unfinished: Path, name: str) -> int:
     path = unfinished / name
     copied = path.stat().st_size if path.exists() else 0
     return copied if copied <= (source / name).stat().st_size else 0
-
-
-def _check_space(source: Path, unfinished: Path, names: Sequence[str]) -> None:
-    needed = DISK_RESERVE_BYTES + sum(
-        (source / name).stat().st_size - _count_copied(source, unfinished, name) for name in names
-    )
-    free = shutil.disk_usage(unfinished).free
-    if free < needed:
-        raise StoreError(
-            f"{unfinished.parent}: not enough disk space, {needed / 1e6:,.0f} MB needed and "
-            f"{free / 1e6:,.0f} MB available; fix: free some, or stage on another disk"
-        )
 
 
 def _copy_files(

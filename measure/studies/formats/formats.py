@@ -134,7 +134,7 @@ def require_packages(request: Request) -> None:
 def measure(request: Request, _: None) -> Measured:
     """Write and read the contents in each way that is installed; delete what was written."""
     from cepheid.measure.studies.formats import packing
-    from cepheid.reference.data.preparation import explain_disk_errors
+    from cepheid.reference.data.disk import explain_disk_errors
 
     asked, folder, observer = request.arguments, request.data_root, request.observer
     contents = make_contents(asked.files)
@@ -156,12 +156,12 @@ def measure(request: Request, _: None) -> Measured:
 
 def measure_png(request: Request, _: None) -> Measured:
     """Measure how long one core needs to decode a radiograph and to resize it."""
-    from cepheid.reference.data.image_files import png
+    from cepheid.reference.data.image_files.decoding import decode_png
     from cepheid.reference.data.image_files.threads import resize
 
     rounds, whole = request.arguments.rounds, (0, 0, PIXELS, PIXELS)
     files = [draw_png(number) for number in range(IMAGES)]
-    decoded = [png.decode(file) for file in files]
+    decoded = [decode_png(file) for file in files]
 
     def time_median(work: Callable[[int], object]) -> float:
         """Return milliseconds of processor time an image."""
@@ -173,7 +173,7 @@ def measure_png(request: Request, _: None) -> Measured:
             times.append(1000 * (time.process_time() - start) / IMAGES)
         return statistics.median(times)
 
-    decoding_ms = time_median(lambda number: png.decode(files[number]))
+    decoding_ms = time_median(lambda number: decode_png(files[number]))
     resizing_ms = time_median(lambda number: resize(decoded[number], whole, SEEN_PIXELS))
     kilobytes = sum(map(len, files)) / len(files) / 1000
     text = (

@@ -14,9 +14,7 @@ The file is written in pieces, a chunk of rows at a time, under a temporary name
 """
 
 import math
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import galsim
@@ -24,6 +22,7 @@ import numpy as np
 from astropy.io import fits
 
 from cepheid.reference.data import galaxies
+from cepheid.reference.data.disk import explain_disk_errors, require_space
 from cepheid.reference.data.galaxies import Galaxies, SkyParameters
 from cepheid.reference.data.store import StoreError, split_rows
 from cepheid.rules.host import atomic_path
@@ -74,9 +73,10 @@ def export(
     """
     if output.exists() or output.is_symlink():
         raise StoreError(f"{output}: is there already; delete it or give another --output")
-    with _explain_errors(output):
+    with explain_disk_errors(output, "export again"):
         output.parent.mkdir(parents=True, exist_ok=True)
-        _check_space(output, 2 * sky.stamps.size * PIXEL_BYTES + sky.labels.nbytes)
+        needed = 2 * sky.stamps.size * PIXEL_BYTES + sky.labels.nbytes
+        require_space(output.parent, needed, "Free some, or give an --output on another disk.")
         with atomic_path(output) as temporary:
             small = [
                 _make_primary(sky, parameters),
@@ -205,22 +205,3 @@ def _convert_to_electrons(stored: np.ndarray, parameters: SkyParameters) -> np.n
     """
     noise = np.sqrt(np.array(parameters.sky_electrons))[:, None, None]
     return np.asarray(stored.astype(np.float64) * noise, dtype=np.float32)
-
-
-def _check_space(output: Path, needed_bytes: int) -> None:
-    free = shutil.disk_usage(output.parent).free
-    if free < needed_bytes:
-        raise StoreError(
-            f"{output.parent}: not enough disk space, {needed_bytes / 1e6:,.0f} MB needed and "
-            f"{free / 1e6:,.0f} MB available; free some, or give an --output on another disk"
-        )
-
-
-@contextmanager
-def _explain_errors(output: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(
-            f"{output}: cannot be written ({error.strerror or error}); give another --output"
-        ) from error

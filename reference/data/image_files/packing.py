@@ -19,7 +19,7 @@ import numpy as np
 from cepheid.reference.data import store
 from cepheid.reference.data.columns import Fixed, Known, Ragged, Rows
 from cepheid.reference.data.dataset import Opened, Work
-from cepheid.reference.data.image_files.jpeg import KINDS, decode, examine
+from cepheid.reference.data.image_files.decoding import KINDS, decode, examine
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import Manifest, StoreError, explain_unreadable
 
@@ -42,7 +42,7 @@ Examine = Callable[[bytes], tuple[int, int, int]]
 class PackedFiles:
     """The packed files of a dataset: ``content`` maps uint8 (bytes,), row i ends at ``ends[i]``.
 
-    ``kinds`` (rows,) are codes as in ``jpeg``. ``decoder`` takes a file and its kind.
+    ``kinds`` (rows,) are codes as in ``decoding``. ``decoder`` takes a file and its kind.
     """
 
     content: np.ndarray

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from cepheid.reference.data.preparation import explain_disk_errors
+from cepheid.reference.data.disk import explain_disk_errors
 from cepheid.reference.data.store import OnProgress
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_path

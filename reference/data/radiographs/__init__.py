@@ -24,7 +24,7 @@ from PIL import Image
 from cepheid.reference.data import dataset
 from cepheid.reference.data.columns import Fixed, Known
 from cepheid.reference.data.dataset import Opened, Work
-from cepheid.reference.data.image_files import packing, png
+from cepheid.reference.data.image_files import decoding, packing
 from cepheid.reference.data.image_files.packing import LabelledImages, Packing
 from cepheid.reference.data.imagenet.crops import Cropping, Views
 from cepheid.reference.data.preparation import Contents
@@ -101,7 +101,7 @@ def _open(opened: Opened) -> Radiographs:
     train = opened.splits["train_samples"]
     layout.refuse_shared_patients(opened.folder, patients[:train], patients[train:])
     labels = np.array(opened.arrays["findings"], np.float32)
-    return Radiographs.open(opened, png.decode, labels=labels, patients=patients)
+    return Radiographs.open(opened, decoding.decode_png, labels=labels, patients=patients)
 
 
 # What a network sees: all of it, mirrored half the time in training -------------------------------

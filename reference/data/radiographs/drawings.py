@@ -27,8 +27,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+from cepheid.reference.data.disk import explain_disk_errors
 from cepheid.reference.data.imagenet import shapes
-from cepheid.reference.data.preparation import explain_disk_errors
 from cepheid.reference.data.radiographs.layout import (
     BETWEEN_FINDINGS,
     FINDINGS,

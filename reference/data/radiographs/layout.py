@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cepheid.reference.data.image_files import png
+from cepheid.reference.data.image_files import decoding
 from cepheid.reference.data.image_files.packing import SourceFiles
 from cepheid.reference.data.store import StoreError, explain_unreadable
 
@@ -195,5 +195,8 @@ def _find_files(source: Path, images: Sequence[str]) -> SourceFiles:
         )
     found = [sizes[image] for image in images]
     return SourceFiles(
-        source, [name for name, _ in found], np.array([size for _, size in found]), png.examine
+        source,
+        [name for name, _ in found],
+        np.array([size for _, size in found]),
+        decoding.examine_png,
     )

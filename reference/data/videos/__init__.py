@@ -20,8 +20,8 @@ from cepheid.reference.data.columns import Fixed
 from cepheid.reference.data.dataset import Opened, Work
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import Manifest, StoreError, explain_unreadable
-from cepheid.reference.data.videos import digits, kitti, kth, sky
-from cepheid.reference.data.videos.windows import Source, read_windows
+from cepheid.reference.data.videos import drawn
+from cepheid.reference.data.videos.distributed import SOURCES, read_windows
 
 FEWEST_PIXELS = 16
 CHUNK_ROWS = 100
@@ -29,17 +29,11 @@ Kind = Literal["sky", "moving_digits", "KITTI", "KTH"]
 _Draw = Callable[[np.random.Generator, int, int], np.ndarray]
 DRAWN: Mapping[str, tuple[_Draw, Callable[[], dict[str, object]]]] = MappingProxyType(
     {
-        "sky": (sky.draw_clip, sky.describe),
-        "moving_digits": (digits.draw_clip, digits.describe),
+        "sky": (drawn.draw_sky, drawn.describe_sky),
+        "moving_digits": (drawn.draw_digits, drawn.describe_digits),
     }
 )
 """What draws a clip of frames and pixels, and what says how."""
-READ: Mapping[str, Source] = MappingProxyType(
-    {
-        "KITTI": Source(kitti.list_windows, kitti.read_frames, kitti.PACKAGES),
-        "KTH": Source(kth.list_windows, kth.read_frames, kth.PACKAGES),
-    }
-)
 CHANNELS: Mapping[str, int] = MappingProxyType({"sky": 1, "moving_digits": 1, "KITTI": 3, "KTH": 1})
 
 
@@ -50,7 +44,7 @@ class VideoParameters(dataset.Parameters):
     generator = "videos"
     recorded = ("source", "train_samples", "evaluation_samples", "pixels", "frames")
     sources = get_args(Kind)
-    distributed = tuple(READ)
+    distributed = tuple(SOURCES)
     is_named_by_source = True
 
     train_samples: int
@@ -105,7 +99,7 @@ def _plan(parameters: VideoParameters, work: Work) -> Contents:
     columns = {"frames": Fixed(np.dtype(np.uint8), (parameters.frames, side, side, channels))}
     if parameters.source in DRAWN:
         return Contents(columns, partial(draw_clips, parameters), chunk_rows=CHUNK_ROWS)
-    source, root = READ[parameters.source], work.folder.with_name(parameters.source)
+    source, root = SOURCES[parameters.source], work.folder.with_name(parameters.source)
     counts = parameters.train_samples, parameters.evaluation_samples
     with explain_unreadable():
         windows, digest = source.list_windows(root, parameters.frames, counts)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cepheid.reference.data import preparation
+from cepheid.reference.data import disk
 from cepheid.reference.data.store import OnProgress, StoreError
 from cepheid.reference.data.wmt import grammar, parallel_text
 from cepheid.reference.data.wmt.cleaning import ignore_progress, mark_repeated
@@ -43,7 +43,7 @@ class DrawnText:
         paths = [self.folder / f"{name}.{language}" for language in LANGUAGES]
         if all(path.exists() for path in paths):
             return
-        with preparation.explain_disk_errors(self.folder):
+        with disk.explain_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             pieces = range(-(-len(rows) // PIECE))
             written: dict[int, list[tuple[str, str]]] = {}

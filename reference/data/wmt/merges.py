@@ -23,7 +23,7 @@ from pathlib import Path
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 
-from cepheid.reference.data.preparation import explain_disk_errors
+from cepheid.reference.data.disk import explain_disk_errors
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt.moses import join_words
 from cepheid.reference.data.wmt.parallel_text import LANGUAGES, PIECE, Corpus

@@ -19,7 +19,7 @@ from typing import Any
 
 import sacremoses
 
-from cepheid.reference.data.preparation import explain_disk_errors
+from cepheid.reference.data.disk import explain_disk_errors
 from cepheid.reference.data.store import OnProgress
 from cepheid.reference.data.wmt.parallel_text import LANGUAGES, PIECE, Corpus, open_corpus
 from cepheid.reference.data.workers import map_in_processes

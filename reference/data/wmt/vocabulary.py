@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import sentencepiece
 
-from cepheid.reference.data.preparation import explain_disk_errors
+from cepheid.reference.data.disk import explain_disk_errors
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt.parallel_text import Corpus
 from cepheid.rules.host import atomic_write

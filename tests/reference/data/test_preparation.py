@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cepheid.reference.data import preparation, store, verification, workers
+from cepheid.reference.data import disk, preparation, store, verification, workers
 from cepheid.reference.data.columns import Fixed
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
@@ -319,7 +319,7 @@ def test_space_already_taken_is_not_asked_for_again(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         prepare(tmp_path / "numbers", draw=Interrupting(5))
-    free = preparation.DISK_RESERVE_BYTES
+    free = disk.RESERVE_BYTES
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cepheid.reference.data import preparation, staging, store
+from cepheid.reference.data import disk, preparation, staging, store
 from cepheid.reference.data.columns import Fixed, Ragged
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
@@ -61,7 +61,7 @@ def test_a_copy_that_is_there_is_only_verified(source: Path, tmp_path: Path) -> 
 
 
 def begin_copy(source: Path, target: Path) -> Path:
-    unfinished = preparation.name_partial(target)
+    unfinished = disk.name_partial(target)
     unfinished.mkdir(parents=True)
     shutil.copy(source / store.MANIFEST, unfinished)
     return unfinished
@@ -125,8 +125,8 @@ def test_nothing_else_is_overwritten(source: Path, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"holds another dataset \(digest .*, expected "):
         staging.stage(source, other)
     assert read_files(other) == before
-    preparation.name_partial(other).mkdir()
-    (preparation.name_partial(other) / preparation.JOURNAL).write_text("{}")
+    disk.name_partial(other).mkdir()
+    (disk.name_partial(other) / preparation.JOURNAL).write_text("{}")
     shutil.rmtree(other)
     with pytest.raises(StoreError, match=r"\.partial: is no half copy of .*; fix: delete it"):
         staging.stage(source, other)

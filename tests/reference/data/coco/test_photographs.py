@@ -9,10 +9,8 @@ import pytest
 
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from cepheid.reference import data as datasets
-from cepheid.reference.data import coco, preparation, verification
+from cepheid.reference.data import coco, verification
 from cepheid.reference.data.coco import CocoParameters, Photographs
-from cepheid.reference.data.image_files import packing
 from cepheid.reference.data.store import StoreError
 from tests.reference.data.coco.replica import (
     BEYOND,
@@ -21,15 +19,12 @@ from tests.reference.data.coco.replica import (
     EVALUATION,
     LEFT_OUT,
     NO_AREA,
-    PARAMETERS,
     TRAIN,
     pack,
     read_annotations,
     write_annotations,
     write_replica,
 )
-
-DATA = {"generator": "coco", "source": "COCO2017", "train_samples": 9, "evaluation_samples": 4}
 
 
 @pytest.fixture(scope="module")
@@ -146,48 +141,6 @@ def test_batches_are_made_of_photographs(photographs: Photographs) -> None:
     batches = list(loader.evaluation_batches(3))
     assert [valid.sum() for _, _, valid in batches] == [3, 1]
     loader.close()
-
-
-# Datasets -----------------------------------------------------------------------------------------
-
-
-def test_digest_does_not_depend_on_place_or_processes(tmp_path: Path) -> None:
-    digests = set()
-    for place, processes in (("a", 1), ("b", 2)):
-        write_replica(tmp_path / place)
-        digests.add(coco.load(pack(tmp_path / place, processes=processes)).manifest.digest)
-    assert len(digests) == 1
-
-
-def test_an_interrupted_packing_continues(
-    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_replica(tmp_path)
-
-    def interrupt(content: bytes) -> tuple[int, int, int]:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(packing, "examine", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            pack(tmp_path)
-    assert (tmp_path / "packed.partial" / preparation.JOURNAL).exists()
-    digest = coco.load(root / "packed").manifest.digest
-    assert coco.load(pack(tmp_path)).manifest.digest == digest
-
-
-def test_missing_coco_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"train2017\.json: there is no such file\. Put COCO"):
-        pack(tmp_path)
-    assert "put or link the distributed files there" in datasets.find_problem(DATA, tmp_path)
-
-
-def test_settings(tmp_path: Path) -> None:
-    assert coco.parameters_of(DATA) == PARAMETERS
-    assert coco.parameters_of(DATA).folder_name.startswith("coco-13-")
-    for wrong in ({"source": "COCO2014"}, {"train_samples": 0}, {"seed": 1}):
-        with pytest.raises(StoreError):
-            coco.parameters_of({**DATA, **wrong})
 
 
 # What stands in the way ---------------------------------------------------------------------------

@@ -121,7 +121,7 @@ def test_disk_that_is_too_small_is_told(
 
 
 def test_place_that_cannot_be_written_is_told(dataset: Galaxies) -> None:
-    with pytest.raises(StoreError, match=r"/proc/no/sky\.fits: cannot be written"):
+    with pytest.raises(StoreError, match="/proc/no: cannot be written"):
         export(dataset, Path("/proc/no/sky.fits"))
 
 

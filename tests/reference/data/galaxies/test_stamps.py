@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import galsim
 import numpy as np
@@ -25,16 +24,6 @@ from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
 
 SKY = SkyParameters(samples=300)
-DATA = {
-    "generator": "galaxies",
-    "seed": 20260101,
-    "bands": "ugrizy",
-    "pixels": 64,
-    "pixel_scale_arcsec": 0.2,
-    "psf_fwhm_arcsec": 0.65,
-    "train_samples": 200,
-    "evaluation_samples": 100,
-}
 
 
 def galaxy(e1: float = 0.3, e2: float = 0.2, dx: float = 0.0, dy: float = 0.0) -> Galaxy:
@@ -299,10 +288,7 @@ def test_signal_to_noise_is_that_of_a_matched_filter(drawn: dict[str, np.ndarray
 
 def test_dataset_is_the_same_for_one_and_two_processes(tmp_path: Path) -> None:
     sky = SkyParameters(samples=260, pixels=32, bands="gri")
-    manifests = [
-        galaxies.prepare(tmp_path / f"{processes}", sky, processes=processes)
-        for processes in (1, 2)
-    ]
+    manifests = [galaxies.prepare(tmp_path / f"{count}", sky, count) for count in (1, 2)]
     assert manifests[0] == manifests[1]
     dataset = galaxies.load(tmp_path / "2")
     assert dataset.stamps.shape == dataset.noise_free.shape == (260, 3, 32, 32)
@@ -322,27 +308,6 @@ def test_dataset_of_another_generator_is_refused(tmp_path: Path) -> None:
         galaxies.load(tmp_path / "n")
 
 
-def test_definition_names_the_folder(tmp_path: Path) -> None:
-    assert galaxies.parameters_of(DATA) == SKY
-    folder = tmp_path / galaxies.parameters_of(DATA).folder_name
-    assert folder == tmp_path / SKY.folder_name
-    assert folder.name.startswith("galaxies-300-")
-    assert len(folder.name) == len("galaxies-300-1f3a9c2e")
-    assert tmp_path / galaxies.parameters_of({**DATA, "seed": 1}).folder_name != folder
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"psf_fwhm": 0.7}, 'data.psf_fwhm: .* did you mean "psf_fwhm_arcsec"'),
-        ({"bands": "gxr"}, 'bands are "gxr"'),
-        ({"bands": "grr"}, 'bands are "grr"'),
-        ({"bands": "iz"}, "r among them"),
-        ({"train_samples": -100}, "samples is 0"),
-        ({"exposure_seconds": [15, 15]}, "expected one positive number for each"),
-        ({"sky_electrons": [0] * 6}, "expected one positive number for each"),
-    ],
-)
-def test_definition_that_makes_no_sense_is_told(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(StoreError, match=message):
-        galaxies.parameters_of({**DATA, **change})
+def test_both_splits_are_parts_of_one_sky() -> None:
+    data = {"generator": "galaxies", "train_samples": 200, "evaluation_samples": 100}
+    assert galaxies.parameters_of(data) == SKY

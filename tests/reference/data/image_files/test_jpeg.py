@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from cepheid.reference.data.image_files.jpeg import KINDS, decode, examine
+from cepheid.reference.data.image_files.decoding import KINDS, decode, examine
 from tests.reference.data.pictures import jpeg
 
 

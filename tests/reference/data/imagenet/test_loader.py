@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cepheid.reference.data import imagenet
-from cepheid.reference.data.image_files import jpeg
+from cepheid.reference.data.image_files import decoding
 from cepheid.reference.data.image_files.threads import resize
 from cepheid.reference.data.imagenet import Images
 from cepheid.reference.data.imagenet.crops import Cropping, Views, make_training_views
@@ -136,7 +136,7 @@ def test_a_worker_that_fails_is_heard(images: Images, monkeypatch: pytest.Monkey
 
 
 def test_resizing_is_pillows_bicubic() -> None:
-    image = jpeg.decode(jpeg_of(5), 0)
+    image = decoding.decode(jpeg_of(5), 0)
     height, width, _ = image.shape
     box = [3, 5, width - 2, height - 4]
     left, top, right, bottom = box

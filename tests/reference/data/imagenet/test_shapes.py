@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn
 
-from cepheid.reference.data.image_files import jpeg
+from cepheid.reference.data.image_files import decoding
 from cepheid.reference.data.image_files.threads import resize
 from cepheid.reference.data.imagenet import shapes
 from cepheid.reference.data.imagenet.shapes import CLASSES, Picture
@@ -64,7 +64,7 @@ def _set() -> tuple[Tensor, Tensor]:
     labels = np.arange(count) % len(CLASSES)
     images = []
     for number, label in enumerate(labels):
-        whole = jpeg.decode(shapes.encode_picture(1, Picture(int(label), number)), 0)
+        whole = decoding.decode(shapes.encode_picture(1, Picture(int(label), number)), 0)
         images.append(resize(whole, [0, 0, whole.shape[1], whole.shape[0]], PIXELS))
     stacked = torch.stack(images).permute(0, 3, 1, 2).float()
     return stacked / 64 - 2, torch.from_numpy(labels)

@@ -2,15 +2,11 @@
 
 import hashlib
 import io
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 from PIL import Image
 
-from cepheid.reference.data import radiographs
-from cepheid.reference.data.image_files import png
+from cepheid.reference.data.image_files import decoding
 from cepheid.reference.data.radiographs import FINDINGS
 from cepheid.reference.data.radiographs.drawings import (
     SHAPES_OF,
@@ -21,7 +17,6 @@ from cepheid.reference.data.radiographs.drawings import (
     encode_png,
     list_drawings,
 )
-from cepheid.reference.data.store import StoreError
 
 SEED = 20260101
 
@@ -67,40 +62,6 @@ def test_png_files_are_those_that_others_read() -> None:
     with Image.open(io.BytesIO(file)) as image:
         assert image.mode == "L"
         assert np.array_equal(np.asarray(image), levels)
-    assert png.examine(file) == (300, 257, png.GREY)
-    assert np.array_equal(png.decode(file)[:, :, 0], levels)
-    assert png.examine(file[:-20])[2] == png.examine(b"")[2] == png.DAMAGED
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"source": "photographs"}, "expected drawings or ChestX-ray14"),
-        ({"train_samples": 0}, "is below 1"),
-        ({"pixels": 16}, "expected 32 to 256"),
-        ({"pixel": 16}, "has no such setting"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused(change: dict[str, object], message: str) -> None:
-    data = {"source": "drawings", "train_samples": 5, "evaluation_samples": 5, **change}
-    with pytest.raises(StoreError, match=message):
-        radiographs.parameters_of({"generator": "radiographs", **data})
-
-
-def test_an_interrupted_preparation_continues(tmp_path: Path) -> None:
-    data: dict[str, Any] = {"generator": "radiographs", "source": "drawings"}
-    data |= {"train_samples": 6, "evaluation_samples": 4}
-    digests = []
-    for root in (tmp_path / "a", tmp_path / "b"):
-        folder = root / radiographs.parameters_of(data).folder_name
-        files = folder.with_name(f"{folder.name}-files") / "images"
-        if root.name == "b":
-            files.mkdir(parents=True)
-            kept = files / "00000001_000.png"
-            kept.write_bytes(
-                (next((tmp_path / "a").glob("*-files/images/00000001_000.png"))).read_bytes()
-            )
-        manifest = radiographs.prepare(folder, radiographs.parameters_of(data), processes=1)
-        digests.append(manifest.digest)
-    assert digests[0] == digests[1]
-    assert radiographs.remarks(folder) == []
+    assert decoding.examine_png(file) == (300, 257, decoding.GREY)
+    assert np.array_equal(decoding.decode_png(file)[:, :, 0], levels)
+    assert decoding.examine_png(file[:-20])[2] == decoding.examine_png(b"")[2] == decoding.DAMAGED

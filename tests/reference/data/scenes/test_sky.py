@@ -9,7 +9,6 @@ import pytest
 
 from cepheid.reference.data import scenes, store
 from cepheid.reference.data.scenes import SceneParameters, objects
-from cepheid.reference.data.store import StoreError
 
 PARAMETERS = SceneParameters(train_samples=12, evaluation_samples=4)
 SIDE = PARAMETERS.pixels
@@ -136,40 +135,3 @@ def test_a_dataset_has_what_was_drawn(prepared: Path, drawn: dict[str, np.memmap
     np.testing.assert_array_equal(loaded.labels, drawn["labels"])
     masks = loaded.read_masks(np.array([5, 2]))
     np.testing.assert_array_equal(masks[1], unpack(drawn["masks"][2]))
-
-
-def test_an_interrupted_preparation_continues(
-    tmp_path: Path, prepared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[range] = []
-    usual = scenes.draw
-
-    def fail_late(parameters: SceneParameters, indices: range) -> dict[str, np.ndarray]:
-        calls.append(indices)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return usual(parameters, indices)
-
-    monkeypatch.setattr(scenes, "CHUNK_ROWS", 8)
-    with monkeypatch.context() as patch:
-        patch.setattr(scenes, "draw", fail_late)
-        with pytest.raises(KeyboardInterrupt):
-            scenes.prepare(tmp_path / "again", PARAMETERS, processes=1)
-    done: list[int] = []
-    scenes.prepare(tmp_path / "again", PARAMETERS, 1, on_progress=lambda rows, _: done.append(rows))
-    assert done == [8, 16]
-    np.testing.assert_array_equal(
-        scenes.load(tmp_path / "again").images, scenes.load(prepared).images
-    )
-
-
-def test_settings_make_the_folder_and_wrong_ones_are_refused(tmp_path: Path) -> None:
-    data = {"generator": "scenes", "train_samples": 12, "evaluation_samples": 4}
-    assert scenes.parameters_of(data) == PARAMETERS
-    assert (
-        scenes.parameters_of(data).folder_name
-        != scenes.parameters_of({**data, "pixels": 96}).folder_name
-    )
-    for wrong in ({"pixels": 8}, {"fewest_objects": 9}, {"train_samples": 0}, {"colour": 1}):
-        with pytest.raises(StoreError):
-            scenes.parameters_of({**data, **wrong})

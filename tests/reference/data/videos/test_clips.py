@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cepheid.reference.data import store, videos
+from cepheid.reference.data import videos
 from cepheid.reference.data.store import StoreError
-from cepheid.reference.data.videos import VideoParameters, digits, kitti, kth, sky
+from cepheid.reference.data.videos import VideoParameters, distributed, drawn
 
 DRAWN = VideoParameters(train_samples=6, evaluation_samples=3)
 READ = VideoParameters(train_samples=3, evaluation_samples=2, source="KITTI", frames=4)
@@ -38,32 +38,32 @@ def test_a_clip_is_a_function_of_seed_and_number(
 
 
 def test_the_cepheid_brightens_fast_and_fades_slowly() -> None:
-    light = sky.pulsate(np.linspace(0, 2, 201))
-    assert light.min() == pytest.approx(sky.FAINTEST)
-    assert light.max() == pytest.approx(sky.BRIGHTEST)
+    light = drawn.pulsate(np.linspace(0, 2, 201))
+    assert light.min() == pytest.approx(drawn.FAINTEST)
+    assert light.max() == pytest.approx(drawn.BRIGHTEST)
     np.testing.assert_allclose(light[:100], light[100:200])
-    assert np.mean(np.diff(light[:101]) > 0) == pytest.approx(sky.RISE)
+    assert np.mean(np.diff(light[:101]) > 0) == pytest.approx(drawn.RISE)
 
 
 def test_asteroids_move_along_straight_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the star, and where nothing leaves the frame, the centre of light moves evenly."""
-    monkeypatch.setattr(sky, "FAINTEST", 0.0)
-    monkeypatch.setattr(sky, "BRIGHTEST", 0.0)
-    monkeypatch.setattr(sky, "ASTEROIDS", 1)
+    monkeypatch.setattr(drawn, "FAINTEST", 0.0)
+    monkeypatch.setattr(drawn, "BRIGHTEST", 0.0)
+    monkeypatch.setattr(drawn, "ASTEROIDS", 1)
     axis = np.arange(40)
-    monkeypatch.setattr(sky, "SKY", 0.0)
-    clip = sky.draw_clip(np.random.default_rng(3), 12, 40)[..., 0].astype(float)
+    monkeypatch.setattr(drawn, "SKY", 0.0)
+    clip = drawn.draw_sky(np.random.default_rng(3), 12, 40)[..., 0].astype(float)
     total = clip.sum(axis=(1, 2))
     down, across = ((clip.sum(axis=kept) * axis).sum(axis=1) / total for kept in ((2,), (1,)))
     speeds = np.hypot(np.diff(down), np.diff(across))
     np.testing.assert_allclose(speeds, speeds.mean(), atol=0.02)
-    assert sky.SPEED_PIXELS[0] <= speeds.mean() <= sky.SPEED_PIXELS[1]
+    assert drawn.SPEED_PIXELS[0] <= speeds.mean() <= drawn.SPEED_PIXELS[1]
 
 
 def test_digits_bounce_inside_the_frame_and_keep_their_speed() -> None:
     random = np.random.default_rng(0)
     for _ in range(50):
-        places = digits.bounce(random, 36, 36, 64)
+        places = drawn.bounce(random, 36, 36, 64)
         assert places.min() >= 0
         assert places.max() <= 36
         steps = np.hypot(*np.diff(places, axis=0).T)
@@ -71,30 +71,15 @@ def test_digits_bounce_inside_the_frame_and_keep_their_speed() -> None:
 
 
 def test_overlapping_digits_never_wrap_around() -> None:
-    clip = digits.draw_clip(np.random.default_rng(1), 12, 64)
+    clip = drawn.draw_digits(np.random.default_rng(1), 12, 64)
     assert clip.max() == 255
-    assert len(digits.STROKES) == 10
-    drawn = [digits.draw_digit(np.random.default_rng(0), digit, 28) for digit in range(10)]
-    assert all(image.max() == 255 for image in drawn)
-    assert len({image.tobytes() for image in drawn}) == 10
-    for image in drawn:  # ink stays inside the square
+    assert len(drawn.STROKES) == 10
+    images = [drawn.draw_digit(np.random.default_rng(0), digit, 28) for digit in range(10)]
+    assert all(image.max() == 255 for image in images)
+    assert len({image.tobytes() for image in images}) == 10
+    for image in images:  # ink stays inside the square
         assert not image[0].any()
         assert not image[-1].any()
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ({"pixels": 8}, "data.pixels is 8"),
-        ({"source": "MNIST"}, "data.source is 'MNIST', expected one of sky"),
-        ({"train_samples": 0}, "below 1"),
-        ({"colour": 1}, "data.colour: videos has no such setting"),
-    ],
-)
-def test_impossible_settings_are_refused(setting: dict[str, object], message: str) -> None:
-    data = {"generator": "videos", "train_samples": 2, "evaluation_samples": 1, **setting}
-    with pytest.raises(StoreError, match=message):
-        videos.parameters_of(data)
 
 
 # KITTI --------------------------------------------------------------------------------------------
@@ -170,7 +155,7 @@ def test_a_frame_of_kitti_that_links_to_nothing_is_named(tmp_path: Path) -> None
 def write_kth(root: Path, lengths: dict[int, int]) -> None:
     """Write a video of each action and person, by the number of frames; levels rise with time."""
     av = pytest.importorskip("av", reason="needs the extra video")
-    for action in kth.ACTIONS:
+    for action in distributed.KTH_ACTIONS:
         (root / action).mkdir(parents=True)
         for person, length in lengths.items():
             path = root / action / f"person{person:02d}_{action}_d1_uncomp.avi"
@@ -218,17 +203,9 @@ def test_a_video_of_kth_that_would_fill_the_memory_is_refused(
 ) -> None:
     write_kth(tmp_path / "KTH", {1: 4, 17: 4})
     parameters = replace(READ, source="KTH", train_samples=6, evaluation_samples=6)
-    monkeypatch.setattr(kth, "VIDEO_PIXELS_MAX", 3 * 160 * 120)
+    monkeypatch.setattr(distributed, "VIDEO_PIXELS_MAX", 3 * 160 * 120)
     message = (
         r"person01_boxing_d1_uncomp.avi: it has 76,800 pixels or more, expected at most 57,600"
     )
     with pytest.raises(StoreError, match=message):
         videos.prepare(tmp_path / "clips", parameters, processes=1)
-
-
-def test_where_the_files_of_a_source_lie(tmp_path: Path) -> None:
-    assert READ.find_distributed_files(tmp_path / "x") == tmp_path / "KITTI"
-    assert DRAWN.find_distributed_files(tmp_path / "x") is None
-    assert kitti.PACKAGES == ("Pillow",)
-    with pytest.raises(StoreError, match="there is no such folder"):
-        store.read_manifest(tmp_path / "x")

@@ -1,6 +1,7 @@
 """From the bytes of an image file to pixels, and what is wrong with the bytes.
 
-libjpeg-turbo decodes, through simplejpeg; Pillow the few files that are no RGB or grey JPEG.
+libjpeg-turbo decodes, through simplejpeg; Pillow the few files that are no RGB or grey JPEG, and
+the grey PNG files of radiographs.
 """
 
 import io
@@ -56,3 +57,29 @@ def _examine_with_pillow(content: bytes, kind: str) -> tuple[int, int, int]:
     except Exception:  # whatever a decoder makes of bytes that are no image
         return _DAMAGED
     return height, width, KINDS.index(kind)
+
+
+# Grey images in PNG files -------------------------------------------------------------------------
+
+GREY, OTHER, DAMAGED = (KINDS.index(kind) for kind in ("grey", "other", "damaged"))
+
+
+def examine_png(content: bytes) -> tuple[int, int, int]:
+    """Return height, width and the code of the kind of a PNG file, after decoding all of it.
+
+    The kind is ``grey``, ``other`` for other colours, or ``damaged``: then height and width are 0.
+    """
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+            image.verify()  # the checksums of all parts
+        height, width, _ = decode_png(content).shape
+    except Exception:  # whatever a decoder makes of bytes that are no image
+        return 0, 0, DAMAGED
+    return height, width, GREY if image.mode == "L" else OTHER
+
+
+def decode_png(content: bytes | memoryview, kind: int = GREY) -> np.ndarray:
+    """Decode a PNG file to grey, uint8 (height, width, 1); other colours are converted."""
+    with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+        grey: np.ndarray = np.array(image.convert("L"))
+    return grey[:, :, None]
