@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +24,7 @@ from cepheid.reference.data.columns import Fixed
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
 from tests.full_disk import files_end_after
+from tests.processes import have_ended
 from tests.reference.data.numbered import (
     LAYOUT,
     PARAMETERS,
@@ -80,8 +80,11 @@ class Counting:
         return draw(rows)
 
 
-def name_unfinished(folder: Path) -> Path:
-    return folder.with_name(folder.name + ".partial")
+def interrupt(folder: Path, chunks: int = 5) -> Path:
+    """Prepare so many chunks, then press Ctrl-C; return the unfinished folder."""
+    with pytest.raises(KeyboardInterrupt):
+        prepare(folder, draw=Interrupting(chunks))
+    return disk.name_partial(folder)
 
 
 # Preparing ----------------------------------------------------------------------------------------
@@ -90,7 +93,7 @@ def name_unfinished(folder: Path) -> Path:
 def test_folder_holds_the_arrays_and_the_manifest_only(prepared: Path) -> None:
     names = {path.name for path in prepared.iterdir()}
     assert names == {"stamps.npy", "labels.npy", "numbers.npy", "manifest.json"}
-    assert not name_unfinished(prepared).exists()
+    assert not disk.name_partial(prepared).exists()
 
 
 def test_digest_is_the_same_for_any_number_of_processes(prepared: Path, tmp_path: Path) -> None:
@@ -150,8 +153,7 @@ def test_interruptions_leave_no_trace(
 
 
 def test_finished_chunks_are_not_drawn_again(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    interrupt(tmp_path / "numbers")
     counting = Counting()
     seen: list[int] = []
     prepare(tmp_path / "numbers", draw=counting, on_progress=lambda done, _: seen.append(done))
@@ -160,9 +162,7 @@ def test_finished_chunks_are_not_drawn_again(tmp_path: Path) -> None:
 
 
 def test_half_a_journal_line_is_ignored(prepared: Path, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        prepare(tmp_path / "numbers", draw=Interrupting(5))
-    journal = name_unfinished(tmp_path / "numbers") / preparation.JOURNAL
+    journal = interrupt(tmp_path / "numbers") / preparation.JOURNAL
     os.truncate(journal, journal.stat().st_size - 10)
     counting = Counting()
     assert prepare(tmp_path / "numbers", draw=counting) == store.read_manifest(prepared)
@@ -171,16 +171,14 @@ def test_half_a_journal_line_is_ignored(prepared: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("keep_bytes", [0, 30])
 def test_killed_before_the_first_chunk(prepared: Path, tmp_path: Path, keep_bytes: int) -> None:
-    name_unfinished(tmp_path / "numbers").mkdir()
-    journal = name_unfinished(tmp_path / "numbers") / preparation.JOURNAL
+    disk.name_partial(tmp_path / "numbers").mkdir()
+    journal = disk.name_partial(tmp_path / "numbers") / preparation.JOURNAL
     journal.write_bytes(b'{"format_version": 1, "chunk_rows'[:keep_bytes])
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
 
 
 def test_chunk_whose_data_are_lost_is_drawn_again(prepared: Path, tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        prepare(tmp_path / "numbers", draw=Interrupting(5))
-    stamps = name_unfinished(tmp_path / "numbers") / "stamps.npy"
+    stamps = interrupt(tmp_path / "numbers") / "stamps.npy"
     change_byte(stamps, row_position(stamps, 4))
     counting = Counting()
     assert prepare(tmp_path / "numbers", draw=counting) == store.read_manifest(prepared)
@@ -192,9 +190,7 @@ def test_file_that_is_lost_or_half_made_is_made_again(
     prepared: Path, tmp_path: Path, keep_bytes: int | None
 ) -> None:
     """The program may be killed before a file has its header, in it, or before its full size."""
-    with pytest.raises(KeyboardInterrupt):
-        prepare(tmp_path / "numbers", draw=Interrupting(5))
-    labels = name_unfinished(tmp_path / "numbers") / "labels.npy"
+    labels = interrupt(tmp_path / "numbers") / "labels.npy"
     if keep_bytes is None:
         labels.unlink()
     else:
@@ -219,11 +215,11 @@ def test_killed_preparation_goes_on(prepared: Path, tmp_path: Path) -> None:
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
-    journal = name_unfinished(folder) / preparation.JOURNAL
+    journal = disk.name_partial(folder) / preparation.JOURNAL
     until(lambda: journal.exists() and journal.read_bytes().count(b"\n") >= 3)
     process.kill()
     process.wait()
-    until(lambda: not any(is_alive(int(pid.name)) for pid in pids.iterdir()))
+    assert have_ended([int(pid.name) for pid in pids.iterdir()], 30)
     assert not folder.exists()
     counting = Counting()
     assert prepare(folder, draw=counting) == store.read_manifest(prepared)
@@ -242,32 +238,19 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-
-
 # What stands in the way ---------------------------------------------------------------------------
 
 
-def test_unfinished_preparation_of_something_else_is_kept(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        prepare(tmp_path / "numbers", draw=Interrupting(5))
-    with pytest.raises(StoreError, match=r"something else \(parameters.seed: 7 there, 8 asked"):
-        prepare(tmp_path / "numbers", parameters={**PARAMETERS, "seed": 8})
-    assert (name_unfinished(tmp_path / "numbers") / preparation.JOURNAL).exists()
-
-
-def test_unfinished_preparation_of_another_version_is_kept(
+def test_unfinished_preparation_of_something_else_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    unfinished = interrupt(tmp_path / "numbers")
+    with pytest.raises(StoreError, match=r"something else \(parameters.seed: 7 there, 8 asked"):
+        prepare(tmp_path / "numbers", parameters={**PARAMETERS, "seed": 8})
     monkeypatch.setattr(np, "__version__", "99.0")
     with pytest.raises(StoreError, match=r"versions\.numpy: .* there, '99\.0' asked for"):
         prepare(tmp_path / "numbers")
+    assert (unfinished / preparation.JOURNAL).exists()
 
 
 def test_finished_dataset_of_something_else_is_kept(folder: Path) -> None:
@@ -277,8 +260,8 @@ def test_finished_dataset_of_something_else_is_kept(folder: Path) -> None:
 
 
 def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
-    name_unfinished(tmp_path / "numbers").mkdir()
-    (name_unfinished(tmp_path / "numbers") / "thesis.tex").touch()
+    disk.name_partial(tmp_path / "numbers").mkdir()
+    (disk.name_partial(tmp_path / "numbers") / "thesis.tex").touch()
     with pytest.raises(StoreError, match=r"holds thesis.tex but no journal"):
         prepare(tmp_path / "numbers")
 
@@ -287,9 +270,7 @@ def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
     "line", [b"\0\0", b"[]", b"{}", b'{"chunk": 99, "sha256": {"x": ""}}', b'{"chunk": 1e999}']
 )
 def test_damaged_journal_is_told(tmp_path: Path, line: bytes) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        prepare(tmp_path / "numbers", draw=Interrupting(2))
-    with open(name_unfinished(tmp_path / "numbers") / preparation.JOURNAL, "ab") as journal:
+    with open(interrupt(tmp_path / "numbers", 2) / preparation.JOURNAL, "ab") as journal:
         journal.write(line + b"\n")
     with pytest.raises(StoreError, match=r"journal.jsonl: damaged"):
         prepare(tmp_path / "numbers")
@@ -311,14 +292,13 @@ def test_no_space_is_told_before_anything_is_written(
     with pytest.raises(StoreError, match=r"49 MB needed and 12 MB available") as raised:
         prepare(tmp_path / "numbers", contents=Contents(columns, draw), rows=970)
     assert str(tmp_path) in str(raised.value)
-    assert not name_unfinished(tmp_path / "numbers").exists()
+    assert not disk.name_partial(tmp_path / "numbers").exists()
 
 
 def test_space_already_taken_is_not_asked_for_again(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        prepare(tmp_path / "numbers", draw=Interrupting(5))
+    interrupt(tmp_path / "numbers")
     free = disk.RESERVE_BYTES
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)

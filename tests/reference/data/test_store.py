@@ -4,9 +4,11 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -63,38 +65,53 @@ def test_damaged_byte_is_found_with_its_rows(folder: Path, row: int, rows: str) 
         verification.verify(folder)
 
 
-def test_damaged_header_is_found(folder: Path) -> None:
-    path = folder / "numbers.npy"
-    header = path.read_bytes()
-    path.write_bytes(header.replace(b"<i8", b"<u8"))
-    with pytest.raises(StoreError, match=r"numbers\.npy: holds uint64 \(23,\), expected <i8"):
+def replace_bytes(path: Path, old: bytes, new: bytes) -> None:
+    path.write_bytes(path.read_bytes().replace(old, new))
+
+
+def put_file_in_place(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.touch()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda folder: replace_bytes(folder / "numbers.npy", b"<i8", b"<u8"),
+            r"numbers\.npy: holds uint64 \(23,\), expected <i8",
+        ),
+        (
+            lambda folder: replace_bytes(
+                folder / "stamps.npy", b"'fortran_order': False", b"'fortran_order': True "
+            ),
+            r"stamps\.npy: damaged \(columns first\)",
+        ),
+        (
+            lambda folder: os.truncate(folder / "labels.npy", 311),
+            r"labels\.npy: the file has 311 bytes, expected 312",
+        ),
+        (
+            lambda folder: (folder / "labels.npy").unlink(),
+            r"labels\.npy: the file is missing\. Delete",
+        ),
+        (lambda folder: (folder / store.MANIFEST).unlink(), r"manifest\.json: missing"),
+        (shutil.rmtree, "Prepare the dataset first"),
+        (put_file_in_place, "not a folder"),
+        (
+            lambda folder: edit_manifest(folder, lambda facts: facts.update(format_version=2)),
+            "format version 2, this program reads 1",
+        ),
+        (
+            lambda folder: os.truncate(folder / store.MANIFEST, store.LARGEST_MANIFEST_BYTES + 1),
+            "expected at most",
+        ),
+    ],
+)
+def test_damage_is_found(folder: Path, damage: Callable[[Path], object], message: str) -> None:
+    damage(folder)
+    with pytest.raises(StoreError, match=message):
         store.open_arrays(folder)
-
-
-def test_truncated_file_is_found_by_its_size(folder: Path) -> None:
-    path = folder / "labels.npy"
-    os.truncate(path, path.stat().st_size - 1)
-    with pytest.raises(StoreError, match=r"labels\.npy: the file has 311 bytes, expected 312"):
-        store.read_manifest(folder)
-
-
-def test_missing_file_is_found(folder: Path) -> None:
-    (folder / "labels.npy").unlink()
-    with pytest.raises(StoreError, match=r"labels\.npy: the file is missing\. Delete"):
-        store.read_manifest(folder)
-
-
-def test_no_folder_and_no_manifest(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="Prepare the dataset first"):
-        store.read_manifest(tmp_path / "numbers")
-    with pytest.raises(StoreError, match=r"manifest\.json: missing"):
-        store.read_manifest(tmp_path)
-
-
-def test_manifest_of_another_format(folder: Path) -> None:
-    edit_manifest(folder, lambda facts: facts.update(format_version=2))
-    with pytest.raises(StoreError, match="format version 2, this program reads 1"):
-        store.read_manifest(folder)
 
 
 @pytest.mark.parametrize(
@@ -114,20 +131,6 @@ def test_hostile_header_is_found(folder: Path, header: str) -> None:
     path.write_bytes(content[:10] + header.encode().ljust(117) + b"\n" + content[128:])
     with pytest.raises(StoreError, match=r"numbers\.npy: damaged"):
         store.open_arrays(folder)
-
-
-def test_columns_first_are_found(folder: Path) -> None:
-    path = folder / "stamps.npy"
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"'fortran_order': False", b"'fortran_order': True "))
-    with pytest.raises(StoreError, match=r"stamps\.npy: damaged \(columns first\)"):
-        store.open_arrays(folder)
-
-
-def test_a_file_in_place_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "numbers").touch()
-    with pytest.raises(StoreError, match="not a folder"):
-        store.read_manifest(tmp_path / "numbers")
 
 
 @pytest.mark.parametrize(
@@ -183,37 +186,26 @@ def test_manifest_that_is_none(folder: Path, text: str) -> None:
         store.read_manifest(folder)
 
 
-def test_manifest_of_absurd_size_is_not_read(folder: Path) -> None:
-    os.truncate(folder / store.MANIFEST, store.LARGEST_MANIFEST_BYTES + 1)
-    with pytest.raises(StoreError, match="expected at most"):
-        store.read_manifest(folder)
+REFUSALS = {
+    **{
+        errno.errorcode[number]: OSError(number, os.strerror(number))
+        for number in (errno.ENOMEM, errno.EMFILE, errno.EACCES, errno.EIO)
+    },
+    "ulimit -v": MemoryError(),
+}
 
 
-@pytest.mark.parametrize("number", [errno.ENOMEM, errno.EMFILE, errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("message", REFUSALS)
 @pytest.mark.parametrize("call", ["numpy.load", "pathlib.Path.read_bytes", "os.posix_fadvise"])
 def test_what_the_system_refuses_is_no_damage(
-    call: str, number: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    call: str, message: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(call, refuse)
+    monkeypatch.setattr(call, Mock(side_effect=REFUSALS[message]))
     read = store.drop_caches if call == "os.posix_fadvise" else store.open_arrays
-    with pytest.raises(UserError, match=rf"cannot be read .*{errno.errorcode[number]}") as raised:
+    with pytest.raises(UserError, match=rf"cannot be read .*{message}") as raised:
         read(folder)
     assert "damaged" not in str(raised.value)
     assert "Delete" not in str(raised.value)
-
-
-def test_memory_that_cannot_be_had_is_no_damage(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    monkeypatch.setattr("numpy.load", refuse)
-    with pytest.raises(UserError, match=r"cannot be read .*ulimit -v"):
-        store.open_arrays(folder)
 
 
 def test_the_digest_of_what_is_on_the_disk_follows_from_the_rules_alone(folder: Path) -> None:

@@ -1,8 +1,13 @@
-"""What a machine is made of, read from a made-up tree like that of Linux."""
+"""What a machine is made of, and how busy it is: made-up trees, tools and counters."""
 
+import dataclasses
 import errno
+import importlib
+import json
 import os
 import platform
+from collections import namedtuple
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from cepheid.reference.machine import hardware
+from cepheid.reference.machine import accelerators, hardware, load
+from cepheid.reference.machine.accelerators import Accelerators
 
 CPU = """processor\t: {thread}
 model name\t: Example CPU 9000
@@ -134,3 +140,135 @@ def test_differences_name_the_nodes() -> None:
 def test_instructions_for_bfloat16(flags: str, has: bool, tmp_path: Path) -> None:
     write(tmp_path / "proc/cpuinfo", f"model name : Example\nflags : {flags}\n")
     assert hardware.has_bfloat16(tmp_path) == has
+
+
+# Accelerators as their vendors' tools tell them ---------------------------------------------------
+
+
+AMD = {
+    "card0": {"VRAM Total Memory (B)": "206141652992", "Card Series": "Instinct MI300X"},
+    "card1": {"VRAM Total Memory (B)": "206141652992", "Card Series": "Instinct MI300X"},
+    "system": {"Driver version": "6.7.0"},
+}
+INTEL = {
+    "device_list": [
+        {"device_name": "Intel Max 1550", "memory_physical_size_byte": "137438953472"},
+    ]
+}
+
+
+class NVMLError(Exception):
+    """As the bindings have it."""
+
+
+def nvml(count: int = 2, links: int = 4) -> SimpleNamespace:
+    """As much of NVML's bindings as is asked."""
+
+    def link(device: object, number: int) -> int:
+        if number >= links:
+            raise NVMLError
+        return 1
+
+    return SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: None,
+        nvmlDeviceGetCount=lambda: count,
+        nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetName=lambda device: b"NVIDIA H100",
+        nvmlDeviceGetMemoryInfo=lambda device: SimpleNamespace(total=80 * 2**30),
+        nvmlSystemGetDriverVersion=lambda: "550.54",
+        nvmlSystemGetCudaDriverVersion=lambda: 12040,
+        nvmlDeviceGetNvLinkState=link,
+    )
+
+
+def no_driver() -> None:
+    raise NVMLError
+
+
+def test_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib, "import_module", lambda name: nvml())
+    driver = "NVIDIA 550.54 (CUDA 12.4)"
+    expected = Accelerators(2, "NVIDIA H100", 80.0, driver, "NVLink, 4 links per GPU")
+    assert accelerators.find_nvidia() == expected
+    monkeypatch.setattr(importlib, "import_module", lambda name: nvml(links=0))
+    assert accelerators.find_accelerators() == dataclasses.replace(expected, interconnect="PCIe")
+
+
+def test_no_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = nvml()
+    absent.nvmlInit = no_driver
+    for found in (absent, nvml(count=0)):
+        monkeypatch.setattr(importlib, "import_module", lambda name, found=found: found)
+        assert accelerators.find_nvidia() is None
+
+
+@pytest.mark.parametrize(
+    ("tool", "answer", "expected"),
+    [
+        ("rocm-smi", AMD, Accelerators(2, "AMD Instinct MI300X", 192.0, "amdgpu 6.7.0")),
+        ("xpu-smi", INTEL, Accelerators(1, "Intel Max 1550", 128.0)),
+        ("rocm-smi", {}, None),
+        ("xpu-smi", ["unexpected"], None),
+    ],
+)
+def test_a_vendors_tool(
+    tool: str, answer: object, expected: Accelerators | None, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    program = tmp_path / tool
+    program.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(accelerators, "find_nvidia", lambda: None)
+    assert accelerators.find_accelerators() == expected
+
+
+def test_a_tool_that_fails_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rocm-smi").write_text("#!/bin/sh\necho no driver; exit 1\n")
+    (tmp_path / "rocm-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert accelerators.find_amd() is None
+
+
+# How many processors other work leaves ------------------------------------------------------------
+
+
+Times = namedtuple("Times", ["user", "idle", "iowait"])
+
+
+def test_idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = (
+        [Times(0, 0, 0)] * 4,
+        [Times(1, 0, 0), Times(0, 1, 0), Times(1, 0, 1), Times(0, 0, 0)],
+    )
+    counters = cycle([before, after])
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(counters))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 2, 3})
+    assert load.measure_idle_processors(0) == pytest.approx(0 + 1 + 0.5 + 1)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
+    assert load.measure_idle_processors(0) == 0
+
+
+def test_a_processor_that_the_system_hides_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = cycle([[Times(0, 0, 0)], [Times(1, 0, 0)]])
+    monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(busy))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 40, 41})
+    assert load.measure_idle_processors(0) == 2
+
+    def fail(percpu: bool) -> None:
+        raise FileNotFoundError("/proc/stat")
+
+    monkeypatch.setattr(psutil, "cpu_times", fail)
+    assert load.measure_idle_processors(0) == 3
+
+
+@pytest.mark.parametrize(
+    ("idle_share", "sharers", "threads"),
+    [(1.0, 1, 4), (0.95, 1, 4), (0.75, 1, 3), (0.1, 1, 1), (0.0, 1, 1), (1.0, 2, 2), (1.0, 8, 1)],
+)
+def test_other_work_takes_its_share_of_the_threads(
+    idle_share: float, sharers: int, threads: int
+) -> None:
+    assert load.count_idle_threads(4, idle_share, sharers) == threads

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Mapping
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -12,7 +13,9 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.reference.run import autotune
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution, precision
+from cepheid.reference.torch.compilation import Compiled
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
+from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 
 ALONE = TorchRanks(0, 1, torch.device("cpu"))
@@ -152,3 +155,47 @@ def test_ranks_with_different_processors_agree() -> None:
     assert first == second
     assert first.threads == "2"
     assert first.because["threads"] == "2 ranks share 4 processors, of which 2.0 are idle"
+
+
+# torch.compile with a fall-back that says why -----------------------------------------------------
+
+
+def double(values: Any) -> Any:
+    return values * 2
+
+
+def failing_compile(function: object, **options: object) -> object:
+    def raise_failure(*arguments: object) -> None:
+        raise RuntimeError("InvalidCxxCompiler: no C++ compiler found\nmore lines")
+
+    return raise_failure
+
+
+def test_falls_back_to_eager_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", failing_compile)
+    function = Compiled(double, enabled=True, insist=False)
+    assert function(torch.ones(1)).item() == 2
+    assert function(torch.ones(1)).item() == 2
+    assert function.note == "eager"
+    assert function.failure == "InvalidCxxCompiler: no C++ compiler found"
+
+
+def test_who_insists_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", failing_compile)
+    with pytest.raises(UserError, match=r"no C\+\+ compiler found.*compile=off"):
+        Compiled(double, enabled=True, insist=True)(torch.ones(1))
+
+
+def test_a_bug_in_the_function_is_not_taken_for_a_missing_compiler() -> None:
+    def broken(values: Any) -> Any:
+        return values @ torch.ones(7, 7)
+
+    with pytest.raises(RuntimeError, match=r"mat1 and mat2|size mismatch"):
+        Compiled(broken, enabled=True, insist=False)(torch.ones(2, 3))
+
+
+def test_off_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", failing_compile)
+    function = Compiled(double, enabled=False, insist=True)
+    assert function(torch.ones(1)).item() == 2
+    assert function.note == "eager"

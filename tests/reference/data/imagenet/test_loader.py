@@ -20,7 +20,7 @@ from cepheid.reference.data.image_files.threads import resize
 from cepheid.reference.data.imagenet import Images
 from cepheid.reference.data.imagenet.crops import Cropping, Views, make_training_views
 from cepheid.reference.data.imagenet.loader import Loader
-from cepheid.reference.data.order import Share
+from cepheid.reference.data.order import SampleStream, Share
 from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set
 from tests.reference.data.pictures import jpeg as jpeg_of
 
@@ -158,3 +158,32 @@ def test_mirrored_images_are_mirrored(images: Images, monkeypatch: pytest.Monkey
     monkeypatch.setattr("cepheid.reference.data.imagenet.loader.make_training_views", all_mirrored)
     turned, _ = next(batches_of(images, 1, 1))
     np.testing.assert_array_equal(turned, plain[:, :, ::-1])
+
+
+# The stream of training samples -------------------------------------------------------------------
+
+
+def test_every_epoch_visits_every_sample_once_in_another_order() -> None:
+    stream = SampleStream(seed=5, size=20)
+    epochs = [stream.take(20 * epoch, 20)[0] for epoch in range(3)]
+    assert all(sorted(epoch) == list(range(20)) for epoch in epochs)
+    assert not np.array_equal(epochs[0], epochs[1])
+
+
+@given(first=st.integers(0, 200), cuts=st.lists(st.integers(1, 30), min_size=1, max_size=8))
+def test_the_stream_does_not_depend_on_how_it_is_cut(first: int, cuts: list[int]) -> None:
+    stream = SampleStream(seed=5, size=17)
+    whole = stream.take(first, sum(cuts))
+    position, parts = first, []
+    for cut in cuts:
+        parts.append(stream.take(position, cut))
+        position += cut
+    for column in (0, 1):
+        assert np.array_equal(whole[column], np.concatenate([part[column] for part in parts]))
+
+
+def test_seeds_differ_and_repeat() -> None:
+    first, again, other = (SampleStream(seed, 50).take(0, 50) for seed in (1, 1, 2))
+    assert np.array_equal(first[0], again[0])
+    assert not np.array_equal(first[0], other[0])
+    assert set(SampleStream(1, 500).take(0, 500)[1]) == set(range(8))

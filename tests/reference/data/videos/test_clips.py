@@ -1,5 +1,6 @@
 """Clips of videos: drawn ones, and those of KITTI and KTH as they are distributed."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -120,32 +121,34 @@ def test_a_missing_frame_or_drive_of_kitti_is_named(tmp_path: Path) -> None:
         videos.prepare(tmp_path / "clips", READ, processes=1)
 
 
-def test_a_damaged_frame_of_kitti_is_named(tmp_path: Path) -> None:
-    root = tmp_path / "KITTI"
-    write_kitti(root, {"training": [13], "testing": [8]})
-    path = root / "training/image_02/0000/000005.png"
+def cut_frame_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:60])
-    with pytest.raises(StoreError, match=r"000005.png: not a whole PNG file"):
-        videos.prepare(tmp_path / "clips", READ, processes=1)
 
 
-def test_a_frame_of_kitti_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
-    root = tmp_path / "KITTI"
-    write_kitti(root, {"training": [13], "testing": [8]})
+def enlarge_frame(path: Path) -> None:
     image = pytest.importorskip("PIL.Image", reason="needs the extra imagenet")
-    path = root / "training/image_02/0000/000005.png"
     image.new("1", (5000, 5000)).save(path)
-    with pytest.raises(StoreError, match=r"000005.png: it has 25,000,000 pixels or more, expected"):
-        videos.prepare(tmp_path / "clips", READ, processes=1)
 
 
-def test_a_frame_of_kitti_that_links_to_nothing_is_named(tmp_path: Path) -> None:
-    root = tmp_path / "KITTI"
-    write_kitti(root, {"training": [13], "testing": [8]})
-    path = root / "training/image_02/0000/000005.png"
+def link_frame_to_nothing(path: Path) -> None:
     path.unlink()
-    path.symlink_to(tmp_path / "nowhere.png")
-    with pytest.raises(StoreError, match=r"000005.png: cannot be read"):
+    path.symlink_to("nowhere.png")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (cut_frame_short, "not a whole PNG file"),
+        (enlarge_frame, "it has 25,000,000 pixels or more, expected"),
+        (link_frame_to_nothing, "cannot be read"),
+    ],
+)
+def test_a_damaged_frame_of_kitti_is_named(
+    damage: Callable[[Path], None], message: str, tmp_path: Path
+) -> None:
+    write_kitti(tmp_path / "KITTI", {"training": [13], "testing": [8]})
+    damage(tmp_path / "KITTI/training/image_02/0000/000005.png")
+    with pytest.raises(StoreError, match=f"000005.png: {message}"):
         videos.prepare(tmp_path / "clips", READ, processes=1)
 
 

@@ -1,12 +1,14 @@
 """Ranks, reductions and group batch normalisation, on gloo ranks."""
 
 import os
+import time
 from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from cepheid.reference.torch.ranks import distributed
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
@@ -157,3 +159,23 @@ def test_uneven_batches_are_refused() -> None:
     assert ranks.split_batch(9) == 3
     with pytest.raises(UserError, match="multiple of 3"):
         ranks.split_batch(8)
+
+
+# What the tests themselves use --------------------------------------------------------------------
+
+
+def _fail_on_the_second() -> None:
+    if os.environ["RANK"] == "1":
+        raise ValueError("the second")
+    time.sleep(100)  # as a rank that waits for the others
+
+
+def test_a_rank_that_fails_is_reported_while_another_waits() -> None:
+    with pytest.raises(AssertionError, match=r"rank 1:\n(.|\n)*ValueError: the second"):
+        on_ranks(2, _fail_on_the_second)
+
+
+def test_ranks_meet_at_a_port_that_systems_give_to_no_client() -> None:
+    ports = {find_free_port() for _ in range(50)}
+    assert len(ports) > 10
+    assert max(ports) < 32_768

@@ -7,8 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
+
 from cepheid.reference.data import scenes, store
-from cepheid.reference.data.scenes import SceneParameters, objects
+from cepheid.reference.data.detection.average_precision import compute_average_precision
+from cepheid.reference.data.detection.truth import Detections
+from cepheid.reference.data.scenes import SceneParameters, Scenes, encode_masks, make_truth, objects
+from cepheid.reference.data.store import Manifest
 
 PARAMETERS = SceneParameters(train_samples=12, evaluation_samples=4)
 SIDE = PARAMETERS.pixels
@@ -135,3 +140,64 @@ def test_a_dataset_has_what_was_drawn(prepared: Path, drawn: dict[str, np.memmap
     np.testing.assert_array_equal(loaded.labels, drawn["labels"])
     masks = loaded.read_masks(np.array([5, 2]))
     np.testing.assert_array_equal(masks[1], unpack(drawn["masks"][2]))
+
+
+# Truth: perfect detections have an average precision of 1 -----------------------------------------
+
+
+@pytest.fixture(scope="module")
+def few() -> Scenes:
+    rows = scenes.draw(SceneParameters(2, 6), range(8))
+    manifest = Manifest("scenes", {}, {}, 8, 250, {}, "")
+    return Scenes(
+        2,
+        6,
+        rows["images"],
+        rows["boxes"],
+        rows["labels"].astype(np.int64),
+        rows["signal_to_noise"],
+        rows["masks"],
+        manifest,
+    )
+
+
+def test_perfect_boxes_and_masks_are_perfect(few: Scenes) -> None:
+    truth = make_truth(few, with_masks=True)
+    numbers, places = np.nonzero(few.labels[2:])
+    found = Detections(
+        numbers,
+        few.labels[2:][numbers, places],
+        np.linspace(1, 0.5, len(numbers)),
+        few.boxes[2:][numbers, places],
+        encode_masks(few.packed_masks[2:][numbers, places], 64, 64),
+    )
+    for of_masks in (False, True):
+        result = compute_average_precision(truth, found, of_masks=of_masks)
+        assert result.ap == pytest.approx(1)
+        assert result.by_class == pytest.approx((1, 1, 1))
+
+
+def test_areas_are_those_of_the_masks(few: Scenes) -> None:
+    truth = make_truth(few)
+    masks = few.read_masks(np.arange(2, 8))
+    expected = masks.sum(axis=(2, 3))[few.labels[2:] > 0]
+    np.testing.assert_array_equal(truth.areas, expected)
+    sides = truth.boxes[:, 2:] - truth.boxes[:, :2]
+    assert np.all(truth.areas <= sides.prod(axis=1))
+    np.testing.assert_allclose(truth.boxes, np.rint(truth.boxes), atol=1e-5)
+
+
+def test_masks_within_boxes_are_those_of_the_pixels(few: Scenes) -> None:
+    rows = np.arange(4)
+    cropped, masks = few.read_mask_crops(rows, 64), few.read_masks(rows)
+    assert few.read_sizes(rows).tolist() == [list(few.images.shape[1:3])] * 4
+    for image, place in np.argwhere(few.labels[rows] > 0):
+        box = few.boxes[image, place] * masks.shape[-1]
+        left, top, right, bottom = np.rint(box).astype(int)
+        inside = masks[image, place, top:bottom, left:right]
+        down = (np.arange(64) + 0.5) * (bottom - top) // 64
+        across = (np.arange(64) + 0.5) * (right - left) // 64
+        expected = inside[down.astype(int)[:, None], across.astype(int)]
+        assert np.array_equal(cropped[image, place], expected)
+        assert inside.sum() == masks[image, place].sum()
+    assert not cropped[few.labels[rows] == 0].any()
