@@ -5,85 +5,77 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cepheid.benchmarks.kfac.model import RunningMixup
+from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner, SentBytes
 from cepheid.reference.run.report import Table, Value
-from cepheid.second_order import KFAC
+from cepheid.reference.torch.preconditioner import Preconditioner
 from cepheid.second_order.staleness import Interval
 
-SentBytes = Mapping[tuple[str, str], int]
-"""Bytes by purpose and level (``cepheid.second_order.exchange``)."""
 PLAIN_TURNS, PLAIN_UPDATES = 10, 5
 PLAIN_SECONDS = 60  # limit for all turns together, on a machine where one update takes long
 
 
-class Preconditioned(Protocol):
-    """What of a task an update without K-FAC needs, and changes for a while."""
+def measure_afterwards(trainer: Any) -> Mapping[str, float]:
+    """Measure an update without K-FAC, on the pictures that would come next.
 
-    model: nn.Module
-    optimizer: torch.optim.Optimizer
-    scaler: Any
-    mixup: RunningMixup
-    ranks: Any
-    samples: int
-    is_sharded: bool
-
-    def loss_and_gradients(self) -> Tensor:
-        """Run forward and backward on this rank's share of a batch; return the loss, a scalar."""
-
-    def share_gradients(self) -> None:
-        """Average the gradients over the ranks."""
-
-    def apply_gradients(self) -> None:
-        """Change the weights."""
-
-    def synchronize(self) -> None:
-        """Wait for the device and for all other ranks."""
-
-
-def measure_plain_update(task: Preconditioned) -> float:
-    """Return the median time of an update without K-FAC in ms; ``task`` stays as it is."""
-    with _restore_afterwards(task):
-        return statistics.median(_time_plain_updates(task))
+    It has no hooks, which would also break compiled code. The trainer stays as it is.
+    """
+    preconditioner = trainer.preconditioner
+    if not isinstance(preconditioner, KfacPreconditioner):
+        return {}
+    kfac = preconditioner.kfac
+    assert kfac is not None
+    preconditioner.sent = trainer.ranks.all_gather_object(kfac.bytes_sent)
+    kfac.detach()
+    trainer.preconditioner = Preconditioner()
+    trainer.compiled_loss.enabled = trainer.execution.compile == "on"
+    try:
+        with _restore_afterwards(trainer):
+            milliseconds = list(_time_plain_updates(trainer, preconditioner.shares_update))
+    finally:
+        kfac.attach()
+        trainer.preconditioner = preconditioner
+    return {"plain_update_ms": statistics.median(milliseconds)}
 
 
-def _time_plain_updates(task: Preconditioned) -> Iterator[float]:
+def _time_plain_updates(trainer: Any, is_owned: bool) -> Iterator[float]:
     """Yield the mean time of each turn of successive updates in ms."""
-    task.model.train()
-    first_ms = _time_turn(task, 1)  # also allocates what the other updates reuse
-    turns: int = task.ranks.broadcast(int(1000 * PLAIN_SECONDS / (PLAIN_UPDATES * first_ms)))
+    trainer.model.train()
+    first_ms = _time_turn(trainer, is_owned, 1)  # also allocates what the other updates reuse
+    turns: int = trainer.ranks.broadcast(int(1000 * PLAIN_SECONDS / (PLAIN_UPDATES * first_ms)))
     for _ in range(max(1, min(PLAIN_TURNS, turns))):
-        yield _time_turn(task, PLAIN_UPDATES)
+        yield _time_turn(trainer, is_owned, PLAIN_UPDATES)
 
 
-def _time_turn(task: Preconditioned, updates: int) -> float:
-    task.synchronize()
+def _time_turn(trainer: Any, is_owned: bool, updates: int) -> float:
+    trainer.synchronize()
     started = time.perf_counter()
     for _ in range(updates):
-        task.loss_and_gradients()
-        task.share_gradients()
-        if task.is_sharded:  # K-FAC would average them
-            task.ranks.average_gradients(task.model.parameters())
-        task.apply_gradients()
-    task.synchronize()
+        trainer.loss_and_gradients()
+        trainer.sharing.reduce()
+        if is_owned:  # K-FAC would average them
+            trainer.ranks.average_gradients(trainer.model.parameters())
+        trainer.apply_gradients()
+    trainer.synchronize()
     return 1000 * (time.perf_counter() - started) / updates
 
 
 @contextmanager
-def _restore_afterwards(task: Preconditioned) -> Iterator[None]:
-    """Restore the state of ``task`` at the end of the context."""
-    optimizer = task.optimizer
-    tensors = [*task.model.state_dict().values()]
+def _restore_afterwards(trainer: Any) -> Iterator[None]:
+    """Restore the state of the trainer at the end of the context."""
+    optimizer = trainer.optimizer
+    tensors = [*trainer.model.state_dict().values()]
     for state in optimizer.state.values():
         tensors += [value for value in state.values() if isinstance(value, Tensor)]
     before, known = [tensor.clone() for tensor in tensors], set(optimizer.state)
-    scale, samples = task.scaler.state_dict(), task.samples
-    mixup = task.mixup
-    task.mixup = RunningMixup(mixup.size)  # there may be no place for a copy of what is mixed
+    scale, samples = trainer.scaler.state_dict(), trainer.samples
+    mixup = trainer.data.mixup  # there may be no place for a copy of what is mixed
+    trainer.data.mixup = RunningMixup(mixup.size)
     rates = [(group["lr"], group["momentum"]) for group in optimizer.param_groups]
     try:
         yield
@@ -92,18 +84,20 @@ def _restore_afterwards(task: Preconditioned) -> Iterator[None]:
             torch._foreach_copy_(tensors, before)
         for parameter in set(optimizer.state) - known:  # of layers that other ranks update
             del optimizer.state[parameter]
-        task.samples, task.mixup = samples, mixup
+        trainer.samples, trainer.data.mixup = samples, mixup
         if scale:
-            task.scaler.load_state_dict(scale)
+            trainer.scaler.load_state_dict(scale)
         for group, (rate, momentum) in zip(optimizer.param_groups, rates, strict=True):
             group["lr"], group["momentum"] = rate, momentum
 
 
-def make_report(kfac: KFAC, sent: Sequence[SentBytes]) -> tuple[Table, ...]:
+def make_report(preconditioner: KfacPreconditioner) -> tuple[Table, ...]:
     """Return the refreshes of each kind of factor, each rank's share of the inverses, and bytes.
 
-    ``sent`` has what each rank sent in the last update; alone it sends nothing.
+    A rank that is alone sends nothing.
     """
+    kfac, sent = preconditioner.kfac, preconditioner.sent
+    assert kfac is not None
     kinds = {"A": "A, of inputs", "B": "B, of gradients", "F": "of batch norms"}
     by_kind: dict[str, list[Interval]] = {kind: [] for kind in kinds}
     for name, interval in kfac.intervals.items():

@@ -1,56 +1,48 @@
 """Broken variants of kfac: each must miss the target within the full budget."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from cepheid.benchmarks.kfac import classifier as resnet50
-from cepheid.benchmarks.kfac.task import PreconditionedResNet50
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.second_order import KFAC
+from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
+from cepheid.benchmarks.kfac.task import WORKLOAD, Facts, make_preconditioner
+from cepheid.benchmarks.resnet50.broken import linearise, shuffle_labels
+from cepheid.reference.torch import broken
+from cepheid.reference.torch.workload import Seat, Workload
 from cepheid.second_order.layers import Layer
 
 
-class ShuffledLabels(resnet50.ShuffledLabels, PreconditionedResNet50):
-    """Training labels belong to other images: only the frequency of each class can be learnt."""
+class IgnoredCurvature(KfacPreconditioner):
+    """K-FAC that computes its factors but does not use them: plain gradients at K-FAC's rate."""
+
+    @override
+    def attach(self, trainer: Any) -> None:
+        super().attach(trainer)
+        assert self.kfac is not None
+        self.kfac.compute_directions = return_gradients  # type: ignore[method-assign]
 
 
-class Frozen(resnet50.Frozen, PreconditionedResNet50):
-    """The weights stay as initialised."""
-
-
-class Linear(resnet50.Linear, PreconditionedResNet50):
-    """A linear model of the pixels at a suitable rate.
-
-    It is trained without K-FAC, whose factor of all pixels would be larger than the model.
-    """
-
-    def make_preconditioner(self) -> KFAC | None:
-        """Return None."""
-        return None
-
-
-class CurvatureIgnored(PreconditionedResNet50):
-    """K-FAC computes its factors but does not use them: plain gradients at K-FAC's rate."""
-
-    def make_preconditioner(self) -> KFAC | None:
-        """Return K-FAC whose directions are the gradients."""
-        kfac = super().make_preconditioner()
-        assert kfac is not None
-        kfac.compute_directions = _return_gradients  # type: ignore[method-assign]
-        return kfac
-
-
-def _return_gradients(gradients: dict[Layer, Tensor]) -> tuple[dict[Layer, Tensor], Tensor]:
+def return_gradients(gradients: dict[Layer, Tensor]) -> tuple[dict[Layer, Tensor], Tensor]:
+    """Return the gradients as directions, and the sum of their squares, a scalar."""
     squares = [gradient.square().sum() for gradient in gradients.values()]
     return dict(gradients), torch.stack(squares).sum()
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], PreconditionedResNet50]] = {
-    "shuffled_labels": ShuffledLabels,
-    "frozen": Frozen,
-    "linear": Linear,
-    "curvature_ignored": CurvatureIgnored,
+def ignore_curvature(shape: Facts, seat: Seat) -> IgnoredCurvature:
+    """Return a preconditioner with the options of the definition."""
+    made = make_preconditioner(shape, seat)
+    assert made is not None
+    return IgnoredCurvature(made.options, made.find_damping, made.products)
+
+
+PLAIN = WORKLOAD.vary(make_preconditioner=None)
+"""Without K-FAC, whose factor of all pixels would be larger than a linear model."""
+VARIANTS: Mapping[str, Workload[Facts]] = {
+    "shuffled_labels": shuffle_labels(WORKLOAD),
+    "frozen": broken.freeze(PLAIN),
+    "linear": linearise(PLAIN),
+    "curvature_ignored": WORKLOAD.vary(make_preconditioner=ignore_curvature),
 }

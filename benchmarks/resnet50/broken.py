@@ -5,10 +5,11 @@ They are mistakes and tricks that a quality target must detect.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
-from cepheid.benchmarks.resnet50.task import WORKLOAD, Batches, Photographs
+from cepheid.benchmarks.resnet50.task import WORKLOAD, Photographs
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
@@ -17,29 +18,35 @@ from cepheid.reference.torch.workload import Norms, Seat, Workload
 LINEAR_PEAK_RATE = 1e-3
 
 
-def open_shuffled_labels(shape: Photographs, seat: Seat) -> Batches:
-    """Open the data, then permute the training labels."""
-    batches, train = Batches(shape, seat), shape.config.definition.train_samples
-    labels = batches.images.labels
-    generator = make_generator(shape.config.seed, "shuffled labels")
-    labels[:train] = generator.permutation(labels[:train])
-    return batches
+def shuffle_labels(workload: Workload[Any]) -> Workload[Any]:
+    """Return the workload with training labels of other images: only the prior can be learnt."""
+
+    def open_data(shape: Photographs, seat: Seat) -> Any:
+        batches = workload.open_data(shape, seat)
+        train, labels = shape.config.definition.train_samples, batches.images.labels
+        generator = make_generator(shape.config.seed, "shuffled labels")
+        labels[:train] = generator.permutation(labels[:train])
+        return batches
+
+    return workload.vary(open_data=open_data)
 
 
-def read_linear_shape(config: RunConfig) -> Photographs:
-    """Return the facts with a rate that suits a linear model."""
-    shape = Photographs.read(config)
-    return replace(shape, schedule=replace(shape.schedule, peak=LINEAR_PEAK_RATE))
+def linearise(workload: Workload[Any]) -> Workload[Any]:
+    """Return the workload with a linear model of the pixels: it confuses the classes."""
 
+    def read_shape(config: RunConfig) -> Photographs:
+        shape: Photographs = workload.read_shape(config)
+        return replace(shape, schedule=replace(shape.schedule, peak=LINEAR_PEAK_RATE))
 
-def make_linear_network(shape: Photographs, norms: Norms) -> nn.Module:
-    """Return a linear layer from pixels to logits: without features it confuses the classes."""
-    WORKLOAD.make_network(shape, norms)  # draws as many numbers as the network does
-    return nn.Sequential(nn.Flatten(), nn.Linear(3 * shape.cropping.pixels**2, shape.classes))
+    def make_network(shape: Photographs, norms: Norms) -> nn.Module:
+        workload.make_network(shape, norms)  # draws as many numbers as the network does
+        return nn.Sequential(nn.Flatten(), nn.Linear(3 * shape.cropping.pixels**2, shape.classes))
+
+    return workload.vary(read_shape=read_shape, make_network=make_network)
 
 
 VARIANTS: Mapping[str, Workload[Photographs]] = {
-    "shuffled_labels": WORKLOAD.vary(open_data=open_shuffled_labels),
+    "shuffled_labels": shuffle_labels(WORKLOAD),
     "frozen": broken.freeze(WORKLOAD),
-    "linear": WORKLOAD.vary(read_shape=read_linear_shape, make_network=make_linear_network),
+    "linear": linearise(WORKLOAD),
 }

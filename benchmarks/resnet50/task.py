@@ -78,7 +78,7 @@ def make_photographs(
     return Photographs(config, values, schedule, architecture, cropping, int(model["classes"]))
 
 
-def list_notes(shape: Photographs) -> Sequence[str]:
+def list_notes(shape: Photographs, seat: Seat) -> Sequence[str]:
     """Return a note where the budget of a run ends before the learning rate has fallen."""
     definition, end = shape.config.definition, shape.schedule.decay_samples
     epoch, budget = definition.train_samples, definition.timing.max_samples

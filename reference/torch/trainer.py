@@ -68,7 +68,8 @@ class Trainer(BenchmarkTask):
         self.has_varying_shapes = workload.has_varying_shapes
         self._phase: Phase = nullcontext
         make = workload.make_preconditioner
-        self.preconditioner: Preconditioner = (make and make(self.shape)) or Preconditioner()
+        made = make(self.shape, self.seat) if make else None
+        self.preconditioner: Preconditioner = made or Preconditioner()
         is_owned = self.preconditioner.shares_update
         self.sharing = make_sharing(
             workload, self.shape, self.arrangement, is_owned, lambda name: self.phase(name)
@@ -305,12 +306,14 @@ class Trainer(BenchmarkTask):
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, at any number of ranks; all ranks call it together."""
         optimizer = self.sharing.gather_optimizer(self.optimizer.state_dict())
+        save, opened = self.workload.save_data, getattr(self, "data", None)
         return {
             "model": self.model.state_dict(),
             "optimizer": self.preconditioner.complete_optimizer(optimizer),
             "samples": self.samples,
             "loss_scale": self.scaler.state_dict(),
             **self.preconditioner.state(),
+            **(save(opened) if save and opened else {}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -322,16 +325,19 @@ class Trainer(BenchmarkTask):
         if state.get("loss_scale"):
             self.scaler.load_state_dict(state["loss_scale"])
         self.preconditioner.restore(state)
+        if self.workload.restore_data:
+            self.workload.restore_data(self.data, state)
 
     def list_notes(self) -> Sequence[str]:
         """Return what a plan should tell about the settings though it is allowed."""
-        return self.workload.list_notes(self.shape)
+        return self.workload.list_notes(self.shape, self.seat)
 
     @torch.no_grad()
     def conclude(self, show: Callable[..., Any], *arguments: Any) -> Any:
         """Return what ``show`` makes of what the run has left: a report or pictures."""
         self.model.eval()
-        result = Result(self.infer(), self.details, self.curve, self.seconds)
+        inference, made = self.infer(), self.preconditioner
+        result = Result(inference, self.details, self.curve, self.seconds, made)
         return show(self.shape, result, *arguments)
 
     def infer(self) -> Inference:

@@ -211,13 +211,15 @@ class Result:
     """What a run has left on the first rank: for the report and the pictures.
 
     ``curve`` has the samples and the metrics of each evaluation, ``details`` is of the last one.
-    ``seconds`` are those of this process's "training" and "evaluation".
+    ``seconds`` are those of this process's "training" and "evaluation". ``preconditioner`` is what
+    ``make_preconditioner`` has made, or one that changes nothing.
     """
 
     inference: Inference
     details: Any
     curve: Sequence[tuple[int, Mapping[str, float]]]
     seconds: Mapping[str, float]
+    preconditioner: Any = None
 
     @property
     def data(self) -> Any:
@@ -335,8 +337,12 @@ class Workload(Generic[Shape]):
     passes: Passes[Shape] | None = None
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """Functions like ``predict`` by name, compiled where ``predict`` is."""
-    make_preconditioner: Callable[[Shape], Any] | None = None
+    make_preconditioner: Callable[[Shape, Seat], Any] | None = None
     """Return a ``cepheid.reference.torch.preconditioner.Preconditioner``, or None."""
+    save_data: Callable[[Any], Mapping[str, Any]] | None = None
+    """Return what a resumed run needs of the open data."""
+    restore_data: Callable[[Any, Mapping[str, Any]], None] | None = None
+    """Let the open data go on from the state of the trainer, with what ``save_data`` returned."""
     before_step: Callable[[Shape, Any, Moment], None] | None = None
     """Prepare the module of the network for a step, for example its noise."""
     before_piece: Callable[[Shape, Any, Moment], None] | None = None
@@ -357,7 +363,7 @@ class Workload(Generic[Shape]):
     """Measure something on the trainer after the clock has stopped; return events and values."""
     report: Callable[[Shape, Result, OnProgress], Sequence[Table]] | None = None
     pictures: Callable[[Shape, Result], Any] | None = None
-    list_notes: Callable[[Shape], Sequence[str]] = lambda shape: ()
+    list_notes: Callable[[Shape, Seat], Sequence[str]] = lambda shape, seat: ()
     """Return what a plan should tell about the settings though they are allowed."""
     describe: Callable[[Shape], Mapping[str, Any]] = lambda shape: {}
     """Return further facts of the implementation, for readers of the log."""

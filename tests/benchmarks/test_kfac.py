@@ -18,6 +18,7 @@ from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.hyperparameters import make_schedule
 from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
+from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
 from cepheid.measure.engine.byte_counts import measure_peak_bytes
 from cepheid.measure.engine.turns import StepProfiler, Subject
 from cepheid.measure.studies.costs.declared import load_costs
@@ -39,6 +40,7 @@ from tests.tasks import (
     flatten_weights,
     run_backward,
     shrink,
+    take_batch,
     train,
 )
 
@@ -111,10 +113,10 @@ def test_without_k_fac_all_else_is_equal(data_root: Path) -> None:
         build_task(data_root, f"opt_preconditioner={name}") for name in ("none", "kfac")
     )
     assert torch.equal(weights_after(plain, 0), weights_after(preconditioned, 0))
-    for one, other in zip(plain.read_piece(0), preconditioned.read_piece(0), strict=True):
+    for one, other in zip(take_batch(plain), take_batch(preconditioned), strict=True):
         assert torch.equal(one, other)
     assert run_backward(plain) == run_backward(preconditioned)
-    assert plain.kfac is None
+    assert not isinstance(plain.preconditioner, KfacPreconditioner)
     assert not torch.equal(weights_after(plain, 1), weights_after(preconditioned, 1))
 
 
@@ -172,7 +174,7 @@ def test_a_share_in_pieces_is_mixed_as_a_whole_one(
 def test_labels_are_mixed_with_the_pictures(data_root: Path) -> None:
     task = build_task(data_root, "mixup_alpha=0.4")
     for _ in range(2):
-        images, labels = task.read_piece(0)
+        images, labels = take_batch(task)
         task.samples += 8
     assert images.dtype == torch.float32
     assert labels.sum(1).tolist() == pytest.approx([1.0] * 8)
@@ -229,7 +231,7 @@ def test_the_published_form_of_the_update(data_root: Path) -> None:
     )
     weights_after(task, 2)
     group = task.optimizer.param_groups[0]
-    share = task.schedule.rate(16) / task.schedule.peak
+    share = task.shape.schedule.rate(16) / task.shape.schedule.peak
     assert group["momentum"] == pytest.approx(0.9 * share)
     assert float(task.model.conv1.weight.detach().norm()) == pytest.approx((2 * 4) ** 0.5)
 
@@ -238,13 +240,13 @@ def test_a_plain_update_is_measured_and_changes_nothing(data_root: Path) -> None
     task, other = (build_task(data_root, "mixup_alpha=0.4") for _ in range(2))
     for each in (task, other):
         weights_after(each, 3)
-    assert task.kfac is not None
-    known = task.kfac.state_dict()
+    assert task.preconditioner.kfac is not None
+    known = task.preconditioner.kfac.state_dict()
     assert task.measure_afterwards()["plain_update_ms"] > 0
     assert task.samples == other.samples
     rates = [[group["lr"] for group in each.optimizer.param_groups] for each in (task, other)]
     assert rates[0] == rates[1]
-    after = task.kfac.state_dict()
+    after = task.preconditioner.kfac.state_dict()
     for name, factor in known["factors"].items():
         assert factor["interval"] == after["factors"][name]["interval"]
     for expected, found in zip(weights_after(other, 2), weights_after(task, 2), strict=True):
@@ -265,7 +267,7 @@ def test_a_plain_update_is_measured_and_changes_nothing(data_root: Path) -> None
 def test_products_are_computed_as_the_model_unless_asked_otherwise(
     data_root: Path, settings: list[str], is_half: bool
 ) -> None:
-    assert build_task(data_root, *settings).kfac.options.bfloat16_products == is_half
+    assert build_task(data_root, *settings).preconditioner.kfac.options.bfloat16_products == is_half
 
 
 def test_the_report_tells_how_stale_factors_were(data_root: Path) -> None:
@@ -273,8 +275,10 @@ def test_the_report_tells_how_stale_factors_were(data_root: Path) -> None:
     weights_after(task, 6)
     staleness, inverses = task.report(lambda done, total: None)
     made = sum(row["number"] * row["refreshes of each, mean"] for row in staleness.rows)
-    assert made == sum(interval.refreshes for interval in task.kfac.intervals.values())
-    assert made < 6 * len(task.kfac.intervals)
+    assert made == sum(
+        interval.refreshes for interval in task.preconditioner.kfac.intervals.values()
+    )
+    assert made < 6 * len(task.preconditioner.kfac.intervals)
     assert sum(row["share"] for row in inverses.rows) == 1
     assert not build_task(data_root, "opt_preconditioner=none").report(lambda done, total: None)
 
@@ -381,8 +385,7 @@ def test_the_steps_of_costs_yaml_can_be_configured() -> None:
 @pytest.mark.parametrize("alpha", ["0", "0.4"])
 def test_noise_has_the_form_of_batches(data_root: Path, alpha: str) -> None:
     task = build_task(data_root, f"mixup_alpha={alpha}")  # else it would compile in the timed part
-    noise = task.make_noise_batch(8, torch.Generator().manual_seed(0))
-    for made, read in zip(noise, task.read_piece(0), strict=True):
+    for made, read in zip(task.draw_noise(8), take_batch(task), strict=True):
         assert (made.shape, made.dtype) == (read.shape, read.dtype)
 
 

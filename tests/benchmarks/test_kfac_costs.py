@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac import after_run
-from cepheid.benchmarks.kfac.channels_first import ChannelsFirst
+from cepheid.benchmarks.kfac.comparison import CHANNELS_FIRST
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.costs.kfac import KfacParts, share_inverses
 from cepheid.measure.studies.costs.updates import OptimizerParts, Update
@@ -114,7 +114,7 @@ def test_a_benchmark_without_a_ladder() -> None:
 
 def test_channels_first_compute_the_same(data_root: Path) -> None:
     task = build_task(data_root, "opt_preconditioner=none")
-    other = build(task.config, make=ChannelsFirst)
+    other = build(task.config, make=CHANNELS_FIRST)
     other.model.train()
     assert other.model.layer1[0].conv2.weight.is_contiguous()
     assert not task.model.layer1[0].conv2.weight.is_contiguous()

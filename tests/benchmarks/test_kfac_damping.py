@@ -29,4 +29,4 @@ def test_damping_may_follow_a_schedule(data_root: Path) -> None:
         assert found == pytest.approx([*values, values[-1]])
     task = build_task(data_root, "kfac_damping_schedule=falling")
     task.step()
-    assert task.kfac.damping == task.damping_schedule.find_damping(task.samples) < 0.01
+    assert task.preconditioner.kfac.damping == task.shape.damping.find_damping(task.samples) < 0.01

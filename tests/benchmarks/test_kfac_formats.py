@@ -22,7 +22,8 @@ TWO = TorchRanks(0, 2, torch.device("cpu"))
 
 
 def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None:
-    options = build_task(data_root, "kfac_factor_format=float16", "kfac_gradients=bfloat16").options
+    task = build_task(data_root, "kfac_factor_format=float16", "kfac_gradients=bfloat16")
+    options = task.preconditioner.options
     assert (options.factor_format, options.gradient_format) == ("float16", "bfloat16")
     with pytest.raises(
         UserError, match="kfac_gradients=bfloat16: it has no effect without kfac_inv"
@@ -58,9 +59,9 @@ def test_what_only_studies_compare_is_refused_in_a_run(override: str, division: 
 
 def test_ranks_are_simulated_in_a_study(data_root: Path) -> None:
     settings = ["kfac_simulated_ranks=4", "kfac_sums=as_sent", "kfac_factor_format=float16"]
-    options = build_task(data_root, *settings).options
+    options = build_task(data_root, *settings).preconditioner.options
     assert (options.simulated_ranks, options.sums) == (4, "as_sent")
-    options = build_task(data_root).options
+    options = build_task(data_root).preconditioner.options
     assert (options.simulated_ranks, options.sums) == (0, "float32")
 
 

@@ -10,13 +10,13 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch.nn import functional
 
-from cepheid.benchmarks.kfac.task import create
 from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.second_order import KFAC, Options
+from tests.tasks import create
 
 FULL, MINI = (definition.load("kfac", scale) for scale in ("full", "mini"))
 

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac import after_run
-from cepheid.benchmarks.kfac.task import PreconditionedResNet50
+from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
 from cepheid.tools import run_benchmark
 from tests import tiny
 from tests.distributed import on_ranks
@@ -27,17 +27,17 @@ def _run_benchmark(arguments: list[str], per_node: int) -> list[tuple[int, int]]
     os.environ |= {"LOCAL_WORLD_SIZE": str(per_node), "LOCAL_RANK": str(rank % per_node)}
     after_run.PLAIN_TURNS = after_run.PLAIN_UPDATES = 1
     found: list[tuple[int, int]] = []
-    build = PreconditionedResNet50.build
+    attach = KfacPreconditioner.attach
 
-    def build_and_count(self: Any) -> int:
-        count = build(self)
+    def attach_and_count(self: KfacPreconditioner, trainer: Any) -> None:
+        attach(self, trainer)
         assert self.kfac is not None
+        found.clear()
         for layer in self.kfac.layers:
             packed = sum(each.count_packed(triangle=True) for each in layer.statistics)
             found.append((packed, layer.shape[0] * layer.shape[1]))
-        return count
 
-    PreconditionedResNet50.build = build_and_count  # type: ignore[method-assign]
+    KfacPreconditioner.attach = attach_and_count  # type: ignore[method-assign]
     with mock.patch.object(run_benchmark, "end_rank"):  # it would end before it returns something
         run_benchmark.main(arguments)
     return found

@@ -42,9 +42,9 @@ def test_the_gauss_newton_matrix_of_cross_entropy_is_the_exact_fisher_matrix(
     factors = []
     for fisher in ("exact", "gauss_newton", "empirical"):
         task = build_task(data_root, f"kfac_fisher={fisher}")
-        assert task.options.fisher == fisher
+        assert task.preconditioner.options.fisher == fisher
         task.step()
-        factors.append(task.kfac.state_dict()["factors"]["fc.B"]["tensors"][0])
+        factors.append(task.preconditioner.kfac.state_dict()["factors"]["fc.B"]["tensors"][0])
     exact, gauss_newton, empirical = factors
     assert torch.allclose(gauss_newton, exact, rtol=1e-4, atol=1e-7)
     assert not torch.allclose(empirical, exact, rtol=1e-2)

@@ -12,8 +12,9 @@ from cepheid.measure.engine.drawing import REPORTED, draw_figure
 from cepheid.measure.engine.study import Column, Table, make_table
 from cepheid.measure.studies.costs.updates import PROJECTED_RANKS, OptimizerParts, Update
 from cepheid.measure.studies.flops import count_passes
+from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.errors import UserError
-from cepheid.second_order import inverse
+from cepheid.second_order import KFAC, inverse
 from cepheid.second_order.layers import KroneckerLayer
 from cepheid.second_order.owners import assign_owners
 
@@ -22,18 +23,32 @@ RANKS_SHOWN = 8
 INVERSE_COLOUR, IDEAL_COLOUR = "C4", REPORTED
 
 
+def find_kfac(task: Any) -> KFAC | None:
+    """Return the K-FAC of a task, if it has one."""
+    kfac: KFAC | None = getattr(getattr(task, "preconditioner", task), "kfac", None)
+    return kfac
+
+
+def require_kfac(task: Any) -> KFAC:
+    """Return the K-FAC of a task."""
+    kfac = find_kfac(task)
+    assert kfac is not None, "the parts of K-FAC are measured of a task with K-FAC"
+    return kfac
+
+
 class PreconditionerParts(OptimizerParts):
-    """The parts of an update of any task whose ``kfac`` preconditions its gradients."""
+    """The parts of an update of any task whose gradients K-FAC preconditions."""
 
     phases = ("data", "forward", "backward", "factors", "communication", "inverse", "update")
     sample_phases = ("data", "forward", "backward", "factors")
 
     def count(self, task: Any) -> Mapping[str, float]:
         """Return the refreshes of factors, and how many there were if none were stale."""
-        intervals = task.kfac.intervals.values()
+        kfac = require_kfac(task)
+        intervals = kfac.intervals.values()
         return {
             "refreshes": sum(each.refreshes for each in intervals),
-            "possible_refreshes": task.kfac.curvature.steps * len(intervals),
+            "possible_refreshes": kfac.curvature.steps * len(intervals),
         }
 
     def count_bytes(self, task: Any) -> Mapping[str, int]:
@@ -41,7 +56,7 @@ class PreconditionerParts(OptimizerParts):
 
         Only several nodes have levels: "factors, between nodes".
         """
-        kfac = getattr(task, "kfac", None)
+        kfac = find_kfac(task)
         sent = kfac.bytes_sent if kfac else {}
         return {
             purpose if level == "all" else f"{purpose}, {level}": count
@@ -63,9 +78,9 @@ class PreconditionerParts(OptimizerParts):
 
 def _create_channels_first(*arguments: Any) -> Any:
     # Another benchmark that imports this module needs no images.
-    from cepheid.benchmarks.kfac.channels_first import ChannelsFirst
+    from cepheid.benchmarks.kfac.comparison import CHANNELS_FIRST
 
-    return ChannelsFirst(*arguments)
+    return find_create(CHANNELS_FIRST)(*arguments)
 
 
 class KfacParts(PreconditionerParts):
@@ -91,12 +106,13 @@ class KfacParts(PreconditionerParts):
 
         Also count the operations of the products of gradients and inverses, all on one rank.
         """
-        layers = [_time_inverses(layer) for layer in task.kfac.layers]
+        kfac = require_kfac(task)
+        layers = [_time_inverses(layer) for layer in kfac.layers]
         balance = [
             {"ranks": ranks, "milliseconds": share_inverses(layers, ranks)}
             for ranks in PROJECTED_RANKS
         ]
-        shapes = [layer.shape for layer in task.kfac.layers if isinstance(layer, KroneckerLayer)]
+        shapes = [layer.shape for layer in kfac.layers if isinstance(layer, KroneckerLayer)]
         products = sum(2 * rows * columns * (rows + columns) for rows, columns in shapes)
         images = task.batch_per_rank
         operations = {"products": products, "network": _count_network(task), "images": images}
@@ -156,7 +172,7 @@ def _count_network(task: Any) -> int:
     Those of a definition are not those of the other networks of its open division.
     """
     images: int = task.batch_per_rank
-    with task.kfac.pause():
+    with require_kfac(task).pause():
         counted = count_passes(task, images)
     task.optimizer.zero_grad()
     return counted.total * images

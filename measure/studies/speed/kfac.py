@@ -18,7 +18,8 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
-from cepheid.benchmarks.kfac.peer import PeerTask, compare_directions
+from cepheid.benchmarks.kfac.comparison import PEER as PEER_WORKLOAD
+from cepheid.benchmarks.kfac.comparison import compare_directions
 from cepheid.measure.engine.byte_counts import measure_peak_bytes
 from cepheid.measure.engine.turns import (
     MIB,
@@ -203,9 +204,9 @@ def compare_formats(subject: Subject) -> Measurement:
         )
     task = make_task(config, subject.ranks, is_warm=False)
     take_steps(task, FORMAT_SETTLE_UPDATES)
-    assert task.kfac is not None
     task.loss_and_gradients()
-    layers = [layer for layer in task.kfac.layers if isinstance(layer, KroneckerLayer)]
+    seen = task.preconditioner.kfac.layers
+    layers = [layer for layer in seen if isinstance(layer, KroneckerLayer)]
     forms: list[Format] = [form for form in get_args(Format) if form != "float32"]
     found = [measure_rounding(layers, form, damping) for damping in DAMPINGS for form in forms]
     rows = []
@@ -379,9 +380,9 @@ def _configure(subject: Subject, name: str, seed: int) -> RunConfig:
 
 def _make_settled_task(subject: Subject, name: str) -> Any:
     """Return a task that has made some updates."""
-    create = PeerTask if name == PEER else None
+    workload = PEER_WORKLOAD if name == PEER else None
     config = _configure(subject, name, seed=1)
-    task = make_task(config, subject.ranks, create, is_warm=False)
+    task = make_task(config, subject.ranks, workload, is_warm=False)
     take_steps(task, SETTLE_UPDATES if name == STALE else 1)
     return task
 

@@ -63,7 +63,8 @@ def test_kfac_takes_the_factors_of_all_pieces(overlap: str, data_root: Path) -> 
         execution = dataclasses.replace(config.execution, own=settings)
         task = build(dataclasses.replace(config, execution=execution))
         train(task, 16)
-        both.append((copy_weights(task), {f.name: f.average for f in task.kfac.curvature.layer_of}))
+        statistics = task.preconditioner.kfac.curvature.layer_of
+        both.append((copy_weights(task), {f.name: f.average for f in statistics}))
     (weights, factors), (weights_of_pieces, factors_of_pieces) = both
     assert_alike(factors, factors_of_pieces, "factors")
     assert_alike(weights, weights_of_pieces, "weights", 1e-3)

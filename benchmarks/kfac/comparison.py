@@ -1,13 +1,19 @@
-"""kfac-pytorch beside this suite's K-FAC: a task that it preconditions, and a direction of both."""
+"""What kfac is compared with: kfac-pytorch, and the network in torch's default memory layout."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import convert_conv2d_weight_memory_format
+from typing_extensions import override
 
-from cepheid.benchmarks.kfac.task import PreconditionedResNet50
+from cepheid.benchmarks.kfac.task import WORKLOAD, Facts
+from cepheid.reference.torch.broken import change_network
+from cepheid.reference.torch.preconditioner import Preconditioner
+from cepheid.reference.torch.workload import Network, Norms
 from cepheid.second_order import KFAC, Options
 
 DAMPING = 1e-2
@@ -16,35 +22,53 @@ NEW_ONLY = 1e-12  # the share of the old factor, which the peer starts as the id
 UNCLIPPED = 1e30
 
 
-class PeerTask(PreconditionedResNet50):
-    """SGD on gradients that kfac-pytorch preconditions.
+class PeerPreconditioner(Preconditioner):
+    """kfac-pytorch. Factors and inverses are computed at every step.
 
-    Inverses are explicit, which is the faster of the peer's two ways on CPUs. Factors and inverses
-    are computed at every step.
+    Inverses are explicit, which is the faster of the peer's two ways on CPUs. The peer needs
+    weights in torch's default memory layout and a process group.
     """
 
-    def build(self) -> int:
-        """Build the network and the peer's preconditioner.
+    def __init__(self, damping: float) -> None:
+        self.damping = damping
+        self.peer: Any = None
 
-        The peer needs weights in torch's default memory layout and a process group.
-        """
-        count = super().build()
-        self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        self.peer = _make_peer(
-            self.model,
-            damping=self.options.damping,
-            lr=self.schedule.peak,
-            compute_method="inverse",
-        )
-        return count
+    @override
+    def attach(self, trainer: Any) -> None:
+        if self.peer is None:  # it cannot be removed
+            trainer.model.to(memory_format=torch.contiguous_format)
+            rate = trainer.optimizer.param_groups[0]["lr"]
+            options = {"damping": self.damping, "lr": rate, "compute_method": "inverse"}
+            self.peer = _make_peer(trainer.model, **options)
 
-    def apply_gradients(self) -> None:
-        """Precondition the gradients, then update as SGD does."""
-        for parameter in self.model.parameters():
-            assert parameter.grad is not None
-            parameter.grad = parameter.grad.contiguous()
+    @override
+    def precondition(self, optimizer: torch.optim.Optimizer, scaler: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = parameter.grad.contiguous()
         self.peer.step()
-        super().apply_gradients()
+
+
+def make_channels_first(shape: Facts, norms: Norms) -> nn.Module:
+    """Return the network in torch's default memory layout; the task's own has channels last."""
+    network = WORKLOAD.make_network(shape, norms)
+    convert_conv2d_weight_memory_format(network, torch.contiguous_format)
+    return network
+
+
+def take_channels_first(network: Network) -> Network:
+    """Return the network with images in torch's default memory layout."""
+    return replace(network, call=lambda images: network.call(images.contiguous()))
+
+
+PEER = WORKLOAD.vary(
+    make_preconditioner=lambda shape, seat: PeerPreconditioner(shape.values.kfac_damping)
+)
+"""SGD on gradients that kfac-pytorch preconditions."""
+CHANNELS_FIRST = change_network(
+    WORKLOAD.vary(make_network=make_channels_first), take_channels_first
+)
+"""Where `cepheid measure costs --ladder` starts."""
 
 
 def _make_peer(model: nn.Module, **options: Any) -> Any:
