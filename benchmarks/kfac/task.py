@@ -120,15 +120,17 @@ class MixedBatches(Batches):
         return self.mixup.mix((images, spread(self.shape, labels)), samples, first, share)
 
 
-def save_data(data: MixedBatches) -> Mapping[str, Any]:
+def save_data(data: MixedBatches | None) -> Mapping[str, Any]:
     """Return the mixed batch; of several ranks each has only its share, which is left out."""
-    is_alone = data.seat.ranks.world_size == 1
-    return {"mixed": list(data.mixup.batch or ()) if is_alone else []}
+    if data is None or data.seat.ranks.world_size > 1:
+        return {"mixed": []}
+    return {"mixed": list(data.mixup.batch or ())}
 
 
-def restore_data(data: MixedBatches, state: Mapping[str, Any]) -> None:
+def restore_data(data: MixedBatches | None, state: Mapping[str, Any]) -> None:
     """Let the mixing go on from the batch of a state."""
-    if mixed := state.get("mixed"):
+    mixed = state.get("mixed")
+    if data is not None and mixed:
         data.mixup.resume(*mixed)
 
 

@@ -306,14 +306,13 @@ class Trainer(BenchmarkTask):
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, at any number of ranks; all ranks call it together."""
         optimizer = self.sharing.gather_optimizer(self.optimizer.state_dict())
-        save, opened = self.workload.save_data, getattr(self, "data", None)
         return {
             "model": self.model.state_dict(),
             "optimizer": self.preconditioner.complete_optimizer(optimizer),
             "samples": self.samples,
             "loss_scale": self.scaler.state_dict(),
             **self.preconditioner.state(),
-            **(save(opened) if save and opened else {}),
+            **self.workload.save_data(getattr(self, "data", None)),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -325,8 +324,7 @@ class Trainer(BenchmarkTask):
         if state.get("loss_scale"):
             self.scaler.load_state_dict(state["loss_scale"])
         self.preconditioner.restore(state)
-        if self.workload.restore_data:
-            self.workload.restore_data(self.data, state)
+        self.workload.restore_data(getattr(self, "data", None), state)
 
     def list_notes(self) -> Sequence[str]:
         """Return what a plan should tell about the settings though it is allowed."""
@@ -336,8 +334,7 @@ class Trainer(BenchmarkTask):
     def conclude(self, show: Callable[..., Any], *arguments: Any) -> Any:
         """Return what ``show`` makes of what the run has left: a report or pictures."""
         self.model.eval()
-        inference, made = self.infer(), self.preconditioner
-        result = Result(inference, self.details, self.curve, self.seconds, made)
+        result = Result(self.infer(), self.details, self.curve, self.seconds, self.preconditioner)
         return show(self.shape, result, *arguments)
 
     def infer(self) -> Inference:

@@ -211,8 +211,7 @@ class Result:
     """What a run has left on the first rank: for the report and the pictures.
 
     ``curve`` has the samples and the metrics of each evaluation, ``details`` is of the last one.
-    ``seconds`` are those of this process's "training" and "evaluation". ``preconditioner`` is what
-    ``make_preconditioner`` has made, or one that changes nothing.
+    ``seconds`` are of this process's "training" and "evaluation". The trainer has ``preconditioner``.
     """
 
     inference: Inference
@@ -339,10 +338,9 @@ class Workload(Generic[Shape]):
     """Functions like ``predict`` by name, compiled where ``predict`` is."""
     make_preconditioner: Callable[[Shape, Seat], Any] | None = None
     """Return a ``cepheid.reference.torch.preconditioner.Preconditioner``, or None."""
-    save_data: Callable[[Any], Mapping[str, Any]] | None = None
-    """Return what a resumed run needs of the open data."""
-    restore_data: Callable[[Any, Mapping[str, Any]], None] | None = None
-    """Let the open data go on from the state of the trainer, with what ``save_data`` returned."""
+    save_data: Callable[[Any], Mapping[str, Any]] = lambda data: {}
+    restore_data: Callable[[Any, Mapping[str, Any]], None] = lambda data, state: None
+    """Return what a resumed run needs of the data; go on from it. Data may not be open (None)."""
     before_step: Callable[[Shape, Any, Moment], None] | None = None
     """Prepare the module of the network for a step, for example its noise."""
     before_piece: Callable[[Shape, Any, Moment], None] | None = None

@@ -1,4 +1,4 @@
-"""kfac: its Fisher matrices, what it refuses without K-FAC, and what a plan notes."""
+"""kfac: its Fisher matrices, its damping, what it refuses without K-FAC, what a plan notes."""
 
 import dataclasses
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.benchmarks.kfac.hyperparameters import make_options
+from cepheid.benchmarks.kfac.hyperparameters import make_damping_schedule, make_options
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.speed import kfac as speed
 from cepheid.reference.run.config import configure
@@ -126,3 +126,23 @@ def test_a_plan_notes_what_is_allowed_but_large(override: str, says: list[str]) 
     assert len(notes) == len(says)
     for note, part in zip(notes, says, strict=True):
         assert part in note
+
+
+def test_damping_may_follow_a_schedule(data_root: Path) -> None:
+    with pytest.raises(UserError, match="the closed division has constant only"):
+        configure(MINI, overrides=["kfac_damping_schedule=falling"])
+    with pytest.raises(UserError, match="without K-FAC nothing is damped; fix: leave it out"):
+        build_task(data_root, "kfac_damping_schedule=rising", "opt_preconditioner=none")
+    half, whole = 14_000, 28_000  # samples: half and all of the 7 epochs
+    for chosen, values in (
+        ("constant", (0.01, 0.01, 0.01)),
+        ("falling", (0.01, 0.1**2.5, 0.001)),
+        ("rising", (0.001, 0.1**2.5, 0.01)),
+    ):
+        config = configure(MINI, division="open", overrides=[f"kfac_damping_schedule={chosen}"])
+        schedule = make_damping_schedule(config)
+        found = [schedule.find_damping(samples) for samples in (0, half, whole, 2 * whole)]
+        assert found == pytest.approx([*values, values[-1]])
+    task = build_task(data_root, "kfac_damping_schedule=falling")
+    task.step()
+    assert task.preconditioner.kfac.damping == task.shape.damping.find_damping(task.samples) < 0.01

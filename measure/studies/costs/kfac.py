@@ -14,7 +14,7 @@ from cepheid.measure.studies.costs.updates import PROJECTED_RANKS, OptimizerPart
 from cepheid.measure.studies.flops import count_passes
 from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.errors import UserError
-from cepheid.second_order import KFAC, inverse
+from cepheid.second_order import inverse
 from cepheid.second_order.layers import KroneckerLayer
 from cepheid.second_order.owners import assign_owners
 
@@ -23,17 +23,9 @@ RANKS_SHOWN = 8
 INVERSE_COLOUR, IDEAL_COLOUR = "C4", REPORTED
 
 
-def find_kfac(task: Any) -> KFAC | None:
-    """Return the K-FAC of a task, if it has one."""
-    kfac: KFAC | None = getattr(getattr(task, "preconditioner", task), "kfac", None)
-    return kfac
-
-
-def require_kfac(task: Any) -> KFAC:
-    """Return the K-FAC of a task."""
-    kfac = find_kfac(task)
-    assert kfac is not None, "the parts of K-FAC are measured of a task with K-FAC"
-    return kfac
+def find_kfac(task: Any) -> Any:
+    """Return the K-FAC of a task, or None."""
+    return getattr(getattr(task, "preconditioner", task), "kfac", None)
 
 
 class PreconditionerParts(OptimizerParts):
@@ -44,7 +36,7 @@ class PreconditionerParts(OptimizerParts):
 
     def count(self, task: Any) -> Mapping[str, float]:
         """Return the refreshes of factors, and how many there were if none were stale."""
-        kfac = require_kfac(task)
+        kfac = find_kfac(task)
         intervals = kfac.intervals.values()
         return {
             "refreshes": sum(each.refreshes for each in intervals),
@@ -56,8 +48,7 @@ class PreconditionerParts(OptimizerParts):
 
         Only several nodes have levels: "factors, between nodes".
         """
-        kfac = find_kfac(task)
-        sent = kfac.bytes_sent if kfac else {}
+        sent = getattr(find_kfac(task), "bytes_sent", {})
         return {
             purpose if level == "all" else f"{purpose}, {level}": count
             for (purpose, level), count in sent.items()
@@ -106,7 +97,7 @@ class KfacParts(PreconditionerParts):
 
         Also count the operations of the products of gradients and inverses, all on one rank.
         """
-        kfac = require_kfac(task)
+        kfac = find_kfac(task)
         layers = [_time_inverses(layer) for layer in kfac.layers]
         balance = [
             {"ranks": ranks, "milliseconds": share_inverses(layers, ranks)}
@@ -172,7 +163,7 @@ def _count_network(task: Any) -> int:
     Those of a definition are not those of the other networks of its open division.
     """
     images: int = task.batch_per_rank
-    with require_kfac(task).pause():
+    with find_kfac(task).pause():
         counted = count_passes(task, images)
     task.optimizer.zero_grad()
     return counted.total * images
