@@ -211,7 +211,7 @@ class Result:
     """What a run has left on the first rank: for the report and the pictures.
 
     ``curve`` has the samples and the metrics of each evaluation, ``details`` is of the last one.
-    ``seconds`` are of this process's "training" and "evaluation". The trainer has ``preconditioner``.
+    ``seconds`` are of this process's "training" and "evaluation". ``preconditioner`` has K-FAC.
     """
 
     inference: Inference
