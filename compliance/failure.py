@@ -1,15 +1,16 @@
 """Failures of ours: what raises while one result is judged is an error of that result alone (S15).
 
-Each place that works on what one submission holds does it through ``Failures.attempt`` or
+Each place that works on what one submission holds does it within ``Failures.caught`` or through
 ``isolate``. The traceback goes to stderr, because it is our bug. An exception that concerns no
 result, such as a full disk or wrong use, is raised as everywhere.
 """
 
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.rules.errors import UserError, explain_system_error
@@ -19,7 +20,6 @@ NOT_JUDGED = "S15.not_judged"
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
-Arguments = ParamSpec("Arguments")
 
 
 class Failures:
@@ -31,28 +31,16 @@ class Failures:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
 
-    def attempt(
-        self,
-        path: Path,
-        instead: Result,
-        function: Callable[Arguments, Result],
-        *args: Arguments.args,
-        **kwargs: Arguments.kwargs,
-    ) -> Result:
-        """Return what the function returns, or ``instead`` where it raises while judging ``path``.
-
-        Raises what concerns no result.
-        """
+    @contextmanager
+    def caught(self, path: Path) -> Iterator[None]:
+        """Make a finding about ``path`` of what the block raises, unless it concerns no result."""
         try:
-            return function(*args, **kwargs)
+            yield
         except Exception as error:
             if concerns_no_result(error):
                 raise
-            finding = (
-                describe_failure(path, error) if self.findings else report_failure(path, error)
-            )
-            self.findings.append(finding)
-            return instead
+            report = describe_failure if self.findings else report_failure
+            self.findings.append(report(path, error))
 
 
 def isolate(

@@ -49,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     failures = Failures()
     made = None
     if not has_error(findings):
-        made = failures.attempt(folder, None, make_manifest, judged)
+        with failures.caught(folder):
+            made = make_manifest(judged)
     findings += failures.findings
     if made is None:
         print(report.FORMATS["text"](findings, judgement.logs, judgement.round))

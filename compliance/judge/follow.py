@@ -202,20 +202,25 @@ def follow_log(
     the log is then judged as it stands.
     """
     growing, known, failures = GrowingLog(path), KnownFindings(), Failures()
-    attempt = failures.attempt
+    findings: list[Finding] = []
     try:
         for run in watch_states(growing, tell, wait):
-            lines = growing.reading.lines_read
-            yield from known.add(attempt(path, [], check_growing_log, run, lines, place, judged_in))
+            with failures.caught(path):
+                lines = growing.reading.lines_read
+                findings = check_growing_log(run, lines, place, judged_in)
+            yield from known.add(findings)
     finally:
         growing.close()
     if growing.path is None:
         raise UserError(
             f"{path}: no program wrote such a log; check the path, or start the run first"
         )
-    run = attempt(growing.path, RunLog(growing.path, ()), read, growing.path)
-    found = attempt(growing.path, [], check_log, run, place, judged_in)
-    yield from known.add([*found, *failures.findings[-1:]])
+    run, findings = RunLog(growing.path, ()), []
+    with failures.caught(growing.path):
+        run = read(growing.path)
+    with failures.caught(growing.path):
+        findings = check_log(run, place, judged_in)
+    yield from known.add([*findings, *failures.findings[-1:]])
 
 
 def watch_states(

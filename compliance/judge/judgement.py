@@ -200,22 +200,25 @@ def _judge_submitter(
     What fails in that is an error of all results of the submitter (S15).
     """
     failures = Failures()
-    attempt, waived_in = failures.attempt, (who.waivers, who.path, judged_in, today)
+    caught, waived_in = failures.caught, (who.waivers, who.path, judged_in, today)
     about_folder: list[Finding] = []
     if not is_single_log:  # of a single log only the log itself is judged
         summaries = {unit.folder.path: answer.summary for unit, answer in judged}
-        about_folder += attempt(who.path, [], check_submitter, who, judged_in)
-        about_folder += attempt(who.path, [], check_logs_of_submitter, who, summaries, judged_in)
+        with caught(who.path):
+            about_folder += check_submitter(who, judged_in)
+        with caught(who.path):
+            about_folder += check_logs_of_submitter(who, summaries, judged_in)
         about_folder = sort_findings(about_folder)
     if who.is_whole:  # else the file that a waiver names may not have been read
         about_logs = [finding for _, answer in judged for finding in answer.findings]
         every = [*about_folder, *about_logs]
-        about_folder += attempt(
-            who.path, [], lambda: list(waivers.find_ineffective(every, *waived_in))
-        )
+        with caught(who.path):
+            about_folder += list(waivers.find_ineffective(every, *waived_in))
 
-    def waive(found: Sequence[Finding]) -> Sequence[Finding]:
-        return attempt(who.path, found, waivers.apply_waivers, found, *waived_in)
+    def waive(findings: Sequence[Finding]) -> Sequence[Finding]:
+        with caught(who.path):
+            return waivers.apply_waivers(findings, *waived_in)
+        return findings
 
     about_folder = list(waive(about_folder))
     about_results = [waive(answer.findings) for _, answer in judged]

@@ -57,42 +57,32 @@ def judge_unit(unit: Unit) -> JudgedUnit:
 
     What fails in that is an error of the result (S15), and the rest of it is judged.
     """
-    failures, path = Failures(), unit.folder.path
-    attempt = failures.attempt
-    logs = attempt(path, ResultLogs(unit.folder, ()), read_logs, unit.folder, unit.with_digests)
-    definition = attempt(path, None, find_definition, logs.runs, unit.place)
-    names = definition.hyperparameters if definition else ()
-    found = _find(unit, logs, failures)
-    summary = attempt(
-        path, ResultSummary(digests=logs.digests), summarize, logs, unit.with_course, names
-    )
-    convergence = attempt(path, None, _compare_with_reference, logs, definition, unit.place)
-    traces = attempt(path, (), _trace, logs, definition, unit.place)
-    return JudgedUnit((*found, *failures.findings), summary, convergence, traces)
-
-
-def _find(unit: Unit, logs: ResultLogs, failures: Failures) -> list[Finding]:
-    """Return the findings about each log by itself, then those about all of them together."""
-    place, judged_in, attempt = unit.place, unit.judged_in, failures.attempt
-    found: list[Finding] = []
+    failures, place, path = Failures(), unit.place, unit.folder.path
+    logs, definition = ResultLogs(unit.folder, ()), None
+    with failures.caught(path):
+        logs = read_logs(unit.folder, unit.with_digests)
+    with failures.caught(path):
+        definition = find_definition(logs.runs, place)
+    findings: list[Finding] = []
     for run in logs.runs:
-        found += attempt(run.path, [], check_log, run, place, judged_in)
+        with failures.caught(run.path):
+            findings += check_log(run, place, unit.judged_in)
     if place.in_result and logs.runs:
-        found += attempt(logs.path, [], check_result, logs, place, judged_in)
-    return found
-
-
-def _compare_with_reference(
-    logs: ResultLogs, definition: Definition | None, place: Place
-) -> Convergence | None:
-    if definition is None or not logs.runs:
-        return None
-    points = rcp.load(definition.name, definition.scale)
-    return compare_convergence(logs, definition, place, points)
-
-
-def _trace(logs: ResultLogs, definition: Definition | None, place: Place) -> tuple[RunTrace, ...]:
-    return trace_runs(logs, definition) if definition and place.in_result else ()
+        with failures.caught(logs.path):
+            findings += check_result(logs, place, unit.judged_in)
+    summary = ResultSummary(digests=logs.digests)
+    with failures.caught(path):
+        names = definition.hyperparameters if definition else ()
+        summary = summarize(logs, unit.with_course, names)
+    convergence, traces = None, tuple[RunTrace, ...]()
+    if definition and logs.runs:
+        with failures.caught(path):
+            points = rcp.load(definition.name, definition.scale)
+            convergence = compare_convergence(logs, definition, place, points)
+    if definition and place.in_result:
+        with failures.caught(path):
+            traces = trace_runs(logs, definition)
+    return JudgedUnit((*findings, *failures.findings), summary, convergence, traces)
 
 
 def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None:

@@ -9,13 +9,13 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import TypeVar
 
-from cepheid.compliance.failure import Arguments, Failures
+from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read import layout, manifest, waivers
 from cepheid.compliance.read.contents import (
@@ -35,8 +35,6 @@ from cepheid.compliance.read.powerlog import POWER_NAME
 from cepheid.rules import digests
 from cepheid.rules.documents import FILL_IN, parse_json
 from cepheid.rules.errors import UserError
-
-Found = TypeVar("Found")
 
 ENTRIES_MAX = 10_000  # in one folder
 LOGS_MAX = 100  # of one result
@@ -109,67 +107,48 @@ class Reader:
         for system in self.list_folders(root / "results"):
             if only_system in (None, system.name):
                 for folder in self.list_folders(system):
-                    nothing = ResultFolder(self.show(folder), system.name, ())
-                    results.append(
-                        self.attempt(folder, nothing, self.list_result, folder, system.name)
-                    )
-        left = [
+                    result = ResultFolder(self.show(folder), system.name, ())
+                    with self.caught(folder):
+                        result = self.list_result(folder, system.name)
+                    results.append(result)
+        left_by_tools = [
             self.show(root / entry.name)
             for entry in self.list_entries(root, quiet=True)
             if entry.name in LEFT_BY_TOOLS
         ]
-        files = None
-        if self.is_submission(root) and not only_system:
-            files = self.attempt(root, (), self.list_all_files, root, results)
-        systems = self.read_systems(root)
-        found = self.attempt(root, None, self.read_manifest, root) if files is not None else None
-        unfilled = self.attempt(root, (), _list_unfilled, root, files or ())
+        is_listed = self.is_submission(root) and not only_system
+        files = tuple[SubmittedFile, ...]()
+        if is_listed:
+            with self.caught(root):
+                files = tuple(self.list_files(root, _list_hashed_later(results)))
+        systems, bound, unfilled = self.read_systems(root), None, tuple[PurePosixPath, ...]()
+        if is_listed and _is_file(root / manifest.FILE_NAME):
+            with self.caught(root):
+                bound = manifest.read(self.show(root / manifest.FILE_NAME))
+        with self.caught(root):
+            unfilled = _list_unfilled(root, files)
         return replace(
             self.make_submitter(root, systems, results),
-            left_by_tools=tuple(left),
+            left_by_tools=tuple(left_by_tools),
             is_whole=only_system is None,
-            files=files,
-            manifest=found,
+            files=files if is_listed else None,
+            manifest=bound,
             unfilled=unfilled,
         )
 
-    def attempt(
-        self,
-        path: Path,
-        instead: Found,
-        function: Callable[Arguments, Found],
-        *args: Arguments.args,
-        **kwargs: Arguments.kwargs,
-    ) -> Found:
-        """Return what the function reads; where it fails, that is an error of the submitter."""
-        return self.failures.attempt(self.show(path), instead, function, *args, **kwargs)
-
-    def read_manifest(self, root: Path) -> manifest.Manifest | None:
-        """Read the manifest of a submission, if it has one."""
-        listed = root / manifest.FILE_NAME
-        is_there = listed.is_file() and not listed.is_symlink()
-        return manifest.read(self.show(listed)) if is_there else None
-
-    def read_waivers(self, root: Path) -> waivers.Waivers | None:
-        """Read the waivers of a submitter, if there are any."""
-        listed = root / waivers.FILE_NAME
-        is_there = listed.is_file() and not listed.is_symlink()
-        return waivers.read(self.show(listed)) if is_there else None
+    def caught(self, path: Path) -> AbstractContextManager[None]:
+        """Make an error of the submitter of what the block raises while it reads a path."""
+        return self.failures.caught(self.show(path))
 
     def is_submission(self, root: Path) -> bool:
         """Return True where the rules for packages hold: in submissions/, or with a manifest."""
         return root.parent.name == layout.SUBMISSIONS or (root / manifest.FILE_NAME).is_file()
 
-    def list_all_files(
-        self, root: Path, results: Sequence[ResultFolder]
-    ) -> tuple[SubmittedFile, ...]:
-        """List all files and folders of a submission with the digests of all but its logs."""
-        return tuple(self.list_files(root, _list_hashed_later(results)))
-
     def list_files(self, root: Path, hashed_later: frozenset[str]) -> Iterator[SubmittedFile]:
         """List all files and folders of a submission within bounds, and record what is refused.
 
-        ``hashed_later`` are the absolute paths of the logs that are hashed when they are judged.
+        Each has its digest, but for ``hashed_later``: the absolute paths of the logs, which are
+        hashed when they are judged.
         """
         count, waiting = 0, [root]
         while waiting:
@@ -236,7 +215,10 @@ class Reader:
     ) -> Submitter:
         """Put together what was read of a submitter's folder, and everything that was refused."""
         is_listed = root.parent.name == layout.SUBMISSIONS
-        found = self.attempt(root, None, self.read_waivers, root)
+        granted = None
+        if _is_file(root / waivers.FILE_NAME):
+            with self.caught(root):
+                granted = waivers.read(self.show(root / waivers.FILE_NAME))
         refused, self.refused = tuple(dict.fromkeys(self.refused)), []
         failures, self.failures = tuple(self.failures.findings), Failures()
         return Submitter(
@@ -246,7 +228,7 @@ class Reader:
             systems=MappingProxyType(dict(systems)),
             results=tuple(results),
             refused=refused,
-            waivers=found,
+            waivers=granted,
             failures=failures,
         )
 
@@ -288,7 +270,7 @@ class Reader:
 
     def read_systems(self, root: Path, only: str | None = None) -> dict[str, SystemFile]:
         """Read the system descriptions, by name."""
-        found = {}
+        systems = {}
         for entry in self.list_entries(root / "systems"):
             name = entry.name.removesuffix(".json")
             is_visible = not entry.name.startswith(".")
@@ -297,9 +279,10 @@ class Reader:
             )
             if is_description and only in (None, name):
                 path = self.show(root / "systems" / entry.name)
-                nothing = SystemFile(path, name, None, "cannot be read")
-                found[name] = self.attempt(path, nothing, _read_description, path, name)
-        return found
+                systems[name] = SystemFile(path, name, None, "cannot be read")
+                with self.caught(path):
+                    systems[name] = _read_description(path, name)
+        return systems
 
     def list_folders(self, folder: Path, quiet: bool = False) -> list[Path]:
         """List the folders in a folder; hidden ones are left out."""
@@ -338,6 +321,10 @@ class Reader:
         if not quiet:
             self.refused += refused
         return sorted(kept, key=lambda entry: entry.name)
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def _list_hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:

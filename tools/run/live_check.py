@@ -60,10 +60,11 @@ class LiveCheck:
         self._growing.read_new()  # opens the file
         self._growing.read_new()
         run, lines = self._growing.log(), self._growing.reading.lines_read
-        place, check = _find_place(self.log), follow.check_growing_log
-        self._tell_new(
-            self._failures.attempt(self.log, [], check, run, lines, place, rounds.load())
-        )
+        place = _find_place(self.log)
+        findings: list[Finding] = []
+        with self._failures.caught(self.log):
+            findings = follow.check_growing_log(run, lines, place, rounds.load())
+        self._tell_new(findings)
         seconds = time.perf_counter() - started
         self._next_seconds = started + (seconds / SHARE_OF_TIME if run.first("run_start") else 0)
 
