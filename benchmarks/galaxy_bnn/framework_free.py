@@ -3,16 +3,14 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
 from cepheid.reference.data import galaxies
 from cepheid.reference.data.galaxies import PIXEL_DTYPE, SkyParameters
-from cepheid.reference.galaxies.shapes import ShapeTask
-from cepheid.reference.galaxies.stamps import Estimate, name_metrics
-from cepheid.reference.galaxies.task import GalaxyHyperparameters
+from cepheid.reference.galaxies.shapes import name_metrics
+from cepheid.reference.galaxies.stamps import Estimate, GalaxyHyperparameters
 from cepheid.rules.definition import Definition
 
 
@@ -22,54 +20,6 @@ class Hyperparameters(GalaxyHyperparameters):
 
     weight_sampling: str  # ``use_estimator`` knows the values
     kl_divided_by_samples: float
-
-
-class BayesianTask(ShapeTask):
-    """The ellipticity of a galaxy as a mixture of normals, one for each draw of the weights."""
-
-    hyperparameter_type: type[Any] = Hyperparameters
-    hyperparameters: Hyperparameters
-
-    def draw_weights(self, purpose: str, *keys: int) -> None:
-        """Draw all weights from their posteriors.
-
-        The same purpose and keys draw the same noise again, on every rank.
-        """
-        raise NotImplementedError
-
-    def open_data(self) -> None:
-        """Open the data; draw this rank's galaxies of the evaluation set under a brighter sky."""
-        super().open_data()
-        rank, ranks = self.ranks.rank, self.ranks.world_size
-        self.shifted_stamps = draw_shifted_stamps(self.definition, rank, ranks)
-
-    def sum_evaluation(self) -> np.ndarray:
-        """Return the sums that ``quality`` takes, over this rank's galaxies, (8,)."""
-        first = self.definition.train_samples + self.ranks.rank
-        rows = slice(first, None, self.ranks.world_size)
-        stamps, labels = self.stamps[rows], self.labels[rows]
-        return sum_mixtures(self.predict_mixture, stamps, labels, self.shifted_stamps)
-
-    def quality(self, sums: Sequence[float]) -> dict[str, float]:
-        """Return the metrics of the predictive mixture from sums over the evaluation set."""
-        return name_mixture_metrics(sums, self.labels.shape[1])
-
-    def predict_mixture(self, stamps: np.ndarray) -> Predictive:
-        """Return the mixture over the weight draws of every evaluation.
-
-        ``stamps`` are (n, bands, pixels, pixels), float16 as stored.
-        """
-        draws = self.definition.model["weight_draws"]
-        return mix_draws(super().estimate, self.draw_weights, draws, stamps)
-
-    def means_of_draws(self, stamps: np.ndarray) -> np.ndarray:
-        """Return the mean of each draw for the pictures, (draws, n, d), for n stamps."""
-        return self.predict_mixture(stamps).means
-
-    def estimate(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean (n, d) and scale matrix (n, d, d) of the mixture, for n stamps."""
-        predictive = self.predict_mixture(stamps)
-        return predictive.mean, predictive.scale
 
 
 def draw_shifted_stamps(definition: Definition, rank: int, ranks: int) -> np.ndarray:

@@ -1,25 +1,38 @@
 """galaxy_bnn in Keras 3 on TensorFlow, the framework of its publication; in one process."""
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
 
-from cepheid.benchmarks.galaxy_bnn.framework_free import BayesianTask
+import numpy as np
+
+from cepheid.benchmarks.galaxy_bnn.framework_free import (
+    Hyperparameters,
+    draw_shifted_stamps,
+    mix_draws,
+    name_mixture_metrics,
+    sum_mixtures,
+)
 from cepheid.benchmarks.galaxy_bnn.keras_model import (
     GaussianConv2D,
     GaussianDense,
     WeightNoise,
     kl_divergence,
 )
+from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
 from cepheid.benchmarks.galaxy_shape.keras_model import (
     make_posterior,
     make_shape_network,
     negative_log_likelihood,
 )
+from cepheid.reference.galaxies import science, stamps
+from cepheid.reference.galaxies.stamps import Galaxies, Stamps
 from cepheid.reference.keras.backend import keras
-from cepheid.reference.keras.galaxies import KerasShapeTask
-from cepheid.reference.keras.task import Tensor
+from cepheid.reference.keras.galaxies import find_share, make_estimate
+from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.report import Table
 from cepheid.rules.errors import UserError
 
 PLAIN = "reparameterisation"
@@ -38,8 +51,16 @@ def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyBnn":
     return KerasGalaxyBnn(config, ranks)
 
 
-class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
+class KerasGalaxyBnn(KerasTask):
     """The network of galaxy_shape with Gaussian weights."""
+
+    hyperparameter_type: type[Any] = Hyperparameters
+    data: Stamps
+
+    @cached_property
+    def shape(self) -> Galaxies:
+        """The facts of the configuration."""
+        return Galaxies(self.config, self.hyperparameters)
 
     def make_network(self) -> keras.Model:
         """Return the network of galaxy_shape with Gaussian kernels."""
@@ -47,7 +68,8 @@ class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
         return make_shape_network(
             convolution=partial(GaussianConv2D, initial_relative_scale=width),
             dense=partial(GaussianDense, initial_relative_scale=width),
-            **self.network_options(),
+            **self.shape.network_options,
+            **self.shape.norm_options,
         )
 
     def build(self) -> int:
@@ -57,8 +79,20 @@ class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
         return count
 
     def draw_weights(self, purpose: str, *keys: int) -> None:
-        """Draw all weights from their posteriors; see ``BayesianTask``."""
+        """Draw all weights from their posteriors.
+
+        The same purpose and keys draw the same noise again.
+        """
         self.weight_noise.draw(self.config.seed, purpose, *keys)
+
+    def open_data(self) -> None:
+        """Map stamps and labels; draw galaxies of the evaluation set under a brighter sky."""
+        self.data = Stamps(self.shape, find_share(self.shape))
+        self.shifted = draw_shifted_stamps(self.definition, 0, 1)
+
+    def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
+        """Return noise in the shapes and types of stamps and labels, (count, …)."""
+        return stamps.make_noise_arrays(self.shape, count)
 
     def step_on(self, batch: Sequence[Tensor]) -> Tensor:
         """Run one optimizer step with one draw of the weights; return the mean loss, a scalar."""
@@ -70,13 +104,23 @@ class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
 
         Stamps are (n, bands, pixels, pixels), labels (n, d).
         """
-        mean, scale = make_posterior(self.model(stamps, training=True), self.target_count)
+        mean, scale = make_posterior(self.model(stamps, training=True), self.shape.targets)
         likelihood = keras.ops.mean(negative_log_likelihood(mean, scale, labels))
         return likelihood + self.kl_per_sample()
 
     def predict(self, stamps: Tensor) -> tuple[Tensor, Tensor]:
         """Return means (n, d) and scale matrices (n, d, d) for stamps (n, bands, y, x)."""
-        return make_posterior(self.model(stamps, training=False), self.target_count)
+        return make_posterior(self.model(stamps, training=False), self.shape.targets)
+
+    def predict_mixture(self, stamps: np.ndarray) -> Predictive:
+        """Return the mixture over the weight draws of an evaluation, for stamps (n, …)."""
+        draws = self.definition.model["weight_draws"]
+        return mix_draws(make_estimate(self), self.draw_weights, draws, stamps)
+
+    def estimate(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean (n, d) and scale matrix (n, d, d) of the mixture, for n stamps."""
+        predictive = self.predict_mixture(stamps)
+        return predictive.mean, predictive.scale
 
     def kl_per_sample(self) -> Tensor:
         """Return KL(posterior ‖ prior) over the training samples, a scalar in nats."""
@@ -89,5 +133,21 @@ class KerasGalaxyBnn(BayesianTask, KerasShapeTask):
         They are error, likelihood and coverage, the epistemic part, and the epistemic part under
         the shifted sky.
         """
-        metrics = self.quality(self.sum_evaluation().tolist())
+        rows, data = self.data.evaluation_rows, self.data
+        sums = sum_mixtures(
+            self.predict_mixture, data.stamps[rows], data.labels[rows], self.shifted
+        )
+        metrics = name_mixture_metrics(sums.tolist(), self.shape.targets)
         return {**metrics, "kl_per_sample": float(self.kl_per_sample())}
+
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
+        return science.make_report(self.data, self.estimate, on_progress)
+
+    def pictures(self) -> Any:
+        """Return a figure of the estimates of some galaxies, with the mean of each draw."""
+        from cepheid.reference.galaxies import pictures  # astropy is slow to import
+
+        return pictures.draw_posteriors(
+            self.data, self.estimate, lambda stamps: self.predict_mixture(stamps).means
+        )

@@ -9,7 +9,8 @@ from torch import nn
 from cepheid.benchmarks.galaxy_bnn.estimators import PLAIN
 from cepheid.benchmarks.galaxy_bnn.task import WORKLOAD as REFERENCE
 from cepheid.benchmarks.galaxy_bnn.task import make_gaussian
-from cepheid.benchmarks.galaxy_shape.plain import make_network_like_reference, make_optimizer
+from cepheid.benchmarks.galaxy_shape.plain import make_network as make_shape_network
+from cepheid.benchmarks.galaxy_shape.plain import make_optimizer
 from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.workload import Norms
@@ -30,7 +31,7 @@ def read_shape(config: RunConfig) -> Galaxies:
 
 def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
     """Return the plain network with Gaussian weights."""
-    return make_gaussian(shape, make_network_like_reference(**shape.network_options))
+    return make_gaussian(shape, make_shape_network(shape, norms))
 
 
 WORKLOAD = REFERENCE.vary(

@@ -18,13 +18,9 @@ from cepheid.benchmarks.galaxy_bnn.framework_free import (
 )
 from cepheid.benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
 from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
-from cepheid.benchmarks.galaxy_shape.model import (
-    ShapeNetwork,
-    make_channels_last_network,
-    negative_log_likelihood,
-)
+from cepheid.benchmarks.galaxy_shape import task as galaxy_shape
+from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from cepheid.benchmarks.galaxy_shape.task import make_optimizer, predict
-from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies import science
 from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.run.report import Table
@@ -69,7 +65,7 @@ class ShiftedStamps(of_stamps.TorchStamps):
 
 def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
     """Return the network of galaxy_shape with Gaussian weights."""
-    return make_gaussian(shape, make_channels_last_network(**shape.network_options))
+    return make_gaussian(shape, galaxy_shape.make_network(shape, norms))
 
 
 def make_gaussian(shape: Galaxies, network: nn.Module) -> nn.Module:
@@ -150,21 +146,16 @@ def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:
 
 def report(shape: Galaxies, result: Result, on_progress: OnProgress) -> Sequence[Table]:
     """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
-    parameters = galaxies.parameters_of(shape.definition.data)
     estimate_mixture = partial(estimate, shape, result.inference)
-    first, sky = shape.definition.train_samples, result.data.sky
-    return science.make_report(parameters, sky, first, estimate_mixture, on_progress)
+    return science.make_report(result.data, estimate_mixture, on_progress)
 
 
 def draw_posteriors(shape: Galaxies, result: Result) -> Any:
     """Return a figure of the estimates of some galaxies, with the mean of each draw."""
     from cepheid.reference.galaxies import pictures  # astropy is slow to import
 
-    parameters = galaxies.parameters_of(shape.definition.data)
     return pictures.draw_posteriors(
-        parameters,
-        result.data.sky,
-        result.data.evaluation_rows,
+        result.data,
         partial(estimate, shape, result.inference),
         lambda stamps: predict_mixture(shape, result.inference, stamps).means,
     )

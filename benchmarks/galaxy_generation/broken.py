@@ -11,7 +11,7 @@ from torch import Tensor
 from cepheid.benchmarks.galaxy_generation import weights
 from cepheid.benchmarks.galaxy_generation.task import GalaxyGeneration
 from cepheid.reference.data import galaxies
-from cepheid.reference.galaxies.task import crop_middle
+from cepheid.reference.galaxies.images import crop_middle
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 

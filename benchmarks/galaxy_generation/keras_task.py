@@ -26,11 +26,10 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     make_decoder,
 )
 from cepheid.benchmarks.galaxy_vae.keras_weights import convert_to_keras
-from cepheid.benchmarks.galaxy_vae.shape import Shape
+from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.reference.keras.backend import FRAMEWORK, autotune, keras, use_threads
-from cepheid.reference.keras.galaxies import set_precision
 from cepheid.reference.keras.given_weights import parse_weights
-from cepheid.reference.keras.task import Tensor, trace
+from cepheid.reference.keras.task import Tensor, set_precision, trace
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
@@ -66,10 +65,10 @@ class KerasGeneration(GenerationTask):
         """Make the network with its weights; return the number of parameters."""
         execution = use_threads(self.config.execution)
         keras.utils.set_random_seed(self.config.seed)
-        shape = Shape.parse(self.definition.model, self.definition.data)
-        self.decoder = make_decoder(shape)
-        self.flow = Flow(shape.latents, shape.flow_layers, shape.flow_hidden)
-        self.flux_scaling = FluxScaling(shape.flux_scales)
+        sizes = Sizes.parse(self.definition.model, self.definition.data)
+        self.decoder = make_decoder(sizes)
+        self.flow = Flow(sizes.latents, sizes.flow_layers, sizes.flow_hidden)
+        self.flux_scaling = FluxScaling(sizes.flux_scales)
         networks = [self.decoder, *self.flow.networks]
         variables = [variable for network in networks for variable in network.variables]
         for variable in variables if self.weights else ():
@@ -79,7 +78,7 @@ class KerasGeneration(GenerationTask):
                 path = str(find_path(self.definition.scale))
                 raise other_network(path, variable.path, wanted, found)
             variable.assign(given)
-        self._images = np.empty((0, shape.bands, shape.pixels, shape.pixels), np.float32)
+        self._images = np.empty((0, sizes.bands, sizes.pixels, sizes.pixels), np.float32)
         self._traced: dict[tuple[str, str], dict[str, Any]] = {}
         self.use_execution(execution)
         return sum(int(np.prod(variable.shape)) for variable in variables)

@@ -10,7 +10,7 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.galaxy_shape.model import SamePaddedConv2d
 from cepheid.benchmarks.galaxy_vae.model import Decoder
-from cepheid.benchmarks.galaxy_vae.shape import Shape
+from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
 
 
@@ -32,8 +32,8 @@ class Generative(nn.Module):
 
     def __init__(self, model: Mapping[str, Any], data: Mapping[str, Any]) -> None:
         super().__init__()
-        shape = Shape.parse(model, data)
-        self.decoder = Decoder(shape)
+        sizes = Sizes.parse(model, data)
+        self.decoder = Decoder(sizes)
         # In bfloat16 its bias alone is wrong by up to 0.008, the same share of the flux of every
         # pixel of a band, which shifts the colours. It is a tenth of the decoder's work.
         last = self.decoder.blocks[-1]
@@ -41,6 +41,6 @@ class Generative(nn.Module):
         in_float32 = Float32Conv2d(last.in_channels, last.out_channels, 1)
         in_float32.load_state_dict(last.state_dict())
         self.decoder.blocks[-1] = in_float32
-        self.flow = MaskedAutoregressiveFlow(shape.latents, shape.flow_layers, shape.flow_hidden)
+        self.flow = MaskedAutoregressiveFlow(sizes.latents, sizes.flow_layers, sizes.flow_hidden)
         convert_conv2d_weight_memory_format(self.decoder, torch.channels_last)
         self.requires_grad_(False)

@@ -18,11 +18,12 @@ from pathlib import Path
 from rich.console import Console
 
 from cepheid.benchmarks.galaxy_generation import weights
-from cepheid.benchmarks.galaxy_vae import task as galaxy_vae
+from cepheid.benchmarks.galaxy_vae.task import WORKLOAD
 from cepheid.reference import data
 from cepheid.reference.run import checkpoint
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.ranks.distributed import start_ranks
+from cepheid.reference.torch.trainer import Trainer
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     made_with = {"definition_digest": chosen.digest, "settings": arguments.set}
     data.prepare(chosen.data, arguments.data)
     with start_ranks() as ranks:
-        task = galaxy_vae.create(config, ranks)
+        task = Trainer(WORKLOAD, config, ranks)
         task.build()
         task.warm_up()
         task.open_data()

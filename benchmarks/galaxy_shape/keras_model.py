@@ -40,8 +40,8 @@ def make_shape_network(
     targets: int,
     prelu: str,
     input_scaling: str,
-    batch_norm_epsilon: float,
-    batch_norm_momentum: float,
+    epsilon: float,
+    momentum: float,
     convolution: Callable[..., Any] = layers.Conv2D,
     dense: Callable[..., Any] = layers.Dense,
 ) -> keras.Model:
@@ -57,8 +57,8 @@ def make_shape_network(
         INPUT_SCALINGS[input_scaling](images),
         filters=filters,
         prelu=prelu,
-        batch_norm_epsilon=batch_norm_epsilon,
-        batch_norm_momentum=batch_norm_momentum,
+        epsilon=epsilon,
+        momentum=momentum,
         convolution=convolution,
     )
     head = dense(targets + targets * (targets + 1) // 2, name="head")
@@ -70,15 +70,13 @@ def apply_trunk(
     *,
     filters: Sequence[int],
     prelu: str,
-    batch_norm_epsilon: float,
-    batch_norm_momentum: float,
+    epsilon: float,
+    momentum: float,
     convolution: Callable[..., Any] = layers.Conv2D,
     slopes: Callable[..., Any] = layers.PReLU,
 ) -> Tensor:
     """Apply the normalisation and all blocks to scaled images (batch, pixels, pixels, bands)."""
-    images = layers.BatchNormalization(
-        epsilon=batch_norm_epsilon, momentum=batch_norm_momentum, name="norm"
-    )(images)
+    images = layers.BatchNormalization(epsilon=epsilon, momentum=momentum, name="norm")(images)
     number = 0
     for width in filters:
         for stride in (1, 2):

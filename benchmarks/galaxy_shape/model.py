@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
-from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
+from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
 
 
 def asinh(values: Tensor) -> Tensor:
@@ -82,14 +81,15 @@ class PReLU(nn.Module):
 class NormalisedConv2d(nn.Module):
     """Batch normalisation and a 'same' convolution of stride 1 in one: ``convolution(norm(x))``.
 
-    The norm multiplies and shifts each channel. Here the kernel is multiplied instead, and the
-    shift is one more channel of ones, which ends, like the images, where the padding begins. So the
-    images need no gradient and are read and written once.
+    The norm (``workload.Inputs``) multiplies and shifts each channel. Here the kernel is multiplied
+    instead, and the shift is one more channel of ones, which ends, like the images, where the
+    padding begins. So the images need no gradient and are read and written once.
     """
 
-    def __init__(self, norm: GroupBatchNorm2d, convolution: SamePaddedConv2d) -> None:
+    def __init__(self, norm: nn.Module, convolution: SamePaddedConv2d) -> None:
         super().__init__()
-        self.norm, self.convolution = norm, convolution
+        self.norm: Any = norm
+        self.convolution = convolution
 
     def forward(self, images: Tensor) -> Tensor:
         """Map images (batch, in, height, width) to (batch, out, height, width)."""
@@ -106,6 +106,7 @@ class ShapeNetwork(nn.Module):
 
     The head holds, for d targets, d means and the d(d + 1)/2 entries of the lower-triangular
     scale matrix L, row by row; the diagonal passes through softplus. The covariance is L·Lᵀ.
+    ``make_norm`` makes the normalisation of a number of channels.
     """
 
     def __init__(
@@ -117,13 +118,12 @@ class ShapeNetwork(nn.Module):
         targets: int,
         prelu: str,
         input_scaling: str,
-        batch_norm_epsilon: float,
-        batch_norm_momentum: float,
+        make_norm: Callable[[int], nn.Module],
     ) -> None:
         super().__init__()
         self.targets = targets
         self.scale_input = INPUT_SCALINGS[input_scaling]
-        norm = GroupBatchNorm2d(bands, batch_norm_epsilon, batch_norm_momentum)
+        norm = make_norm(bands)
         layers: list[nn.Module] = []
         channels = bands
         for width in filters:

@@ -6,7 +6,6 @@ layout, default Adam, no compilation, no autocast, float32. The tests compare th
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +14,7 @@ from torch.nn import functional as F
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, make_lower_triangular
 from cepheid.benchmarks.galaxy_shape.task import WORKLOAD as REFERENCE
 from cepheid.reference.galaxies.stamps import Galaxies
-from cepheid.reference.torch.workload import Recipe
+from cepheid.reference.torch.workload import Norms, Recipe
 from cepheid.rules.errors import UserError
 
 
@@ -34,6 +33,7 @@ class PReLU(nn.Module):
 class PlainShapeNetwork(nn.Module):
     """The ``ShapeNetwork`` with the same options, in the published orientation.
 
+    ``epsilon`` and ``momentum`` are those of its norm.
     Raises UserError for slopes or an input scaling other than the definition's.
     """
 
@@ -46,8 +46,8 @@ class PlainShapeNetwork(nn.Module):
         targets: int,
         prelu: str,
         input_scaling: str,
-        batch_norm_epsilon: float,
-        batch_norm_momentum: float,
+        epsilon: float,
+        momentum: float,
     ) -> None:
         super().__init__()
         if (prelu, input_scaling) != ("position", "asinh"):
@@ -57,7 +57,7 @@ class PlainShapeNetwork(nn.Module):
                 "step with --only"
             )
         self.targets = targets
-        self.norm = nn.BatchNorm2d(bands, batch_norm_epsilon, 1 - batch_norm_momentum)
+        self.norm = nn.BatchNorm2d(bands, epsilon, 1 - momentum)
         layers: list[nn.Module] = []
         channels, side = bands, pixels
         for width in filters:
@@ -102,10 +102,11 @@ def rotate_as_published(values: Iterable[Tensor]) -> list[Tensor]:
     return turned
 
 
-def make_network_like_reference(**options: Any) -> PlainShapeNetwork:
-    """Return a ``PlainShapeNetwork`` with the first weights of a ``ShapeNetwork``."""
-    network = PlainShapeNetwork(**options)
-    network.copy_parameters(ShapeNetwork(**options))
+def make_network(shape: Galaxies, norms: Norms) -> PlainShapeNetwork:
+    """Return the plain network with the first weights of the reference."""
+    options, norm_options = shape.network_options, shape.norm_options
+    network = PlainShapeNetwork(**options, **norm_options)
+    network.copy_parameters(ShapeNetwork(**options, make_norm=norms.make(**norm_options)))
     return network
 
 
@@ -115,8 +116,5 @@ def make_optimizer(shape: Galaxies, model: nn.Module) -> Recipe:
     return replace(recipe, options={**recipe.options, "fused": None})
 
 
-WORKLOAD = REFERENCE.vary(
-    make_network=lambda shape, norms: make_network_like_reference(**shape.network_options),
-    make_optimizer=make_optimizer,
-)
+WORKLOAD = REFERENCE.vary(make_network=make_network, make_optimizer=make_optimizer)
 """The task with this network and torch's default optimizer; for precision=fp32 and compile=off."""

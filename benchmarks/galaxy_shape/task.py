@@ -8,7 +8,8 @@ from cepheid.benchmarks.galaxy_shape.model import (
     negative_log_likelihood,
     sum_metrics,
 )
-from cepheid.reference.galaxies.stamps import Galaxies, name_metrics
+from cepheid.reference.galaxies.shapes import name_metrics
+from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.torch import stamps as of_stamps
 from cepheid.reference.torch.workload import (
     Evaluation,
@@ -23,7 +24,8 @@ from cepheid.reference.torch.workload import (
 
 def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
     """Return the network of the definition."""
-    return make_channels_last_network(**shape.network_options)
+    make_norm = norms.make(**shape.norm_options)
+    return make_channels_last_network(**shape.network_options, make_norm=make_norm)
 
 
 def make_optimizer(shape: Galaxies, model: nn.Module) -> Recipe:

@@ -3,60 +3,62 @@
 They are mistakes and tricks that a quality target must detect.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
-from cepheid.reference.run.config import RunConfig
+from cepheid.benchmarks.galaxy_vae.framework_free import split_input
+from cepheid.benchmarks.galaxy_vae.task import (
+    WORKLOAD,
+    compare_with,
+    draw_latents,
+    prepare_update,
+)
+from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.workload import Network, Update, Workload
 
 
-class ShuffledTargets(GalaxyVaeTask):
-    """The target of each reconstruction is another galaxy of the batch."""
-
-    def reconstruction_target(self, images: Tensor) -> Tensor:
-        """Return the images of the batch, each in the place of another one, in the same shape."""
-        return images.roll(1, 0)
-
-
-class Frozen(broken.Frozen, GalaxyVaeTask):
-    """The weights stay as initialised."""
+def compare_with_others(
+    shape: Galaxies, network: Network, images: Tensor, normal: Tensor
+) -> Tensor:
+    """Return the mean loss where each target is another galaxy of the batch."""
+    observed, target = split_input(shape, images)
+    return compare_with(shape, network, (observed, target.roll(1, 0)), normal)
 
 
-class UntrainedFlow(GalaxyVaeTask):
-    """The flow stays the identity: new galaxies are decoded from N(0, 1), as in a plain VAE."""
-
-    def apply_gradients(self) -> None:
-        """Change the weights of the autoencoder only."""
-        for parameter in self.model.flow.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        super().apply_gradients()
-
-
-class BlindDecoder(GalaxyVaeTask):
-    """The decoder learns without latents and makes the mean galaxy (posterior collapse)."""
-
-    def draw_latents(self, mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
-        """Return zeros, (n, latents)."""
-        return super().draw_latents(mean, scale, normal) * 0
+def compare_with_one_band(
+    shape: Galaxies, network: Network, images: Tensor, normal: Tensor
+) -> Tensor:
+    """Return the mean loss where the target of all bands is r: galaxies without colours."""
+    observed, target = split_input(shape, images)
+    r = shape.bands.index("r")
+    grey = target[:, r : r + 1].expand(target.shape)
+    return compare_with(shape, network, (observed, grey), normal)
 
 
-class OneBand(GalaxyVaeTask):
-    """The target of all bands is r: galaxies without colours."""
+def compare_blindly(shape: Galaxies, network: Network, images: Tensor, normal: Tensor) -> Tensor:
+    """Return the mean loss of a decoder that sees no latents (posterior collapse)."""
 
-    def reconstruction_target(self, images: Tensor) -> Tensor:
-        """Return the r band in all bands, in the shape of ``images``."""
-        r = self.definition.data["bands"].index("r")
-        return images[:, r : r + 1].expand(images.shape)
+    def draw_nothing(mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
+        return draw_latents(mean, scale, normal) * 0
+
+    return compare_with(shape, network, split_input(shape, images), normal, draw_nothing)
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], GalaxyVaeTask]] = {
-    "shuffled_targets": ShuffledTargets,
-    "frozen": Frozen,
-    "untrained_flow": UntrainedFlow,
-    "blind_decoder": BlindDecoder,
-    "one_band": OneBand,
+def update_without_flow(shape: Galaxies, update: Update) -> None:
+    """Prepare an update of the autoencoder only: new galaxies are decoded from N(0, 1)."""
+    _, flow = update.groups
+    for parameter in flow["params"]:
+        parameter.grad = torch.zeros_like(parameter)
+    prepare_update(shape, update)
+
+
+VARIANTS: Mapping[str, Workload[Galaxies]] = {
+    "shuffled_targets": WORKLOAD.vary(compute_loss=compare_with_others),
+    "frozen": broken.freeze(WORKLOAD),
+    "untrained_flow": WORKLOAD.vary(prepare_update=update_without_flow),
+    "blind_decoder": WORKLOAD.vary(compute_loss=compare_blindly),
+    "one_band": WORKLOAD.vary(compute_loss=compare_with_one_band),
 }

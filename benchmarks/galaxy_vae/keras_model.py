@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cepheid.benchmarks.galaxy_shape.keras_model import SHARED_AXES, apply_trunk
-from cepheid.benchmarks.galaxy_vae.shape import (
+from cepheid.benchmarks.galaxy_vae.sizes import (
     DENSE_UNITS,
     FIRST_LOGIT,
     FIRST_SCALE,
@@ -23,7 +23,7 @@ from cepheid.benchmarks.galaxy_vae.shape import (
     LARGEST_LOGIT,
     MINIMUM_SCALE,
     OVERFLOW,
-    Shape,
+    Sizes,
 )
 from cepheid.reference.keras.backend import keras, tf
 from cepheid.reference.keras.task import Tensor
@@ -156,15 +156,14 @@ def _equal_degrees(features: int, units: int) -> np.ndarray:
 class GalaxyVae:
     """Encoder, decoder and flow, as in ``model.GalaxyVae``."""
 
-    def __init__(self, shape: Shape) -> None:
-        self.flux_scaling = FluxScaling(shape.flux_scales)
-        scaled = keras.Input((shape.pixels, shape.pixels, shape.bands))
+    def __init__(self, sizes: Sizes) -> None:
+        self.flux_scaling = FluxScaling(sizes.flux_scales)
+        scaled = keras.Input((sizes.pixels, sizes.pixels, sizes.bands))
         images = apply_trunk(
             scaled,
-            filters=shape.filters,
-            prelu=shape.prelu,
-            batch_norm_epsilon=shape.batch_norm_epsilon,
-            batch_norm_momentum=shape.batch_norm_momentum,
+            filters=sizes.filters,
+            prelu=sizes.prelu,
+            **sizes.norm_options,
             convolution=Conv2D,
             slopes=PReLU,
         )
@@ -172,12 +171,12 @@ class GalaxyVae:
             layers.Flatten()(images), DENSE_UNITS, "encoder.dense", "encoder.slope"
         )
         small = make_constant(FIRST_SCALE)
-        to_mean = layers.Dense(shape.latents, name="encoder.mean")
-        to_scale = layers.Dense(shape.latents, bias_initializer=small, name="encoder.scale")
+        to_mean = layers.Dense(sizes.latents, name="encoder.mean")
+        to_scale = layers.Dense(sizes.latents, bias_initializer=small, name="encoder.scale")
         mean, scale = (ops.cast(layer(features), "float32") for layer in (to_mean, to_scale))
         self.encoder = keras.Model(scaled, [mean, ops.softplus(scale) + MINIMUM_SCALE])
-        self.decoder = make_decoder(shape)
-        self.flow = Flow(shape.latents, shape.flow_layers, shape.flow_hidden)
+        self.decoder = make_decoder(sizes)
+        self.flow = Flow(sizes.latents, sizes.flow_layers, sizes.flow_hidden)
 
     def scale_images(self, images: Tensor) -> Tensor:
         """Scale images (batch, bands, pixels, pixels) to (batch, pixels, pixels, bands)."""
@@ -208,26 +207,26 @@ class GalaxyVae:
         return [self.encoder, self.decoder, *self.flow.networks]
 
 
-def make_decoder(shape: Shape) -> keras.Model:
+def make_decoder(sizes: Sizes) -> keras.Model:
     """Return the network from latents (batch, latents) to logits (batch, y, x, bands)."""
-    side, channels = shape.least_side, shape.filters[-1]
-    inputs = keras.Input((shape.latents,))
+    side, channels = sizes.least_side, sizes.filters[-1]
+    inputs = keras.Input((sizes.latents,))
     features = _make_dense_layer(inputs, DENSE_UNITS, "decoder.dense_1", "decoder.slope_1")
     features = _make_dense_layer(features, channels * side**2, "decoder.dense_2", "decoder.slope_2")
     images, number = ops.reshape(features, (-1, side, side, channels)), 0
-    for width in reversed(shape.filters):
+    for width in reversed(sizes.filters):
         for layer in (
             make_doubling_layer(width, channels, f"decoder.blocks.{number}"),
             Conv2D(width, 3, 1, "same", name=f"decoder.blocks.{number + 2}"),
         ):
             slopes = PReLU(
-                shared_axes=SHARED_AXES[shape.prelu], name=f"decoder.blocks.{number + 1}"
+                shared_axes=SHARED_AXES[sizes.prelu], name=f"decoder.blocks.{number + 1}"
             )
             images = slopes(layer(images))
             number += 2
         channels = width
     name, dark = f"decoder.blocks.{number}", make_constant(FIRST_LOGIT)
-    last = Conv2D(shape.bands, 3, 1, "same", bias_initializer=dark, name=name)
+    last = Conv2D(sizes.bands, 3, 1, "same", bias_initializer=dark, name=name)
     return keras.Model(inputs, ops.cast(last(images), "float32"))
 
 

@@ -1,11 +1,18 @@
 """galaxy_vae in Keras 3 on TensorFlow, the framework of its publication; in one process."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from cepheid.benchmarks.galaxy_vae.framework_free import VaeTask
+from cepheid.benchmarks.galaxy_vae import framework_free
+from cepheid.benchmarks.galaxy_vae.framework_free import (
+    Hyperparameters,
+    Images,
+    is_input_noisy,
+    split_input,
+)
 from cepheid.benchmarks.galaxy_vae.keras_model import (
     GalaxyVae,
     cut_off_overflow,
@@ -13,12 +20,15 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     reconstruction_loss,
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
+from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.reference.galaxies import properties
+from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.keras.backend import keras, tf
-from cepheid.reference.keras.galaxies import KerasGalaxyTask
-from cepheid.reference.keras.task import Tensor
+from cepheid.reference.keras.galaxies import find_share
+from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.report import Table
 
 
 def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyVae":
@@ -26,15 +36,30 @@ def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyVae":
     return KerasGalaxyVae(config, ranks)
 
 
-class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
-    """Encoder, decoder and flow."""
+class KerasGalaxyVae(KerasTask):
+    """Encoder, decoder and flow; also ``framework_free.Networks``, which describes its methods."""
 
+    hyperparameter_type: type[Any] = Hyperparameters
     model: GalaxyVae
+    data: Images
     reads_ahead = False  # tf.data costs more than it saves in so short a step
+
+    @cached_property
+    def shape(self) -> Galaxies:
+        """The facts of the configuration."""
+        return Galaxies(self.config, self.hyperparameters)
 
     def make_network(self) -> GalaxyVae:
         """Return encoder, decoder and flow, initialised from Keras' global seed."""
-        return GalaxyVae(self.shape)
+        return GalaxyVae(Sizes.parse(self.definition.model, self.definition.data))
+
+    def open_data(self) -> None:
+        """Map the images."""
+        self.data = Images(self.shape, find_share(self.shape))
+
+    def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
+        """Return noise in the shapes and types of a batch, (count, …)."""
+        return framework_free.make_noise_arrays(self.shape, count)
 
     def variables_by_prefix(self) -> Mapping[str, Sequence[Any]]:
         """Return the variables of autoencoder and flow, which has a learning rate of its own."""
@@ -58,9 +83,9 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
 
         ``images`` are (n, bands, pixels, pixels); ``normal``, (n, latents), draws the latents.
         """
-        observed, images = self.split_input(images)
+        observed, images = split_input(self.shape, images)
         scaled = self.model.scale_images(images)
-        seen = self.model.scale_images(observed) if self.is_input_noisy else scaled
+        seen = self.model.scale_images(observed) if is_input_noisy(self.shape) else scaled
         mean, scale = self.model.encoder(seen, training=True)
         latents = mean + scale * normal
         logits = self.model.decoder(latents, training=True)
@@ -77,23 +102,23 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
         return [tf.where(is_finite, gradient, 0) for gradient in gradients]
 
     def encode(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations of latents, (n, latents) each; see ``VaeTask``."""
+        """Return means and standard deviations of latents, (n, latents) each."""
         mean, scale = self.traced["encode"](tf.constant(images))
         return mean.numpy(), scale.numpy()
 
     def decode(self, latents: np.ndarray) -> np.ndarray:
-        """Return the images of latents, (n, bands, pixels, pixels); see ``VaeTask``."""
+        """Return the images of latents, (n, bands, pixels, pixels)."""
         images: np.ndarray = self.traced["decode"](tf.constant(latents)).numpy()
         return images
 
     def sample(self, noise: np.ndarray) -> np.ndarray:
-        """Return latents of new galaxies, (n, latents); see ``VaeTask``."""
+        """Return latents of new galaxies, (n, latents)."""
         latents: np.ndarray = self.traced["sample"](tf.constant(noise)).numpy()
         return latents
 
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
-        """Measure one evaluation batch; shapes as ``VaeTask``."""
-        observed, images = self.split_input(images)
+        """Measure one evaluation batch."""
+        observed, images = split_input(self.shape, images)
         real = images.astype(np.float32)
         mean, scale = self.encode(observed)
         reconstructed, new = self.decode(mean), self.decode(generated)
@@ -109,9 +134,17 @@ class KerasGalaxyVae(VaeTask, KerasGalaxyTask):
             generated=self._measure(new),
         )
 
-    def sum_over_ranks(self, values: np.ndarray) -> np.ndarray:
-        """Return ``values``, of any shape: there is one rank."""
-        return values
+    def evaluate(self) -> dict[str, float]:
+        """Return the quality of reconstructions, of the flow and of generated galaxies."""
+        return framework_free.measure_quality(self.data, self, lambda values: values)
+
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        """Return distances beside those of real galaxies, and errors by band and brightness."""
+        return framework_free.make_report(self.data, self, on_progress)
+
+    def pictures(self) -> Any:
+        """Return a figure of real, reconstructed and generated galaxies."""
+        return framework_free.draw_galaxies(self.data, self)
 
     def predict_noise(self) -> None:
         """Compute everything that an evaluation computes once, in its shapes."""

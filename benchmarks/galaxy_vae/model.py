@@ -16,7 +16,7 @@ Fluxes
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cepheid.benchmarks.galaxy_shape.model import PReLU, SamePaddedConv2d, ShapeNetwork
-from cepheid.benchmarks.galaxy_vae.shape import (
+from cepheid.benchmarks.galaxy_vae.sizes import (
     DENSE_UNITS,
     FIRST_LOGIT,
     FIRST_SCALE,
@@ -33,7 +33,7 @@ from cepheid.benchmarks.galaxy_vae.shape import (
     LARGEST_LOGIT,
     MINIMUM_SCALE,
     OVERFLOW,
-    Shape,
+    Sizes,
 )
 from cepheid.reference.galaxies import properties
 from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
@@ -47,9 +47,9 @@ class FluxScaling(nn.Module):
 
     scales: Tensor
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        scales = torch.tensor(shape.mean_maxima).div(FLUX_DIVISOR).view(-1, 1, 1)
+        scales = torch.tensor(sizes.mean_maxima).div(FLUX_DIVISOR).view(-1, 1, 1)
         self.register_buffer("scales", scales, persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -71,22 +71,21 @@ class FluxScaling(nn.Module):
 class Encoder(nn.Module):
     """Batch normalisation and convolutions, a dense layer, a normal over the latents."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, sizes: Sizes, make_norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
         self.trunk = ShapeNetwork(
-            bands=shape.bands,
-            pixels=shape.pixels,
-            filters=shape.filters,
+            bands=sizes.bands,
+            pixels=sizes.pixels,
+            filters=sizes.filters,
             targets=1,  # of the head, which stays behind
-            prelu=shape.prelu,
+            prelu=sizes.prelu,
             input_scaling="none",
-            batch_norm_epsilon=shape.batch_norm_epsilon,
-            batch_norm_momentum=shape.batch_norm_momentum,
+            make_norm=make_norm,
         ).trunk
-        self.dense = make_dense(shape.filters[-1] * shape.least_side**2, DENSE_UNITS)
+        self.dense = make_dense(sizes.filters[-1] * sizes.least_side**2, DENSE_UNITS)
         self.slope = nn.Parameter(torch.zeros(DENSE_UNITS))
-        self.mean = make_dense(DENSE_UNITS, shape.latents)
-        self.scale = make_dense(DENSE_UNITS, shape.latents)
+        self.mean = make_dense(DENSE_UNITS, sizes.latents)
+        self.scale = make_dense(DENSE_UNITS, sizes.latents)
         keep_variance([*self.trunk.modules(), self.dense])
         nn.init.constant_(self.slope, FIRST_SLOPE)
         nn.init.constant_(self.scale.bias, FIRST_SCALE)
@@ -106,23 +105,23 @@ class Decoder(nn.Module):
     The first convolution of a block has stride 2.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, sizes: Sizes) -> None:
         super().__init__()
-        self.flux_scaling = FluxScaling(shape)
-        self.side = side = shape.least_side
-        channels = shape.filters[-1]
+        self.flux_scaling = FluxScaling(sizes)
+        self.side = side = sizes.least_side
+        channels = sizes.filters[-1]
         units = channels * side**2
-        self.dense_1 = make_dense(shape.latents, DENSE_UNITS)
+        self.dense_1 = make_dense(sizes.latents, DENSE_UNITS)
         self.slope_1 = nn.Parameter(torch.zeros(DENSE_UNITS))
         self.dense_2 = make_dense(DENSE_UNITS, units)
         self.slope_2 = nn.Parameter(torch.zeros(units))
         layers: list[nn.Module] = []
-        for width in reversed(shape.filters):
+        for width in reversed(sizes.filters):
             side *= 2
-            layers += [DoublingConv2d(channels, width), PReLU(width, side, shape.prelu)]
-            layers += [SamePaddedConv2d(width, width, 1), PReLU(width, side, shape.prelu)]
+            layers += [DoublingConv2d(channels, width), PReLU(width, side, sizes.prelu)]
+            layers += [SamePaddedConv2d(width, width, 1), PReLU(width, side, sizes.prelu)]
             channels = width
-        last = SamePaddedConv2d(channels, shape.bands, 1)
+        last = SamePaddedConv2d(channels, sizes.bands, 1)
         self.blocks = nn.Sequential(*layers, last)
         keep_variance(self.modules())
         for slope in (self.slope_1, self.slope_2):
@@ -170,13 +169,16 @@ class DoublingConv2d(nn.ConvTranspose2d):
 
 
 class GalaxyVae(nn.Module):
-    """Encoder, decoder, and the flow that learns the distribution of the latents."""
+    """Encoder, decoder, and the flow that learns the distribution of the latents.
 
-    def __init__(self, shape: Shape) -> None:
+    ``make_norm`` makes the norm of the encoder's inputs, as in galaxy_shape.
+    """
+
+    def __init__(self, sizes: Sizes, make_norm: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        self.encoder = Encoder(shape)
-        self.decoder = Decoder(shape)
-        self.flow = MaskedAutoregressiveFlow(shape.latents, shape.flow_layers, shape.flow_hidden)
+        self.encoder = Encoder(sizes, make_norm)
+        self.decoder = Decoder(sizes)
+        self.flow = MaskedAutoregressiveFlow(sizes.latents, sizes.flow_layers, sizes.flow_hidden)
         # Glorot-uniform the flow is far from the identity, and latents a few units from 0 overflow
         # on their way through it. With these weights at 0 it starts as the identity.
         for layer in self.flow.layers:

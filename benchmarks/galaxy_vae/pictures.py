@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cepheid.reference.data.galaxies import SkyParameters, colour
+from cepheid.reference.galaxies.images import crop_middle
 from cepheid.reference.galaxies.pictures import ARCSEC_SHOWN, find_nearest
-from cepheid.reference.galaxies.task import crop_middle
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

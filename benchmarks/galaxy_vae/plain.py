@@ -6,6 +6,8 @@ as images do by default, the bias of a transposed convolution is its own. Defaul
 default Adam, no compilation, no autocast, float32. The tests compare the two.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -13,14 +15,10 @@ from cepheid.benchmarks.galaxy_shape.model import NormalisedConv2d
 from cepheid.benchmarks.galaxy_shape.model import PReLU as ReferencePReLU
 from cepheid.benchmarks.galaxy_shape.plain import PReLU
 from cepheid.benchmarks.galaxy_vae.model import GalaxyVae
-from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-
-
-def create(config: RunConfig, ranks: TorchRanks) -> "PlainGalaxyVae":
-    """Return the task; ``config`` has precision=fp32 and compile=off."""
-    return PlainGalaxyVae(config, ranks)
+from cepheid.benchmarks.galaxy_vae.sizes import Sizes
+from cepheid.benchmarks.galaxy_vae.task import WORKLOAD as REFERENCE
+from cepheid.reference.galaxies.stamps import Galaxies
+from cepheid.reference.torch.workload import Norms, Recipe
 
 
 def make_plain(network: GalaxyVae) -> GalaxyVae:
@@ -56,11 +54,17 @@ def _make_plain_layer(layer: nn.Module) -> nn.Module:
     return convolution
 
 
-class PlainGalaxyVae(GalaxyVaeTask):
-    """The task with these layers and torch's default optimizer."""
+def make_network(shape: Galaxies, norms: Norms) -> GalaxyVae:
+    """Return the network with plain layers, initialised as the reference's is."""
+    sizes = Sizes.parse(shape.definition.model, shape.definition.data)
+    return make_plain(GalaxyVae(sizes, norms.make(**sizes.norm_options)))
 
-    fused_optimizer = None
 
-    def make_network(self) -> GalaxyVae:
-        """Return the network with plain layers, initialised as the reference's is."""
-        return make_plain(GalaxyVae(self.shape))
+def make_optimizer(shape: Galaxies, model: nn.Module) -> Recipe:
+    """Return Adam as torch chooses it."""
+    recipe = REFERENCE.make_optimizer(shape, model)
+    return replace(recipe, options={**recipe.options, "fused": None})
+
+
+WORKLOAD = REFERENCE.vary(make_network=make_network, make_optimizer=make_optimizer)
+"""The task with these layers and torch's default optimizer; for precision=fp32 and compile=off."""

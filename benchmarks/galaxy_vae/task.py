@@ -1,4 +1,4 @@
-"""galaxy_vae in PyTorch: build, train, evaluate.
+"""galaxy_vae in PyTorch: networks, loss, evaluation.
 
 One loop trains both the autoencoder, on the images, and the flow, on latents that are drawn from
 the encoder's posteriors in the same step. No gradient flows back through these latents. The flow
@@ -6,14 +6,18 @@ follows the encoder while that changes, and converges when the learning rates ha
 is one phase, and the log is that of any training.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from cepheid.benchmarks.galaxy_vae.framework_free import VaeTask
+from cepheid.benchmarks.galaxy_vae import framework_free
+from cepheid.benchmarks.galaxy_vae.framework_free import Hyperparameters, split_input
 from cepheid.benchmarks.galaxy_vae.model import (
     GalaxyVae,
     cut_off_overflow,
@@ -22,116 +26,157 @@ from cepheid.benchmarks.galaxy_vae.model import (
     reconstruction_loss,
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.execution import Execution
-from cepheid.reference.torch.compilation import Compiled
+from cepheid.benchmarks.galaxy_vae.sizes import Sizes
+from cepheid.reference.galaxies.stamps import Galaxies
+from cepheid.reference.run.report import Table
+from cepheid.reference.torch import stamps as of_stamps
 from cepheid.reference.torch.flow.sampling import make_eager_sampler
-from cepheid.reference.torch.galaxies import TorchGalaxyTask
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.workload import (
+    Evaluation,
+    Inference,
+    Inputs,
+    Network,
+    Norms,
+    OnProgress,
+    Recipe,
+    Result,
+    Seat,
+    Update,
+    Workload,
+)
+
+DrawLatents = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyVaeTask":
-    """Return the task for the timed loop."""
-    return GalaxyVaeTask(config, ranks)
+class TorchImages(framework_free.Images):
+    """Images and N(0, 1) as tensors, for the trainer."""
+
+    take = of_stamps.take
+
+    def __init__(self, shape: Galaxies, seat: Seat) -> None:
+        super().__init__(shape, seat.share)
 
 
-class GalaxyVaeTask(VaeTask, TorchGalaxyTask):
-    """Encoder, decoder and flow."""
+def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
+    """Return encoder, decoder and flow."""
+    sizes = Sizes.parse(shape.definition.model, shape.definition.data)
+    network = GalaxyVae(sizes, norms.make(**sizes.norm_options))
+    convert_conv2d_weight_memory_format(network, torch.channels_last)
+    return network
 
-    ranks: TorchRanks
-    model: GalaxyVae
 
-    def make_network(self) -> GalaxyVae:
-        """Return encoder, decoder and flow, initialised from torch's global generator."""
-        network = GalaxyVae(self.shape)
-        convert_conv2d_weight_memory_format(network, torch.channels_last)
-        return network
+def make_optimizer(shape: Galaxies, network: Any) -> Recipe:
+    """Return Adam with groups of autoencoder and flow, which has a learning rate of its own."""
+    autoencoder = [*network.encoder.parameters(), *network.decoder.parameters()]
+    return of_stamps.make_adam(shape, autoencoder, network.flow.parameters())
 
-    def build(self) -> int:
-        """Make model and optimizer from the seed; return the number of trainable parameters."""
-        insist = self.config.execution.compile == "on"
-        self.compiled_decode = Compiled(self.decode_images, enabled=insist, insist=insist)
-        return super().build()
 
-    def parameters_by_prefix(self) -> Mapping[str, Iterable[nn.Parameter]]:
-        """Return the parameters of autoencoder and flow, which has a learning rate of its own."""
-        model = self.model
-        autoencoder = [*model.encoder.parameters(), *model.decoder.parameters()]
-        return {"opt_": autoencoder, "opt_flow_": model.flow.parameters()}
+def make_noise(shape: Galaxies, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return noise in the shapes and types of a batch; ``generator`` is unused."""
+    images, normal = framework_free.make_noise_arrays(shape, count)
+    return torch.from_numpy(images), torch.from_numpy(normal)
 
-    def repair_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Set gradients that overflow to zero: they skip a step and do not end the run."""
-        for parameter in parameters:
+
+def encode(shape: Galaxies, network: Network, images: Tensor) -> tuple[Tensor, Tensor]:
+    """Return means and standard deviations of the latents, (n, latents) each.
+
+    Of images that have observed bands before the noise-free ones it sees the observed ones.
+    """
+    with network.autocast():
+        mean, scale = network.module.encode(split_input(shape, images)[0])
+    return mean, scale
+
+
+def decode(shape: Galaxies, network: Network, latents: Tensor) -> Tensor:
+    """Return the images of latents, (n, latents) to (n, bands, pixels, pixels)."""
+    with network.autocast():
+        images: Tensor = network.module.decoder.make_images(latents)
+    return images
+
+
+def compute_loss(shape: Galaxies, network: Network, images: Tensor, normal: Tensor) -> Tensor:
+    """Return the mean loss of autoencoder and flow, whose gradients are independent.
+
+    ``images`` are (n, bands, pixels, pixels); ``normal``, (n, latents), draws the latents.
+    """
+    observed, target = split_input(shape, images)
+    return compare_with(shape, network, (observed, target), normal)
+
+
+def draw_latents(mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
+    """Return draws from the posteriors; all are (n, latents)."""
+    return mean + scale * normal
+
+
+def compare_with(
+    shape: Galaxies,
+    network: Network,
+    images: tuple[Tensor, Tensor],
+    normal: Tensor,
+    draw: DrawLatents = draw_latents,
+) -> Tensor:
+    """Return the mean loss where the decoder shall give the second ones of ``images``."""
+    observed, target = images
+    mean, scale = encode(shape, network, observed)
+    latents, decoder = draw(mean, scale, normal), network.module.decoder
+    with network.autocast():
+        logits = decoder(latents)
+    kl = shape.values.kl_weight * kl_divergence(mean, scale)
+    autoencoder = reconstruction_loss(logits, decoder.flux_scaling(target)) + kl
+    flow_nll = cut_off_overflow(-network.module.flow.log_prob(latents.detach()))
+    loss: Tensor = (autoencoder + flow_nll).mean()
+    return loss
+
+
+def prepare_update(shape: Galaxies, update: Update) -> None:
+    """Clip gradients and set rates, those of the autoencoder and those of the flow.
+
+    Gradients that overflow become zero: they skip a step and do not end the run.
+    """
+    of_stamps.prepare_update(shape, update, ("opt_", "opt_flow_"))
+    for group in update.groups:
+        for parameter in group["params"]:
             if parameter.grad is not None:
                 parameter.grad.nan_to_num_(0, 0, 0)
 
-    def predict(self, images: Tensor, /) -> tuple[Tensor, Tensor]:
-        """Return means and standard deviations of the latents of images, (n, latents) each."""
-        with self.autocast():
-            mean, scale = self.model.encode(images)
-        return mean, scale
 
-    def decode_images(self, latents: Tensor) -> Tensor:
-        """Return the images of latents, (n, latents) to (n, bands, pixels, pixels)."""
-        with self.autocast():
-            return self.model.decoder.make_images(latents)
+@dataclass(frozen=True)
+class TorchNetworks:
+    """The trained networks on arrays; ``framework_free.Networks`` describes the methods."""
 
-    def compute_loss(self, images: Tensor, normal: Tensor, /) -> Tensor:
-        """Return the mean loss of autoencoder and flow, whose gradients are independent.
+    shape: Galaxies
+    inference: Inference
 
-        ``images`` are (n, bands, pixels, pixels); ``normal``, (n, latents), draws the latents.
-        """
-        observed, images = self.split_input(images)
-        mean, scale = self.predict(observed)
-        latents = self.draw_latents(mean, scale, normal)
-        with self.autocast():
-            logits = self.model.decoder(latents)
-        scaled = self.model.decoder.flux_scaling(self.reconstruction_target(images))
-        kl_weight = self.hyperparameters.kl_weight
-        autoencoder = reconstruction_loss(logits, scaled) + kl_weight * kl_divergence(mean, scale)
-        flow_nll = cut_off_overflow(-self.model.flow.log_prob(latents.detach()))
-        return (autoencoder + flow_nll).mean()
+    @property
+    def evaluation_batch(self) -> int:
+        """The samples of a batch."""
+        return self.inference.size
 
-    def draw_latents(self, mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
-        """Return draws from the posteriors; all are (n, latents)."""
-        return mean + scale * normal
-
-    def reconstruction_target(self, images: Tensor) -> Tensor:
-        """Return the images to reconstruct, in the shape of ``images``."""
-        return images
-
-    @torch.no_grad()
     def encode(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and standard deviations of latents, (n, latents) each; see ``VaeTask``."""
-        self.model.eval()
-        mean, scale = self.compiled_predict(self.to_device(images))
+        """Return means and standard deviations of the latents."""
+        mean, scale = self.inference(images)
         return _to_array(mean), _to_array(scale)
 
-    @torch.no_grad()
     def decode(self, latents: np.ndarray) -> np.ndarray:
-        """Return the images of latents, (n, bands, pixels, pixels); see ``VaeTask``."""
-        self.model.eval()
-        return _to_array(self.compiled_decode(self.to_device(latents)))
+        """Return the images of latents."""
+        return _to_array(self._decode(self.inference.to_device(latents)))
 
-    @torch.no_grad()
     def sample(self, noise: np.ndarray) -> np.ndarray:
-        """Return latents of new galaxies, (n, latents); see ``VaeTask``."""
-        sample = make_eager_sampler(self.model.flow)
-        return _to_array(cut_off_overflow(sample(self.to_device(noise))))
+        """Return latents of new galaxies."""
+        sample = make_eager_sampler(self.inference.network.module.flow)
+        return _to_array(cut_off_overflow(sample(self.inference.to_device(noise))))
 
-    @torch.no_grad()
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
-        """Measure one evaluation batch, on this rank's device; shapes as ``VaeTask``."""
-        self.model.eval()
-        observed, real = map(self.to_device, self.split_input(images))
-        mean, scale = self.compiled_predict(observed)
-        reconstructed = self.compiled_decode(mean)
-        new = self.compiled_decode(self.to_device(generated))
-        latents = mean + scale * self.to_device(noise)
+        """Measure one evaluation batch, on this rank's device."""
+        to_device, flow = self.inference.to_device, self.inference.network.module.flow
+        observed, real = map(to_device, split_input(self.shape, images))
+        mean, scale = self.inference(observed)
+        reconstructed, new = self._decode(mean), self._decode(to_device(generated))
+        latents = mean + scale * to_device(noise)
         return Examined(
             reconstruction_errors=_to_array((reconstructed - real).square().sum((2, 3))),
             signals=_to_array(real.float().square().sum((2, 3))),
-            flow_nll=_to_array(cut_off_overflow(-self.model.flow.log_prob(latents))),
+            flow_nll=_to_array(cut_off_overflow(-flow.log_prob(latents))),
             mean=_to_array(mean),
             scale=_to_array(scale),
             real=self._measure(real),
@@ -140,25 +185,59 @@ class GalaxyVaeTask(VaeTask, TorchGalaxyTask):
         )
 
     def sum_over_ranks(self, values: np.ndarray) -> np.ndarray:
-        """Return the sum of ``values``, of any shape, over all ranks; see ``VaeTask``."""
-        return _to_array(self.ranks.sum(self.to_device(values)))
+        """Return the sum of ``values``, of any shape, over all ranks."""
+        return _to_array(self.inference.ranks.sum(self.inference.to_device(values)))
 
-    def predict_noise(self) -> None:
-        """Encode and decode once in the shapes of an evaluation."""
-        images, _ = self.make_noise_arrays(self.evaluation_batch)
-        mean, _ = self.compiled_predict(self.to_device(self.split_input(images)[0]))
-        self.compiled_decode(mean)
-
-    def use_execution(self, settings: Execution) -> None:
-        """Compute with these execution settings from now on."""
-        super().use_execution(settings)
-        self.compiled_decode.enabled = settings.compile == "on"
+    def _decode(self, latents: Tensor) -> Any:
+        return self.inference.functions["decode"](latents)
 
     def _measure(self, images: Tensor) -> np.ndarray:
-        data = self.definition.data
-        return measure_properties(images, data["bands"], data["pixel_scale_arcsec"])
+        facts = self.shape.definition.data
+        return measure_properties(images, facts["bands"], facts["pixel_scale_arcsec"])
 
 
 def _to_array(values: Tensor) -> np.ndarray:
     array: np.ndarray = values.cpu().numpy()
     return array
+
+
+def predict_noise(shape: Galaxies, inference: Inference, noise: tuple[Tensor, Tensor]) -> None:
+    """Encode and decode once in the shapes of an evaluation."""
+    mean, _ = inference(split_input(shape, noise[0])[0])
+    inference.functions["decode"](mean)
+
+
+def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:
+    """Return the quality of reconstructions, of the flow and of generated galaxies."""
+    networks = TorchNetworks(shape, inference)
+    data = inference.data
+    return Evaluation(framework_free.measure_quality(data, networks, networks.sum_over_ranks))
+
+
+def report(shape: Galaxies, result: Result, on_progress: OnProgress) -> Sequence[Table]:
+    """Return distances beside those of real galaxies, and errors by band and brightness."""
+    networks = TorchNetworks(shape, result.inference)
+    return framework_free.make_report(result.data, networks, on_progress)
+
+
+def draw_galaxies(shape: Galaxies, result: Result) -> Any:
+    """Return a figure of real, reconstructed and generated galaxies."""
+    return framework_free.draw_galaxies(result.data, TorchNetworks(shape, result.inference))
+
+
+WORKLOAD: Workload[Galaxies] = Workload(
+    read_shape=partial(Galaxies.read, kind=Hyperparameters),
+    make_network=make_network,
+    norms=lambda shape: Inputs(),
+    make_optimizer=make_optimizer,
+    compute_loss=compute_loss,
+    predict=encode,
+    functions={"decode": decode},
+    make_noise=make_noise,
+    predict_noise=predict_noise,
+    open_data=TorchImages,
+    prepare_update=prepare_update,
+    evaluate=evaluate,
+    report=report,
+    pictures=draw_galaxies,
+)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cepheid.reference.data.galaxies import Galaxies, SkyParameters, colour
-from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
-from cepheid.reference.galaxies.science import Estimate
+from cepheid.reference.data.galaxies import SkyParameters, colour
+from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
+from cepheid.reference.galaxies.stamps import Estimate, Stamps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,13 +22,11 @@ ARCSEC_SHOWN = 6.4  # of the stamp, around its middle
 
 
 def draw_posteriors(
-    parameters: SkyParameters,
-    sky: Galaxies,
-    rows: np.ndarray,
+    data: Stamps,
     estimate: Estimate,
     means_of_draws: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> "Figure":
-    """Return a figure of galaxies of ``rows``, from faint to bright, with their posteriors.
+    """Return a figure of evaluation galaxies, from faint to bright, with their posteriors.
 
     Each galaxy is shown in colour; below it are the regions of (e1, e2) that hold it with 68% and
     95% probability, and the truth. Of a Bayesian network the figure also shows the mean of each
@@ -36,6 +34,7 @@ def draw_posteriors(
     """
     from matplotlib.figure import Figure
 
+    parameters, sky, rows = data.parameters, data.sky, data.evaluation_rows
     chosen = rows[find_nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
     stamps, labels = sky.stamps[chosen], sky.labels[chosen]
     means, scales = estimate(stamps)

@@ -32,7 +32,7 @@ Ellipticity, shear and frame are those of ``cepheid.reference.data.galaxies``.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -43,7 +43,8 @@ from cepheid.reference.data import galaxies
 from cepheid.reference.data.galaxies import PIXEL_DTYPE, SkyParameters
 from cepheid.reference.data.galaxies.population import Galaxy
 from cepheid.reference.data.store import OnProgress, split_rows
-from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
+from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
+from cepheid.reference.galaxies.stamps import Estimate, Stamps
 from cepheid.reference.run.report import Table, Value
 
 SHEAR = 0.02  # of galaxies, and of the PSF for the leakage; R is linear to its square
@@ -55,10 +56,6 @@ CHUNK_GALAXIES = 64  # estimated together: 12 stamps of each, three batches of 2
 SNR_EDGES = (0.0, 10.0, 20.0, 40.0, 80.0, math.inf)
 RADIUS_EDGES_ARCSEC = (0.0, 0.3, 0.5, 0.8, math.inf)
 _NOISE_STREAM = 2  # of a galaxy's own random numbers; the dataset uses 0 and 1
-
-Estimate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""Stamps as stored, (n, bands, y, x), to means (n, 2) of e1 and e2 and the lower-triangular scale
-matrices (n, 2, 2) of their posterior."""
 
 
 class Measurement(NamedTuple):
@@ -72,24 +69,18 @@ class Measurement(NamedTuple):
         return {name: self.value, f"{name}_error": self.error}
 
 
-def make_report(
-    parameters: SkyParameters,
-    sky: galaxies.Galaxies,
-    first_evaluation_row: int,
-    estimate: Estimate,
-    on_progress: OnProgress,
-) -> list[Table]:
+def make_report(data: Stamps, estimate: Estimate, on_progress: OnProgress) -> list[Table]:
     """Return the tables of shear bias and leakage, and of errors by signal-to-noise and size.
 
     Shear bias and leakage are measured on half as many new galaxies as the evaluation set has.
     """
-    rows = slice(first_evaluation_row, None)
-    labels = sky.labels[rows]
+    rows = slice(data.train_samples, None)
+    parameters, labels = data.parameters, data.sky.labels[rows]
     count = max(4, len(labels) // 2)
     responses = measure_responses(
         parameters, range(parameters.samples, parameters.samples + count), estimate, on_progress
     )
-    mean, scale = estimate(sky.stamps[rows])
+    mean, scale = estimate(data.sky.stamps[rows])
     truth = np.stack([labels["e1"], labels["e2"]], axis=1).astype(float)
     errors = Errors.from_residuals(mean - truth, scale)
     radius = labels["half_light_radius_arcsec"]

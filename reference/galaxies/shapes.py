@@ -1,93 +1,37 @@
-"""Estimates of a galaxy's shape in any framework: metrics, report and pictures."""
+"""Estimates of a galaxy's shape as normals: likelihood, regions and metrics, in numpy."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from cepheid.reference.data import galaxies
-from cepheid.reference.galaxies import science
-from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
-from cepheid.reference.galaxies.task import GalaxyTask
-from cepheid.reference.run.report import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+# Squared radii that hold 68% and 95% of a bivariate normal: χ² with 2 degrees of freedom, whose
+# distribution function is 1 − exp(−r²/2).
+RADIUS_SQUARED = {
+    "coverage_68": -2 * math.log(1 - 0.68),
+    "coverage_95": -2 * math.log(1 - 0.95),
+}
 
 
-class ShapeTask(GalaxyTask):
-    """The ellipticity of a galaxy from its stamp, as a bivariate normal or a mixture of them."""
+def name_metrics(sums: Sequence[float], targets: int) -> dict[str, float]:
+    """Return the metrics of ``targets`` estimates a galaxy from sums over the evaluation set.
 
-    def network_options(self) -> dict[str, Any]:
-        """Return the keyword arguments of the network's constructor, in any framework."""
-        model, data = self.definition.model, self.definition.data
-        return {
-            "bands": len(data["bands"]),
-            "pixels": data["pixels"],
-            "filters": model["filters"],
-            "targets": len(model["targets"]),
-            "prelu": model["prelu"],
-            "input_scaling": model["input_scaling"],
-            "batch_norm_epsilon": model["batch_norm_epsilon"],
-            "batch_norm_momentum": model["batch_norm_momentum"],
-        }
-
-    def quality(self, sums: Sequence[float]) -> dict[str, float]:
-        """Return the metrics from sums over the evaluation set.
-
-        The sums are those of ``sum_metrics``: squared errors, negative log likelihood, galaxies
-        inside the 68% and the 95% region, galaxies.
-        """
-        squares, nll, inside_68, inside_95, count = sums
-        return {
-            "e_rmse": (squares / count / self.labels.shape[1]) ** 0.5,
-            "nll": nll / count,
-            "coverage_68": inside_68 / count,
-            "coverage_95": inside_95 / count,
-        }
-
-    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
-        parameters = galaxies.parameters_of(self.definition.data)
-        sky = galaxies.load(self.folder)
-        first = self.definition.train_samples
-        return science.make_report(parameters, sky, first, self.estimate, on_progress)
-
-    def pictures(self) -> "Figure":
-        """Return a figure of the estimates of some galaxies of the evaluation set."""
-        from cepheid.reference.galaxies import pictures  # astropy is slow to import
-
-        parameters = galaxies.parameters_of(self.definition.data)
-        sky = galaxies.load(self.folder)
-        return pictures.draw_posteriors(
-            parameters, sky, self.evaluation_rows, self.estimate, self.means_of_draws
-        )
-
-    means_of_draws: Callable[[np.ndarray], np.ndarray] | None = None
-    """Of a Bayesian network: the mean of each draw of its weights, (draws, n, d) for n stamps."""
-
-    def estimate_batch(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means (n, d) and scale matrices (n, d, d) of one evaluation batch of stamps.
-
-        ``stamps`` are (n, bands, pixels, pixels), float16 as stored.
-        """
-        raise NotImplementedError
-
-    def estimate(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return means (n, d) and scale matrices (n, d, d) of any number of stamps."""
-        means, scales = [], []
-        for rows, count in self.iterate_batches(np.arange(len(stamps))):
-            mean, scale = self.estimate_batch(stamps[rows])
-            means.append(mean[:count])
-            scales.append(scale[:count])
-        return np.concatenate(means), np.concatenate(scales)
+    The sums are those of ``sum_metrics``: squared errors, negative log likelihood, galaxies inside
+    the 68% and the 95% region, galaxies.
+    """
+    squares, nll, inside_68, inside_95, count = sums
+    return {
+        "e_rmse": (squares / count / targets) ** 0.5,
+        "nll": nll / count,
+        "coverage_68": inside_68 / count,
+        "coverage_95": inside_95 / count,
+    }
 
 
 def sum_metrics(
     mean: np.ndarray, scale: np.ndarray, labels: np.ndarray, likelihood: np.ndarray | None = None
 ) -> np.ndarray:
-    """Return the sums that ``ShapeTask.quality`` takes, in float64, (5,).
+    """Return the sums that ``name_metrics`` takes, in float64, (5,).
 
     The normals have means (n, d) and scale matrices (n, d, d); ``labels`` are (n, d).
     ``likelihood`` (n,) replaces their negative log likelihood for another distribution.

@@ -1,6 +1,6 @@
 """Stamps of galaxies with their labels, in the order of a run's seed, for any framework."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -8,13 +8,46 @@ import numpy as np
 
 from cepheid.reference import data
 from cepheid.reference.data import galaxies
+from cepheid.reference.data.galaxies import SkyParameters
 from cepheid.reference.data.order import SampleStream, Share
-from cepheid.reference.galaxies.task import GalaxyHyperparameters, reorient
+from cepheid.reference.galaxies.images import reorient
+from cepheid.reference.optim.schedules import warmup_then_cosine
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.reference.run.hyperparameters import AdamHyperparameters, parse_hyperparameters
 from cepheid.rules.definition import Definition
 
 Estimate = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""Stamps as stored, (n, bands, y, x), to means (n, 2) of e1 and e2 and the lower-triangular scale
+matrices (n, 2, 2) of their posterior."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GalaxyHyperparameters(AdamHyperparameters):
+    """The hyperparameters of all galaxy benchmarks.
+
+    A part of the model may have a rate and a clip norm of its own, whose names begin with another
+    prefix than ``opt_``.
+    """
+
+    opt_end_learning_rate: float
+    opt_learning_rate_warmup_samples: int
+    opt_learning_rate_decay_samples: int
+    opt_gradient_clip_norm: float
+
+    def learning_rate(self, prefix: str, samples: int) -> float:
+        """Return the rate of a part of the model in the step that completes ``samples``."""
+        return warmup_then_cosine(
+            samples,
+            base=getattr(self, f"{prefix}base_learning_rate"),
+            end=self.opt_end_learning_rate,
+            warmup_samples=self.opt_learning_rate_warmup_samples,
+            decay_samples=self.opt_learning_rate_decay_samples,
+        )
+
+    def clip_norm(self, prefix: str) -> float:
+        """Return the largest norm of the gradient of a part."""
+        norm: float = getattr(self, f"{prefix}gradient_clip_norm")
+        return norm
 
 
 @dataclass(frozen=True)
@@ -35,12 +68,27 @@ class Galaxies:
         return self.config.definition
 
     @property
+    def bands(self) -> str:
+        """The letters of the bands."""
+        bands: str = self.definition.data["bands"]
+        return bands
+
+    @property
     def network_options(self) -> dict[str, Any]:
         """The keyword arguments of the shape network's constructor, in any framework."""
-        model, facts = self.definition.model, self.definition.data
-        names = ("filters", "prelu", "input_scaling", "batch_norm_epsilon", "batch_norm_momentum")
-        sizes = {"bands": len(facts["bands"]), "pixels": facts["pixels"]}
-        return {**sizes, "targets": len(model["targets"]), **{key: model[key] for key in names}}
+        model, pixels = self.definition.model, self.definition.data["pixels"]
+        chosen = {key: model[key] for key in ("filters", "prelu", "input_scaling")}
+        return {"bands": len(self.bands), "pixels": pixels, "targets": self.targets, **chosen}
+
+    @property
+    def targets(self) -> int:
+        """The number of labels of a galaxy."""
+        return len(self.definition.model["targets"])
+
+    @property
+    def norm_options(self) -> dict[str, Any]:
+        """The keyword arguments of what makes the norm of the network's inputs."""
+        return {key: self.definition.model[f"batch_norm_{key}"] for key in ("epsilon", "momentum")}
 
 
 class Stamps:
@@ -63,6 +111,11 @@ class Stamps:
     def evaluation_rows(self) -> np.ndarray:
         """The rows to evaluate on, (n,)."""
         return np.arange(self.train_samples, len(self.labels))
+
+    @property
+    def parameters(self) -> SkyParameters:
+        """What the sky was drawn with."""
+        return galaxies.parameters_of(self.definition.data)
 
     def read_batch(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
         """Return this rank's share of the batch after ``samples``: stamps and labels (n, …).
@@ -88,6 +141,14 @@ def fill_batches(rows: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, int]
         yield np.resize(chosen, size), len(chosen)
 
 
+def make_noise_arrays(shape: Galaxies, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return noise in the shapes and types of stamps and labels, (count, …), for the warm-up."""
+    noise = np.random.default_rng(0)  # the warm-up must leave the global generator as it is
+    pixels = shape.definition.data["pixels"]
+    stamps = noise.normal(size=(count, len(shape.bands), pixels, pixels))
+    return stamps.astype(np.float16), np.zeros((count, shape.targets), np.float32)
+
+
 def estimate_all(
     estimate_batch: Estimate, size: int, stamps: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -101,18 +162,3 @@ def estimate_all(
         means.append(mean[:count])
         scales.append(scale[:count])
     return np.concatenate(means), np.concatenate(scales)
-
-
-def name_metrics(sums: Sequence[float], targets: int) -> dict[str, float]:
-    """Return the metrics of ``targets`` estimates a galaxy from sums over the evaluation set.
-
-    The sums are those of ``sum_metrics``: squared errors, negative log likelihood, galaxies inside
-    the 68% and the 95% region, galaxies.
-    """
-    squares, nll, inside_68, inside_95, count = sums
-    return {
-        "e_rmse": (squares / count / targets) ** 0.5,
-        "nll": nll / count,
-        "coverage_68": inside_68 / count,
-        "coverage_95": inside_95 / count,
-    }

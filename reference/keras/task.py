@@ -15,16 +15,19 @@ from cepheid.reference.run.task import BenchmarkTask
 from cepheid.rules.definition import Block
 
 Tensor = Any
+COMPUTED_LAYERS = ("trunk_", "head", "encoder.", "decoder.")
 
 
 class KerasTask(BenchmarkTask):
     """A task of ``cepheid.reference.run.train``; a subclass adds model, data and metrics.
 
-    A subclass must implement the methods of the first section, ``open_data`` and ``evaluate``.
+    A subclass must implement the methods of the first section, and ``evaluate``.
     """
 
     reads_ahead = True
     """Whether ``tf.data`` feeds the steps, or else each batch is read when its turn comes."""
+    data: Any
+    """The open data, with ``read_batch(samples)``; several threads may call it at the same time."""
 
     # A benchmark implements:
 
@@ -32,15 +35,8 @@ class KerasTask(BenchmarkTask):
         """Return the network of the definition, initialised from Keras' global seed."""
         raise NotImplementedError
 
-    def set_precision(self, precision: str) -> None:
-        """Compute at ``precision``, fp32 or bf16, in everything traced from now on."""
-        raise NotImplementedError
-
-    def read_batch(self, samples: int) -> tuple[np.ndarray, ...]:
-        """Return inputs and targets, (batch, …), of the batch that follows the first ``samples``.
-
-        Several threads may call it at the same time.
-        """
+    def open_data(self) -> None:
+        """Touch the dataset for the first time; set ``data``."""
         raise NotImplementedError
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
@@ -51,19 +47,30 @@ class KerasTask(BenchmarkTask):
         """Return the mean loss of a batch in training, a scalar."""
         raise NotImplementedError
 
-    def learning_rate_of(self, prefix: str) -> float:
-        """Return the rate of a part of the model in the step that completes ``samples``."""
-        raise NotImplementedError
-
-    def clip_norm(self, prefix: str) -> float | None:
-        """Return the largest norm of the gradient of a part of the model, or None to keep it."""
-        raise NotImplementedError
-
     def predict(self, inputs: Tensor) -> Any:
         """Return what an evaluation computes for a batch of inputs, (batch, …)."""
         raise NotImplementedError
 
     # A benchmark may override:
+
+    def set_precision(self, precision: str) -> None:
+        """Compute at ``precision``, fp32 or bf16, in everything traced from now on."""
+        set_precision(self.model, precision)
+
+    def read_batch(self, samples: int) -> tuple[np.ndarray, ...]:
+        """Return inputs and targets, (batch, …), of the batch that follows ``samples``."""
+        batch: tuple[np.ndarray, ...] = self.data.read_batch(samples)
+        return batch
+
+    def learning_rate_of(self, prefix: str) -> float:
+        """Return the rate of a part of the model in the step that completes ``samples``."""
+        rate: float = self.hyperparameters.learning_rate(prefix, self.samples)
+        return rate
+
+    def clip_norm(self, prefix: str) -> float | None:
+        """Return the largest norm of the gradient of a part of the model, or None to keep it."""
+        norm: float | None = self.hyperparameters.clip_norm(prefix)
+        return norm
 
     def variables_by_prefix(self) -> Mapping[str, Sequence[Any]]:
         """Return the trainable variables, by the prefix of their hyperparameters."""
@@ -221,6 +228,17 @@ class KerasTask(BenchmarkTask):
         values: AdamHyperparameters = self.hyperparameters
         factor = math.sqrt(1 - values.opt_adam_beta_2**step)
         self._epsilon.assign(values.opt_adam_epsilon * factor)
+
+
+def set_precision(network: Any, precision: str) -> None:
+    """Let convolutions, slopes and dense layers compute at ``fp32`` or ``bf16``.
+
+    It holds for everything traced from now on. All weights, the normalisation, the likelihood and a
+    flow stay in float32.
+    """
+    for layer in network.layers:
+        if layer.name.startswith(COMPUTED_LAYERS):
+            layer.dtype_policy = keras.DTypePolicy(POLICIES[precision])
 
 
 def trace(

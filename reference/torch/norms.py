@@ -140,6 +140,10 @@ class InputNorms(TrainerNorms):
         self._is_single = seat.ranks.world_size == 1
 
     @override
+    def make(self, **options: Any) -> Callable[[int], nn.Module]:
+        return partial(GroupBatchNorm2d, **options)
+
+    @override
     def unite(
         self, model: nn.Module, pieces: Pieces, run: Callable[[Any], object], is_alone: bool
     ) -> Generator[Piece, None, None]:

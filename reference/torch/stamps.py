@@ -8,10 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies import science
-from cepheid.reference.galaxies.stamps import Estimate, Galaxies, Stamps, estimate_all
-from cepheid.reference.optim.schedules import warmup_then_cosine
+from cepheid.reference.galaxies.stamps import (
+    Estimate,
+    Galaxies,
+    Stamps,
+    estimate_all,
+    make_noise_arrays,
+)
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.workload import (
@@ -24,24 +28,25 @@ from cepheid.reference.torch.workload import (
 )
 
 
+def take(data: Stamps, samples: int, size: int) -> Pieces:
+    """Return this rank's share of the batch after ``samples`` as tensors, in pieces of ``size``."""
+    inputs, targets = data.read_batch(samples)
+    return cut(torch.from_numpy(inputs), torch.from_numpy(targets), size)
+
+
 class TorchStamps(Stamps):
     """Stamps and labels as tensors, for the trainer."""
+
+    take = take
 
     def __init__(self, shape: Galaxies, seat: Seat) -> None:
         super().__init__(shape, seat.share)
 
-    def take(self, samples: int, size: int) -> Pieces:
-        """Return this rank's share of the batch after ``samples``, in pieces of ``size``."""
-        stamps, labels = self.read_batch(samples)
-        return cut(torch.from_numpy(stamps), torch.from_numpy(labels), size)
-
 
 def make_noise(shape: Galaxies, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return noise in the shapes and types of stamps and labels; ``generator`` is unused."""
-    facts, targets = shape.definition.data, shape.definition.model["targets"]
-    noise = np.random.default_rng(0)  # the warm-up must leave the global generator as it is
-    stamps = noise.normal(size=(count, len(facts["bands"]), facts["pixels"], facts["pixels"]))
-    return torch.from_numpy(stamps.astype(np.float16)), torch.zeros(count, len(targets))
+    stamps, labels = make_noise_arrays(shape, count)
+    return torch.from_numpy(stamps), torch.from_numpy(labels)
 
 
 def make_adam(shape: Galaxies, *parts: Iterable[nn.Parameter]) -> Recipe:
@@ -52,16 +57,9 @@ def make_adam(shape: Galaxies, *parts: Iterable[nn.Parameter]) -> Recipe:
 
 def prepare_update(shape: Galaxies, update: Update, prefixes: Sequence[str] = ("opt_",)) -> None:
     """Clip the gradients of each part and set its rate; their names begin with the prefixes."""
-    values = shape.values
     for prefix, group in zip(prefixes, update.groups, strict=True):
-        update.clip([group], values.clip_norm(prefix))
-        group["lr"] = warmup_then_cosine(
-            update.samples,
-            base=values.base_learning_rate(prefix),
-            end=values.opt_end_learning_rate,
-            warmup_samples=values.opt_learning_rate_warmup_samples,
-            decay_samples=values.opt_learning_rate_decay_samples,
-        )
+        update.clip([group], shape.values.clip_norm(prefix))
+        group["lr"] = shape.values.learning_rate(prefix, update.samples)
 
 
 def make_estimate(inference: Inference) -> Estimate:
@@ -76,16 +74,11 @@ def make_estimate(inference: Inference) -> Estimate:
 
 def report(shape: Galaxies, result: Result, on_progress: OnProgress) -> Sequence[Table]:
     """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
-    parameters = galaxies.parameters_of(shape.definition.data)
-    first, sky = shape.definition.train_samples, result.data.sky
-    return science.make_report(parameters, sky, first, make_estimate(result.inference), on_progress)
+    return science.make_report(result.data, make_estimate(result.inference), on_progress)
 
 
 def draw_posteriors(shape: Galaxies, result: Result) -> Any:
     """Return a figure of the estimates of some galaxies of the evaluation set."""
     from cepheid.reference.galaxies import pictures  # astropy is slow to import
 
-    parameters = galaxies.parameters_of(shape.definition.data)
-    return pictures.draw_posteriors(
-        parameters, result.data.sky, result.data.evaluation_rows, make_estimate(result.inference)
-    )
+    return pictures.draw_posteriors(result.data, make_estimate(result.inference))

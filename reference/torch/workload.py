@@ -235,11 +235,15 @@ class Spans:
 
 @dataclass(frozen=True)
 class Inputs:
-    """A batch norm of the network's inputs over the global batch."""
+    """A batch norm of the network's inputs over the global batch.
+
+    It takes ``epsilon`` and ``momentum``, the share that running statistics keep, and also returns
+    what it multiplies and adds: ``scale_and_shift`` of inputs (n, channels, …), (channels,) both.
+    """
 
 
 class Norms(Protocol):
-    """What makes the batch norms of a network that declares ``Spans``."""
+    """What makes the batch norms of a network that declares ``Spans`` or ``Inputs``."""
 
     def make(self, **options: Any) -> Callable[[int], nn.Module]:
         """Return what makes a norm for a number of channels. All ranks call it."""

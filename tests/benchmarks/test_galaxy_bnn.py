@@ -1,6 +1,7 @@
 """What is special to galaxy_bnn: the posterior of the weights, its noise, the mixture."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +35,22 @@ from cepheid.benchmarks.galaxy_shape.model import (
 from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
 from cepheid.reference.data.galaxies import SkyParameters, draw
 from cepheid.reference.run.config import configure
+from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.tasks import assert_same_gradients
 
 SMALL: dict[str, Any] = {
     "bands": 6, "pixels": 16, "filters": (4, 8), "targets": 2, "prelu": "position",
-    "input_scaling": "asinh", "batch_norm_epsilon": 1e-3, "batch_norm_momentum": 0.99,
+    "input_scaling": "asinh",
 }  # fmt: skip
+NORM: dict[str, Any] = {"epsilon": 1e-3, "momentum": 0.99}
+MAKE_NORM = partial(GroupBatchNorm2d, **NORM)
 
 
 def bayesian(estimator: str = PLAIN, relative_scale: float = 0.3) -> Any:
     torch.manual_seed(0)
-    network = make_channels_last_network(**SMALL)
+    network = make_channels_last_network(**SMALL, make_norm=MAKE_NORM)
     make_bayesian(network, relative_scale)
     use_estimator(network, estimator, SMALL["pixels"])
     return network
@@ -54,7 +58,7 @@ def bayesian(estimator: str = PLAIN, relative_scale: float = 0.3) -> Any:
 
 def test_the_plain_network_has_the_same_loss_and_gradients() -> None:
     ours = bayesian()
-    plain: Any = PlainShapeNetwork(**SMALL)
+    plain: Any = PlainShapeNetwork(**SMALL, **NORM)
     make_bayesian(plain, 0.3)
     slopes = [each.detach() for each in ours.parameters() if each.ndim == 3]
     noises = [torch.randn_like(posterior.noise) for _, posterior in iterate_gaussian_weights(ours)]
@@ -102,7 +106,7 @@ def outputs(network: Any, stamps: Any) -> Any:
 @pytest.mark.parametrize(("targets", "published"), [(2, 2_693_457), (3, 2_726_229)])
 def test_published_parameter_counts(targets: int, published: int) -> None:
     options = {**SMALL, "pixels": 64, "filters": (32, 64, 128, 256), "targets": targets}
-    network = ShapeNetwork(**options)
+    network = ShapeNetwork(**options, make_norm=MAKE_NORM)
     make_bayesian(network, 0.1)
     assert sum(parameter.numel() for parameter in network.parameters()) == published
 
@@ -153,7 +157,7 @@ def test_the_kl_divergence_is_divided_by_the_training_samples() -> None:
 
 def test_without_noise_the_network_is_the_deterministic_one() -> None:
     torch.manual_seed(0)
-    deterministic = make_channels_last_network(**SMALL).eval()
+    deterministic = make_channels_last_network(**SMALL, make_norm=MAKE_NORM).eval()
     stamps = torch.randn(3, 6, 16, 16)
     for estimator in (PLAIN, *PER_SAMPLE):
         network = bayesian(estimator).eval()
@@ -163,7 +167,7 @@ def test_without_noise_the_network_is_the_deterministic_one() -> None:
 def test_a_draw_is_the_weight_that_the_layers_use() -> None:
     network = bayesian().eval()
     WeightNoise(network).draw(1, "test")
-    deterministic = make_channels_last_network(**SMALL).eval()
+    deterministic = make_channels_last_network(**SMALL, make_norm=MAKE_NORM).eval()
     matrices = [parameter for parameter in deterministic.parameters() if parameter.ndim in (2, 4)]
     for matrix, (mean, posterior) in zip(matrices, iterate_gaussian_weights(network), strict=True):
         matrix.data.copy_(mean + posterior.scale * posterior.noise)

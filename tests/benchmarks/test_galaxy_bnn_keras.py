@@ -22,13 +22,14 @@ from cepheid.benchmarks.galaxy_shape.keras_model import make_posterior, make_sha
 from cepheid.benchmarks.galaxy_shape.keras_model import negative_log_likelihood as keras_likelihood
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from cepheid.reference.keras.backend import FRAMEWORK, tf
-from cepheid.reference.keras.galaxies import set_precision
+from cepheid.reference.keras.task import set_precision
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.config import configure
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
 from tests.benchmarks.test_galaxy_shape_keras import (
+    NORM,
     OPTIONS,
     arrays_of,
     assert_gradients_agree,
@@ -85,7 +86,7 @@ def test_posteriors_start_alike(data_root: Path) -> None:
 
 def in_keras(**options: Any) -> Any:
     return make_shape_network(
-        **{**OPTIONS, **options},
+        **{**OPTIONS, **NORM, **options},
         convolution=partial(keras_model.GaussianConv2D, initial_relative_scale=0.1),
         dense=partial(keras_model.GaussianDense, initial_relative_scale=0.1),
     )
@@ -134,7 +135,7 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path)
         made.build()
         made.open_data()
     give(theirs.model, convert_to_keras(arrays_of(ours.model)))
-    turn_half_more(theirs.order)
+    turn_half_more(theirs.data.order)
     theirs.draw_weights = lambda *keys: give_noise(theirs.model, ours.model)  # type: ignore[method-assign]
     ours.model.train()
     losses = []

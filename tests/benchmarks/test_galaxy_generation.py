@@ -14,7 +14,6 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 from safetensors.torch import load
 
 from cepheid.benchmarks.galaxy_generation import plain, task, training, weights, weights_file
-from cepheid.benchmarks.galaxy_vae.task import GalaxyVaeTask
 from cepheid.measure.engine.trainings import Training, train
 from cepheid.reference.run import checkpoint, generate
 from cepheid.reference.run.config import RunConfig
@@ -24,6 +23,7 @@ from cepheid.reference.run.progress import ignore_progress
 from cepheid.reference.torch import precision
 from cepheid.reference.torch.flow.sampling import NoCompilerError
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.trainer import Trainer
 from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Evidence
@@ -161,9 +161,9 @@ def test_a_training_for_weights_goes_on_where_it_was_interrupted(
         training, "_configure", lambda arguments: dataclasses.replace(config, definition=short)
     )
     monkeypatch.setattr(weights_file, "FOLDER", tmp_path / "weights")
-    evaluate, evaluations = GalaxyVaeTask.evaluate, 0
+    evaluate, evaluations = Trainer.evaluate, 0
 
-    def interrupt_second(task: GalaxyVaeTask) -> dict[str, float]:
+    def interrupt_second(task: Trainer) -> dict[str, float]:
         nonlocal evaluations
         evaluations += 1
         if evaluations == 2:
@@ -174,7 +174,7 @@ def test_a_training_for_weights_goes_on_where_it_was_interrupted(
     arguments = ["--data", str(data_root), "--samples", "32", "--states"]
     assert training.main([*arguments, str(tmp_path / "straight")]) == 0
     found.append(weights_file.find_path("mini").read_bytes())
-    monkeypatch.setattr(GalaxyVaeTask, "evaluate", interrupt_second)
+    monkeypatch.setattr(Trainer, "evaluate", interrupt_second)
     states = tmp_path / "states"
     with pytest.raises(KeyboardInterrupt):
         training.main([*arguments, str(states)])

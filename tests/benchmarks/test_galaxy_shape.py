@@ -1,6 +1,7 @@
 """What is special to galaxy_shape: the published layout, the likelihood, the symmetries."""
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,19 +20,21 @@ from cepheid.benchmarks.galaxy_shape.model import (
     whiten,
 )
 from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
-from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
-from cepheid.reference.galaxies.task import crop_middle, reorient
+from cepheid.reference.galaxies.images import crop_middle, reorient
+from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
+from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from cepheid.rules.errors import UserError
 from tests.tasks import assert_same_gradients
 
 FULL: dict[str, Any] = {
     "bands": 6, "pixels": 64, "filters": (32, 64, 128, 256), "input_scaling": "asinh",
-    "batch_norm_epsilon": 1e-3, "batch_norm_momentum": 0.99,
 }  # fmt: skip
+NORM: dict[str, Any] = {"epsilon": 1e-3, "momentum": 0.99}
+MAKE_NORM = partial(GroupBatchNorm2d, **NORM)
 
 
 def parameters(targets: int, prelu: str) -> int:
-    model = ShapeNetwork(**FULL, targets=targets, prelu=prelu)
+    model = ShapeNetwork(**FULL, targets=targets, prelu=prelu, make_norm=MAKE_NORM)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -56,11 +59,11 @@ def test_stride_two_pads_as_published_turned_by_half_a_turn() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_the_published_network_has_the_same_loss_and_gradients(training: bool) -> None:
     torch.manual_seed(0)
-    ours = ShapeNetwork(**FULL, targets=2, prelu="position")
+    ours = ShapeNetwork(**FULL, targets=2, prelu="position", make_norm=MAKE_NORM)
     for parameter in ours.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)  # slopes and biases start at 0
     ours.head.weight.data *= 0.1  # no posterior so narrow that its likelihood is all rounding
-    plain = PlainShapeNetwork(**FULL, targets=2, prelu="position")
+    plain = PlainShapeNetwork(**FULL, **NORM, targets=2, prelu="position")
     plain.copy_parameters(ours)
     stamps, labels = 30 * torch.randn(4, 6, 64, 64), torch.rand(4, 2)
     losses = []
@@ -75,8 +78,9 @@ def test_the_published_network_has_the_same_loss_and_gradients(training: bool) -
 
 
 def test_the_plain_network_refuses_raw_pixels() -> None:
+    raw = {**FULL, "input_scaling": "none"}
     with pytest.raises(UserError, match="has no input_scaling=none"):
-        PlainShapeNetwork(**{**FULL, "input_scaling": "none"}, targets=2, prelu="position")
+        PlainShapeNetwork(**raw, **NORM, targets=2, prelu="position")
 
 
 def gradients_of(network: Any) -> list[Any]:

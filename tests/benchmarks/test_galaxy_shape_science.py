@@ -14,8 +14,9 @@ from cepheid.reference.data import galaxies
 from cepheid.reference.data.galaxies import SkyParameters, drawing
 from cepheid.reference.data.galaxies.population import Component, Galaxy, compute_half_light_radius
 from cepheid.reference.galaxies import science
-from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
 from cepheid.reference.galaxies.science import SHEAR, Errors, Measurement, Responses
+from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
+from cepheid.reference.galaxies.stamps import Estimate
 from cepheid.reference.run.report import Table
 
 SKY = SkyParameters(samples=300, bands="gri")
@@ -130,7 +131,7 @@ def spin_2_image(parameters: SkyParameters, shown: Galaxy, psf_shear: Any = (0, 
     return np.asarray(np.tile(BRIGHT * (e @ SPIN_2.reshape(2, -1)).reshape(SIDE, SIDE), (3, 1, 1)))
 
 
-def make_biased_estimate(multiplicative: np.ndarray, additive: np.ndarray) -> science.Estimate:
+def make_biased_estimate(multiplicative: np.ndarray, additive: np.ndarray) -> Estimate:
     """Reads e off ``spin_2_image``, then ê = (1 + m)·e + c."""
 
     def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

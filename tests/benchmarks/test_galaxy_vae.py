@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import Tensor, nn
 
 from cepheid.benchmarks.galaxy_vae import quality
+from cepheid.benchmarks.galaxy_vae.framework_free import split_input
 from cepheid.benchmarks.galaxy_vae.model import (
     DoublingConv2d,
     FluxScaling,
@@ -22,12 +24,13 @@ from cepheid.benchmarks.galaxy_vae.model import (
     reconstruction_loss,
 )
 from cepheid.benchmarks.galaxy_vae.plain import make_plain
-from cepheid.benchmarks.galaxy_vae.shape import OVERFLOW, Shape
+from cepheid.benchmarks.galaxy_vae.sizes import OVERFLOW, Sizes
 from cepheid.reference.galaxies import properties
+from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from tests.tasks import assert_same_gradients, build, compute_loss
 from tests.test_benchmark_contract import configuration
 
-FULL = Shape(
+FULL = Sizes(
     bands=6, pixels=64, filters=(32, 64, 128, 256), latents=32, flow_layers=8,
     flow_hidden=(256, 256), prelu="position", batch_norm_epsilon=1e-3,
     batch_norm_momentum=0.99, mean_maxima=(1.59, 6.41, 12.15, 12.27, 8.73, 4.72),
@@ -35,12 +38,16 @@ FULL = Shape(
 BANDS, PIXEL_SCALE = "ugrizy", 0.2
 
 
+def make_vae(sizes: Sizes) -> GalaxyVae:
+    return GalaxyVae(sizes, partial(GroupBatchNorm2d, **sizes.norm_options))
+
+
 def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def test_published_parameter_counts() -> None:
-    model = GalaxyVae(FULL)
+    model = make_vae(FULL)
     moving_statistics = sum(buffer.numel() for buffer in model.encoder.buffers())
     assert count(model.encoder) + moving_statistics == 2_545_880
     assert count(model.decoder) == 3_319_942
@@ -50,7 +57,7 @@ def test_published_parameter_counts() -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_the_plain_network_has_the_same_loss_and_gradients(training: bool) -> None:
     torch.manual_seed(0)
-    ours = GalaxyVae(dataclasses.replace(FULL, pixels=16, filters=(4, 8)))
+    ours = make_vae(dataclasses.replace(FULL, pixels=16, filters=(4, 8)))
     for parameter in ours.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)  # biases and the flow start at 0
     plain = make_plain(copy.deepcopy(ours))
@@ -72,7 +79,7 @@ def test_the_plain_network_has_the_same_loss_and_gradients(training: bool) -> No
 
 
 def test_images_and_latents_have_the_shapes_of_the_definition() -> None:
-    model = GalaxyVae(FULL)
+    model = make_vae(FULL)
     mean, scale = model.encode(torch.rand(2, 6, 64, 64))
     assert mean.shape == scale.shape == (2, 32)
     assert (scale > 0).all()
@@ -121,7 +128,7 @@ def test_reconstruction_loss_is_least_at_the_image() -> None:
 
 
 def test_no_gradient_flows_from_the_flow_to_the_encoder() -> None:
-    model = GalaxyVae(dataclasses.replace(FULL, filters=(2, 2, 2, 2)))
+    model = make_vae(dataclasses.replace(FULL, filters=(2, 2, 2, 2)))
     mean, scale = model.encode(torch.rand(2, 6, 64, 64))
     model.flow.log_prob((mean + scale).detach()).sum().backward()
     assert all(parameter.grad is None for parameter in model.encoder.parameters())
@@ -129,12 +136,12 @@ def test_no_gradient_flows_from_the_flow_to_the_encoder() -> None:
 
 def test_the_flow_starts_as_the_identity_but_for_its_seven_reversals() -> None:
     noise = 30 * torch.randn(4, 32)  # far out, where a flow of random weights overflows
-    torch.testing.assert_close(GalaxyVae(FULL).flow.sample(noise), noise.flip(-1))
+    torch.testing.assert_close(make_vae(FULL).flow.sample(noise), noise.flip(-1))
 
 
 def test_signals_keep_their_size_at_first() -> None:
     torch.manual_seed(0)
-    model = GalaxyVae(dataclasses.replace(FULL, filters=(16, 16, 32, 64)))
+    model = make_vae(dataclasses.replace(FULL, filters=(16, 16, 32, 64)))
     with torch.no_grad():
         mean, scale = model.encoder(torch.randn(8, 6, 64, 64))
         logits = model.decoder(torch.randn(8, 32))
@@ -286,8 +293,8 @@ def test_a_noisy_input_is_reconstructed_without_its_noise(data_root: Path) -> No
     small = configuration("galaxy_vae", data_root)
     noisy = dataclasses.replace(small, definition=small.definition.vary({"encoder_input": "noisy"}))
     usual, made = build(small), build(noisy)
-    (clean, normal), (pairs, same) = usual.read_batch(0), made.read_batch(0)
-    observed, target = made.split_input(pairs)
+    (clean, normal), (pairs, same) = usual.data.read_batch(0), made.data.read_batch(0)
+    observed, target = split_input(made.shape, pairs)
     assert np.array_equal(target, clean)
     assert np.array_equal(same, normal)
     # In units of the sky noise, and turned as the target is.

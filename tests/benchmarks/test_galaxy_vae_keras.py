@@ -12,22 +12,23 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch import Tensor
 
-from cepheid.benchmarks.galaxy_vae import keras_model, keras_task, task
+from cepheid.benchmarks.galaxy_vae import keras_model, keras_task
 from cepheid.benchmarks.galaxy_vae.keras_weights import convert_to_keras, convert_to_torch
 from cepheid.benchmarks.galaxy_vae.model import GalaxyVae, kl_divergence, reconstruction_loss
-from cepheid.benchmarks.galaxy_vae.shape import Shape
+from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from tests.benchmarks.test_galaxy_shape_keras import (
     arrays_of,
     assert_gradients_agree,
     give,
     turn_half_more,
 )
+from tests.benchmarks.test_galaxy_vae import make_vae
+from tests.tasks import create
 from tests.test_benchmark_contract import configuration
 
-SHAPE = Shape(
+SIZES = Sizes(
     bands=6, pixels=64, filters=(16, 16, 32, 64), latents=32, flow_layers=8,
     flow_hidden=(256, 256), prelu="position", batch_norm_epsilon=1e-3,
     batch_norm_momentum=0.99, mean_maxima=(1.59, 6.41, 12.15, 12.27, 8.73, 4.72),
@@ -37,7 +38,7 @@ SHAPE = Shape(
 def make_perturbed_network(prelu: str = "position") -> GalaxyVae:
     """Slopes and biases start at 0, and the flow as the identity: here all are other than that."""
     torch.manual_seed(0)
-    network = GalaxyVae(replace(SHAPE, prelu=prelu))
+    network = make_vae(replace(SIZES, prelu=prelu))
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
@@ -56,7 +57,7 @@ def galaxies(count: int) -> Tensor:
 
 
 def in_keras(ours: GalaxyVae, **options: Any) -> Any:
-    theirs = keras_model.GalaxyVae(replace(SHAPE, **options))
+    theirs = keras_model.GalaxyVae(replace(SIZES, **options))
     give(theirs, convert_to_keras(arrays_of(ours)))
     return theirs
 
@@ -72,8 +73,8 @@ def test_weights_go_there_and_back(prelu: str) -> None:
 
 def test_weights_start_alike() -> None:
     torch.manual_seed(0)
-    ours = convert_to_keras(arrays_of(GalaxyVae(SHAPE)))
-    for variable in keras_model.GalaxyVae(SHAPE).variables:
+    ours = convert_to_keras(arrays_of(make_vae(SIZES)))
+    for variable in keras_model.GalaxyVae(SIZES).variables:
         there, here = variable.numpy(), ours[variable.path]
         assert there.std() == pytest.approx(here.std(), rel=0.1), variable.path
         assert abs(there.mean() - here.mean()) < 0.2 * here.std() + 1e-6, variable.path
@@ -144,13 +145,13 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path)
     config = configuration(
         "galaxy_vae", data_root, "opt_base_learning_rate=1e-4", "opt_flow_base_learning_rate=1e-4"
     )
-    ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
+    ours = create(config)
     theirs = keras_task.create(config, SingleProcess(FRAMEWORK))
     for made in (ours, theirs):
         made.build()
         made.open_data()
     give(theirs.model, convert_to_keras(arrays_of(ours.model)))
-    turn_half_more(theirs.order)
+    turn_half_more(theirs.data.order)
     ours.model.train()
     losses = [[float(made.step()) for _ in range(4)] for made in (ours, theirs)]
     assert losses[1][0] == pytest.approx(losses[0][0], rel=1e-4)
@@ -165,13 +166,13 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(data_root: Path)
 def test_evaluations_agree(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     config = configuration("galaxy_vae", data_root)
-    ours = task.create(config, TorchRanks(0, 1, torch.device("cpu")))
+    ours = create(config)
     theirs = keras_task.create(config, SingleProcess(FRAMEWORK))
     for made in (ours, theirs):
         made.build()
         made.open_data()
     give(theirs.model, convert_to_keras(arrays_of(ours.model)))
-    theirs.stamps = theirs.stamps[:, :, ::-1, ::-1]
+    theirs.data.stamps = theirs.data.stamps[:, :, ::-1, ::-1]
     expected = ours.evaluate()
     found = theirs.evaluate()
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-4)

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 from cepheid.compliance.read import powerlog
 from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies import pictures
-from cepheid.reference.galaxies.coverage import RADIUS_SQUARED
+from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
 from cepheid.reference.machine.energy import Counter, Meter, Sensors
 from cepheid.reference.machine.node_energy import gather
 from cepheid.reference.machine.ranks import SingleProcess
@@ -181,17 +182,20 @@ def test_a_task_without_pictures_says_nothing(tmp_path: Path) -> None:
     assert draw(object(), tmp_path) == ""
 
 
-def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
+def draw_stamps() -> Any:
+    """Return eight galaxies to evaluate on, as the data of a run has them."""
     parameters = galaxies.SkyParameters(samples=8)
-    drawn: Any = galaxies.draw(parameters, range(8))
-    manifest: Any = None
-    sky = galaxies.Galaxies(**drawn, manifest=manifest)
+    sky = SimpleNamespace(**galaxies.draw(parameters, range(8)))
+    return SimpleNamespace(parameters=parameters, sky=sky, evaluation_rows=np.arange(8))
+
+
+def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
     scale = np.array([[0.1, 0.0], [0.05, 0.2]])
 
     def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros((len(stamps), 2)), np.stack([scale] * len(stamps))
 
-    figure = pictures.draw_posteriors(parameters, sky, np.arange(8), estimate)
+    figure = pictures.draw_posteriors(draw_stamps(), estimate)
     panels = figure.axes[1::2]
     assert len(panels) == len(pictures.SIGNAL_TO_NOISE)
     for panel in panels:
@@ -210,16 +214,12 @@ def test_no_galaxy_is_shown_twice() -> None:
 
 
 def test_the_weight_draws_of_a_bayesian_network_are_drawn() -> None:
-    parameters = galaxies.SkyParameters(samples=8)
-    drawn: Any = galaxies.draw(parameters, range(8))
-    manifest: Any = None
-    sky = galaxies.Galaxies(**drawn, manifest=manifest)
     means = np.random.default_rng(0).normal(size=(5, len(pictures.SIGNAL_TO_NOISE), 2))
 
     def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return means.mean(0), np.stack([np.eye(2)] * len(stamps))
 
-    figure = pictures.draw_posteriors(parameters, sky, np.arange(8), estimate, lambda stamps: means)
+    figure = pictures.draw_posteriors(draw_stamps(), estimate, lambda stamps: means)
     for column, panel in enumerate(figure.axes[1::2]):
         _, dots = panel.get_lines()
         assert np.array_equal(dots.get_xydata(), means[:, column])

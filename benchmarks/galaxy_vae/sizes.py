@@ -1,6 +1,6 @@
 """The sizes of autoencoder and flow, and the constants of their layers, in every framework."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -19,7 +19,7 @@ MINIMUM_SCALE = 1e-5  # added to the softplus, as in galaxy_shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class Sizes:
     """What a definition says about the networks; a decoder alone has no batch norms.
 
     ``filters`` are those of the encoder, which the decoder mirrors. ``mean_maxima`` are the I_b of
@@ -38,8 +38,8 @@ class Shape:
     batch_norm_momentum: float = 0.0
 
     @classmethod
-    def parse(cls, model: Mapping[str, Any], data: Mapping[str, Any]) -> "Shape":
-        """Return the shape in the sections ``model`` and ``data`` of a definition."""
+    def parse(cls, model: Mapping[str, Any], data: Mapping[str, Any]) -> "Sizes":
+        """Return the sizes in the sections ``model`` and ``data`` of a definition."""
         known = {field.name for field in fields(cls)}
         facts: dict[str, Any] = {
             key: tuple(value) if isinstance(value, list | tuple) else value
@@ -54,6 +54,28 @@ class Shape:
         return self.pixels // (1 << len(self.filters))
 
     @property
+    def norm_options(self) -> dict[str, Any]:
+        """The keyword arguments of what makes the norm of the encoder's inputs."""
+        return {"epsilon": self.batch_norm_epsilon, "momentum": self.batch_norm_momentum}
+
+    @property
     def flux_scales(self) -> np.ndarray:
         """The divisors s of the images' bands, (bands,), float32."""
-        return np.array(self.mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
+        return find_flux_scales(self.mean_maxima)
+
+
+def find_flux_scales(mean_maxima: Sequence[float]) -> np.ndarray:
+    """Return the divisors s of the bands, (bands,), float32, from the I_b; see ``model``."""
+    scales: np.ndarray = np.array(mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
+    return scales
+
+
+def scale_fluxes(images: np.ndarray, mean_maxima: Sequence[float]) -> np.ndarray:
+    """Return what the networks see of images in units of the sky noise, (…, bands, y, x).
+
+    ``model`` explains the scaling, and each framework has its own for training.
+    """
+    values = images.astype(np.float32) / find_flux_scales(mean_maxima)[:, None, None]
+    with np.errstate(over="ignore", invalid="ignore"):  # of images that are not finite
+        scaled: np.ndarray = values / np.sqrt(1 + values * values)
+    return scaled
