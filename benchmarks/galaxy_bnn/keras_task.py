@@ -1,8 +1,7 @@
 """galaxy_bnn in Keras 3 on TensorFlow, the framework of its publication; in one process."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
@@ -25,14 +24,12 @@ from cepheid.benchmarks.galaxy_shape.keras_model import (
     make_shape_network,
     negative_log_likelihood,
 )
-from cepheid.reference.galaxies import science, stamps
-from cepheid.reference.galaxies.stamps import Galaxies, Stamps
+from cepheid.reference.galaxies.stamps import Stamps
+from cepheid.reference.keras import galaxies
 from cepheid.reference.keras.backend import keras
-from cepheid.reference.keras.galaxies import find_share, make_estimate
 from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.report import Table
 from cepheid.rules.errors import UserError
 
 PLAIN = "reparameterisation"
@@ -54,13 +51,12 @@ def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyBnn":
 class KerasGalaxyBnn(KerasTask):
     """The network of galaxy_shape with Gaussian weights."""
 
-    hyperparameter_type: type[Any] = Hyperparameters
+    hyperparameter_type = Hyperparameters
     data: Stamps
-
-    @cached_property
-    def shape(self) -> Galaxies:
-        """The facts of the configuration."""
-        return Galaxies(self.config, self.hyperparameters)
+    shape = cached_property(galaxies.read_facts)
+    make_noise_arrays = galaxies.make_noise_arrays
+    report = galaxies.report
+    pictures = galaxies.draw_posteriors
 
     def make_network(self) -> keras.Model:
         """Return the network of galaxy_shape with Gaussian kernels."""
@@ -87,12 +83,8 @@ class KerasGalaxyBnn(KerasTask):
 
     def open_data(self) -> None:
         """Map stamps and labels; draw galaxies of the evaluation set under a brighter sky."""
-        self.data = Stamps(self.shape, find_share(self.shape))
+        galaxies.open_stamps(self)
         self.shifted = draw_shifted_stamps(self.definition, 0, 1)
-
-    def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
-        """Return noise in the shapes and types of stamps and labels, (count, …)."""
-        return stamps.make_noise_arrays(self.shape, count)
 
     def step_on(self, batch: Sequence[Tensor]) -> Tensor:
         """Run one optimizer step with one draw of the weights; return the mean loss, a scalar."""
@@ -115,12 +107,16 @@ class KerasGalaxyBnn(KerasTask):
     def predict_mixture(self, stamps: np.ndarray) -> Predictive:
         """Return the mixture over the weight draws of an evaluation, for stamps (n, …)."""
         draws = self.definition.model["weight_draws"]
-        return mix_draws(make_estimate(self), self.draw_weights, draws, stamps)
+        return mix_draws(partial(galaxies.estimate, self), self.draw_weights, draws, stamps)
 
     def estimate(self, stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean (n, d) and scale matrix (n, d, d) of the mixture, for n stamps."""
         predictive = self.predict_mixture(stamps)
         return predictive.mean, predictive.scale
+
+    def estimate_draws(self, stamps: np.ndarray) -> np.ndarray:
+        """Return the mean of each draw of the weights, (draws, n, d), for n stamps."""
+        return self.predict_mixture(stamps).means
 
     def kl_per_sample(self) -> Tensor:
         """Return KL(posterior ‖ prior) over the training samples, a scalar in nats."""
@@ -139,15 +135,3 @@ class KerasGalaxyBnn(KerasTask):
         )
         metrics = name_mixture_metrics(sums.tolist(), self.shape.targets)
         return {**metrics, "kl_per_sample": float(self.kl_per_sample())}
-
-    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
-        return science.make_report(self.data, self.estimate, on_progress)
-
-    def pictures(self) -> Any:
-        """Return a figure of the estimates of some galaxies, with the mean of each draw."""
-        from cepheid.reference.galaxies import pictures  # astropy is slow to import
-
-        return pictures.draw_posteriors(
-            self.data, self.estimate, lambda stamps: self.predict_mixture(stamps).means
-        )

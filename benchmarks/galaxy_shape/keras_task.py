@@ -1,25 +1,19 @@
 """galaxy_shape in Keras 3 on TensorFlow, the framework of its publication; in one process."""
 
-from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
-
-import numpy as np
 
 from cepheid.benchmarks.galaxy_shape.keras_model import (
     make_posterior,
     make_shape_network,
     negative_log_likelihood,
 )
-from cepheid.reference.galaxies import science, stamps
 from cepheid.reference.galaxies.shapes import name_metrics, sum_metrics
-from cepheid.reference.galaxies.stamps import Galaxies, GalaxyHyperparameters, Stamps
+from cepheid.reference.galaxies.stamps import GalaxyHyperparameters, Stamps
+from cepheid.reference.keras import galaxies
 from cepheid.reference.keras.backend import keras
-from cepheid.reference.keras.galaxies import find_share, make_estimate
 from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.report import Table
 
 
 def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyShape":
@@ -30,25 +24,18 @@ def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyShape":
 class KerasGalaxyShape(KerasTask):
     """The ellipticity (e1, e2) of a galaxy from its six-band stamp, as a bivariate normal."""
 
-    hyperparameter_type: type[Any] = GalaxyHyperparameters
+    hyperparameter_type = GalaxyHyperparameters
     data: Stamps
-
-    @cached_property
-    def shape(self) -> Galaxies:
-        """The facts of the configuration."""
-        return Galaxies(self.config, self.hyperparameters)
+    shape = cached_property(galaxies.read_facts)
+    open_data = galaxies.open_stamps
+    make_noise_arrays = galaxies.make_noise_arrays
+    estimate = galaxies.estimate
+    report = galaxies.report
+    pictures = galaxies.draw_posteriors
 
     def make_network(self) -> keras.Model:
         """Return the network of the definition, initialised from Keras' global seed."""
         return make_shape_network(**self.shape.network_options, **self.shape.norm_options)
-
-    def open_data(self) -> None:
-        """Map stamps and labels."""
-        self.data = Stamps(self.shape, find_share(self.shape))
-
-    def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
-        """Return noise in the shapes and types of stamps and labels, (count, …)."""
-        return stamps.make_noise_arrays(self.shape, count)
 
     def compute_loss(self, stamps: Tensor, labels: Tensor) -> Tensor:
         """Return the mean negative log likelihood of labels (n, d), in nats."""
@@ -66,16 +53,6 @@ class KerasGalaxyShape(KerasTask):
         galaxies inside the 68% and 95% regions.
         """
         rows = self.data.evaluation_rows
-        mean, scale = make_estimate(self)(self.data.stamps[rows])
+        mean, scale = self.estimate(self.data.stamps[rows])
         sums = sum_metrics(mean, scale, self.data.labels[rows])
         return name_metrics(sums.tolist(), self.shape.targets)
-
-    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
-        return science.make_report(self.data, make_estimate(self), on_progress)
-
-    def pictures(self) -> Any:
-        """Return a figure of the estimates of some galaxies of the evaluation set."""
-        from cepheid.reference.galaxies import pictures  # astropy is slow to import
-
-        return pictures.draw_posteriors(self.data, make_estimate(self))

@@ -22,9 +22,8 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
 from cepheid.benchmarks.galaxy_vae.quality import Examined
 from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.reference.galaxies import properties
-from cepheid.reference.galaxies.stamps import Galaxies
+from cepheid.reference.keras import galaxies
 from cepheid.reference.keras.backend import keras, tf
-from cepheid.reference.keras.galaxies import find_share
 from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
@@ -39,15 +38,11 @@ def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyVae":
 class KerasGalaxyVae(KerasTask):
     """Encoder, decoder and flow; also ``framework_free.Networks``, which describes its methods."""
 
-    hyperparameter_type: type[Any] = Hyperparameters
+    hyperparameter_type = Hyperparameters
     model: GalaxyVae
     data: Images
+    shape = cached_property(galaxies.read_facts)
     reads_ahead = False  # tf.data costs more than it saves in so short a step
-
-    @cached_property
-    def shape(self) -> Galaxies:
-        """The facts of the configuration."""
-        return Galaxies(self.config, self.hyperparameters)
 
     def make_network(self) -> GalaxyVae:
         """Return encoder, decoder and flow, initialised from Keras' global seed."""
@@ -55,7 +50,7 @@ class KerasGalaxyVae(KerasTask):
 
     def open_data(self) -> None:
         """Map the images."""
-        self.data = Images(self.shape, find_share(self.shape))
+        self.data = Images(self.shape, galaxies.find_share(self))
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
         """Return noise in the shapes and types of a batch, (count, …)."""
