@@ -96,7 +96,7 @@ class GenerationTask(BenchmarkTask):
 
     def pictures(self) -> "Figure":
         """Return a figure of generated galaxies beside real ones."""
-        from cepheid.benchmarks.galaxy_generation import pictures  # astropy is slow to import
+        from cepheid.benchmarks.galaxy_vae import pictures  # astropy is slow to import
 
         sky = galaxies.parameters_of(self.definition.data)
-        return pictures.draw_panel(self.held_out[:MOST_SHOWN], self.judged, sky)
+        return pictures.draw_generated(self.held_out[:MOST_SHOWN], self.judged, sky)

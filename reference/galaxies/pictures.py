@@ -45,7 +45,7 @@ def draw_posteriors(
         2, len(chosen), left=0.052, right=0.995, bottom=0.17, top=0.94, wspace=0.38, hspace=0.13
     )
     for column, (image, label) in enumerate(zip(images, labels, strict=True)):
-        _draw_galaxy(figure.add_subplot(grid[0, column]), image, parameters)
+        show_galaxy(figure.add_subplot(grid[0, column]), image, parameters)
         axes = figure.add_subplot(grid[1, column])
         _draw_posterior(axes, means[column], scales[column], (label["e1"], label["e2"]))
         if len(draws):
@@ -78,11 +78,10 @@ def find_nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
     return found
 
 
-def _draw_galaxy(axes: "Axes", image: np.ndarray, parameters: SkyParameters) -> None:
-    """Draw the middle of the stamp, x to the right and y upwards, as for the ellipticity."""
-    pixels = image.shape[0]
-    shown = min(pixels, round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
-    first = (pixels - shown) // 2
+def show_galaxy(axes: "Axes", image: np.ndarray, parameters: SkyParameters) -> None:
+    """Show the middle of a picture (y, x, 3), x to the right and y upwards, as ellipticities are."""
+    shown = min(len(image), round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
+    first = (len(image) - shown) // 2
     middle = slice(first, first + shown)
     axes.imshow(image[middle, middle], origin="lower", interpolation="nearest")
     axes.set_xticks([])

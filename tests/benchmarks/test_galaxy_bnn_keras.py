@@ -182,7 +182,7 @@ def test_noise_is_normal_and_repeated_by_its_keys_only() -> None:
 
 
 def test_without_noise_the_network_is_the_deterministic_one() -> None:
-    network, deterministic = in_keras(), make_shape_network(**OPTIONS)
+    network, deterministic = in_keras(), make_shape_network(**OPTIONS, **NORM)
     weights = {variable.path: variable.numpy() for variable in network.variables}
     give(deterministic, {path: weights[path] for path in weights if "scale" not in path})
     stamps = np.random.default_rng(0).normal(size=(3, 6, 64, 64)).astype(np.float16)
