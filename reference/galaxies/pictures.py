@@ -79,7 +79,7 @@ def find_nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
 
 
 def show_galaxy(axes: "Axes", image: np.ndarray, parameters: SkyParameters) -> None:
-    """Show the middle of a picture (y, x, 3), x to the right and y upwards, as ellipticities are."""
+    """Show the middle of a picture (y, x, 3), x to the right and y upwards as in the data."""
     shown = min(len(image), round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
     first = (len(image) - shown) // 2
     middle = slice(first, first + shown)
