@@ -23,7 +23,7 @@ from cepheid.reference.torch.workload import Network, Update, Workload
 def compare_with_others(
     shape: Galaxies, network: Network, images: Tensor, normal: Tensor
 ) -> Tensor:
-    """Return the mean loss where each target is another galaxy of the batch."""
+    """Return the mean loss, a scalar, where each target is another galaxy of the batch."""
     observed, target = split_input(shape, images)
     return compare_with(shape, network, (observed, target.roll(1, 0)), normal)
 
@@ -31,7 +31,7 @@ def compare_with_others(
 def compare_with_one_band(
     shape: Galaxies, network: Network, images: Tensor, normal: Tensor
 ) -> Tensor:
-    """Return the mean loss where the target of all bands is r: galaxies without colours."""
+    """Return the mean loss, a scalar, where all bands shall give r: galaxies without colours."""
     observed, target = split_input(shape, images)
     r = shape.bands.index("r")
     grey = target[:, r : r + 1].expand(target.shape)
@@ -39,7 +39,7 @@ def compare_with_one_band(
 
 
 def compare_blindly(shape: Galaxies, network: Network, images: Tensor, normal: Tensor) -> Tensor:
-    """Return the mean loss of a decoder that sees no latents (posterior collapse)."""
+    """Return the mean loss, a scalar, of a decoder that sees no latents (posterior collapse)."""
 
     def draw_nothing(mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
         return draw_latents(mean, scale, normal) * 0

@@ -58,9 +58,9 @@ class Images(Stamps):
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def read_batch(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return images and N(0, 1) to draw latents: this rank's of the batch after ``samples``.
+        """Return this rank's images and N(0, 1) to draw latents of the batch after ``samples``.
 
-        Each image is flipped or transposed at random.
+        They are (n, bands, pixels, pixels) and (n, latents). Each image is flipped or transposed at random.
         """
         first = self.share.rank * self.share.batch
         rows, orientations = self.order.take(samples + first, self.share.batch)
@@ -71,7 +71,7 @@ class Images(Stamps):
 
 
 class Networks(Protocol):
-    """The trained networks of a framework, on arrays."""
+    """The trained networks of a framework; images are (n, bands, y, x), all else (n, latents)."""
 
     @property
     def evaluation_batch(self) -> int:
@@ -126,7 +126,7 @@ def measure_quality(
 ) -> dict[str, float]:
     """Return the quality of reconstructions, of the flow and of generated galaxies.
 
-    ``sum_over_ranks`` returns the sum of an array over all ranks.
+    ``sum_over_ranks`` returns the sum of an array of any shape over all ranks.
     """
     examined = examine_all(data, networks, data.share, sum_over_ranks)
     return quality.compute_metrics(examined, data.shape.bands)
@@ -138,7 +138,10 @@ def examine_all(
     share: Share,
     sum_over_ranks: Callable[[np.ndarray], np.ndarray],
 ) -> Examined:
-    """Measure the evaluation set and as many new galaxies, of which ``share`` is ours."""
+    """Measure the evaluation set and as many new galaxies, of which ``share`` is ours.
+
+    ``sum_over_ranks`` returns the sum of an array of any shape over all ranks.
+    """
     rows, shape = data.evaluation_rows, data.shape
     latent_noise = draw_normal(shape, len(rows), "latents of the evaluation")
     generated = draw_normal(shape, len(rows), "generated galaxies")

@@ -112,7 +112,7 @@ class KerasGalaxyVae(KerasTask):
         return latents
 
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
-        """Measure one evaluation batch."""
+        """Measure one evaluation batch; shapes are those of ``framework_free.Networks``."""
         observed, images = split_input(self.shape, images)
         real = images.astype(np.float32)
         mean, scale = self.encode(observed)

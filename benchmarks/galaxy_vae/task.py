@@ -115,7 +115,7 @@ def compare_with(
     normal: Tensor,
     draw: DrawLatents = draw_latents,
 ) -> Tensor:
-    """Return the mean loss where the decoder shall give the second ones of ``images``."""
+    """Return the mean loss, a scalar, where the decoder shall give the second of ``images``."""
     observed, target = images
     mean, scale = encode(shape, network, observed)
     latents, decoder = draw(mean, scale, normal), network.module.decoder
@@ -142,7 +142,7 @@ def prepare_update(shape: Galaxies, update: Update) -> None:
 
 @dataclass(frozen=True)
 class TorchNetworks:
-    """The trained networks on arrays; ``framework_free.Networks`` describes the methods."""
+    """The trained networks on arrays; shapes are those of ``framework_free.Networks``."""
 
     shape: Galaxies
     inference: Inference
