@@ -60,7 +60,7 @@ class Images(Stamps):
     def read_batch(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
         """Return this rank's images and N(0, 1) to draw latents of the batch after ``samples``.
 
-        They are (n, bands, pixels, pixels) and (n, latents). Each image is flipped or transposed at random.
+        They are (n, bands, pixels, pixels) and (n, latents). Images are flipped or transposed.
         """
         first = self.share.rank * self.share.batch
         rows, orientations = self.order.take(samples + first, self.share.batch)
