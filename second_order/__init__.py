@@ -3,9 +3,8 @@
 This library needs PyTorch, NumPy and SciPy for ``information``, and nothing else of Cepheid.
 """
 
-from cepheid.second_order.errors import UseError
 from cepheid.second_order.observer import sample_cross_entropy
-from cepheid.second_order.options import Options
+from cepheid.second_order.options import Options, UseError
 from cepheid.second_order.preconditioner import KFAC
 
 __all__ = ["KFAC", "Options", "UseError", "sample_cross_entropy"]

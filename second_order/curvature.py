@@ -11,9 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cepheid.second_order import inverse
-from cepheid.second_order.errors import UseError
-from cepheid.second_order.exchange import Exchange, Sums
+from cepheid.second_order.exchange import Exchange, Sums, assign_owners
 from cepheid.second_order.faults import (
     OutOfRange,
     refuse_uneven_layers,
@@ -21,10 +19,15 @@ from cepheid.second_order.faults import (
     warn_of_passes_without_gradients,
 )
 from cepheid.second_order.layers import KroneckerLayer, Layer
-from cepheid.second_order.options import Options
-from cepheid.second_order.owners import assign_owners
-from cepheid.second_order.staleness import Interval, compute_steps_to_next
-from cepheid.second_order.statistic import Statistic
+from cepheid.second_order.options import Options, UseError
+from cepheid.second_order.statistic import (
+    Interval,
+    Statistic,
+    compute_steps_to_next,
+    factorize_cholesky,
+    factorize_eigen,
+    split_damping,
+)
 
 NON_FINITE_IN_A_ROW_MAX = 20  # a loss scale that adapts has settled by then
 DAMPING_CHANGE_MAX = 1.25  # by which factor λ may differ from that of a stale factor's inverse
@@ -246,7 +249,7 @@ class Curvature:
             if not any(changed):
                 continue
             averages = layer.averages
-            shares = inverse.split_damping(averages, self.damping, self.options.pi_correction)
+            shares = split_damping(averages, self.damping, self.options.pi_correction)
             triples = zip(layer.statistics, averages, shares, strict=True)
             for statistic, matrix, share in compress(triples, changed):
                 chosen.append(statistic)
@@ -258,11 +261,11 @@ class Curvature:
         self, chosen: list[Statistic], matrices: list[Tensor], dampings: list[Tensor]
     ) -> None:
         if self.options.inverse == "eigen":
-            factored = inverse.factorize_eigen(matrices, dampings)
+            factored = factorize_eigen(matrices, dampings)
         else:
             names = [statistic.name for statistic in chosen]
             products = torch.bfloat16 if self.options.bfloat16_products else torch.float32
-            factored = inverse.factorize_cholesky(names, matrices, dampings, products)
+            factored = factorize_cholesky(names, matrices, dampings, products)
         for statistic, result in zip(chosen, factored, strict=True):
             statistic.factored = result
 

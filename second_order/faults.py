@@ -8,11 +8,10 @@ from dataclasses import asdict
 import torch
 from torch import Tensor
 
-from cepheid.second_order.errors import UseError
 from cepheid.second_order.exchange import Exchange
 from cepheid.second_order.layers import Layer
 from cepheid.second_order.number_formats import Format, find_range
-from cepheid.second_order.options import Options
+from cepheid.second_order.options import Options, UseError
 from cepheid.second_order.statistic import Statistic
 
 logger = logging.getLogger(__name__)

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from cepheid.second_order.errors import UseError
-from cepheid.second_order.options import Fisher
+from cepheid.second_order.options import Fisher, UseError
 
 OUTPUTS_MAX = 128  # of an exact matrix: each takes a backward pass
 NEGATIVE_SHARE_MAX = 1e-4  # of a Hessian's eigenvalues, relative to the largest: rounding

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parameter import is_lazy
 
-from cepheid.second_order import factors, inverse
-from cepheid.second_order.errors import UseError, did_you_mean
-from cepheid.second_order.options import Options
-from cepheid.second_order.owners import estimate_inversion_cost
-from cepheid.second_order.statistic import Statistic
+from cepheid.second_order import factors
+from cepheid.second_order.exchange import estimate_inversion_cost
+from cepheid.second_order.options import Options, UseError, did_you_mean
+from cepheid.second_order.statistic import Statistic, precondition
 
 KINDS = (nn.Linear, nn.Conv2d, nn.Embedding, _BatchNorm, nn.SyncBatchNorm)
 FORWARDS = {kind.forward for kind in KINDS}
@@ -111,16 +110,24 @@ class Layer(ABC):
 
 
 class KroneckerLayer(Layer):
-    """A layer whose Fisher block is taken as a Kronecker product, F ≈ B ⊗ A."""
+    """A layer whose Fisher block is taken as a Kronecker product, F ≈ B ⊗ A.
 
-    with_bias = False
-    inputs: Statistic
-    outputs: Statistic
+    Its gradient is a matrix: that of the weight and, in the last column, that of a trained bias.
+    """
 
-    def _keep(self, inputs: Statistic, outputs: Statistic) -> None:
-        """Set the two factors, and the shape of the gradient that follows from them."""
-        self.inputs, self.outputs = inputs, outputs
-        self.statistics, self.shape = (inputs, outputs), (outputs.size, inputs.size)
+    has_diagonal_inputs = False
+
+    def __init__(self, name: str, module: nn.Linear | nn.Conv2d | nn.Embedding) -> None:
+        bias = getattr(module, "bias", None)
+        self.with_bias = bias is not None and bias.requires_grad
+        parameters = [module.weight, *([bias] if self.with_bias else [])]
+        super().__init__(name, module, cast(list[nn.Parameter], parameters))
+        outputs, inputs = self._flatten(module.weight.detach()).shape
+        self.shape = outputs, inputs + self.with_bias
+        is_matrix = not self.has_diagonal_inputs
+        self.inputs = Statistic(f"{self.label}.A", self.shape[1], is_matrix, of_inputs=True, rows=1)
+        self.outputs = Statistic(f"{self.label}.B", outputs, is_matrix=True, of_inputs=False)
+        self.statistics = (self.inputs, self.outputs)
 
     def summarize_inputs(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Return nothing for inputs of any shape: the factor of the gradients needs none."""
@@ -135,30 +142,7 @@ class KroneckerLayer(Layer):
         assert self.inputs.factored is not None
         assert self.outputs.factored is not None
         steps = self.inputs.interval.steps, self.outputs.interval.steps
-        return inverse.precondition(
-            gradient, self.inputs.factored, self.outputs.factored, damping, steps
-        )
-
-
-class LinearLayer(KroneckerLayer):
-    """A linear layer, where positions of a sample count as their mean or with weights."""
-
-    takes_weights = True
-
-    def __init__(self, name: str, module: nn.Linear | nn.Conv2d) -> None:
-        self.with_bias = module.bias is not None and module.bias.requires_grad
-        parameters = [module.weight, *([module.bias] if self.with_bias else [])]
-        super().__init__(name, module, cast(list[nn.Parameter], parameters))
-        outputs, inputs = module.weight.shape[0], module.weight[0].numel() + self.with_bias
-        self._keep(
-            Statistic(f"{self.label}.A", inputs, is_matrix=True, of_inputs=True),
-            Statistic(f"{self.label}.B", outputs, is_matrix=True, of_inputs=False),
-        )
-
-    def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
-        """Add the inputs, (n, …, d), to their factor; ``weights`` are (n, …)."""
-        found = factors.compute_linear_input_factor(inputs, self.with_bias, weights)
-        self.inputs.collect(found)
+        return precondition(gradient, self.inputs.factored, self.outputs.factored, damping, steps)
 
     def join(self, parts: Sequence[Tensor]) -> Tensor:
         """Join weight and bias to (outputs, inputs), with the bias as last column."""
@@ -172,19 +156,35 @@ class LinearLayer(KroneckerLayer):
         rows = self._unflatten(gradient[:, :-1] if self.with_bias else gradient)
         return [rows, gradient[:, -1]] if self.with_bias else [rows]
 
+    @abstractmethod
     def _flatten(self, weight: Tensor) -> Tensor:
         """Return a weight of its own shape as (outputs, inputs)."""
+
+    @abstractmethod
+    def _unflatten(self, rows: Tensor) -> Tensor:
+        """Return (outputs, inputs) in the shape of the weight."""
+
+
+class LinearLayer(KroneckerLayer):
+    """A linear layer, where positions of a sample count as their mean or with weights."""
+
+    takes_weights = True
+
+    def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
+        """Add the inputs, (n, …, d), to their factor; ``weights`` are (n, …)."""
+        found = factors.compute_linear_input_factor(inputs, self.with_bias, weights)
+        self.inputs.collect(found)
+
+    def _flatten(self, weight: Tensor) -> Tensor:
         return weight
 
     def _unflatten(self, rows: Tensor) -> Tensor:
-        """Return (outputs, inputs) in the shape of the weight."""
         return rows
 
 
-class ConvolutionLayer(LinearLayer):
-    """A convolution: a linear layer whose inputs are what its window covers."""
+class ConvolutionLayer(KroneckerLayer):
+    """A convolution, whose inputs are what its window covers, the channel last."""
 
-    takes_weights = False
     feature_axes = 3
 
     def __init__(self, name: str, module: nn.Conv2d) -> None:
@@ -201,11 +201,9 @@ class ConvolutionLayer(LinearLayer):
         self.outputs.collect(factors.compute_convolution_output_factor(gradients))
 
     def _flatten(self, weight: Tensor) -> Tensor:
-        """Return a weight (outputs, c, y, x) as (outputs, inputs), the channel last."""
         return weight.permute(0, 2, 3, 1).flatten(1)
 
     def _unflatten(self, rows: Tensor) -> Tensor:
-        """Return (outputs, inputs) in the shape of the weight."""
         outputs, channels, *kernel = self.parameters[0].shape
         return rows.view(outputs, *kernel, channels).permute(0, 3, 1, 2)
 
@@ -217,27 +215,18 @@ class EmbeddingLayer(KroneckerLayer):
     """
 
     takes_weights = True
+    has_diagonal_inputs = True
     feature_axes = 0
-
-    def __init__(self, name: str, module: nn.Embedding) -> None:
-        super().__init__(name, module, [cast(nn.Parameter, module.weight)])
-        size, width = module.weight.shape
-        self._keep(
-            Statistic(f"{self.label}.A", size, is_matrix=False, of_inputs=True, rows=1),
-            Statistic(f"{self.label}.B", width, is_matrix=True, of_inputs=False),
-        )
 
     def collect_inputs(self, inputs: Tensor, weights: Tensor | None = None) -> None:
         """Add the numbers of rows, (n, …), to their frequencies; ``weights`` have their shape."""
         self.inputs.collect(factors.compute_frequencies(inputs, self.inputs.size, weights))
 
-    def join(self, parts: Sequence[Tensor]) -> Tensor:
-        """Return the weight as (width, rows)."""
-        return parts[0].float().T
+    def _flatten(self, weight: Tensor) -> Tensor:
+        return weight.T
 
-    def split_gradient(self, gradient: Tensor) -> list[Tensor]:
-        """Return a view of the gradient, (width, rows), in the shape of the weight."""
-        return [gradient.T]
+    def _unflatten(self, rows: Tensor) -> Tensor:
+        return rows.T
 
 
 class BatchNormLayer(Layer):

@@ -15,9 +15,8 @@ from torch.utils.hooks import RemovableHandle
 
 from cepheid.second_order import fisher
 from cepheid.second_order.curvature import Phase
-from cepheid.second_order.errors import UseError, did_you_mean
 from cepheid.second_order.layers import Layer
-from cepheid.second_order.options import Options
+from cepheid.second_order.options import Options, UseError, did_you_mean
 from cepheid.second_order.statistic import Statistic
 
 

@@ -1,11 +1,12 @@
-"""What K-FAC does and how, each with its own switch."""
+"""What K-FAC does and how, each with its own switch, and the error where that cannot be."""
 
+import difflib
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Literal, get_args
 
-from cepheid.second_order.errors import UseError
 from cepheid.second_order.number_formats import Format
 
 Fisher = Literal["empirical", "sampled", "exact", "gauss_newton"]
@@ -13,6 +14,21 @@ Inverse = Literal["cholesky", "eigen"]
 Rescaling = Literal["none", "kl_clip", "norm"]
 Sums = Literal["float32", "as_sent"]
 Unsupported = Literal["skip", "refuse"]
+
+
+class UseError(ValueError):
+    """The library was used wrongly: the message says what is wrong, where, and how to fix it.
+
+    A program may print the message alone: ``is_wrong_use`` tells this error from a bug.
+    """
+
+    is_wrong_use = True
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a suggestion to append to a message, or nothing if no known word is close."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f'; did you mean "{close[0]}"?' if close else ""
 
 
 def refuse_not_positive(name: str, value: object) -> None:

@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cepheid.second_order import inverse
 from cepheid.second_order.curvature import Curvature, Phase
-from cepheid.second_order.errors import UseError
-from cepheid.second_order.exchange import Exchange, Guard
+from cepheid.second_order.exchange import Exchange, Guard, Owners
 from cepheid.second_order.faults import OutOfRange, refuse_other_ranks
 from cepheid.second_order.layers import (
     LEFT_OUT_ON_PURPOSE,
@@ -21,10 +19,9 @@ from cepheid.second_order.layers import (
     find_layers,
 )
 from cepheid.second_order.observer import Observer
-from cepheid.second_order.options import Options, refuse_not_positive
-from cepheid.second_order.owners import Owners
+from cepheid.second_order.options import Options, UseError, refuse_not_positive
 from cepheid.second_order.simulated import SimulatedCurvature, SimulatedExchange
-from cepheid.second_order.staleness import Interval
+from cepheid.second_order.statistic import Interval, precondition_unit_wise
 
 NAMED_MAX = 3  # layers in a warning
 
@@ -190,7 +187,7 @@ class KFAC(Observer):
             gradient = torch.cat([gradients[layer] for layer in norms], dim=1)
             damping = self.damping * self.options.batch_norm_damping
             channels = [layer.shape[1] for layer in norms]
-            direction = inverse.precondition_unit_wise(gradient, fisher, damping)
+            direction = precondition_unit_wise(gradient, fisher, damping)
             if is_clipped:
                 products.append(torch.dot(direction.flatten(), gradient.flatten()))
             found |= dict(zip(norms, direction.split(channels, dim=1), strict=True))

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from cepheid.second_order import number_formats
 from cepheid.second_order.curvature import Curvature, Phase
-from cepheid.second_order.errors import UseError
 from cepheid.second_order.exchange import Exchange, Guard
 from cepheid.second_order.layers import Layer
 from cepheid.second_order.number_formats import Format
-from cepheid.second_order.options import Options
+from cepheid.second_order.options import Options, UseError
 from cepheid.second_order.statistic import Statistic
 
 

@@ -14,7 +14,7 @@ from cepheid.benchmarks.kfac.model import RunningMixup
 from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner, SentBytes
 from cepheid.reference.run.report import Table, Value
 from cepheid.reference.torch.preconditioner import Preconditioner
-from cepheid.second_order.staleness import Interval
+from cepheid.second_order.statistic import Interval
 
 PLAIN_TURNS, PLAIN_UPDATES = 10, 5
 PLAIN_SECONDS = 60  # limit for all turns together, on a machine where one update takes long

@@ -1,8 +1,12 @@
 """Information matrices of a trained network and what they are good for: see docs/kfac.md."""
 
-from cepheid.second_order.information.blocks import FisherBlocks, fisher_blocks
+from cepheid.second_order.information.blocks import (
+    ElasticPenalty,
+    FisherBlocks,
+    compute_saliencies,
+    fisher_blocks,
+)
 from cepheid.second_order.information.products import FisherProducts
-from cepheid.second_order.information.uses import ElasticPenalty, compute_saliencies
 
 __all__ = [
     "ElasticPenalty",

@@ -1,33 +1,160 @@
-"""The information matrix of a network, block by block: one block for each layer."""
+"""The information matrix of a network, one block for each layer, and what it is good for."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.second_order.errors import UseError, did_you_mean
-from cepheid.second_order.fisher import refuse_one_logit
-from cepheid.second_order.information.block import Block, KroneckerBlock, UnitBlock
-from cepheid.second_order.layers import (
-    BatchNormLayer,
-    KroneckerLayer,
-    Layer,
-    find_layers,
+from cepheid.second_order.information import products
+from cepheid.second_order.information.products import Batches, Losses, Vectors
+from cepheid.second_order.layers import BatchNormLayer, KroneckerLayer, Layer, find_layers
+from cepheid.second_order.observer import Observer
+from cepheid.second_order.options import Fisher, Options, Unsupported, UseError, did_you_mean
+from cepheid.second_order.statistic import (
+    Factored,
+    Statistic,
+    factorize_eigen,
+    precondition,
+    precondition_unit_wise,
 )
-from cepheid.second_order.observer import Observer, pause_all
-from cepheid.second_order.options import Fisher, Options, Unsupported
-from cepheid.second_order.statistic import Statistic
-
-Batches = Iterable[tuple[Tensor, Tensor]]
-Losses = Callable[[Tensor, Tensor], Tensor]
-Vectors = Mapping[str, Tensor]
 
 compute_cross_entropies: Losses = partial(functional.cross_entropy, reduction="none")
+
+
+@dataclass(frozen=True, eq=False)
+class Block(ABC):
+    """A symmetric matrix over the parameters of ``layer``, which have ``names`` in the model.
+
+    Vectors have the shape of the layer's gradient, ``layer.shape``; ``to_dense`` takes their
+    elements row by row.
+    """
+
+    layer: Layer
+    names: tuple[str, ...]
+
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        """Return the parts of a vector in the shapes of the parameters, by name."""
+        return dict(zip(self.names, self.layer.split_gradient(vector), strict=True))
+
+    @abstractmethod
+    def multiply(self, vector: Tensor) -> Tensor:
+        """Return the product F v, in the same shape."""
+
+    @abstractmethod
+    def solve(self, vector: Tensor, damping: float) -> Tensor:
+        """Return (F + λI)⁻¹ v exactly, in the same shape."""
+
+    @abstractmethod
+    def diagonal(self) -> Tensor:
+        """Return the diagonal, in the shape of a vector: ``layer.shape``, of any shape."""
+
+    @abstractmethod
+    def inverse_diagonal(self, damping: float) -> Tensor:
+        """Return the diagonal of (F + λI)⁻¹, in the shape of a vector, of any shape."""
+
+    @abstractmethod
+    def eigenvalues(self) -> Tensor:
+        """Return all eigenvalues, (n,), in no order."""
+
+    @abstractmethod
+    def to_dense(self) -> Tensor:
+        """Return the matrix, (n, n)."""
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerBlock(Block):
+    """B ⊗ A of a Linear or Conv2d layer, with A of its inputs and B of its gradients."""
+
+    inputs: Tensor
+    outputs: Tensor
+
+    @cached_property
+    def _decomposed(self) -> tuple[Factored, Factored]:
+        none = torch.zeros((), device=self.inputs.device)
+        of_inputs, of_outputs = factorize_eigen([self.inputs, self.outputs], [none, none])
+        return of_inputs, of_outputs
+
+    @property
+    def _values(self) -> Tensor:
+        """Return the eigenvalues, (outputs, inputs)."""
+        inputs, outputs = self._decomposed
+        assert inputs.values is not None
+        assert outputs.values is not None
+        return torch.outer(outputs.values, inputs.values)
+
+    def multiply(self, vector: Tensor) -> Tensor:
+        """Return B V A for V (outputs, inputs)."""
+        return self.outputs @ vector @ self.inputs
+
+    def solve(self, vector: Tensor, damping: float) -> Tensor:
+        """Return (B ⊗ A + λI)⁻¹ v for a vector (outputs, inputs), without splitting λ."""
+        return precondition(vector, *self._decomposed, damping)
+
+    def diagonal(self) -> Tensor:
+        """Return the diagonal, (outputs, inputs)."""
+        return torch.outer(self.outputs.diagonal(), self.inputs.diagonal())
+
+    def inverse_diagonal(self, damping: float) -> Tensor:
+        """Return the diagonal of (B ⊗ A + λI)⁻¹, (outputs, inputs)."""
+        inputs, outputs = self._decomposed
+        return outputs.factor.square() @ (1 / (self._values + damping)) @ inputs.factor.square().T
+
+    def eigenvalues(self) -> Tensor:
+        """Return all products of an eigenvalue of B and one of A, (n,)."""
+        return self._values.flatten()
+
+    def to_dense(self) -> Tensor:
+        """Return B ⊗ A, (n, n)."""
+        return torch.kron(self.outputs, self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class UnitBlock(Block):
+    """The 2 × 2 matrix of scale and shift of each channel of a batch normalisation.
+
+    ``fisher`` is (3, channels): the products scale · scale, scale · shift and shift · shift.
+    """
+
+    fisher: Tensor
+
+    def _make_matrices(self, damping: float = 0.0) -> Tensor:
+        """Return the damped matrix of each channel, (channels, 2, 2)."""
+        scale, mixed, shift = self.fisher
+        rows = [torch.stack([scale + damping, mixed], 1), torch.stack([mixed, shift + damping], 1)]
+        return torch.stack(rows, 1)
+
+    def multiply(self, vector: Tensor) -> Tensor:
+        """Return the products of each channel, (2, channels)."""
+        return torch.einsum("cij,jc->ic", self._make_matrices(), vector)
+
+    def solve(self, vector: Tensor, damping: float) -> Tensor:
+        """Return (F + λI)⁻¹ v of each channel, (2, channels)."""
+        return precondition_unit_wise(vector, self.fisher, damping)
+
+    def diagonal(self) -> Tensor:
+        """Return the diagonal, (2, channels)."""
+        return self.fisher[::2]
+
+    def inverse_diagonal(self, damping: float) -> Tensor:
+        """Return the diagonal of the inverse of each channel, (2, channels)."""
+        channels = self.layer.shape[1]
+        one = torch.eye(2, device=self.fisher.device)[:, :, None].expand(-1, -1, channels)
+        return torch.stack([self.solve(one[place], damping)[place] for place in (0, 1)])
+
+    def eigenvalues(self) -> Tensor:
+        """Return both eigenvalues of each channel, (n,)."""
+        values: Tensor = torch.linalg.eigvalsh(self._make_matrices())
+        return values.clamp(min=0).flatten()
+
+    def to_dense(self) -> Tensor:
+        """Return the matrix, (n, n): first all scales, then all shifts."""
+        scale, mixed, shift = (row.diag() for row in self.fisher)
+        return torch.cat([torch.cat([scale, mixed], 1), torch.cat([mixed, shift], 1)])
 
 
 @dataclass(frozen=True)
@@ -58,7 +185,7 @@ class FisherBlocks:
         Of gradients these are the directions of the natural gradient. λ is added to each block as a
         whole, not split between its factors.
         """
-        refuse_damping(damping)
+        products.refuse_damping(damping)
         return self._map(vectors, lambda block, vector: block.solve(vector, damping))
 
     def compute_quadratic(self, vectors: Vectors) -> Tensor:
@@ -82,7 +209,7 @@ class FisherBlocks:
 
     def find_inverse_diagonal(self, damping: float) -> dict[str, Tensor]:
         """Return the diagonal of (F + λI)⁻¹, in the shapes of the parameters, of any shape."""
-        refuse_damping(damping)
+        products.refuse_damping(damping)
         return self._collect(lambda block: block.inverse_diagonal(damping))
 
     def _collect(self, compute: Callable[[Block], Tensor]) -> dict[str, Tensor]:
@@ -102,9 +229,9 @@ class FisherBlocks:
             )
         for block in self.blocks.values():
             for name, parameter in zip(block.names, block.layer.parameters, strict=True):
-                refuse_shape(name, vectors[name], parameter)
+                products.refuse_shape(name, vectors[name], parameter)
         return self._collect(
-            lambda block: compute(block, block.join([vectors[name] for name in block.names]))
+            lambda block: compute(block, block.layer.join([vectors[name] for name in block.names]))
         )
 
 
@@ -148,15 +275,15 @@ def fisher_blocks(
     options = Options(fisher=kind, fisher_samples=samples, skip=skip, unsupported=unsupported)
     layers, left_out = find_layers(model, options, without=(nn.Embedding,))
     count = 0
-    with evaluate(model), torch.enable_grad():
+    with products.evaluate(model), torch.enable_grad():
         observer = Observer(layers, options, _Everything())
         try:
-            for inputs, targets in check_batches(data):
+            for inputs, targets in products.check_batches(data):
                 outputs = model(inputs)
-                refuse_outputs(outputs, reads_losses)
+                products.refuse_outputs(outputs, reads_losses)
                 count += len(outputs)
                 if fisher == "empirical":
-                    observer.observe_sampled(sum_losses(losses, outputs, targets))
+                    observer.observe_sampled(products.sum_losses(losses, outputs, targets))
                 else:
                     of_batch = partial(_swap(losses), targets) if reads_losses else None
                     observer.observe(outputs, of_batch, share=len(outputs))
@@ -202,95 +329,71 @@ class _Everything:
         add(*values)
 
 
-def sum_losses(losses: Losses, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the sum of the losses of all samples, a scalar, for outputs and targets (n, …)."""
-    of_each = losses(outputs, targets)
-    if of_each.shape != outputs.shape[:1]:
-        raise UseError(
-            f"information: losses returned shape {tuple(of_each.shape)}, expected "
-            f'{tuple(outputs.shape[:1])}, the loss of each sample; fix: use reduction="none" and '
-            "sum over all but the first dimension"
-        )
-    return of_each.sum()
-
-
 def _swap(losses: Losses) -> Losses:
     return lambda targets, outputs: losses(outputs, targets)
 
 
-def check_batches(data: Batches) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the batches, (n, …) both.
+class ElasticPenalty:
+    """A penalty that holds a network near the weights it has now, firmly where they matter.
 
-    Raises UseError without any sample, and for what is no pair of inputs and targets.
+    ½ · ``strength`` · (θ - θ*)ᵀ F (θ - θ*): elastic weight consolidation (Kirkpatrick et al. 2017,
+    arXiv:1612.00796), with the Kronecker-factored blocks of Ritter et al. 2018 (arXiv:1805.07810)
+    or their diagonals, as published first. Parameters without a block are free.
+
+    Raises UseError for a negative strength, and for blocks of another model.
     """
-    fix = "fix: give batches (inputs, targets)"
-    count = 0
-    for number, batch in enumerate(data):
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise UseError(f"information: batch {number} of data is no pair; {fix}")
-        inputs, targets = batch
-        if len(inputs) != len(targets):
+
+    def __init__(
+        self,
+        model: nn.Module,
+        blocks: FisherBlocks,
+        strength: float = 1.0,
+        is_diagonal: bool = False,
+    ) -> None:
+        if not strength >= 0:
+            raise UseError(f"information: strength is {strength}; it must be 0 or more")
+        self._blocks, self._strength = blocks, strength
+        self._diagonal = blocks.find_diagonal() if is_diagonal else None
+        trained = _find_parameters(model, blocks)
+        self._parameters = {name: trained[name] for name in blocks.parameters}
+        self._kept = {name: p.detach().clone() for name, p in self._parameters.items()}
+
+    def __call__(self) -> Tensor:
+        """Return the penalty of the present weights, a scalar with gradients."""
+        moved = {name: p - self._kept[name] for name, p in self._parameters.items()}
+        if self._diagonal is None:
+            return 0.5 * self._strength * self._blocks.compute_quadratic(moved)
+        squares = [(self._diagonal[name] * part.square()).sum() for name, part in moved.items()]
+        return 0.5 * self._strength * sum(squares[1:], squares[0])
+
+
+def compute_saliencies(
+    model: nn.Module, blocks: FisherBlocks, damping: float | None = None
+) -> dict[str, Tensor]:
+    """Return by how much the loss rises if a parameter becomes 0, in the shapes of the parameters.
+
+    Without ``damping`` the others stay as they are: ½ θ² F_ii (optimal brain damage, LeCun et al.
+    1990). With it the others of the layer adapt: ½ θ² / [(F + λI)⁻¹]_ii (optimal brain surgeon,
+    Hassibi et al. 1993). Both take the loss to be at its minimum. The result is of any shape.
+    Raises UseError for blocks of another model.
+    """
+    found = _find_parameters(model, blocks)
+    weights = {name: parameter.detach() for name, parameter in found.items()}
+    if damping is None:
+        stiffness = blocks.find_diagonal()
+    else:
+        inverses = blocks.find_inverse_diagonal(damping)
+        stiffness = {name: 1 / inverse for name, inverse in inverses.items()}
+    return {name: 0.5 * weights[name].square() * stiff for name, stiff in stiffness.items()}
+
+
+def _find_parameters(model: nn.Module, blocks: FisherBlocks) -> dict[str, nn.Parameter]:
+    """Return the parameters by name. Raises UseError if one that has a block is missing."""
+    parameters = dict(model.named_parameters())
+    for name in blocks.parameters:
+        if name not in parameters:
             raise UseError(
-                f"information: batch {number} of data has {len(inputs)} inputs and {len(targets)} "
-                "targets; expected as many"
+                f'information: the blocks have "{name}", which the model lacks; fix: give the '
+                "model that they were computed of"
             )
-        if len(inputs):
-            count += len(inputs)
-            yield inputs, targets
-    if not count:
-        raise UseError(f"information: data has no samples; {fix}")
-
-
-def refuse_outputs(outputs: Tensor, reads_losses: bool) -> None:
-    """Raise UseError for outputs (n, …) of which no information matrix can be made."""
-    if not isinstance(outputs, Tensor):
-        raise UseError(
-            f"information: the model returned {type(outputs).__name__}, expected a tensor; fix: "
-            "wrap it in a module that returns its outputs alone"
-        )
-    if not outputs.isfinite().all():
-        raise UseError(
-            "information: outputs of the model are not finite; fix: look for NaN in the data and "
-            "in the weights"
-        )
-    if reads_losses:
-        return
-    if outputs.ndim != 2:
-        raise UseError(
-            f"information: the model returned outputs of shape {tuple(outputs.shape)}, expected "
-            "logits (samples, classes); fix: give losses that return the loss of each sample"
-        )
-    refuse_one_logit("information", outputs)
-
-
-@contextmanager
-def evaluate(model: nn.Module) -> Iterator[None]:
-    """Put all modules into the mode of evaluation within the context, where no KFAC observes."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with pause_all():
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-def refuse_shape(name: str, vector: Any, parameter: Tensor) -> None:
-    """Raise UseError unless ``vector`` is a tensor of the shape of the parameter, of any shape."""
-    if not isinstance(vector, Tensor):
-        raise UseError(
-            f'information: the vector has {type(vector).__name__} for "{name}"; expected a tensor; '
-            "fix: call backward() first where these are gradients"
-        )
-    if vector.shape != parameter.shape:
-        raise UseError(
-            f'information: the vector has shape {tuple(vector.shape)} for "{name}", expected '
-            f"{tuple(parameter.shape)}"
-        )
-
-
-def refuse_damping(damping: float) -> None:
-    """Raise UseError unless ``damping`` is above 0."""
-    if not damping > 0:
-        raise UseError(f"information: damping is {damping}; it must be above 0")
+    return parameters

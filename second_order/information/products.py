@@ -5,24 +5,22 @@ too. A product takes a pass forward with tangents and a pass back for each batch
 doi:10.1162/08997660260028683).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, jvp, vjp
 
-from cepheid.second_order.errors import UseError, did_you_mean
-from cepheid.second_order.information.blocks import (
-    Batches,
-    Losses,
-    Vectors,
-    check_batches,
-    evaluate,
-    refuse_outputs,
-    refuse_shape,
-    sum_losses,
-)
+from cepheid.second_order.fisher import refuse_one_logit
+from cepheid.second_order.observer import pause_all
+from cepheid.second_order.options import UseError, did_you_mean
+
+Batches = Iterable[tuple[Tensor, Tensor]]
+Losses = Callable[[Tensor, Tensor], Tensor]
+Vectors = Mapping[str, Tensor]
 
 
 class FisherProducts:
@@ -119,3 +117,93 @@ class FisherProducts:
         flat_product = torch.cat([product[name].flatten() for name in self._weights])
         result: np.ndarray = flat_product.double().cpu().numpy()
         return result
+
+
+def check_batches(data: Batches) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the batches, (n, …) both.
+
+    Raises UseError without any sample, and for what is no pair of inputs and targets.
+    """
+    fix = "fix: give batches (inputs, targets)"
+    count = 0
+    for number, batch in enumerate(data):
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise UseError(f"information: batch {number} of data is no pair; {fix}")
+        inputs, targets = batch
+        if len(inputs) != len(targets):
+            raise UseError(
+                f"information: batch {number} of data has {len(inputs)} inputs and {len(targets)} "
+                "targets; expected as many"
+            )
+        if len(inputs):
+            count += len(inputs)
+            yield inputs, targets
+    if not count:
+        raise UseError(f"information: data has no samples; {fix}")
+
+
+@contextmanager
+def evaluate(model: nn.Module) -> Iterator[None]:
+    """Put all modules into the mode of evaluation within the context, where no KFAC observes."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with pause_all():
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def sum_losses(losses: Losses, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of the losses of all samples, a scalar, for outputs and targets (n, …)."""
+    of_each = losses(outputs, targets)
+    if of_each.shape != outputs.shape[:1]:
+        raise UseError(
+            f"information: losses returned shape {tuple(of_each.shape)}, expected "
+            f'{tuple(outputs.shape[:1])}, the loss of each sample; fix: use reduction="none" and '
+            "sum over all but the first dimension"
+        )
+    return of_each.sum()
+
+
+def refuse_outputs(outputs: Tensor, reads_losses: bool) -> None:
+    """Raise UseError for outputs (n, …) of which no information matrix can be made."""
+    if not isinstance(outputs, Tensor):
+        raise UseError(
+            f"information: the model returned {type(outputs).__name__}, expected a tensor; fix: "
+            "wrap it in a module that returns its outputs alone"
+        )
+    if not outputs.isfinite().all():
+        raise UseError(
+            "information: outputs of the model are not finite; fix: look for NaN in the data and "
+            "in the weights"
+        )
+    if reads_losses:
+        return
+    if outputs.ndim != 2:
+        raise UseError(
+            f"information: the model returned outputs of shape {tuple(outputs.shape)}, expected "
+            "logits (samples, classes); fix: give losses that return the loss of each sample"
+        )
+    refuse_one_logit("information", outputs)
+
+
+def refuse_shape(name: str, vector: Any, parameter: Tensor) -> None:
+    """Raise UseError unless ``vector`` is a tensor of the shape of the parameter, of any shape."""
+    if not isinstance(vector, Tensor):
+        raise UseError(
+            f'information: the vector has {type(vector).__name__} for "{name}"; expected a tensor; '
+            "fix: call backward() first where these are gradients"
+        )
+    if vector.shape != parameter.shape:
+        raise UseError(
+            f'information: the vector has shape {tuple(vector.shape)} for "{name}", expected '
+            f"{tuple(parameter.shape)}"
+        )
+
+
+def refuse_damping(damping: float) -> None:
+    """Raise UseError unless ``damping`` is above 0."""
+    if not damping > 0:
+        raise UseError(f"information: damping is {damping}; it must be above 0")

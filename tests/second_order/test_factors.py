@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.second_order import factors, symmetric
+from cepheid.second_order import factors
 
 # channels, (height, width), kernel, stride, padding, dilation
 CONVOLUTIONS = [
@@ -119,13 +119,3 @@ def test_products_of_wide_rows_are_made_in_parts(
     found = factors.multiply_rows(rows)
     assert torch.allclose(found, rows.T @ rows, atol=1e-6)
     assert columns < 4 or torch.equal(found.triu(2), found.T.triu(2))  # pairs share a block
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 8, 9])
-def test_a_triangle_holds_a_symmetric_matrix(size: int) -> None:
-    matrix = torch.randn(size, size)
-    matrix = matrix + matrix.T
-    packed = symmetric.pack(matrix)
-    assert packed.shape == (symmetric.count_packed(size),)
-    assert sorted(packed.tolist()) == sorted(matrix[tuple(torch.triu_indices(size, size))].tolist())
-    assert torch.equal(symmetric.unpack(packed, size), matrix)

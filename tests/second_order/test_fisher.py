@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.second_order import KFAC, Options, fisher
-from cepheid.second_order.errors import UseError
+from cepheid.second_order.options import UseError
 from tests.distributed import on_ranks
 
 SAMPLES, CLASSES = 8, 4

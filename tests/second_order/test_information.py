@@ -16,9 +16,8 @@ from torch.nn import functional
 
 from cepheid.rules.installation import ROOT
 from cepheid.second_order import KFAC, Options, information
-from cepheid.second_order.errors import UseError
-from cepheid.second_order.information.block import Block
-from cepheid.second_order.information.blocks import FisherBlocks
+from cepheid.second_order.information.blocks import Block, FisherBlocks
+from cepheid.second_order.options import UseError
 
 CLASSES = 3
 
@@ -154,7 +153,7 @@ def test_operations_are_those_of_the_dense_blocks() -> None:
         block = blocks.blocks[name]
 
         def flat(of: dict[str, Tensor], block: Block = block) -> Tensor:
-            joined: Tensor = block.join([of[each] for each in block.names])
+            joined: Tensor = block.layer.join([of[each] for each in block.names])
             return joined.flatten()
 
         vector, damped = flat(vectors), dense + 0.01 * torch.eye(len(dense))

@@ -19,7 +19,7 @@ from torch.nn import functional
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
 from cepheid.reference.torch.ranks.collectives import Span
 from cepheid.second_order import KFAC, Options, sample_cross_entropy
-from cepheid.second_order.errors import UseError
+from cepheid.second_order.options import UseError
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 EXACT = Options(inverse="eigen", damping=0.1, average_decay=0)

@@ -20,11 +20,10 @@ from torch.nn import functional
 
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.second_order import KFAC, Options
-from cepheid.second_order.errors import UseError
 from cepheid.second_order.exchange import Exchange
-from cepheid.second_order.float21 import RELATIVE_ERROR
 from cepheid.second_order.number_formats import RELATIVE_ERROR as ERRORS
 from cepheid.second_order.number_formats import Format
+from cepheid.second_order.options import UseError
 from tests.distributed import on_ranks
 
 SAMPLES = 16
@@ -166,7 +165,7 @@ def _float21_bound() -> float:
     for name, saved in _alone("base")["state"]["factors"].items():
         damping, average = saved["tensors"][:2]
         floor = 0.1 if name.endswith(".F") else float(damping)
-        worst = max(worst, RELATIVE_ERROR * float(average.norm()) / floor)
+        worst = max(worst, ERRORS["float21"] * float(average.norm()) / floor)
     return 2 * STEPS * worst
 
 

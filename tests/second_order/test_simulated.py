@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from cepheid.second_order import KFAC, Options
-from cepheid.second_order.errors import UseError
+from cepheid.second_order.options import UseError
 from cepheid.second_order.simulated import round_to
 
 INPUTS = torch.arange(24.0).view(8, 3).sub(11.3).div(7)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
 from cepheid.reference.torch.ranks.collectives import Span
 from cepheid.second_order import KFAC, Options
-from cepheid.second_order.errors import UseError
+from cepheid.second_order.options import UseError
 
 INPUTS = torch.randn(8, 3, generator=torch.Generator().manual_seed(2))
 TARGETS = torch.arange(8) % 2

@@ -14,9 +14,9 @@ from cepheid.measure.studies.costs.updates import PROJECTED_RANKS, OptimizerPart
 from cepheid.measure.studies.flops import count_passes
 from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.errors import UserError
-from cepheid.second_order import inverse
+from cepheid.second_order.exchange import assign_owners
 from cepheid.second_order.layers import KroneckerLayer
-from cepheid.second_order.owners import assign_owners
+from cepheid.second_order.statistic import factorize_cholesky
 
 REPETITIONS = 3  # of each layer's inverses, of which the fastest counts
 RANKS_SHOWN = 8
@@ -177,7 +177,7 @@ def _time_inverses(layer: Any) -> dict[str, Any]:
     milliseconds = []
     for _ in range(REPETITIONS):
         start = time.perf_counter()
-        inverse.factorize_cholesky([layer.name] * len(sizes), matrices, dampings)
+        factorize_cholesky([layer.name] * len(sizes), matrices, dampings)
         if layer.device.type == "cuda":
             torch.cuda.synchronize(layer.device)
         milliseconds.append(1000 * (time.perf_counter() - start))

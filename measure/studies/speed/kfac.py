@@ -38,10 +38,10 @@ from cepheid.measure.engine.turns import (
 from cepheid.reference.run.config import RunConfig
 from cepheid.rules.errors import UserError
 from cepheid.second_order import information
-from cepheid.second_order.inverse import split_damping
 from cepheid.second_order.layers import KroneckerLayer
 from cepheid.second_order.number_formats import Format
 from cepheid.second_order.simulated import round_to
+from cepheid.second_order.statistic import split_damping
 
 SAMPLES, PIXELS, CLASSES = 64, 16, 10
 CHANNELS = (3, 16, 32, 64)

@@ -9,10 +9,10 @@ pytest.importorskip("torch")
 import torch
 from torch import Tensor
 
-from cepheid.second_order import inverse
-from cepheid.second_order.errors import UseError
-from cepheid.second_order.owners import assign_owners, estimate_inversion_cost
-from cepheid.second_order.staleness import Interval, compute_steps_to_next
+from cepheid.second_order import statistic
+from cepheid.second_order.exchange import assign_owners, estimate_inversion_cost
+from cepheid.second_order.options import UseError
+from cepheid.second_order.statistic import Interval, compute_steps_to_next
 
 
 def _definite(size: int, seed: int) -> Tensor:
@@ -22,38 +22,38 @@ def _definite(size: int, seed: int) -> Tensor:
 
 def test_pi_shares_damping_by_the_mean_eigenvalues() -> None:
     inputs, outputs = 8 * torch.eye(2), 2 * torch.eye(3)
-    of_inputs, of_outputs = inverse.split_damping([inputs, outputs], 0.01, pi_correction=True)
+    of_inputs, of_outputs = statistic.split_damping([inputs, outputs], 0.01, pi_correction=True)
     assert of_inputs.item() == pytest.approx(0.2)
     assert of_outputs.item() == pytest.approx(0.05)
-    plain = inverse.split_damping([inputs, outputs], 0.01, pi_correction=False)
+    plain = statistic.split_damping([inputs, outputs], 0.01, pi_correction=False)
     assert [share.item() for share in plain] == pytest.approx([0.1, 0.1])
 
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(0.0, 1.0), (1.0, 0.0), (0.0, 0.0)])
 def test_pi_is_one_beside_a_factor_of_zeros(inputs: float, outputs: float) -> None:
-    shares = inverse.split_damping([inputs * torch.eye(2), outputs * torch.eye(3)], 0.04, True)
+    shares = statistic.split_damping([inputs * torch.eye(2), outputs * torch.eye(3)], 0.04, True)
     assert [share.item() for share in shares] == pytest.approx([0.2, 0.2])
 
 
 def test_both_inverses_precondition() -> None:
     inputs, outputs, gradient = _definite(5, 1), _definite(4, 2), torch.randn(4, 5)
     shares = [torch.tensor(0.3), torch.tensor(0.2)]
-    first, second = inverse.factorize_cholesky(["A", "B"], [inputs, outputs], shares)
+    first, second = statistic.factorize_cholesky(["A", "B"], [inputs, outputs], shares)
     damped = [inputs + 0.3 * torch.eye(5), outputs + 0.2 * torch.eye(4)]
     expected = damped[1].inverse() @ gradient @ damped[0].inverse()
     for steps in ((1, 1), (9, 1), (9, 9)):  # by solving and by explicit inverses
-        found = inverse.precondition(gradient, first, second, 0.06, steps)
+        found = statistic.precondition(gradient, first, second, 0.06, steps)
         assert torch.allclose(found, expected, atol=1e-5)
-    first, second = inverse.factorize_eigen([inputs, outputs], shares)
+    first, second = statistic.factorize_eigen([inputs, outputs], shares)
     dense = torch.kron(outputs, inputs) + 0.06 * torch.eye(20)
     expected = torch.linalg.solve(dense, gradient.flatten()).view(4, 5)
-    found = inverse.precondition(gradient, first, second, 0.06)
+    found = statistic.precondition(gradient, first, second, 0.06)
     assert torch.allclose(found, expected, atol=1e-4)
 
 
 def test_equal_sizes_are_inverted_together_and_come_back_in_order() -> None:
     matrices = [_definite(size, seed) for seed, size in enumerate([3, 5, 3, 4, 5])]
-    results = inverse.factorize_cholesky(list("abcde"), matrices, [torch.tensor(0.1)] * 5)
+    results = statistic.factorize_cholesky(list("abcde"), matrices, [torch.tensor(0.1)] * 5)
     for matrix, result in zip(matrices, results, strict=True):
         damped = matrix + 0.1 * torch.eye(len(matrix))
         assert torch.allclose(result.factor @ result.factor.T, damped, atol=1e-5)
@@ -62,7 +62,7 @@ def test_equal_sizes_are_inverted_together_and_come_back_in_order() -> None:
 def test_damping_of_a_singular_factor_is_raised_and_said(caplog: pytest.LogCaptureFixture) -> None:
     broken = torch.diag(torch.tensor([1.0, -0.5]))
     with caplog.at_level(logging.WARNING):
-        sound, raised = inverse.factorize_cholesky(
+        sound, raised = statistic.factorize_cholesky(
             ["fc.A", "conv.A"], [torch.eye(2), broken], [torch.tensor(0.01)] * 2
         )
     assert sound.damping.item() == pytest.approx(0.01)
@@ -76,12 +76,12 @@ def test_damping_of_a_singular_factor_is_raised_and_said(caplog: pytest.LogCaptu
 def test_damping_is_not_raised_for_ever() -> None:
     broken = torch.diag(torch.tensor([1.0, -1e12]))
     with pytest.raises(UseError, match=r"conv\.A cannot be inverted .* raise damping"):
-        inverse.factorize_cholesky(["conv.A"], [broken], [torch.tensor(0.01)])
+        statistic.factorize_cholesky(["conv.A"], [broken], [torch.tensor(0.01)])
 
 
 def test_a_channel_is_preconditioned_by_its_own_block() -> None:
     fisher, gradient = torch.tensor([[2.0, 1.0], [0.5, 0.0], [1.0, 3.0]]), torch.randn(2, 2)
-    found = inverse.precondition_unit_wise(gradient, fisher, 0.1)
+    found = statistic.precondition_unit_wise(gradient, fisher, 0.1)
     for channel in range(2):
         squares, mixed, shifts = fisher[:, channel].tolist()
         block = torch.tensor([[squares + 0.1, mixed], [mixed, shifts + 0.1]])
@@ -131,11 +131,11 @@ def test_a_factor_that_stands_still_is_refreshed_less_and_less_often() -> None:
 def test_products_in_bfloat16_are_rounded_and_no_more() -> None:
     matrices = [_definite(160, 1), _definite(130, 2)]
     shares, gradient = [torch.tensor(0.1)] * 2, torch.randn(130, 160)
-    of_inputs, of_outputs = inverse.factorize_cholesky(["A", "B"], matrices, shares)
-    rounded = inverse.factorize_cholesky(["A", "B"], matrices, shares, torch.bfloat16)
+    of_inputs, of_outputs = statistic.factorize_cholesky(["A", "B"], matrices, shares)
+    rounded = statistic.factorize_cholesky(["A", "B"], matrices, shares, torch.bfloat16)
     for steps in ((1, 1), (9, 1), (9, 9)):
-        expected = inverse.precondition(gradient, of_inputs, of_outputs, 0.01, steps)
-        found = inverse.precondition(gradient, rounded[0], rounded[1], 0.01, steps)
+        expected = statistic.precondition(gradient, of_inputs, of_outputs, 0.01, steps)
+        found = statistic.precondition(gradient, rounded[0], rounded[1], 0.01, steps)
         assert found.dtype is torch.float32
         error = ((found - expected).norm() / expected.norm()).item()
         # Not 0 even by solving: B has more columns to be multiplied with than rows.
@@ -148,7 +148,9 @@ def test_products_in_bfloat16_are_rounded_and_no_more() -> None:
 def test_unit_wise_blocks_that_are_nearly_singular(
     fisher: tuple[float, float, float], damping: float
 ) -> None:
-    found = inverse.precondition_unit_wise(torch.ones(2, 1), torch.tensor(fisher)[:, None], damping)
+    found = statistic.precondition_unit_wise(
+        torch.ones(2, 1), torch.tensor(fisher)[:, None], damping
+    )
     assert found.isfinite().all()
     assert found.norm() <= 1.001 * 2**0.5 / damping  # what damping alone would leave
 
@@ -161,11 +163,12 @@ def test_rounded_products_are_off_by_no_more_than_the_inverses_are_large() -> No
     gradient = steep[:130, :] / scales.max()  # in the range of what is inverted
     shares = [torch.tensor(0.1)] * 2
     exact, rounded = (
-        inverse.factorize_cholesky(["A", "B"], [steep, _definite(130, 2)], shares, products)
+        statistic.factorize_cholesky(["A", "B"], [steep, _definite(130, 2)], shares, products)
         for products in (torch.float32, torch.bfloat16)
     )
     expected, found = (
-        inverse.precondition(gradient, pair[0], pair[1], 0.01, (9, 9)) for pair in (exact, rounded)
+        statistic.precondition(gradient, pair[0], pair[1], 0.01, (9, 9))
+        for pair in (exact, rounded)
     )
     largest = [torch.linalg.matrix_norm(each.compute_inverse(), ord=2) for each in exact]
     bound = 2**-7 * largest[0] * largest[1] * gradient.norm()
