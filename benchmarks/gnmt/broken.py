@@ -4,42 +4,27 @@ They are mistakes and tricks that a quality target must detect. Teacher forcing 
 no variant: the beam search gets the sources alone.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from cepheid.benchmarks.gnmt.model import GNMT, Attention, Memory
 from cepheid.benchmarks.gnmt.recurrent import State
-from cepheid.benchmarks.gnmt.task import Translation
+from cepheid.benchmarks.gnmt.task import WORKLOAD, Sentences
 from cepheid.reference.data.wmt.pairs import Tokens
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.translation.broken import ShuffledTargets as Shuffled
+from cepheid.reference.torch.translation.variants import change_targets, shuffle_targets
+from cepheid.reference.torch.workload import Workload
 
 
-class ShuffledTargets(Shuffled, Translation):
-    """Training targets belong to other sources: only German can be learnt, not the content."""
-
-
-class Frozen(broken.Frozen, Translation):
-    """The weights stay as initialised."""
-
-
-class ReversedTargets(Translation):
-    """Training targets are written backwards, END last; the references are not."""
-
-    def open_data(self) -> None:
-        """Open the data, then reverse the training targets."""
-        super().open_data()
-        target = self.pairs.target
-        values, first = target.values.copy(), 0
-        for end in target.ends[: self.definition.train_samples]:
-            values[first : end - 1] = values[first : end - 1][::-1].copy()
-            first = end
-        self.pairs = replace(self.pairs, target=Tokens(values, target.ends))
-        self.batches = self.make_batches()
+def reverse_targets(shape: Sentences, target: Tokens) -> Tokens:
+    """Return training targets that are written backwards, END last; the references are not."""
+    values, first = target.values.copy(), 0
+    for end in target.ends[: shape.config.definition.train_samples]:
+        values[first : end - 1] = values[first : end - 1][::-1].copy()
+        first = end
+    return Tokens(values, target.ends)
 
 
 class Blind(GNMT):
@@ -92,22 +77,12 @@ class Forgetful(GNMT):
         return result.view(sentences, places, width).transpose(0, 1), attention, after
 
 
-def with_network(kind: type[GNMT]) -> Callable[[RunConfig, TorchRanks], Translation]:
-    """Return what creates the task with another network."""
-
-    class Variant(Translation):
-        def make_network(self) -> nn.Module:
-            return kind(self.shape)
-
-    return Variant
-
-
-VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], Translation]] = {
-    "shuffled_targets": ShuffledTargets,
-    "frozen": Frozen,
-    "no_source": with_network(Blind),
-    "bag_of_words": with_network(Unordered),
-    "no_attention": with_network(Bottleneck),
-    "reversed_targets": ReversedTargets,
-    "forgetful": with_network(Forgetful),
+VARIANTS: Mapping[str, Workload[Sentences]] = {
+    "shuffled_targets": change_targets(WORKLOAD, shuffle_targets),
+    "frozen": broken.freeze(WORKLOAD),
+    "no_source": WORKLOAD.vary(make_network=lambda shape, norms: Blind(shape.sizes)),
+    "bag_of_words": WORKLOAD.vary(make_network=lambda shape, norms: Unordered(shape.sizes)),
+    "no_attention": WORKLOAD.vary(make_network=lambda shape, norms: Bottleneck(shape.sizes)),
+    "reversed_targets": change_targets(WORKLOAD, reverse_targets),
+    "forgetful": WORKLOAD.vary(make_network=lambda shape, norms: Forgetful(shape.sizes)),
 }

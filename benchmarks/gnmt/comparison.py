@@ -8,6 +8,7 @@ import argparse
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -15,6 +16,7 @@ from cepheid.benchmarks.gnmt import task as gnmt
 from cepheid.benchmarks.transformer import task as transformer
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.trainer import Trainer
 from cepheid.rules import definition
 
 SETTINGS = ("precision=fp32", "compile=off", "threads=1")
@@ -30,9 +32,10 @@ def main() -> None:
     theirs = definition.load("transformer", "mini")
     theirs = replace(theirs, data=ours.data, timing=ours.timing)
     for seed in arguments.seeds:
-        for module, chosen in ((gnmt, ours), (transformer, theirs)):
+        both: Any = ((gnmt, ours), (transformer, theirs))
+        for module, chosen in both:
             config = configure(chosen, overrides=SETTINGS, data_root=arguments.data, seed=seed)
-            task = module.create(config, TorchRanks(0, 1, torch.device("cpu")))
+            task = Trainer(module.WORKLOAD, config, TorchRanks(0, 1, torch.device("cpu")))
             task.build()
             task.open_data()
             start = time.process_time()

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from cepheid.benchmarks.gnmt.recurrent import Form, Recurrent, State, reverse
-from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.data.wmt.vocabulary import PADDING
+from cepheid.reference.torch.translation.beam_search import shift
 
 Variant = Literal["gnmt_v2", "input_feeding"]
 PUBLISHED_WIDTH, PUBLISHED_RANGE = 1024, 0.1
@@ -214,11 +215,6 @@ class GNMT(nn.Module):
         if self.training and self.shape.dropout:
             return dropout(states, self.shape.dropout)
         return states
-
-
-def shift(target: Tensor) -> Tensor:
-    """Return the tokens before those of ``target``, int64 (sentences, places): END first."""
-    return torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
 
 
 class RecurrentDecoding:

@@ -5,6 +5,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+
+from cepheid.reference.data.wmt.pairs import Pairs
+from cepheid.reference.data.wmt.sentence_batches import pad
+from cepheid.reference.data.wmt.vocabulary import END
+from cepheid.reference.torch.translation.beam_search import shift
+from cepheid.reference.torch.translation.sentences import Translation
+from cepheid.reference.torch.workload import Inference, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +29,37 @@ class Alignment:
     attention: np.ndarray
     text: str
     reference: str
+
+
+def draw(shape: Translation, result: Result) -> "Figure":
+    """Return a figure with the attention of some translations of middle length."""
+    rows = result.data.sorted_rows
+    middle = len(rows) // 2
+    alignments = [align(result.inference, row) for row in rows[middle : middle + SHOWN].tolist()]
+    curve = [(samples, metrics["bleu"]) for samples, metrics in result.curve]
+    return draw_alignments(alignments, curve)
+
+
+def align(inference: Inference, row: int) -> Alignment:
+    """Translate the sentence of an evaluation row; return where the decoder looks for it."""
+    pairs, network = inference.data.pairs, inference.network.module
+    source = inference.to_device(pad(pairs, np.array([row])).source)
+    target = [*inference(source)[0], END]
+    before = shift(torch.tensor([target], device=source.device))
+    memory = network.remember(source)
+    _, attention, _ = network.decode(network.embedding(before.t()), memory, None)
+    return Alignment(
+        name_tokens(pairs, source[0].tolist()),
+        name_tokens(pairs, target),
+        attention[0].float().cpu().numpy(),
+        pairs.text(target),
+        pairs.references[row - pairs.train_samples],
+    )
+
+
+def name_tokens(pairs: Pairs, tokens: Sequence[int]) -> list[str]:
+    """Return the text of each token."""
+    return [pairs.text([token]) or ("END" if token == END else "·") for token in tokens]
 
 
 def draw_alignments(

@@ -5,6 +5,7 @@ after the other through cells of LSTMs and projects the keys of its attention ea
 drawn at random, and each rank's share is one padded block. Adam is torch's default.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,19 +13,14 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from cepheid.benchmarks.gnmt.model import Shape, shift
-from cepheid.benchmarks.gnmt.task import Translation
+from cepheid.benchmarks.gnmt.model import Shape
+from cepheid.benchmarks.gnmt.task import WORKLOAD as REFERENCE
+from cepheid.benchmarks.gnmt.task import Sentences
 from cepheid.reference.data.wmt.batch_order import AS_DRAWN
 from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.execution import Execution
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.translation.plain import PlainTranslation
-
-
-def create(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":
-    """Return the task; ``config`` has compile=off and the precision of the reference."""
-    return PeerTranslation(config, ranks)
+from cepheid.reference.torch.translation.beam_search import shift
+from cepheid.reference.torch.translation.variants import simplify
 
 
 class Peer(nn.Module):
@@ -96,16 +92,12 @@ class Peer(nn.Module):
         return dropout(inputs, self.shape.dropout, self.training)
 
 
-class PeerTranslation(PlainTranslation, Translation):
-    """The task with this network, random batches in one pass and torch's default Adam."""
+def read_shape(config: RunConfig) -> Sentences:
+    """Return the facts of a configuration, with batches drawn at random."""
+    return replace(REFERENCE.read_shape(config), bucketing=AS_DRAWN)
 
-    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        super().__init__(config, ranks)
-        self.bucketing = AS_DRAWN
 
-    def make_network(self) -> nn.Module:
-        """Return the plain network of the same sizes."""
-        return Peer(self.shape)
-
-    def use_form(self, settings: Execution) -> None:
-        """Do nothing: there is one form."""
+WORKLOAD = simplify(REFERENCE).vary(
+    read_shape=read_shape, make_network=lambda shape, norms: Peer(shape.sizes)
+)
+"""The task with this network; for compile=off and the precision of the reference."""

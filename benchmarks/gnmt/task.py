@@ -1,29 +1,27 @@
-"""gnmt in PyTorch: build, train, evaluate."""
+"""gnmt in PyTorch: translation from English to German by a recurrent network."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
-from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant, shift
-from cepheid.benchmarks.gnmt.pictures import SHOWN, Alignment, draw_alignments
+from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant
+from cepheid.benchmarks.gnmt.pictures import draw
 from cepheid.benchmarks.gnmt.recurrent import Form
 from cepheid.reference.data.wmt.batch_order import LOCAL, ROUND_ROBIN, Bucketing
-from cepheid.reference.data.wmt.sentence_batches import Batch, Pass, pad
-from cepheid.reference.data.wmt.vocabulary import END
+from cepheid.reference.data.wmt.sentence_batches import Batch, Pass
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.execution import Execution
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.translation.beam_search import translate
-from cepheid.reference.torch.translation.task import TranslationHyperparameters, TranslationTask
+from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.reference.torch.translation.sentences import (
+    Corpus,
+    Translation,
+    TranslationHyperparameters,
+    make_workload,
+    read_search,
+    sum_losses,
+)
+from cepheid.reference.torch.workload import Network, Norms, Seat, Update, Workload
 from cepheid.rules.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +47,30 @@ class Settings:
     input_hosts: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Sentences(Translation):
+    """The facts of gnmt; ``form`` is how its LSTMs are computed."""
+
+    values: Hyperparameters
+    sizes: Shape
+    form: Form
+
+
+def read_shape(config: RunConfig) -> Sentences:
+    """Return the facts of a configuration."""
+    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    facts = config.definition.model
+    sizes = {key: facts[key] for key in ("vocabulary", "width", "layers", "dropout")}
+    return Sentences(
+        config=config,
+        values=values,
+        sizes=Shape(**sizes, variant=values.model_variant),
+        search=read_search(config),
+        bucketing=read_bucketing(config),
+        form=config.execution.read(Settings).recurrent,
+    )
+
+
 def read_bucketing(config: RunConfig) -> Bucketing:
     """Return how batches get sentences of like lengths. Raises UserError for a contradiction."""
     settings = config.execution.read(Settings)
@@ -66,99 +88,53 @@ def read_bucketing(config: RunConfig) -> Bucketing:
     return Bucketing(way, settings.window, hosts)
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "Translation":
-    """Return the task for the timed loop."""
-    return Translation(config, ranks)
+def make_network(shape: Sentences, norms: Norms) -> nn.Module:
+    """Return the network of the definition."""
+    network = GNMT(shape.sizes)
+    network.use_form(shape.form)
+    return network
 
 
-class Translation(TranslationTask):
-    """Translation from English to German by a recurrent network."""
+def prepare_update(shape: Sentences, update: Update) -> None:
+    """Set the learning rate and clip the gradients."""
+    for group in update.groups:
+        group["lr"] = compute_rate(shape.values, update.samples)
+    update.clip(update.groups, shape.values.opt_gradient_clip_norm)
 
-    hyperparameter_type = Hyperparameters
-    hyperparameters: Hyperparameters
-    model: GNMT
 
-    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        super().__init__(config, ranks)
-        sizes = ("vocabulary", "width", "layers", "dropout")
-        self.shape = Shape(
-            **{key: self.definition.model[key] for key in sizes},
-            variant=self.hyperparameters.model_variant,
-        )
-        self.curve: list[tuple[int, float]] = []
-        self.bucketing = read_bucketing(config)
+def compute_rate(values: Hyperparameters, samples: int) -> float:
+    """Return the learning rate of the step that completes ``samples``."""
+    return exponential_warmup_then_steps(
+        samples,
+        peak=values.opt_base_learning_rate,
+        warmup_samples=values.opt_learning_rate_warmup_samples,
+        remain_samples=values.opt_learning_rate_remain_samples,
+        interval_samples=values.opt_learning_rate_decay_interval_samples,
+        factor=values.opt_learning_rate_decay_factor,
+        decays=values.opt_learning_rate_decay_steps,
+    )
 
-    def make_network(self) -> nn.Module:
-        """Return the network of the definition."""
-        return GNMT(self.shape)
 
-    def use_execution(self, settings: Execution) -> None:
-        """Compute with these execution settings from now on."""
-        super().use_execution(settings)
-        self.use_form(settings)
+def open_data(shape: Sentences, seat: Seat) -> Corpus:
+    """Map the sentences; a pass weighs as much as its sentences in the mean loss."""
 
-    def use_form(self, settings: Execution) -> None:
-        """Compute LSTMs as the settings have it."""
-        self.model.use_form(settings.read(Settings).recurrent)
+    def weigh(block: Pass, batch: Batch) -> float:
+        return len(block.source) / shape.config.global_batch_size
 
-    def weigh_pass(self, one: Pass, batch: Batch) -> float:
-        """Return the part of a pass in the mean loss of the global batch: that of its sentences."""
-        return len(one.source) / self.config.global_batch_size
+    return Corpus(shape, seat, weigh)
 
-    def compute_loss(self, source: Tensor, target: Tensor, /) -> Tensor:
-        """Return the mean loss of sentences, (n, places) both: the sum over tokens, smoothed."""
-        with self.autocast():
-            logits = self.parallel(source, target)
-        return self.sum_losses(logits.float(), target) / len(target)
 
-    @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """Return BLEU and loss; remember BLEU for the pictures."""
-        quality = super().evaluate()
-        self.curve.append((self.samples, quality["bleu"]))
-        return quality
+def compute_loss(shape: Sentences, network: Network, source: Tensor, target: Tensor) -> Tensor:
+    """Return the mean loss of sentences, (n, places) both: the sum over tokens, smoothed."""
+    logits = network(source, target)
+    return sum_losses(shape, logits.float(), target) / len(target)
 
-    @torch.no_grad()
-    def pictures(self) -> "Figure":
-        """Return a figure with the attention of some translations of middle length."""
-        self.model.eval()
-        middle = len(self.sorted_rows) // 2
-        rows = self.sorted_rows[middle : middle + SHOWN]
-        return draw_alignments([self.align(int(row)) for row in rows], self.curve)
 
-    def align(self, row: int) -> Alignment:
-        """Translate the sentence of an evaluation row; return where the decoder looks for it."""
-        source = self.to_device(pad(self.pairs, np.array([row])).source)
-        target = [*translate(self.model, source, self.search)[0], END]
-        memory = self.model.remember(source)
-        before = shift(torch.tensor([target], device=source.device))
-        _, attention, _ = self.model.decode(self.model.embedding(before.t()), memory, None)
-        return Alignment(
-            self.name_tokens(source[0].tolist()),
-            self.name_tokens(target),
-            attention[0].float().cpu().numpy(),
-            self.pairs.text(target),
-            self.pairs.references[row - self.pairs.train_samples],
-        )
-
-    def name_tokens(self, tokens: Sequence[int]) -> list[str]:
-        """Return the text of each token."""
-        return [self.pairs.text([token]) or ("END" if token == END else "·") for token in tokens]
-
-    def prepare_update(self) -> None:
-        """Clip the gradients and set the learning rate."""
-        super().prepare_update()
-        self.clip_gradients(self.hyperparameters.opt_gradient_clip_norm)
-
-    def learning_rate(self) -> float:
-        """Return the learning rate of the step that completes ``samples``."""
-        values = self.hyperparameters
-        return exponential_warmup_then_steps(
-            self.samples,
-            peak=values.opt_base_learning_rate,
-            warmup_samples=values.opt_learning_rate_warmup_samples,
-            remain_samples=values.opt_learning_rate_remain_samples,
-            interval_samples=values.opt_learning_rate_decay_interval_samples,
-            factor=values.opt_learning_rate_decay_factor,
-            decays=values.opt_learning_rate_decay_steps,
-        )
+WORKLOAD: Workload[Sentences] = make_workload(
+    read_shape=read_shape,
+    make_network=make_network,
+    compute_loss=compute_loss,
+    open_data=open_data,
+    prepare_update=prepare_update,
+    pictures=draw,
+)

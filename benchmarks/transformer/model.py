@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, linear, scaled_dot_product_attention
 
-from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.data.wmt.vocabulary import PADDING
+from cepheid.reference.torch.translation.beam_search import shift
 
 Norm = Literal["pre", "post"]
 LONGEST_WAVE = 10_000.0
@@ -291,11 +292,6 @@ class Transformer(nn.Module):
     def logits(self, states: Tensor) -> Tensor:
         """Return the logits of all tokens, (…, vocabulary), for decoder states (…, width)."""
         return linear(self.decoder_norm(states), self.embedding)
-
-
-def shift(target: Tensor) -> Tensor:
-    """Return the tokens before those of ``target``, int64 (sentences, places): END first."""
-    return torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
 
 
 def make_mask(source: Tensor) -> Tensor | None:

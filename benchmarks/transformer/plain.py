@@ -1,7 +1,7 @@
 """`torch.nn.Transformer` in a plain eager loop: what the reference is timed against.
 
 Each rank's share is one padded block, attention and padding are masked as PyTorch's tutorial does
-it, Adam is torch's default. ``create_marian`` is the same with the `MarianMTModel` of
+it, Adam is torch's default. ``MARIAN`` is the same with the `MarianMTModel` of
 `transformers`, a network with more biases.
 """
 
@@ -11,22 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from cepheid.benchmarks.transformer.model import Shape, make_positions
-from cepheid.benchmarks.transformer.task import Translation
+from cepheid.benchmarks.transformer.task import WORKLOAD as REFERENCE
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.translation.plain import PlainTranslation
+from cepheid.reference.torch.translation.variants import simplify
 from cepheid.rules.errors import UserError
-
-
-def create(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":
-    """Return the task; ``config`` has compile=off and the precision of the reference."""
-    return PeerTranslation(config, ranks)
-
-
-def create_marian(config: RunConfig, ranks: TorchRanks) -> "PeerTranslation":
-    """Return the same task with another library's network."""
-    return MarianTranslation(config, ranks)
 
 
 class Peer(nn.Module):
@@ -114,17 +102,7 @@ class Marian(nn.Module):
         return logits
 
 
-class PeerTranslation(PlainTranslation, Translation):
-    """The task with this network, all sentences in one pass and torch's default Adam."""
-
-    def make_network(self) -> nn.Module:
-        """Return torch's network of the same sizes."""
-        return Peer(self.shape)
-
-
-class MarianTranslation(PeerTranslation):
-    """The task with the network of `transformers`."""
-
-    def make_network(self) -> nn.Module:
-        """Return the network of the same sizes."""
-        return Marian(self.shape)
+WORKLOAD = simplify(REFERENCE).vary(make_network=lambda shape, norms: Peer(shape.sizes))
+"""The task with torch's network; for compile=off and the precision of the reference."""
+MARIAN = WORKLOAD.vary(make_network=lambda shape, norms: Marian(shape.sizes))
+"""The same with the network of `transformers`."""

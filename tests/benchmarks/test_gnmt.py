@@ -15,10 +15,10 @@ pytest.importorskip("sacrebleu", reason="needs the extra translation")
 from torch import Tensor
 
 from cepheid.benchmarks.gnmt.broken import VARIANTS, Bottleneck, Forgetful
-from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant, shift
+from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant
 from cepheid.benchmarks.gnmt.plain import Peer
 from cepheid.benchmarks.gnmt.recurrent import Form, HoistedLoop, Recurrent, reverse
-from cepheid.benchmarks.gnmt.task import Translation
+from cepheid.benchmarks.gnmt.task import compute_rate, read_shape
 from cepheid.measure.engine.turns import Subject, make_plain_task
 from cepheid.measure.studies.speed import translation as speed
 from cepheid.reference.data.wmt.pairs import Tokens
@@ -26,7 +26,8 @@ from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.execution import add_switches
-from cepheid.reference.torch.translation.beam_search import Search, translate
+from cepheid.reference.torch.translation.beam_search import Search, shift, translate
+from cepheid.reference.torch.workload import Update
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.reference.torch.translation.slow_search import search_slowly
@@ -256,11 +257,10 @@ def small_config(data_root: Path, *overrides: str) -> RunConfig:
 def test_the_loss_is_a_sum_over_tokens_and_a_mean_over_sentences(data_root: Path) -> None:
     task = build(small_config(data_root, "pass_tokens=512"))
     task.model.train()
-    (batch,) = [task.batches.make_batch(0)]
     with torch.no_grad():
         total = 0.0
-        for one in batch.passes:
-            source, target = task.move_pass(one)
+        for piece in task.next_pieces():
+            source, target = piece.inputs, piece.targets
             shares = task.model(source, target).log_softmax(-1)
             right = shares.gather(2, target[:, :, None])[:, :, 0]
             smoothed = 0.9 * right + 0.1 * shares.mean(-1)
@@ -271,9 +271,9 @@ def test_the_loss_is_a_sum_over_tokens_and_a_mean_over_sentences(data_root: Path
 def test_passes_change_no_gradient(data_root: Path) -> None:
     gradients = []
     for tokens in (32768, 512):
-        rate = f"pass_tokens={tokens}"
-        task = build(small_config(data_root, rate, "global_batch_size=32"))
-        assert (len(task.batches.make_batch(0).passes) > 1) == (tokens == 512)
+        settings = (f"pass_tokens={tokens}", "global_batch_size=32")
+        task = build(small_config(data_root, *settings))
+        assert (len(task.next_pieces()) > 1) == (tokens == 512)
         gradients.append(run_step(task)[1])
     assert_alike(gradients[0], gradients[1], "gradients")
 
@@ -285,20 +285,19 @@ def test_gradients_are_clipped_together(data_root: Path) -> None:
     before = [p.grad.clone() for p in parameters if p.grad is not None]
     norm = float(torch.stack([one.norm() for one in before]).norm())
     assert norm > 10
-    task.clip_gradients(2 * norm)
+    groups = task.optimizer.param_groups
+    task.clip(groups, 2 * norm)
     assert all(torch.equal(p.grad, one) for p, one in zip(parameters, before, strict=True))
-    task.prepare_update()
+    task.workload.prepare_update(task.shape, Update(16, groups, task.clip))
     for parameter, one in zip(parameters, before, strict=True):
         assert torch.allclose(parameter.grad, one * 5 / norm, rtol=1e-4)
 
 
 def test_learning_rates_are_those_of_the_reference() -> None:
     """NVIDIA's at batch 2,048: 200 steps, decays at 6,453 and after each 809 steps more."""
-    task = create(configure(FULL))
-    found = []
-    for step in (0, 99, 199, 6452, 6453, 6453 + 808, 6453 + 809, 6453 + 3 * 809, 10**5):
-        task.samples = 2048 * (step + 1)
-        found.append(task.learning_rate() / 2e-3)
+    values = read_shape(configure(FULL)).values
+    steps = (0, 99, 199, 6452, 6453, 6453 + 808, 6453 + 809, 6453 + 3 * 809, 10**5)
+    found = [compute_rate(values, 2048 * (step + 1)) / 2e-3 for step in steps]
     expected = [0.01 ** (199 / 200), 0.1, 1, 1, 0.5, 0.5, 0.25, 0.0625, 0.0625]
     assert found == pytest.approx(expected)
 
@@ -314,16 +313,15 @@ def test_without_an_interval_the_rate_stays() -> None:
 def test_an_evaluation_translates_without_targets(data_root: Path) -> None:
     """Other targets change the loss, which is computed with them, and no translation."""
     task = build_and_train(small_config(data_root), samples=32)
-    first = [task.predict(task.move_pass(one)[0]) for one in task.batches.make_batch(0).passes]
-    before = task.evaluate()
-    values = task.pairs.target.values.copy()
+    sources = [piece.inputs for piece in task.next_pieces()]
+    first, before, pairs = list(map(task.predict, sources)), task.evaluate(), task.data.pairs
+    values = pairs.target.values.copy()
     values[values > END] = 5
-    task.pairs = dataclasses.replace(task.pairs, target=Tokens(values, task.pairs.target.ends))
+    task.data.use(dataclasses.replace(pairs, target=Tokens(values, pairs.target.ends)))
     after = task.evaluate()
     assert after["bleu"] == before["bleu"]
     assert after["loss"] != before["loss"]
-    again = [task.predict(task.move_pass(one)[0]) for one in task.batches.make_batch(0).passes]
-    assert first == again
+    assert first == list(map(task.predict, sources))
 
 
 @pytest.mark.parametrize("form", ["hoisted", "plain"])
@@ -387,18 +385,18 @@ def test_a_forgetful_decoder_sees_the_last_token_alone() -> None:
 
 def test_reversed_targets_end_with_their_end(data_root: Path) -> None:
     config = small_config(data_root)
-    usual, backwards = build(config), build(config, make=VARIANTS["reversed_targets"])
+    makes = (create, VARIANTS["reversed_targets"])
+    usual, backwards = (build(config, make=make).data.pairs.target for make in makes)
     for row in (0, TRAIN - 1):
-        *tokens, end = usual.pairs.target.row(row).tolist()
-        assert backwards.pairs.target.row(row).tolist() == [*reversed(tokens), end]
-    evaluated = usual.pairs.target.row(TRAIN)
-    assert evaluated.tolist() == backwards.pairs.target.row(TRAIN).tolist()
+        *tokens, end = usual.row(row).tolist()
+        assert backwards.row(row).tolist() == [*reversed(tokens), end]
+    assert usual.row(TRAIN).tolist() == backwards.row(TRAIN).tolist()
 
 
 # Speed -------------------------------------------------------------------------------------------
 
 
-def subject_of(config: RunConfig, task: Translation | None = None) -> Subject:
+def subject_of(config: RunConfig, task: Any = None) -> Subject:
     """What a measurement of this configuration begins with; it shows nothing."""
     overrides = ["global_batch_size=16"]
     return Subject(config, ALONE, task, overrides, 2, lambda chosen: nullcontext(print))
@@ -407,7 +405,7 @@ def subject_of(config: RunConfig, task: Translation | None = None) -> Subject:
 def test_what_it_is_timed_against_trains_on_random_batches(data_root: Path) -> None:
     task = build(small_config(data_root))
     plain = make_plain_task(subject_of(task.config, task))
-    assert plain.batches.order.bucketing.input == "random"
+    assert plain.data.batches.order.bucketing.input == "random"
     assert isinstance(plain.model, Peer)
     assert plain.step().isfinite()
 

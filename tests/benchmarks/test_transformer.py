@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,6 @@ from torch import Size, Tensor, nn
 
 from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
 from cepheid.benchmarks.transformer.plain import Peer
-from cepheid.benchmarks.transformer.task import Translation
 from cepheid.measure.engine.turns import Subject, make_plain_task
 from cepheid.measure.studies.speed import translation as speed
 from cepheid.reference.data.wmt.sentence_batches import Batches
@@ -26,8 +26,9 @@ from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.backend import free_earlier_tasks
+from cepheid.reference.torch.pieces import Piece
 from cepheid.reference.torch.translation.beam_search import Search, translate
-from cepheid.reference.torch.translation.task import format_bleu_signature
+from cepheid.reference.torch.translation.sentences import draw_sentences, format_bleu_signature
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.tasks import (
@@ -203,7 +204,7 @@ def small_config(data_root: Path, *overrides: str, **model: Any) -> RunConfig:
     return configure_small("transformer", data_root, *settings, samples=(64, EVALUATION), **model)
 
 
-def subject_of(config: RunConfig, task: Translation | None = None) -> Subject:
+def subject_of(config: RunConfig, task: Any = None) -> Subject:
     """What a measurement of this configuration begins with; it shows nothing."""
     overrides = ["global_batch_size=16"]
     return Subject(config, ALONE, task, overrides, 3, lambda chosen: nullcontext(print))
@@ -219,14 +220,13 @@ def test_passes_change_no_gradient(data_root: Path) -> None:
 def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> None:
     task = build(small_config(data_root, "pass_tokens=512"))
     task.model.train()
-    batch = task.batches.make_batch(0)
-    assert len(batch.passes) > 1
+    pieces = task.next_pieces()
+    assert len(pieces) > 1
     with torch.no_grad():
-        losses = [float(compute_loss(task, *task.move_pass(one))) for one in batch.passes]
-    tokens = [one.target_tokens for one in batch.passes]
+        losses = [float(compute_loss(task, piece.inputs, piece.targets)) for piece in pieces]
+    tokens = [int((piece.targets != PADDING).sum()) for piece in pieces]
     expected = sum(loss * count for loss, count in zip(losses, tokens, strict=True))
-    loss = float(task.step())
-    assert loss == pytest.approx(expected / batch.target_tokens, rel=1e-5)
+    assert float(task.step()) == pytest.approx(expected / sum(tokens), rel=1e-5)
 
 
 def test_with_dropout_a_run_that_goes_on_is_the_run(data_root: Path) -> None:
@@ -246,24 +246,19 @@ def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
     assert inverse_square_root(7, peak=2.0, warmup_samples=0) == 2.0
 
 
-def test_what_it_is_timed_against_computes_the_batch_as_it_comes(data_root: Path) -> None:
+def test_what_it_is_timed_against_computes_the_same_sentences_at_once(data_root: Path) -> None:
     task = build(small_config(data_root, "pass_tokens=512"))
     plain = make_plain_task(subject_of(task.config, task))
-    ours, theirs = task.batches.make_batch(0).passes, plain.next_share().passes
-    assert len(ours) > 1
-    assert [len(one.source) for one in theirs] == [16]
-    assert plain.step().isfinite()
+    ours, theirs = task.next_pieces(), plain.next_pieces()
 
-
-def test_what_it_is_timed_against_computes_the_same_sentences(data_root: Path) -> None:
-    task = build(small_config(data_root, "pass_tokens=512"))
-    plain = make_plain_task(subject_of(task.config, task))
-
-    def sentences(one: Translation) -> list[list[int]]:
-        rows = [row for part in one.next_share().passes for row in part.source]
+    def list_sentences(pieces: Sequence[Piece]) -> list[list[int]]:
+        rows = [row for piece in pieces for row in piece.inputs]
         return sorted(row[row != PADDING].tolist() for row in rows)
 
-    assert sentences(task) == sentences(plain)
+    assert len(ours) > 1
+    assert [len(piece.inputs) for piece in theirs] == [16]
+    assert list_sentences(ours) == list_sentences(theirs)
+    assert plain.step().isfinite()
 
 
 @torch.no_grad()
@@ -295,7 +290,7 @@ def test_speed_is_given_in_tokens_of_both_sides(
         assert re.search(rf": {rate}$", row.against)
 
 
-def warm_up_task(config: RunConfig) -> tuple[Translation, list[Size]]:
+def warm_up_task(config: RunConfig) -> tuple[Any, list[Size]]:
     """A task after its warm-up, and the shapes of the targets of which it computed losses."""
     task = create(config)
     task.build()
@@ -317,7 +312,7 @@ def test_warming_up_computes_a_full_pass_and_the_longest_evaluation(data_root: P
     assert set(steps) == {(21, 25)}  # 21 · (23 + 25) places
     task.open_data()
     assert evaluation[0] == task.evaluation_batch
-    assert evaluation[1] > max(task.pairs.source.lengths.max(), task.pairs.target.lengths.max())
+    assert evaluation[1] > task.data.pairs.lengths.max()
 
 
 def test_a_share_smaller_than_a_pass_is_warmed_up_as_it_is(data_root: Path) -> None:
@@ -361,8 +356,9 @@ def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
     task.warm_up()
     task.model.train()
     before = compiled["unique_graphs"]
-    for count, source, target in ((1, 7, 9), (1, 8, 8), (1, 30, 12), (5, 9, 11), (7, 7, 7)):
-        task.compiled_loss(*task.draw_sentences(count, source, target)).backward()
+    for count, *lengths in ((1, 7, 9), (1, 8, 8), (1, 30, 12), (5, 9, 11), (7, 7, 7)):
+        both = draw_sentences(task.shape, count, lengths, torch.Generator())
+        task.compiled_loss(*both).backward()
     free_earlier_tasks()
     assert before == compiled["unique_graphs"] == 2
 
@@ -371,10 +367,10 @@ def test_references_translate_perfectly(data_root: Path) -> None:
     """What BLEU is computed of is the text of the evaluation set, in its order. The vocabulary of
     so little training text lacks a few of its letters."""
     task = build(small_config(data_root))
-    train = task.definition.train_samples
+    train, pairs = task.definition.train_samples, task.data.pairs
     rows = range(train, train + EVALUATION)
-    decoded = [task.pairs.text(task.pairs.target.row(row).tolist()) for row in rows]
-    assert 95 < task.bleu.corpus_score(decoded, None).score <= 100.001
+    decoded = [pairs.text(pairs.target.row(row).tolist()) for row in rows]
+    assert 95 < task.data.bleu.corpus_score(decoded, None).score <= 100.001
     assert "case:lc" in format_bleu_signature()
     assert "tok:intl" in format_bleu_signature()
 
@@ -382,10 +378,10 @@ def test_references_translate_perfectly(data_root: Path) -> None:
 def test_ranks_compute_several_passes_of_unequal_numbers(data_root: Path) -> None:
     """This is what ranks train on in test_ranks."""
     config = small_config(data_root, "pass_tokens=512", "global_batch_size=40")
-    pairs = build(config).pairs
+    data = build(config).data
     counts = []
     for rank in range(4):
-        share = Batches(pairs, config.seed, 40, 512, rank, world_size=4)
-        counts.append([len(share.make_batch(samples).passes) for samples in (0, 40, 80)])
+        share = Batches(data.pairs, data.batches.order, rank, world_size=4)
+        counts.append([len(share.make_batch(samples, 512).passes) for samples in (0, 40, 80)])
     assert min(map(max, counts)) > 1
     assert any(len(set(of_a_step)) > 1 for of_a_step in zip(*counts, strict=True)), counts

@@ -9,13 +9,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
-from cepheid.benchmarks.transformer.task import PreconditionedTranslation
+from cepheid.benchmarks.transformer.task import WORKLOAD, Sentences
 from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.tasks import (
     assert_ranks_agree,
+    build,
     compute_loss,
     configure_small,
     create,
@@ -37,11 +38,18 @@ def small_config(data_root: Path, *overrides: str) -> RunConfig:
 
 
 def build_task(config: RunConfig, **options: Any) -> Any:
-    task = create(config)
-    if isinstance(task, PreconditionedTranslation):
-        task.options = dataclasses.replace(task.options, **options)
-    task.build()
-    task.open_data()
+    """Return a task that is ready to train, with other options of K-FAC."""
+
+    def read_shape(config: RunConfig) -> Sentences:
+        shape = WORKLOAD.read_shape(config)
+        if shape.preconditioning is None:
+            return shape
+        changed = dataclasses.replace(shape.preconditioning.options, **options)
+        return dataclasses.replace(
+            shape, preconditioning=dataclasses.replace(shape.preconditioning, options=changed)
+        )
+
+    task = build(config, make=WORKLOAD.vary(read_shape=read_shape))
     task.model.train()
     return task
 
@@ -101,7 +109,7 @@ def test_directions_are_those_of_dense_matrices_without_padding(data_root: Path)
     gradient = join_gradients(task.model.get_submodule("encoder.0.feed_forward.first"))
     other = join_gradients(plain.model.get_submodule("encoder.0.feed_forward.first"))
     assert torch.allclose(gradient, other, rtol=1e-4, atol=1e-7)
-    task.kfac.step()
+    task.preconditioner.kfac.step()
     for name, direction in expected.items():
         found = join_gradients(task.model.get_submodule(name)).flatten()
         assert (found - direction).norm() / direction.norm() < 1e-3, name
@@ -114,7 +122,7 @@ def test_what_stays_with_adam(data_root: Path) -> None:
     with_adam = {p for group in task.optimizer.param_groups for p in group["params"]}
     names = [name for name, p in task.model.named_parameters() if p in with_adam]
     assert [name for name in names if "norm" not in name] == ["embedding"]
-    assert len(with_adam) + len(task.sgd.param_groups[0]["params"]) == len(
+    assert len(with_adam) + len(task.preconditioner.sgd.param_groups[0]["params"]) == len(
         list(task.model.parameters())
     )
     before = {name: p.detach().clone() for name, p in task.model.named_parameters()}

@@ -317,7 +317,7 @@ def test_bleu_and_the_beam() -> None:
     pytest.importorskip("torch", reason="needs the extra torch")
     pytest.importorskip("sacrebleu", reason="needs the extra translation")
     from cepheid.reference.torch.translation import beam_search
-    from cepheid.reference.torch.translation.task import format_bleu_signature
+    from cepheid.reference.torch.translation.sentences import format_bleu_signature
 
     signature = format_bleu_signature()
     assert "case:lc" in signature

@@ -47,7 +47,7 @@ PROFILED_STEPS = 6
 def make_scaled_task(job: Job, config: "RunConfig", ranks: "TorchRanks") -> Any:
     """Return a task that is ready to train."""
     task = make_task(config, ranks, has_data=False)
-    if "real" in job.inputs or hasattr(task, "next_share"):
+    if "real" in job.inputs or _has_passes(task):
         task.open_data()
     task.model.train()
     return task
@@ -55,22 +55,23 @@ def make_scaled_task(job: Job, config: "RunConfig", ranks: "TorchRanks") -> Any:
 
 @contextmanager
 def feed(task: Any, kind: str) -> Iterator[None]:
-    """Let the steps within the block read real data, or use one batch that stays in memory.
-
-    A task that reads whole shares in passes (``next_share``) repeats the first one of its data.
-    """
+    """Let the steps within the block read real data, or use one batch that stays in memory."""
     if kind == "real":
         yield
         return
-    name = "next_share" if hasattr(task, "next_share") else "next_pieces"
-    batch = task.next_share() if name == "next_share" else _draw_pieces(task)
+    batch = task.next_pieces() if _has_passes(task) else _draw_pieces(task)
     samples = task.samples
-    setattr(task, name, lambda: batch)
+    task.next_pieces = lambda: batch
     try:
         yield
     finally:
-        delattr(task, name)
+        del task.next_pieces
         task.samples = samples  # so that the loader goes on where it was
+
+
+def _has_passes(task: Any) -> bool:
+    """Return whether noise is a pass alone, so that real data must stay in memory."""
+    return getattr(getattr(task, "workload", None), "passes", None) is not None
 
 
 def _draw_pieces(task: Any) -> Sequence[Any]:

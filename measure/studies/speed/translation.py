@@ -126,7 +126,7 @@ def compare_bucketing(subject: Subject) -> Measurement:
     Also count the padding of each bucketing on one rank and on several.
     """
     measured, ready = _compare_steps(subject, "bucketing"), make_eager_task(subject)
-    lengths = ready.batches.order.lengths
+    lengths = ready.data.batches.order.lengths
     rows, facts = list(measured.rows), {"steps": measured.facts}
     for name, bucketing in BUCKETINGS.items():
         order = BatchOrder(lengths, 1, RANKS * ready.config.global_batch_size, bucketing)
@@ -147,16 +147,16 @@ def compare_networks(subject: Subject) -> Measurement:
     torchs = make_eager_task(subject, source=plain)
     pairs = [(TORCH, torchs, ours), (f"{TORCH}, the reference in one pass too", torchs, at_once)]
     if importlib.util.find_spec("transformers"):
-        marian = make_eager_task(subject, source=plain.create_marian)
+        marian = make_eager_task(subject, source=plain.MARIAN)
         pairs.append(("MarianMTModel", marian, ours))
     rows, facts = [], {}
     what = f"step of {ours.config.global_batch_size} sentences"
     for name, peer, reference in pairs:
         peer.samples = reference.samples = 0
-        tokens = reference.tokens
+        tokens = reference.data.tokens
         compared = subject.compare(Sides.of_steps(what, name, peer, reference, NETWORK_STEPS))
         assert peer.samples == reference.samples
-        tokens_of_turn = (reference.tokens - tokens) / (subject.rounds + 1) / NETWORK_STEPS
+        tokens_of_turn = (reference.data.tokens - tokens) / (subject.rounds + 1) / NETWORK_STEPS
         rows.append(_describe_rates(compared, tokens_of_turn))
         facts[name] = compared.as_json()
     return Measurement(rows, facts)
@@ -182,7 +182,7 @@ def compare_searches_of_gnmt(subject: Subject) -> Measurement:
     """Compare the search with one that projects its keys anew, and with single sentences."""
     ours = make_eager_task(subject)
     source = train_to_translate(ours)
-    forgetful = partial(translate, ForgetfulDecoder(ours.model), source, ours.search)
+    forgetful = partial(translate, ForgetfulDecoder(ours.model), source, ours.shape.search)
     ways = {"keys projected anew for each token": forgetful}
     return _compare_searches(subject, ours, source, ways)
 
@@ -208,8 +208,8 @@ def train_to_translate(task: Any) -> Tensor:
     task.train(Block(1, 0, train), lambda samples: None)
     task.model.eval()
     count = min(SENTENCES, definition.evaluation_samples)
-    places = sort_by_length(task.pairs, np.arange(train, train + count))
-    return torch.from_numpy(pad(task.pairs, places).source)
+    places = sort_by_length(task.data.pairs, np.arange(train, train + count))
+    return torch.from_numpy(pad(task.data.pairs, places).source)
 
 
 def _compare_searches(

@@ -155,6 +155,11 @@ class Pairs:
     subwords: Subwords
     manifest: Manifest
 
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """The numbers of tokens of source and target of every row, END included; (rows, 2)."""
+        return np.stack([self.source.lengths, self.target.lengths], axis=1)
+
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of token numbers up to END."""
         numbers = list(tokens)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cepheid.reference.data.wmt.batch_order import AS_DRAWN, BatchOrder, Bucketing
+from cepheid.reference.data.wmt.batch_order import BatchOrder
 from cepheid.reference.data.wmt.pairs import Pairs, Tokens
 from cepheid.reference.data.wmt.vocabulary import PADDING
 
@@ -53,34 +53,29 @@ class Batch:
     target_tokens: int
 
 
+@dataclass(frozen=True)
 class Batches:
-    """The training batches of one rank: a function of seed, samples trained and its share."""
+    """The training batches of one rank: a function of order, samples trained and its share."""
 
-    def __init__(
-        self,
-        pairs: Pairs,
-        seed: int,
-        batch: int,
-        pass_tokens: int,
-        rank: int,
-        world_size: int,
-        pass_sentences: int = sys.maxsize,
-        bucketing: Bucketing = AS_DRAWN,
-    ) -> None:
-        self.pairs, self.batch = pairs, batch
-        self.pass_tokens, self.pass_sentences = pass_tokens, pass_sentences
-        self.rank, self.world_size = rank, world_size
-        lengths = np.stack([pairs.source.lengths, pairs.target.lengths], axis=1)
-        self.order = BatchOrder(lengths[: pairs.train_samples], seed, batch, bucketing)
+    pairs: Pairs
+    order: BatchOrder
+    rank: int
+    world_size: int
 
-    def make_batch(self, samples: int) -> Batch:
-        """Make the batch that follows after that many samples."""
+    def make_batch(
+        self, samples: int, pass_tokens: int, pass_sentences: int = sys.maxsize
+    ) -> Batch:
+        """Make the batch that follows after that many samples.
+
+        A pass has at most ``pass_tokens`` tokens and ``pass_sentences`` sentences.
+        """
         mine = self.order.share(samples, self.rank, self.world_size)
-        passes = tuple(pad(self.pairs, part) for part in self._cut(mine))
+        parts = self._cut(mine, pass_tokens, pass_sentences)
+        passes = tuple(pad(self.pairs, part) for part in parts)
         source, target = map(int, self.order.lengths[self.order.take(samples)].sum(axis=0))
         return Batch(passes, source, target)
 
-    def _cut(self, rows: np.ndarray) -> Iterator[np.ndarray]:
+    def _cut(self, rows: np.ndarray, pass_tokens: int, pass_sentences: int) -> Iterator[np.ndarray]:
         """Yield consecutive parts of ``rows``, each of at most ``pass_tokens`` tokens.
 
         Every part has at least one sentence, and at most ``pass_sentences``.
@@ -90,8 +85,8 @@ class Batches:
         while first < len(rows):
             longest = np.maximum.accumulate(source[first:]) + np.maximum.accumulate(target[first:])
             places = longest * np.arange(1, len(longest) + 1)
-            count = max(1, int(np.searchsorted(places, self.pass_tokens, side="right")))
-            count = min(count, self.pass_sentences)
+            count = max(1, int(np.searchsorted(places, pass_tokens, side="right")))
+            count = min(count, pass_sentences)
             yield rows[first : first + count]
             first += count
 

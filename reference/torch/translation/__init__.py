@@ -1,1 +1,1 @@
-"""What benchmarks that translate share on torch: their task and the beam search."""
+"""What benchmarks that translate share on torch: sentences, beam search and variants."""

@@ -44,6 +44,11 @@ class Search:
         return self.coverage * missing.sum(-1)
 
 
+def shift(target: Tensor) -> Tensor:
+    """Return the tokens before those of ``target``, int64 (sentences, places): END first."""
+    return torch.nn.functional.pad(target[:, :-1], (1, 0), value=END)
+
+
 class Decoding(Protocol):
     """A decoder during a search: it keeps what it has computed of sources and hypotheses."""
 

@@ -272,11 +272,11 @@ def test_a_pass_of_sentences_shrinks_by_tokens(
     batch = {**config.hyperparameters, "global_batch_size": 512}
     task = build(dataclasses.replace(config, hyperparameters=batch))
     task.warm_up()
-    assert task.pass_tokens == 1024  # of which 21 sentences are 23 long
     execution = task.implementation()["execution"]
     assert execution["own"]["pass_tokens"] == "1024"
     assert "2,048 tokens needs more" in execution["because"]["pass_tokens"]
-    assert task.make_batches().pass_tokens == 1024
+    task.open_data()
+    assert task.data.pass_tokens == 1024  # of which 21 sentences are 23 long
 
 
 def test_where_nothing_fits_the_way_out_is_told(

@@ -12,7 +12,7 @@ pytest.importorskip("sentencepiece", reason="needs the extra translation")
 from cepheid.reference.data import verification, wmt
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
-from cepheid.reference.data.wmt.batch_order import Bucketing
+from cepheid.reference.data.wmt.batch_order import AS_DRAWN, BatchOrder, Bucketing
 from cepheid.reference.data.wmt.pairs import REAL, Pairs, TextParameters
 from cepheid.reference.data.wmt.sentence_batches import Batches, pad, sort_by_length
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
@@ -195,50 +195,57 @@ def test_settings_that_make_no_sense(changes: dict[str, object], message: str) -
 # Batches -----------------------------------------------------------------------------------------
 
 
-def batches(pairs: Pairs, rank: int = 0, world_size: int = 1, pass_tokens: int = 200) -> Batches:
-    return Batches(pairs, 3, 16, pass_tokens, rank, world_size)
+def batches(
+    pairs: Pairs,
+    rank: int = 0,
+    world_size: int = 1,
+    batch: int = 16,
+    bucketing: Bucketing = AS_DRAWN,
+) -> Batches:
+    order = BatchOrder(pairs.lengths[: pairs.train_samples], 3, batch, bucketing)
+    return Batches(pairs, order, rank, world_size)
 
 
-def sentences(pairs: Pairs, made: Batches, samples: int) -> list[tuple[int, ...]]:
-    return sorted(
-        tuple(row[row != PADDING]) for one in made.make_batch(samples).passes for row in one.target
-    )
+def sentences(made: Batches, samples: int) -> list[tuple[int, ...]]:
+    passes = made.make_batch(samples, 200).passes
+    return sorted(tuple(row[row != PADDING]) for one in passes for row in one.target)
 
 
 def test_an_epoch_has_every_sentence_once(drawn: Pairs) -> None:
     made = batches(drawn)
-    seen = [row for samples in range(0, 240, 16) for row in sentences(drawn, made, samples)]
+    seen = [row for samples in range(0, 240, 16) for row in sentences(made, samples)]
     every = sorted(tuple(drawn.target.row(row)) for row in range(60))
     assert sorted(seen) == sorted(every * 4)
 
 
 def test_ranks_share_a_batch_and_its_lengths(drawn: Pairs) -> None:
-    whole = batches(drawn).make_batch(32)
+    whole = batches(drawn).make_batch(32, 200)
     for world_size in (2, 4):
         shares = [batches(drawn, rank, world_size) for rank in range(world_size)]
-        parts = [sentences(drawn, share, 32) for share in shares]
-        assert sorted(chain(*parts)) == sentences(drawn, batches(drawn), 32)
+        parts = [sentences(share, 32) for share in shares]
+        assert sorted(chain(*parts)) == sentences(batches(drawn), 32)
         assert {len(part) for part in parts} == {16 // world_size}
-        assert {share.make_batch(32).target_tokens for share in shares} == {whole.target_tokens}
+        totals = {share.make_batch(32, 200).target_tokens for share in shares}
+        assert totals == {whole.target_tokens}
     assert whole.target_tokens == sum(one.target_tokens for one in whole.passes)
 
 
 def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
     for samples in range(0, 160, 16):
-        cut = batches(drawn).make_batch(samples)
+        cut = batches(drawn).make_batch(samples, 200)
         assert all(one.places <= 200 or len(one.source) == 1 for one in cut.passes)
-        whole = batches(drawn, pass_tokens=100_000).make_batch(samples)
+        whole = batches(drawn).make_batch(samples, 100_000)
         assert len(whole.passes) == 1
         assert sum(one.places for one in cut.passes) < 0.9 * whole.passes[0].places
 
 
 def test_batches_can_be_grouped_by_length(drawn: Pairs) -> None:
-    grouped = Batches(drawn, 3, 15, 10_000, 0, 1, bucketing=Bucketing("global", window=4))
-    seen = [row for samples in range(0, 60, 15) for row in sentences(drawn, grouped, samples)]
+    grouped = batches(drawn, batch=15, bucketing=Bucketing("global", window=4))
+    seen = [row for samples in range(0, 60, 15) for row in sentences(grouped, samples)]
     assert sorted(seen) == sorted(tuple(drawn.target.row(row)) for row in range(60))
-    at_random = Batches(drawn, 3, 15, 10_000, 0, 1)
+    at_random = batches(drawn, batch=15)
     places = [
-        sum(made.make_batch(samples).passes[0].places for samples in range(0, 60, 15))
+        sum(made.make_batch(samples, 10_000).passes[0].places for samples in range(0, 60, 15))
         for made in (grouped, at_random)
     ]
     assert places[0] < 0.8 * places[1]

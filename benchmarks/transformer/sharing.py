@@ -1,4 +1,7 @@
-"""The Transformer in stages of a pipeline: cut between its layers."""
+"""How ranks share the Transformer: stages of a pipeline, cut between layers, or its matrices.
+
+They share the matrices of attention and feed-forward.
+"""
 
 import torch
 from torch import Tensor
@@ -8,9 +11,9 @@ from cepheid.benchmarks.transformer.model import (
     EncoderLayer,
     Transformer,
     make_mask,
-    shift,
 )
-from cepheid.reference.torch.parallel.plan import Stage
+from cepheid.reference.torch.parallel.plan import Stage, TensorPlan
+from cepheid.reference.torch.translation.beam_search import shift
 
 
 class TransformerStage(Stage):
@@ -74,3 +77,19 @@ def cut_stages(model: Transformer, stages: int) -> list[TransformerStage]:
     """Return ``stages`` equal parts of the layers, whose number they divide."""
     size = 2 * model.shape.layers // stages
     return [TransformerStage(model, size * n, size * (n + 1)) for n in range(stages)]
+
+
+def plan_matrices(model: Transformer) -> TensorPlan:
+    """Return how heads and hidden units are shared: each rank computes some of them."""
+    columns: dict[str, int] = {}
+    rows, inner = [], []
+    for stack, layers in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for layer in (f"{stack}.{number}" for number in range(len(layers))):
+            columns |= {f"{layer}.attention.inputs": 3, f"{layer}.feed_forward.first": 1}
+            rows += [f"{layer}.attention.output", f"{layer}.feed_forward.second"]
+            inner += [f"{layer}.attention", f"{layer}.feed_forward"]
+            if stack == "decoder":
+                columns |= {f"{layer}.source.query": 1, f"{layer}.source.inputs": 2}
+                rows.append(f"{layer}.source.output")
+                inner.append(f"{layer}.source")
+    return TensorPlan(columns, rows, inner)
