@@ -16,9 +16,9 @@ from cepheid.measure.engine.turns import Timing, divide
 from cepheid.measure.studies import epochs
 from cepheid.measure.studies.costs import costs as study
 from cepheid.measure.studies.costs import declared, updates
-from cepheid.measure.studies.costs.costs import draw_speedups
+from cepheid.measure.studies.costs.costs import draw_speedups, load_parts
 from cepheid.measure.studies.costs.declared import load_compared, load_costs
-from cepheid.measure.studies.costs.updates import OptimizerParts, Setup, load_parts, project_ms
+from cepheid.measure.studies.costs.updates import OptimizerParts, Setup, project_ms
 from cepheid.measure.studies.epochs import Run
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cepheid.measure.engine.recorded_points import PointFolder
-from cepheid.measure.studies.projection import sources
-from cepheid.measure.studies.projection.model import (
+from cepheid.measure.studies import cost_model, project
+from cepheid.measure.studies.cost_model import (
     Costs,
     KnownTime,
     Link,
@@ -21,6 +21,9 @@ from cepheid.measure.studies.projection.model import (
     find_link,
     find_row,
     fit_costs,
+    list_fits,
+    load_families,
+    predict_family,
     predict_known,
     predict_seconds,
     predict_step,
@@ -28,7 +31,6 @@ from cepheid.measure.studies.projection.model import (
     ring_seconds,
     tree_seconds,
 )
-from cepheid.measure.studies.projection.sources import list_fits, load_families, predict_family
 from cepheid.measure.studies.scaling.points import Point, write_scaling
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
@@ -204,7 +206,7 @@ def test_links_have_sources_and_unknown_ones_are_named() -> None:
 
 
 def test_one_device_takes_what_was_measured() -> None:
-    costs = sources.read_costs(point(1))
+    costs = project.read_costs(point(1))
     network = Network(SLOW, SLOW, 8)
     assert predict_step(costs, network, 1, 32).seconds == pytest.approx(0.1 * 1.0)
     assert costs.update_seconds == pytest.approx(0.1 * 4 / 100)
@@ -212,16 +214,16 @@ def test_one_device_takes_what_was_measured() -> None:
 
 def test_a_measured_link_takes_the_measured_times() -> None:
     for ranks in (2, 4):
-        link = sources.read_link(LINK, ranks)
+        link = project.read_link(LINK, ranks)
         for size, seconds in ((4096, LINK.small_seconds), (2**23, LINK.large_seconds)):
             assert ring_seconds(link, ranks, size) == pytest.approx(seconds)
 
 
 def test_measured_ranks_are_predicted() -> None:
-    check = sources.check_point(point(2))
+    check = project.check_point(point(2))
     assert check is not None
-    assert sources.check_point(point(1)) is None
-    link = sources.read_link(LINK, 2)
+    assert project.check_point(point(1)) is None
+    link = project.read_link(LINK, 2)
     summing = ring_seconds(link, 2, 80e6) + 2 * ring_seconds(link, 2, 0)
     assert check.predicted_seconds == pytest.approx(0.1 + summing)
     assert check.shared_seconds == pytest.approx(0.105 + summing)
@@ -231,12 +233,12 @@ def test_a_bound_input_stays_bound() -> None:
     def slow_input(of: Point) -> Point:
         return replace(of, seconds={**of.seconds, "alone, real": (0.2, 0.2, 0.2)})
 
-    costs = sources.read_costs(slow_input(point(1)))
+    costs = project.read_costs(slow_input(point(1)))
     assert costs.input_samples_per_second == pytest.approx(32 / 0.2)
 
 
 def test_devices_share_the_largest_known_batch() -> None:
-    rows = sources.project(COSTS, Network(FAST, FAST, 8), TRAINING, [1, 4, 8, 256, 512], 64)
+    rows = cost_model.project(COSTS, Network(FAST, FAST, 8), TRAINING, [1, 4, 8, 256, 512], 64)
     assert [(row.devices, row.batch_size) for row in rows] == [
         (1, 64),
         (4, 256),
@@ -248,9 +250,9 @@ def test_devices_share_the_largest_known_batch() -> None:
 
 
 def test_epochs_come_from_the_reference_convergence_points() -> None:
-    epochs = sources.read_epochs(definition.load("resnet50", "mini"))
+    epochs = project.read_epochs(definition.load("resnet50", "mini"))
     assert epochs[64] == pytest.approx(15.2, abs=1)
-    assert sources.read_epochs(definition.load("resnet50", "full")) == {}
+    assert project.read_epochs(definition.load("resnet50", "full")) == {}
 
 
 # The command -------------------------------------------------------------------------------------

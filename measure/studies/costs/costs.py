@@ -13,9 +13,9 @@ from cepheid.measure.engine.study import Measured, Request, Study, Table, make_t
 from cepheid.measure.studies.costs.declared import Costs, load_compared, load_costs
 from cepheid.measure.studies.costs.updates import (
     MeasuredCosts,
+    OptimizerParts,
     Setup,
     Update,
-    load_parts,
     measure_costs,
     measure_ladder,
 )
@@ -61,6 +61,13 @@ BAR_INCHES = 0.5  # so that the names below them do not overlap
 TITLE_CHARACTERS = 60  # of a line, for each column of a figure
 COLOURS = ("C5", "C0", "C6", "C1", "C2", "C4", "C3", "0.85")  # the last one is light grey
 Phases = Mapping[str, Mapping[str, float]]  # milliseconds by step and phase
+
+
+def load_parts(benchmark: str) -> OptimizerParts:
+    """Return what is particular to the optimizer of a benchmark."""
+    from cepheid.measure.studies.costs.kfac import PARTS
+
+    return PARTS[benchmark]
 
 
 def list_setups(request: Request) -> list[Setup]:

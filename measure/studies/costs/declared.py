@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import yaml
 
 from cepheid.rules.definition import locate_benchmarks
@@ -81,7 +82,7 @@ class Costs:
     comparison: str
     note: str
     published: tuple[PublishedTime, ...]
-    ladder: Ladder | None
+    ladder: Ladder | None = None
     samples_per_rank: int | None = None
     group: str = ""
     overrides: tuple[str, ...] = ()
@@ -104,30 +105,14 @@ class Costs:
 def load_costs(benchmark: str, scale: str) -> Costs:
     """Return what a benchmark's ``costs.yaml`` says. Raises UserError where it has none."""
     facts = _read(benchmark)
-    times, of_scale = facts["times_to_target"], facts["scales"][scale]
-    baseline = _read_step(facts["baseline"])
-    baseline = replace(baseline, overrides=(*baseline.overrides, *of_scale["baseline"]))
-    ladder = facts.get("ladder")
-    if ladder is not None:
-        rungs = [
-            Rung(**{**_name_overrides(rung), "overrides": (*baseline.overrides, *rung["set"])})
-            for rung in ladder["rungs"]
-        ]
-        ladder = Ladder(ladder["title"], ladder["published_at"], tuple(rungs))
-    return Costs(
-        benchmark=benchmark,
-        title=facts["title"],
-        source=facts["source"],
-        published_at=facts["published_at"],
-        baseline=baseline,
-        steps=tuple(map(_read_step, facts["steps"])),
-        comparison=times["comparison"],
-        note=times["note"],
-        published=tuple(PublishedTime(**row) for row in times["published"]),
-        ladder=ladder,
-        samples_per_rank=of_scale.get("samples_per_rank"),
-        switches=facts.get("switches", {}),
-    )
+    of_scale, baseline = facts["scales"][scale], facts["baseline"]
+    baseline["overrides"] += of_scale["baseline"]
+    ladder = facts.get("ladder", {"rungs": ()})
+    for rung in ladder["rungs"]:
+        rung["overrides"] = [*baseline["overrides"], *rung["overrides"]]
+    batch = of_scale.get("samples_per_rank")
+    own = {"benchmark": benchmark, "samples_per_rank": batch, **facts["times_to_target"]}
+    return msgspec.convert({**facts, **own}, Costs)
 
 
 def load_compared(benchmark: str, scale: str, name: str) -> tuple[Costs, ...]:
@@ -153,12 +138,12 @@ def load_compared(benchmark: str, scale: str, name: str) -> tuple[Costs, ...]:
         published=(),
     )
     return tuple(
-        replace(costs, group=group["name"], overrides=tuple(group["set"]))
+        replace(costs, group=group["name"], overrides=tuple(group["overrides"]))
         for group in facts["each"]
     )
 
 
-def _read(benchmark: str) -> Mapping[str, Any]:
+def _read(benchmark: str) -> dict[str, Any]:
     path = locate_benchmarks() / benchmark / FILE
     if not path.is_file():
         others = sorted(file.parent.name for file in locate_benchmarks().glob(f"*/{FILE}"))
@@ -166,13 +151,16 @@ def _read(benchmark: str) -> Mapping[str, Any]:
             f"{benchmark} names no steps whose costs could be measured ({path} is missing); "
             f"benchmarks that do: {', '.join(others)}"
         )
-    facts: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    text = path.read_text(encoding="utf-8")
+    facts: dict[str, Any] = _name_overrides(yaml.safe_load(text))
     return facts
 
 
-def _read_step(facts: Mapping[str, Any]) -> Step:
-    return Step(**{**_name_overrides(facts), "overrides": tuple(facts["set"])})
-
-
-def _name_overrides(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if key != "set"}
+def _name_overrides(value: Any) -> Any:
+    """Return the content with ``overrides`` where the file says ``set``, as a command line does."""
+    if isinstance(value, dict):
+        return {
+            "overrides" if key == "set" else key: _name_overrides(each)
+            for key, each in value.items()
+        }
+    return [_name_overrides(each) for each in value] if isinstance(value, list) else value

@@ -10,7 +10,7 @@ import torch
 
 from cepheid.measure.engine.drawing import REPORTED, draw_figure
 from cepheid.measure.engine.study import Column, Table, make_table
-from cepheid.measure.studies.costs.updates import PROJECTED_RANKS, OptimizerParts, Update
+from cepheid.measure.studies.costs.updates import PROJECTED_RANKS, OptimizerParts, find_kfac
 from cepheid.measure.studies.flops import count_passes
 from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.errors import UserError
@@ -23,50 +23,6 @@ RANKS_SHOWN = 8
 INVERSE_COLOUR, IDEAL_COLOUR = "C4", REPORTED
 
 
-def find_kfac(task: Any) -> Any:
-    """Return the K-FAC of a task, or None."""
-    return getattr(getattr(task, "preconditioner", task), "kfac", None)
-
-
-class PreconditionerParts(OptimizerParts):
-    """The parts of an update of any task whose gradients K-FAC preconditions."""
-
-    phases = ("data", "forward", "backward", "factors", "communication", "inverse", "update")
-    sample_phases = ("data", "forward", "backward", "factors")
-
-    def count(self, task: Any) -> Mapping[str, float]:
-        """Return the refreshes of factors, and how many there were if none were stale."""
-        kfac = find_kfac(task)
-        intervals = kfac.intervals.values()
-        return {
-            "refreshes": sum(each.refreshes for each in intervals),
-            "possible_refreshes": kfac.curvature.steps * len(intervals),
-        }
-
-    def count_bytes(self, task: Any) -> Mapping[str, int]:
-        """Return the bytes that this rank sent for K-FAC in the last update, by purpose and level.
-
-        Only several nodes have levels: "factors, between nodes".
-        """
-        sent = getattr(find_kfac(task), "bytes_sent", {})
-        return {
-            purpose if level == "all" else f"{purpose}, {level}": count
-            for (purpose, level), count in sent.items()
-        }
-
-    def describe(self, update: Update) -> Mapping[str, str]:
-        """Return the share of refreshed factors, and the bytes of factors and between nodes."""
-        share = update.counts["refreshes"] / update.counts["possible_refreshes"]
-        sent = update.sent_bytes.items()
-        factors = sum(count for what, count in sent if what.startswith("factors"))
-        between = sum(count for what, count in sent if what.endswith("between nodes"))
-        return {
-            "refreshed": f"{share:.1%}",
-            "bytes of factors": f"{factors:,}",
-            **({"between nodes": f"{between:,}"} if between else {}),
-        }
-
-
 def _create_channels_first(*arguments: Any) -> Any:
     # Another benchmark that imports this module needs no images.
     from cepheid.benchmarks.kfac.comparison import CHANNELS_FIRST
@@ -74,7 +30,7 @@ def _create_channels_first(*arguments: Any) -> Any:
     return find_create(CHANNELS_FIRST)(*arguments)
 
 
-class KfacParts(PreconditionerParts):
+class KfacParts(OptimizerParts):
     """The parts of an update with K-FAC, as Ueno et al. 2020 measure them."""
 
     networks: ClassVar[Mapping[str, Any]] = {"channels first": _create_channels_first}
@@ -198,4 +154,4 @@ def share_inverses(layers_ms: Sequence[Mapping[str, Any]], ranks: int) -> list[f
     return sums
 
 
-PARTS: Mapping[str, OptimizerParts] = {"kfac": KfacParts(), "transformer": PreconditionerParts()}
+PARTS: Mapping[str, OptimizerParts] = {"kfac": KfacParts(), "transformer": OptimizerParts()}

@@ -1,10 +1,8 @@
 """Measure what an update costs with an optimizer, by the steps that made it fast in its paper.
 
-``declared.py`` says which settings are timed; ``PARTS`` of ``kfac.py`` adds what only an optimizer
-has.
+``declared.py`` says which settings are timed; ``kfac.py`` adds what only K-FAC has.
 """
 
-import importlib
 import statistics
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -60,31 +58,56 @@ class Update:
         return self.milliseconds / self.baseline_milliseconds
 
 
+def find_kfac(task: Any) -> Any:
+    """Return the K-FAC of a task, or None."""
+    return getattr(getattr(task, "preconditioner", task), "kfac", None)
+
+
 class OptimizerParts:
-    """What is particular to an optimizer.
+    """What is particular to an optimizer: here to any whose gradients K-FAC preconditions.
 
     ``phases`` are those of a step; ``sample_phases`` are those in which a rank works on its own
     samples alone; ``networks`` make the task for each other network that a ladder names.
     """
 
     networks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
-    phases: Sequence[str] = ("data", "forward", "backward", "communication", "update")
-    sample_phases: Collection[str] = ("data", "forward", "backward")
+    phases = ("data", "forward", "backward", "factors", "communication", "inverse", "update")
+    sample_phases = ("data", "forward", "backward", "factors")
 
     def refuse(self, hyperparameters: Mapping[str, Any]) -> None:
         """Raise UserError for values with which the parts of the optimizer cannot be measured."""
 
     def count(self, task: Any) -> Mapping[str, float]:
-        """Return counts of what the optimizer has done since the task was built."""
-        return {}
+        """Return the refreshes of factors, and how many there were if none were stale."""
+        kfac = find_kfac(task)
+        intervals = kfac.intervals.values()
+        return {
+            "refreshes": sum(each.refreshes for each in intervals),
+            "possible_refreshes": kfac.curvature.steps * len(intervals),
+        }
 
     def count_bytes(self, task: Any) -> Mapping[str, int]:
-        """Return the bytes that this rank sent in the last update, by purpose and level."""
-        return {}
+        """Return the bytes that this rank sent for K-FAC in the last update, by purpose and level.
+
+        Only several nodes have levels: "factors, between nodes".
+        """
+        sent = getattr(find_kfac(task), "bytes_sent", {})
+        return {
+            purpose if level == "all" else f"{purpose}, {level}": count
+            for (purpose, level), count in sent.items()
+        }
 
     def describe(self, update: Update) -> Mapping[str, str]:
-        """Return more columns for the table of updates."""
-        return {}
+        """Return the share of refreshed factors, and the bytes of factors and between nodes."""
+        share = update.counts["refreshes"] / update.counts["possible_refreshes"]
+        sent = update.sent_bytes.items()
+        factors = sum(count for what, count in sent if what.startswith("factors"))
+        between = sum(count for what, count in sent if what.endswith("between nodes"))
+        return {
+            "refreshed": f"{share:.1%}",
+            "bytes of factors": f"{factors:,}",
+            **({"between nodes": f"{between:,}"} if between else {}),
+        }
 
     def measure(self, task: Any) -> Mapping[str, Any]:
         """Measure parts of the optimizer alone, with a task that is built; return facts as JSON."""
@@ -106,12 +129,6 @@ class OptimizerParts:
     def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
         """Draw more figures and return their files."""
         return ()
-
-
-def load_parts(benchmark: str) -> OptimizerParts:
-    """Return what is particular to the optimizer of a benchmark."""
-    parts: OptimizerParts = importlib.import_module(f"{__package__}.kfac").PARTS[benchmark]
-    return parts
 
 
 @dataclass(frozen=True)

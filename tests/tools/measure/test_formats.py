@@ -6,34 +6,34 @@ from types import SimpleNamespace
 
 import pytest
 
-from cepheid.measure.studies.formats import formats, packing
-from cepheid.measure.studies.formats.packing import PACKINGS, Packing, is_installed
+from cepheid.measure.studies import formats
+from cepheid.measure.studies.formats import PACKINGS, Packing, is_installed
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main
 
 CONTENTS = [bytes([number]) * (number * 37 % 11 + 1) for number in range(60)]
 
 
-@pytest.mark.parametrize("way", PACKINGS, ids=lambda way: type(way).__name__)
+@pytest.mark.parametrize("way", PACKINGS, ids=lambda way: way.name)
 def test_what_is_read_is_what_was_written(
     way: Packing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not is_installed(way):
         pytest.skip(f"{way.package} is not installed")
-    monkeypatch.setattr(packing, "SHARD_FILES", 25)
+    monkeypatch.setattr(formats, "SHARD_FILES", 25)
     way.write(tmp_path, CONTENTS)
-    packing.drop_from_caches(tmp_path)
-    assert [bytes(content) for content in way.read_all(tmp_path)] == CONTENTS
+    formats.drop_from_caches(tmp_path)
+    assert [bytes(content) for content in way.read(tmp_path, None)] == CONTENTS
     order = [7, 0, 59, 7, 31]
-    read = way.read_at(tmp_path, order)
-    if read is not None:
+    if not way.only_in_order:
+        read = way.read(tmp_path, order)
         assert [bytes(content) for content in read] == [CONTENTS[place] for place in order]
 
 
 def test_prints_a_table_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(packing, "is_installed", lambda way: way.package is None)
+    monkeypatch.setattr(formats, "is_installed", lambda way: not way.package)
     data = tmp_path / "data"
     assert main(["formats", "--data", str(data), "--files", "20", "--rounds", "2"]) == 0
     printed = capsys.readouterr().out

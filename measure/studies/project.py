@@ -1,6 +1,8 @@
 """The time to train on machines that are not here: `cepheid measure project`."""
 
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -9,10 +11,23 @@ from cepheid.measure.engine import options
 from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study, Table
-from cepheid.measure.studies.projection import sources
-from cepheid.measure.studies.projection.model import SHAPES, Network, find_link, read_links
-from cepheid.measure.studies.projection.sources import Check, Family, Prediction
-from cepheid.measure.studies.scaling.points import Point, read_scaling
+from cepheid.measure.studies import cost_model
+from cepheid.measure.studies.cost_model import (
+    SHAPES,
+    Costs,
+    Family,
+    Link,
+    Network,
+    Prediction,
+    Training,
+    find_link,
+    predict_step,
+    read_links,
+)
+from cepheid.measure.studies.scaling import points as scaling
+from cepheid.measure.studies.scaling.points import LinkTimes, Point, name_arm
+from cepheid.reference.run.old_keys import replace_old_keys
+from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 
@@ -30,7 +45,7 @@ Epochs to the target are those of the reference convergence points (rcp.json). T
 grows with the devices up to the largest of these points; more devices share it.
 
 Links: {", ".join(read_links())}
-(measure/studies/projection/links.yaml has their sources).
+(measure/studies/links.yaml has their sources).
 """
 EXAMPLES = """\
 examples:
@@ -48,15 +63,17 @@ ANY_EPOCHS = {2**40: 1.0}
 """One epoch at any batch size, where nobody knows how many the target takes."""
 
 
-def load_families(request: Request) -> Sequence[Family]:
+def list_families(request: Request) -> Sequence[Family]:
     """Return the families of published times. Raises UserError where there are none."""
-    return sources.load_families(request.definition.name)
+    return cost_model.load_families(request.definition.name)
 
 
 def predict_published(_: Request, families: Sequence[Family]) -> Measured:
     """Predict the times of each family from two of them."""
     predicted = {
-        family.name: [sources.predict_family(family, pair) for pair in sources.list_fits(family)]
+        family.name: [
+            cost_model.predict_family(family, pair) for pair in cost_model.list_fits(family)
+        ]
         for family in families
     }
     facts = {
@@ -122,6 +139,106 @@ def draw_published(path: Path, _: Request, measured: Measured) -> None:
 
 
 @dataclass(frozen=True)
+class Check:
+    """A measured step beside the predicted one, in seconds.
+
+    ``shared_seconds`` is predicted from ranks that train independently at the same time, so that
+    what the ranks take from each other is no part of its error; None where it was not measured.
+    """
+
+    ranks: int
+    measured_seconds: float
+    predicted_seconds: float
+    shared_seconds: float | None
+
+
+def refuse_sharing(overrides: Sequence[str]) -> None:
+    """Raise UserError where ranks shared images or a model: the costs of that are not known."""
+    for override in replace_old_keys(overrides)[0]:
+        setting, _, value = override.partition("=")
+        if setting in (scaling.PARTITIONS, *scaling.SHARING) and value != "1":
+            raise UserError(
+                f"the ranks of this measurement shared their work ({override}), and the model "
+                f"knows only ranks with a batch of their own; fix: measure without {setting}"
+            )
+
+
+def read_costs(point: Point, arm: str = scaling.ALONE) -> Costs:
+    """Return the costs of a step as a rank has them by itself, without communication.
+
+    The step of the arm is divided as the profile of the first rank alone says.
+    """
+    kind = point.inputs[-1]
+    seconds = statistics.median(point.seconds[name_arm(arm, kind)])
+    total = sum(point.alone_phases_ms.values())
+    update, other = (
+        seconds * point.alone_phases_ms.get(phase, 0.0) / total for phase in ("update", "other")
+    )
+    other = max(0.0, other)
+    real = statistics.median(point.rates(scaling.ALONE, point.inputs[0]))
+    is_fed = real >= scaling.BOUND * statistics.median(point.rates(scaling.ALONE, kind))
+    return Costs(
+        fixed_seconds=other,
+        sample_seconds=(seconds - update - other) / point.alone_batch_size,
+        gradient_bytes=point.gradient_bytes,
+        update_seconds=update,
+        collectives=max(0, point.link.collectives - 1) if point.link else 0,
+        input_samples_per_second=math.inf if is_fed else real,
+    )
+
+
+def read_link(times: LinkTimes, ranks: int) -> Link:
+    """Return the link whose ring all-reduce takes the two measured times."""
+    messages = 2 * (ranks - 1)
+    seconds = times.large_seconds - times.small_seconds
+    rate = messages * (times.large_bytes - times.small_bytes) / ranks / seconds
+    latency = times.small_seconds / messages - times.small_bytes / ranks / rate
+    return Link("measured", max(0.0, latency), rate)
+
+
+def check_point(point: Point) -> Check | None:
+    """Predict the step of all ranks from that of one; None for a single rank."""
+    if point.link is None:
+        return None
+    kind = point.inputs[-1]
+    link = read_link(point.link, point.ranks)
+    network = Network(link, link, point.ranks, "ring")
+
+    def predict(arm: str) -> float:
+        costs = read_costs(point, arm)
+        return predict_step(costs, network, point.ranks, point.batch_size).seconds
+
+    return Check(
+        point.ranks,
+        statistics.median(point.seconds[name_arm(scaling.TOGETHER, kind)]),
+        predict(scaling.ALONE),
+        predict(scaling.INDEPENDENT) if point.ceiling() else None,
+    )
+
+
+def read_epochs(definition: Definition) -> Mapping[int, float]:
+    """Return the epochs to the target by batch size that the reference needed, or nothing."""
+    known = rcp.load(definition.name, definition.scale)
+    if known is None or not known.belongs_to(definition):
+        return {}
+    return {
+        point.batch_size: statistics.mean(point.samples) / definition.train_samples
+        for point in known.points
+        if point.is_usable
+    }
+
+
+def make_training(definition: Definition, epochs: Mapping[int, float]) -> Training:
+    """Return what a training of a benchmark needs besides steps."""
+    return Training(
+        definition.train_samples,
+        definition.evaluation_samples,
+        definition.timing.eval_every_samples / definition.train_samples,
+        epochs,
+    )
+
+
+@dataclass(frozen=True)
 class Plan:
     """What is projected: points that were measured here, to devices in a network."""
 
@@ -139,13 +256,13 @@ def plan_projection(request: Request) -> Plan:
     if not asked.faster > 0 or not 0 <= asked.overlap <= 1:
         raise UserError("--faster must be above 0, and --overlap from 0 to 1")
     source = asked.source or Path("results", f"scaling-{definition.name}-{definition.scale}")
-    configuration, points = read_scaling(source)
+    configuration, points = scaling.read_scaling(source)
     for key, expected in (("benchmark", definition.name), ("scale", definition.scale)):
         if configuration[key] != expected:
             raise UserError(
                 f"--from {source}: its {key} is {configuration[key]}, expected {expected}"
             )
-    sources.refuse_sharing([str(each) for each in configuration.get("overrides", ())])
+    refuse_sharing([str(each) for each in configuration.get("overrides", ())])
     batch = points[0].alone_batch_size if asked.batch_size is None else asked.batch_size
     network = Network(within, between, asked.devices_per_node, asked.sum)
     return Plan(points, network, asked.devices, batch)
@@ -154,8 +271,8 @@ def plan_projection(request: Request) -> Plan:
 def project(request: Request, plan: Plan) -> Measured:
     """Project the measured step, and check the model with what was measured on several ranks."""
     definition, asked, points = request.definition, request.arguments, plan.points
-    checks = [check for point in points if (check := sources.check_point(point))]
-    here = sources.read_costs(points[0])
+    checks = [check for point in points if (check := check_point(point))]
+    here = read_costs(points[0])
     costs = replace(
         here,
         fixed_seconds=here.fixed_seconds / asked.faster,
@@ -163,11 +280,11 @@ def project(request: Request, plan: Plan) -> Measured:
         update_seconds=here.update_seconds / asked.faster,
         input_samples_per_second=here.input_samples_per_second * asked.faster,
         overlap=asked.overlap,
-        collectives=max(sources.read_costs(point).collectives for point in points),
+        collectives=max(read_costs(point).collectives for point in points),
     )
-    epochs = sources.read_epochs(definition)
-    training = sources.make_training(definition, epochs or ANY_EPOCHS)
-    rows = sources.project(costs, plan.network, training, plan.devices, plan.batch)
+    epochs = read_epochs(definition)
+    training = make_training(definition, epochs or ANY_EPOCHS)
+    rows = cost_model.project(costs, plan.network, training, plan.devices, plan.batch)
     label = "to the target" if epochs else "for an epoch"
     title = _name_projection(definition, plan.network, asked.faster)
     notes = []
@@ -252,7 +369,7 @@ STUDY = Study(
     plan_projection,
     project,
     figure=draw_projection,
-    others=(Study("published", load_families, predict_published, figure=draw_published),),
+    others=(Study("published", list_families, predict_published, figure=draw_published),),
     description=DESCRIPTION,
     examples=EXAMPLES,
     options=(

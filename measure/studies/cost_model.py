@@ -11,7 +11,7 @@ ring of n_1 members, then along rings or a tree that sum the M / n_1 bytes of ea
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,9 +19,11 @@ from typing import Any
 
 import yaml
 
+from cepheid.rules.definition import locate_benchmarks
 from cepheid.rules.errors import UserError, did_you_mean
 
 LINKS = Path(__file__).with_name("links.yaml")  # the links that are known by name
+FILE = "projection.yaml"
 SHAPES = ("tree", "nodes", "ring", "torus")
 ITERATIONS, PRECISION = 200, 1e-9  # of a fit
 BACKWARD_SHARE = 2 / 3
@@ -269,3 +271,129 @@ def predict_known(costs: Costs, network: Network, training: Training, known: Kno
     """Predict the seconds of a known time with its own epochs."""
     same = replace(training, epochs={known.batch_size: known.epochs})
     return predict_seconds(costs, network, same, known.devices, known.batch_size)
+
+
+@dataclass(frozen=True)
+class Projection:
+    """What is predicted for a number of devices; ``seconds`` is to the target, or of an epoch."""
+
+    devices: int
+    batch_size: int
+    step: Step
+    samples_per_second: float
+    efficiency: float
+    epochs: float
+    seconds: float
+
+
+def project(
+    costs: Costs,
+    network: Network,
+    training: Training,
+    devices: Sequence[int],
+    batch_per_device: int,
+) -> list[Projection]:
+    """Project to each number of devices, as far as every one gets a sample.
+
+    Each has ``batch_per_device`` samples, until the largest batch size at which ``training`` knows
+    the epochs; more devices share that.
+    """
+    largest = max(training.epochs)
+    one = batch_per_device / predict_step(costs, network, 1, batch_per_device).seconds
+    projections = []
+    for count in devices:
+        batch = min(count * batch_per_device, largest)
+        if count > batch:
+            break
+        step, epochs = predict_step(costs, network, count, batch), training.epochs_at(batch)
+        rate = batch / step.seconds
+        seconds = predict_seconds(costs, network, training, count, batch)
+        efficiency = rate / one / count
+        projections.append(Projection(count, batch, step, rate, efficiency, epochs, seconds))
+    return projections
+
+
+@dataclass(frozen=True)
+class Family:
+    """Systems of one kind of device; ``fit`` names the two to which the costs are fitted."""
+
+    name: str
+    title: str
+    source: str
+    costs: Costs
+    network: Network
+    training: Training
+    fit: tuple[str, str]
+    systems: Mapping[str, KnownTime]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A published time and the predicted one, in seconds."""
+
+    system: str
+    known: KnownTime
+    predicted_seconds: float
+    is_fitted: bool
+
+    @property
+    def error(self) -> float:
+        """The predicted time over the published one, minus 1."""
+        return self.predicted_seconds / self.known.seconds - 1
+
+
+def load_families(benchmark: str) -> tuple[Family, ...]:
+    """Return the published systems of a benchmark. Raises UserError where it has none."""
+    path = locate_benchmarks() / benchmark / FILE
+    if not path.is_file():
+        others = sorted(file.parent.name for file in locate_benchmarks().glob(f"*/{FILE}"))
+        raise UserError(
+            f"--published: no published times are known for {benchmark} ({path} is missing); "
+            f"benchmarks that have some: {', '.join(others)}"
+        )
+    facts = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return tuple(_read_family(name, of, facts) for name, of in facts["families"].items())
+
+
+def _read_family(name: str, of: Mapping[str, Any], facts: Mapping[str, Any]) -> Family:
+    about = of["network"]
+    within, between = find_link(about["within"]), find_link(about["between"])
+    systems = {
+        system: KnownTime(each["devices"], each["batch_size"], 60 * each["minutes"], each["epochs"])
+        for system, each in of["systems"].items()
+    }
+    first, second = of["fit"]
+    return Family(
+        name,
+        of["title"],
+        of["source"],
+        Costs(0.0, 0.0, facts["parameters"] * of["bytes_per_parameter"], overlap=of["overlap"]),
+        Network(within, between, about["devices_per_node"], about["shape"]),
+        Training(
+            facts["train_samples"],
+            facts["evaluation_samples"],
+            facts["evaluate_every_epochs"],
+            {known.batch_size: known.epochs for known in systems.values()},
+        ),
+        (first, second),
+        systems,
+    )
+
+
+def list_fits(family: Family) -> tuple[tuple[str, str], ...]:
+    """Return the pairs to fit: the one of the file, then its first system and the largest of all.
+
+    From the first pair the model extrapolates, with the second one it interpolates.
+    """
+    largest = max(family.systems, key=lambda name: family.systems[name].devices)
+    return tuple(dict.fromkeys((family.fit, (family.fit[0], largest))))
+
+
+def predict_family(family: Family, pair: tuple[str, str]) -> list[Prediction]:
+    """Predict the time of every system of a family from two of them, in the order of the file."""
+    network, training = family.network, family.training
+    costs = fit_costs(family.costs, network, training, *(family.systems[name] for name in pair))
+    return [
+        Prediction(name, known, predict_known(costs, network, training, known), name in pair)
+        for name, known in family.systems.items()
+    ]

@@ -1,1 +1,0 @@
-"""How fast a disk reads images in each packed format."""

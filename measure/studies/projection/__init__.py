@@ -1,1 +1,0 @@
-"""The time to train on machines that are not here."""
