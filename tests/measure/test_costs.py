@@ -22,7 +22,6 @@ from cepheid.measure.studies.costs.updates import OptimizerParts, Setup, project
 from cepheid.measure.studies.epochs import Run
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
-from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
 
@@ -124,25 +123,6 @@ def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPa
 
 
 # The command -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["resnet50"], "names no steps"),
-        (["resnet50"], "benchmarks that do: kfac"),
-        (["kfac", "--settle", "-1"], "expected 0 or more"),
-        (["kfacc"], 'did you mean "kfac"'),
-        (["kfac", "--compare", "netwroks"], 'did you mean "networks"'),
-        (["transformer", "--compare", "networks"], "leave --compare out"),
-        (["kfac", "--compare", "networks", "--set", "network=resnet34"], "differ in network"),
-        (["kfac", "--set", "opt_preconditioner=none"], "then there is no K-FAC"),
-        (["kfac", "--set", "kfac_inverse=eigen"], "for Cholesky inverses only"),
-    ],
-)
-def test_wrong_use(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        main(["costs", *arguments])
 
 
 @pytest.mark.promise  # seven kinds of updates are timed in turns

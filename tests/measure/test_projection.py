@@ -258,34 +258,18 @@ def test_epochs_come_from_the_reference_convergence_points() -> None:
 # The command -------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    kept = PointFolder(tmp_path, Point)
+def write_folder(path: Path) -> Path:
+    """Write points of one and of two ranks, and return their folder."""
+    kept = PointFolder(path, Point)
     for ranks in (1, 2):
         kept.keep(point(ranks))
     write_scaling(kept, {"benchmark": "resnet50", "scale": "mini", "mode": "weak"})
-    return tmp_path
+    return path
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["resnet5"], 'did you mean "resnet50"'),
-        (["resnet50", "--within", "nvlink"], "is no known link"),
-        (["resnet50", "--devices", "1,x"], "with commas between them"),
-        (["resnet50", "--devices", "99999999"], "up to 1,048,576"),
-        (["resnet50", "--devices-per-node", "0"], "expected 1 or more"),
-        (["resnet50", "--faster", "0"], "must be above 0"),
-        (["resnet50", "--overlap", "2"], "from 0 to 1"),
-        (["resnet50", "--batch-size", "0"], "expected 1 or more"),
-        (["galaxy_shape"], "its benchmark is resnet50, expected galaxy_shape"),
-        (["resnet50", "--scale", "full"], "its scale is mini, expected full"),
-        (["kfac", "--published"], "benchmarks that have some: resnet50"),
-    ],
-)
-def test_wrong_use(arguments: list[str], message: str, folder: Path) -> None:
-    with pytest.raises(UserError, match=message):
-        main(["project", *arguments, "--from", str(folder)])
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_folder(tmp_path)
 
 
 def test_ranks_that_share_a_model_are_not_projected(folder: Path) -> None:
@@ -294,11 +278,6 @@ def test_ranks_that_share_a_model_are_not_projected(folder: Path) -> None:
     write_scaling(kept, {**facts, "overrides": ["spatial_partitions=1", "pipeline_stages=2"]})
     with pytest.raises(UserError, match=r"\(pipeline=2:1f1b:4\).*fix: measure without"):
         main(["project", "resnet50", "--from", str(folder)])
-
-
-def test_no_measurement_is_explained(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="`cepheid measure scaling` writes it"):
-        main(["project", "resnet50", "--from", str(tmp_path / "nowhere")])
 
 
 def test_from_a_measurement(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,27 +156,6 @@ def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scaling, "_count_places", lambda: (2, "processors"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["galaxy_shap"], 'did you mean "galaxy_shape"'),
-        (["galaxy_generation"], "does not train in steps"),
-        (["galaxy_shape", "--ranks", "1,x"], "with commas"),
-        (["galaxy_shape", "--ranks", "64"], "this machine has 2 processors"),
-        (["galaxy_shape", "--ranks", "2", "--strong", "--batch-size", "9"], "multiple of 2"),
-        (["galaxy_shape", "--batch-size", "0"], "expected 1 to 6,000"),
-        (["galaxy_shape", "--turn-seconds", "0"], "more than 0 and at most 600"),
-        (["galaxy_shape", "--set", "global_batch_size=4"], "with --batch-size"),
-        (["galaxy_shape", "--set", "opt_nam=adam", "--input", "synthetic"], "opt_nam"),
-    ],
-)
-def test_wrong_use(
-    arguments: list[str], message: str, tmp_path: Path, two_processors: None
-) -> None:
-    with pytest.raises(UserError, match=message):
-        main(["scaling", *arguments, "--output", str(tmp_path / "out")])
-
-
 def test_a_launcher_has_the_say_on_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)

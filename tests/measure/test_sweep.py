@@ -343,38 +343,6 @@ def test_the_threads_of_a_sweep_are_those_that_were_taken() -> None:
 # The command -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["galaxy_shap"], 'did you mean "galaxy_shape"'),
-        (["galaxy_shape", "--batch-sizes", "2,x"], "with commas between"),
-        (["galaxy_shape", "--images", "1"], "benchmarks that generate: galaxy_generation"),
-        (["galaxy_shape", "--epochs", "0"], "expected more than 0 and at most 100"),
-        (
-            ["galaxy_shape", "--set", "global_batch_size=4"],
-            "give the batch sizes with",
-        ),
-        (["galaxy_shape", "--against", "nowhere.json"], "cannot be read"),
-        (["galaxy_vae"], "no paper reports times .*; fix: give it, e.g. --batch-sizes 8,16,32"),
-        (["galaxy_shape", "--samples", "100"], "--samples: only --quality has it"),
-        (["galaxy_shape", "--seeds", "1"], "--seeds: only --quality has it"),
-        (["galaxy_shape", "--quality", "--epochs", "1"], "leave it out beside --quality"),
-        (["galaxy_shape", "--quality", "--samples", "0"], "expected 1 to"),
-        (
-            ["galaxy_shape", "--quality", "--samples", "9", "--batch-sizes", "2,10"],
-            "--batch-sizes: 10 is more than the 9 samples of each training; fix:",
-        ),
-        (["galaxy_shape", "--quality", "--seeds", "1,x"], "--seeds 1,x: expected numbers"),
-        (["galaxy_generation", "--quality"], "galaxy_generation trains nothing"),
-        (["kfac", "--framework", "keras"], "kfac has no task for it"),
-        (["galaxy_shape", "--framework", "jax"], 'no framework "jax"'),
-    ],
-)
-def test_wrong_use(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        main(["sweep", *arguments])
-
-
 def test_the_same_command_measures_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -249,19 +249,6 @@ def test_by_batch_size_nothing_is_trained(
     assert training.runs == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--compare", "momentun"], "did you mean"),
-        (["--seeds", "1"], "--compare"),
-        (["--figure", "/no/such/folder/e.png"], "cannot write"),
-    ],
-)
-def test_wrong_use(training: FakeTraining, arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        cepheid_epochs(*arguments)
-
-
 COMPARISONS = [
     pytest.param(name, scale, compared, id=f"{name}-{scale}-{compared}")
     for name in ("resnet50", "kfac", "transformer")

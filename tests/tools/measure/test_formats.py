@@ -50,11 +50,6 @@ def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not list(tmp_path.iterdir())
 
 
-def test_wrong_use(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--files 1: expected 10 or more"):
-        main(["formats", "--data", str(tmp_path), "--files", "1"])
-
-
 def test_png_decoding_is_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,22 +10,8 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 from cepheid.measure.engine.turns import Timing
 from cepheid.measure.studies.partitions import ALONE, SizeTimings, find_break_even
 from cepheid.reference.machine import placement
-from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main
 from tests.distributed import on_ranks
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["resnet50"], "cannot share an image over 1 ranks; start 2 or 4 ranks"),
-        (["transformer"], "has no execution setting spatial_partitions"),
-        (["resnet50", "--sizes", "64,big"], "expected numbers up to"),
-    ],
-)
-def test_wrong_use(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        main(["partitions", *arguments])
 
 
 def _measure() -> str:

@@ -17,7 +17,6 @@ from cepheid.measure.studies.speed import parts, speed
 from cepheid.reference.run.config import configure
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
-from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
 
@@ -84,22 +83,6 @@ def test_a_short_definition_cannot_be_reached() -> None:
     short = parts.shorten_definition(MINI, 1)
     assert len(list(short.schedule(32))) == 1
     assert not short.is_reached_by({"e_rmse": 0.0, "nll": -1e6})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["galaxy_shape", "--only", "stepp"], 'did you mean "step"'),
-        (["galaxy_shap"], 'did you mean "galaxy_shape"'),
-        (["galaxy_generation", "--only", "step"], "all: sampling, decoding, generation, memory"),
-        (["kfac", "--only", "step"], "benchmarks/kfac/plain.py is missing"),
-        (["galaxy_shape", "--only", "step", "--profile"], "leave out --only"),
-        (["galaxy_shape", "--only", "sampling"], "no such measurement"),
-    ],
-)
-def test_wrong_use(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        main(["speed", *arguments])
 
 
 def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixture[str]) -> None:

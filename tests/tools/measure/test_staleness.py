@@ -14,7 +14,6 @@ from cepheid.measure.studies import staleness
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.stale import StaleGradients
 from cepheid.rules import definition, recorded
-from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve
 from cepheid.tools.measure.__main__ import main as measure
 from tests import tiny
@@ -119,29 +118,6 @@ def test_a_missed_target_is_a_finding(
     assert figure.exists()
     assert cepheid_staleness("--delays", "16", "--seeds", "1") == 1
     assert "e_rmse after 6,000 samples" in capsys.readouterr().out  # its last
-
-
-def test_help_teaches_what_asynchronous_sgd_is(capsys: Printed) -> None:
-    with pytest.raises(SystemExit):
-        cepheid_staleness("--help")
-    said = " ".join(capsys.readouterr().out.split())
-    assert "the workers do not wait for each other" in said
-    assert "computed with older weights than those that it changes" in said
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["galaxy_generation"], "does not train"),
-        (["galaxy_shape", "--delays", "-1"], "--delays -1: expected 0 to 1,000"),
-        (["galaxy_shape", "--delays", "0", "2000"], "0 2000: expected 0 to 1,000"),
-        (["galaxy_shape", "--seeds", "-1"], "--seed -1"),
-        (["galaxy_shape", "--set", "opt_nam=sgd"], "no such setting"),
-    ],
-)
-def test_wrong_use(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        measure(["staleness", *arguments])
 
 
 def test_recorded_runs_belong_to_the_definition() -> None:

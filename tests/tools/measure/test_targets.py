@@ -9,7 +9,6 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.rules import definition, evidence
-from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence
 from cepheid.tools.measure.__main__ import main
 from tests.tools.no_training import GOOD, POOR, replace_training
@@ -88,18 +87,3 @@ def test_what_another_process_records_meanwhile_is_kept(training: FakeTraining) 
     training.meanwhile = record_frozen
     measure("--only", "correct", "--seeds", "2")
     assert recorded() == {("frozen", 1), (CORRECT, 1), (CORRECT, 2)}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--only", "frozn"), 'no variant "frozn"; did you mean "frozen"'),
-        (("--seeds", "0"), "--seeds 0"),
-    ],
-)
-def test_wrong_arguments_are_refused(
-    arguments: tuple[str, ...], said: str, training: FakeTraining
-) -> None:
-    with pytest.raises(UserError, match=said):
-        measure(*arguments)
-    assert training.runs == []
