@@ -4,6 +4,8 @@
 So an interrupted measurement loses only the current size, and the same command continues it.
 """
 
+import csv
+import io
 import json
 import math
 import os
@@ -67,6 +69,14 @@ class PointFolder(Generic[P]):
     def write_json(self, name: str, facts: Mapping[str, Any]) -> None:
         """Write a file of JSON. Raises UserError where that fails."""
         self.write(name, json.dumps(facts, indent=1) + "\n")
+
+    def write_csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write a table for spreadsheets, with the columns of the first row."""
+        text = io.StringIO()
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        self.write(name, text.getvalue())
 
     def write(self, name: str, text: str) -> None:
         """Write a file. Raises UserError where that fails."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
 from cepheid.reference.run.config import RunConfig, configure
@@ -23,22 +23,6 @@ from cepheid.rules.definition import Definition
 if TYPE_CHECKING:
     from cepheid.reference.machine.ranks import Ranks
     from cepheid.reference.torch.ranks.distributed import TorchRanks
-
-
-class SteppingTask(Protocol):
-    """A task of the timed loop that can take single steps and counts its samples."""
-
-    model: Any
-    samples: int
-
-    def step(self) -> Any:
-        """Take one training step."""
-
-    def evaluate(self) -> dict[str, float]:
-        """Return all metrics over the whole evaluation set."""
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +103,7 @@ def time_in_turns(
     return tuple(Timing(label, tuple(values)) for label, values in seconds.items())
 
 
-def take_steps(task: SteppingTask, steps: int) -> None:
+def take_steps(task: Any, steps: int) -> None:
     """Take training steps and wait until the device has done them."""
     task.model.train()
     for _ in range(steps):
@@ -127,7 +111,7 @@ def take_steps(task: SteppingTask, steps: int) -> None:
     task.synchronize()
 
 
-def time_steps(task: SteppingTask, steps: int) -> float:
+def time_steps(task: Any, steps: int) -> float:
     """Return the mean seconds of a training step, which includes reading the data."""
     task.model.train()
     task.synchronize()

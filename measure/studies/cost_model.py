@@ -138,7 +138,6 @@ class Training:
     evaluation_samples: int
     evaluate_every_epochs: float
     epochs: Mapping[int, float]
-    evaluation_seconds: float = 0.0
 
     def epochs_at(self, batch_size: int) -> float:
         """Return the epochs at a batch size, between two known ones as the logarithm grows.
@@ -197,7 +196,7 @@ def predict_seconds(
     steps = count_steps(training, batch_size, epochs)
     evaluations = count_evaluations(training, epochs)
     samples = training.evaluation_samples / devices
-    evaluation = training.evaluation_seconds + FORWARD_SHARE * costs.sample_seconds * samples
+    evaluation = FORWARD_SHARE * costs.sample_seconds * samples
     step = predict_step(costs, network, devices, batch_size)
     return steps * step.seconds + evaluations * evaluation
 
@@ -263,7 +262,6 @@ def _make_equation(
     share = -(-known.batch_size // known.devices)
     evaluated = evaluations * FORWARD_SHARE * training.evaluation_samples / known.devices
     rest = known.seconds - steps * (step.exposed + step.update)
-    rest -= evaluations * training.evaluation_seconds
     return steps, steps * share + evaluated, rest
 
 

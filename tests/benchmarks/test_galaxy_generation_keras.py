@@ -14,7 +14,7 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 from cepheid.benchmarks.galaxy_generation import keras_task, task, weights_file
 from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.read.log.runlog import read
-from cepheid.measure.studies.sweep.points import measure_generation
+from cepheid.measure.studies.sweep.measures import measure_generation
 from cepheid.reference.keras.backend import FRAMEWORK
 from cepheid.reference.machine.energy import find_sensors
 from cepheid.reference.machine.ranks import SingleProcess

@@ -14,8 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.benchmarks.galaxy_shape import keras_model, keras_task, task
 from cepheid.benchmarks.galaxy_shape.keras_weights import convert_to_keras, convert_to_torch
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
-from cepheid.measure.studies.sweep.points import measure_training
-from cepheid.measure.studies.sweep.records import EPOCH_SAMPLES
+from cepheid.measure.studies.sweep.measures import EPOCH_SAMPLES, measure_training
 from cepheid.reference.keras.backend import FRAMEWORK, tf
 from cepheid.reference.keras.pipeline import read_ahead
 from cepheid.reference.machine.energy import find_sensors

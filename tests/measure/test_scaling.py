@@ -1,4 +1,4 @@
-"""`cepheid measure scaling` and `partitions`: numbers from made-up turns, and the command on a tiny definition."""
+"""`cepheid measure scaling` and `partitions`: made-up turns, and commands on tiny definitions."""
 
 import contextlib
 import io

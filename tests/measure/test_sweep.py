@@ -18,19 +18,13 @@ pytest.importorskip("matplotlib", reason="needs the extra site")
 
 from cepheid.measure.engine import own_process
 from cepheid.measure.engine.recorded_points import open_folder
-from cepheid.measure.studies.sweep import figure as figures
-from cepheid.measure.studies.sweep import points, quality
+from cepheid.measure.studies.sweep import measures as points
+from cepheid.measure.studies.sweep import quality
+from cepheid.measure.studies.sweep import records as figures
+from cepheid.measure.studies.sweep.measures import MEASURES, Job, Point
 from cepheid.measure.studies.sweep.quality import QualityPoint
-from cepheid.measure.studies.sweep.records import (
-    MEASURES,
-    Job,
-    Point,
-    Sweep,
-    load_published,
-    read_sweep,
-)
+from cepheid.measure.studies.sweep.records import Sweep, load_published, read_sweep
 from cepheid.reference import data
-from cepheid.reference.data.verification import DataRead
 from cepheid.reference.machine.energy import Counter, Sensors
 from cepheid.reference.run import generate
 from cepheid.rules import definition
@@ -64,15 +58,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 class TrainingTask:
     """Takes the same time for every step, and counts them."""
 
-    data_digest = "d" * 64
-
     def __init__(self, clock: Clock, batch_size: int) -> None:
         self.clock, self.batch_size = clock, batch_size
         self.samples = self.steps = 0
         self.prepared: list[str] = []
-
-    def drop_caches(self) -> None:
-        raise AssertionError("not a run")
 
     def build(self) -> int:
         self.prepared.append("build")
@@ -97,21 +86,12 @@ class TrainingTask:
             on_samples(self.samples)
         return float("nan")
 
-    def evaluate(self) -> dict[str, float]:
-        raise AssertionError("the paper's measure is of training alone")
-
-    def digest_data(self) -> DataRead:
-        raise AssertionError("not a run")
-
     def synchronize(self) -> None:
         """Nothing to wait for."""
 
-    def state(self) -> Mapping[str, Any]:
-        return {}
-
 
 def test_a_part_of_the_epochs_is_scaled_to_all(clock: Clock) -> None:
-    task = TrainingTask(clock, 8)
+    task: Any = TrainingTask(clock, 8)
     reports: list[tuple[int, int]] = []
     point = points.measure_training(
         task, 8, CPU, Sensors(), 0.5, lambda done, total: reports.append((done, total))
@@ -131,14 +111,14 @@ def test_a_part_of_the_epochs_is_scaled_to_all(clock: Clock) -> None:
 
 
 def test_the_whole_measure_is_100_epochs_after_10(clock: Clock) -> None:
-    task = TrainingTask(clock, 14)
+    task: Any = TrainingTask(clock, 14)
     point = points.measure_training(task, 14, CPU, Sensors(), 100)
     assert task.steps == 110 * (8000 // 14)
     assert point.fraction == 1
 
 
 def test_a_minute_is_timed_where_nothing_is_said(clock: Clock) -> None:
-    task = TrainingTask(clock, 2)
+    task: Any = TrainingTask(clock, 2)
     point = points.measure_training(task, 2, CPU, Sensors())
     assert point.counts["timed_steps"] == pytest.approx(60 / STEP_SECONDS, rel=0.01)
     warm_up = point.counts["warm_up_steps"]
@@ -158,9 +138,10 @@ def test_energy_is_scaled_alike(clock: Clock, monkeypatch: pytest.MonkeyPatch) -
         if done == total:
             clock.now += 1e-6  # the last reading is after the last step
 
+    task: Any = TrainingTask(clock, 8)
     with monkeypatch.context() as patch:
         patch.setattr(energy.Meter, "__exit__", _read_twice(clock))
-        point = points.measure_training(TrainingTask(clock, 8), 8, CPU, ending, 0.5, on_progress)
+        point = points.measure_training(task, 8, CPU, ending, 0.5, on_progress)
     assert point.energy_joules == pytest.approx(100 * point.seconds, rel=1e-3)
 
 
@@ -178,14 +159,9 @@ def _read_twice(clock: Clock) -> Callable[..., None]:
 class Generating:
     """Takes the place of a task that generates: a third of its time is sampling."""
 
-    data_digest = weights_digest = "d" * 64
-
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.calls: list[tuple[str, int]] = []
-
-    def drop_caches(self) -> None:
-        raise AssertionError("not a run")
 
     def build(self) -> int:
         self.calls.append(("build", 0))
@@ -197,9 +173,6 @@ class Generating:
     def implementation(self) -> Mapping[str, Any]:
         return {"framework": "none"}
 
-    def open_data(self) -> None:
-        raise AssertionError("no data are needed")
-
     def sample(self, images: int, repetition: int) -> int:
         self.calls.append(("sample", repetition))
         self.clock.now += 0.001 * images
@@ -209,23 +182,14 @@ class Generating:
         self.clock.now += 0.002 * latents
         return "images"
 
-    def evaluate(self, images: object) -> dict[str, float]:
-        raise AssertionError("the images are not judged")
-
-    def digest_data(self) -> DataRead:
-        raise AssertionError("not a run")
-
     def synchronize(self) -> None:
         """Nothing to wait for."""
-
-    def keep_times(self, times: object) -> None:
-        raise AssertionError("not a run")
 
 
 def test_generation_is_repeated_after_a_warm_up(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = Generating(clock)
+    task: Any = Generating(clock)
     monkeypatch.setattr(generate, "time", SimpleNamespace(perf_counter=clock))
     point = points.measure_generation(task, 1000, CPU, Sensors())
     assert task.calls[:3] == [("build", 0), ("warm_up", 100), ("sample", 0)]
@@ -263,19 +227,9 @@ def configuration() -> dict[str, Any]:
 def point(size: int, seconds: float = 500.0) -> Point:
     counts = {"timed_epochs": 0.5, "timed_steps": 10, "warm_up_steps": 1, "train_loss": 0.1}
     implementation = {"framework": "torch 2", "precision": "float32"}
-    return Point(
-        size,
-        seconds,
-        (seconds, seconds * 1.1),
-        10.0,
-        0.005,
-        counts,
-        2**30,
-        None,
-        None,
-        implementation,
-        0.1,
-    )
+    middle_half = seconds, seconds * 1.1
+    facts = counts, 2**30, None, None, implementation, 0.1
+    return Point(size, seconds, middle_half, 10.0, 0.005, *facts)
 
 
 def open_sweep(path: Path, **changes: Any) -> Any:
@@ -500,7 +454,7 @@ def test_every_batch_size_sees_the_same_number_of_samples(
         "threads=1", "global_batch_size=3", "opt_learning_rate_decay_samples=32",
     ]  # fmt: skip
     data.prepare(chosen.data, data_root)
-    found = quality.train_once(job, Terminal(quiet=True))
+    found = quality.train_once(job, lambda _: Terminal(quiet=True))
     assert (found.size, found.samples) == (3, 33)
     assert found.quality.keys() == {"e_rmse", "nll", "coverage_68", "coverage_95"}
     assert found.implementation["threads_per_rank"] == 1

@@ -1,14 +1,39 @@
-"""Commands that measure runs of ``galaxy_shape``, without its training."""
+"""Commands that train again and again, without training: runs are replaced by their curves."""
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cepheid.measure.engine import trainings
+from cepheid.measure.engine.trainings import Training
+from cepheid.rules.evidence import Curve
 from tests import tiny
 
 GOOD, POOR = {"e_rmse": 0.0, "nll": -99.0}, {"e_rmse": 1.0, "nll": 99.0}
+Points = Sequence[tuple[int, Mapping[str, float]]]
+
+
+class FakeTraining:
+    """Takes the place of training: keeps the runs that it was to make, and yields their points."""
+
+    def __init__(self, make_points: Callable[[Training], Points]) -> None:
+        self.runs: list[Training] = []
+        self.make_points = make_points
+
+    def __call__(
+        self, definition: object, wanted: list[Training], data_root: Path, observer: object
+    ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
+        for run in wanted:
+            self.runs.append(run)
+            points = tuple(self.make_points(run))
+            yield run, Curve(run.variant, run.config.seed, 1.2, points), {"device": "cpu"}
+
+    @property
+    def names(self) -> list[tuple[str, int]]:
+        """The variants and seeds of the runs."""
+        return [(run.variant, run.config.seed) for run in self.runs]
 
 
 def replace_training(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

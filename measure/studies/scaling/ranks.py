@@ -118,14 +118,9 @@ class Companion:
         chosen: Execution = self._ask(job, device, execution)
         return chosen
 
-    def time_turn(self, kind: str, steps: int) -> float:
-        """Return the mean seconds of a step of a turn."""
-        return float(self._ask("time", kind, steps))
-
-    def profile_turn(self, kind: str) -> Mapping[str, float]:
-        """Return the mean milliseconds of each phase of a step."""
-        phases: Mapping[str, float] = self._ask("profile", kind)
-        return phases
+    def call(self, turn: Callable[..., Any], *arguments: Any) -> Any:
+        """Return what ``turn`` returns there, which gets the task and the arguments."""
+        return self._ask(turn, *arguments)
 
     def close(self) -> None:
         """End the process, which waits for a question or for the end of the connection."""
@@ -157,8 +152,7 @@ def _serve(questions: Connection, other_end: Connection) -> None:
             return
         questions.send(task.execution)
         while True:
-            what, *arguments = questions.recv()
-            turn = time_turn if what == "time" else profile_turn
+            turn, *arguments = questions.recv()
             questions.send(turn(task, *arguments))
 
 
@@ -224,7 +218,7 @@ def _measure(
     seconds = _time_arms(job, alone, together, ranks)
     kind = job.inputs[0]
     phases = ranks.all_gather_object(profile_turn(together, kind))
-    alone_phases = ranks.broadcast(alone.profile_turn(kind) if ranks.is_first else None)
+    alone_phases = ranks.broadcast(alone.call(profile_turn, kind) if ranks.is_first else None)
     return Point(
         ranks=ranks.world_size,
         batch_size=config.global_batch_size,
@@ -247,13 +241,13 @@ def _time_arms(
     """Return the seconds of a step of each arm, turn by turn, as the first rank has them."""
 
     def time_alone(kind: str) -> float:
-        seconds = alone.time_turn(kind, steps) if ranks.is_first else 0.0
+        seconds: float = alone.call(time_turn, kind, steps) if ranks.is_first else 0.0
         ranks.barrier()
         return seconds
 
     def time_independent(kind: str) -> float:
         ranks.barrier()
-        of_ranks: list[float] = ranks.all_gather_object(alone.time_turn(kind, steps))
+        of_ranks: list[float] = ranks.all_gather_object(alone.call(time_turn, kind, steps))
         return statistics.mean(of_ranks)
 
     first_seconds = time_turn(together, job.inputs[0], FEWEST_STEPS)

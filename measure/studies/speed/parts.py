@@ -21,7 +21,6 @@ from cepheid.measure.engine.turns import (
     Measurement,
     Row,
     Sides,
-    SteppingTask,
     Subject,
     configure_open,
     describe_comparison,
@@ -48,7 +47,7 @@ UNREACHABLE = 1e9
 """A quality target beyond every metric, so that the loop spends its whole budget."""
 
 
-def time_bare_loop(task: SteppingTask, config: RunConfig) -> float:
+def time_bare_loop(task: Any, config: RunConfig) -> float:
     """Return the seconds of all steps and evaluations of a run, without log and display."""
     task.samples = 0
     start = time.perf_counter()

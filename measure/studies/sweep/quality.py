@@ -7,8 +7,6 @@ are cores may run beside each other. All batch sizes have the same learning rate
 that number of samples, unless ``--set`` says otherwise.
 """
 
-import csv
-import io
 import math
 import os
 import statistics
@@ -21,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.recorded_points import PointFolder, describe_point, name_machine
 from cepheid.measure.engine.turns import make_task
-from cepheid.measure.studies.sweep.records import Job
+from cepheid.measure.studies.sweep.measures import Job, OpenDisplay
 from cepheid.reference.session.frameworks import import_backend
-from cepheid.reference.session.observer import Observer
 from cepheid.rules.definition import Block, Definition
 
 if TYPE_CHECKING:
@@ -97,23 +94,25 @@ class QualitySweep:
         points = list(map(describe_point, self.points))
         content = {"configuration": dict(self.configuration), "points": points}
         folder.write_json("quality.json", content)
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["batch_size", "seed", "samples", *self.metrics, "train_loss", "seconds"])
-        for point in self.points:
-            values = [
-                f"{math.nan if value is None else value:.6g}"
-                for value in (*point.quality.values(), point.train_loss)
-            ]
-            row = [point.size, point.seed, point.samples, *values, f"{point.seconds:.4g}"]
-            writer.writerow(row)
-        folder.write("quality.csv", text.getvalue())
+        folder.write_csv("quality.csv", list(map(_list_cells, self.points)))
 
 
-def train_once(job: Job, observer: Observer) -> QualityPoint:
-    """Train and evaluate in this process."""
+def _list_cells(point: QualityPoint) -> dict[str, Any]:
+    """Return a line of the table for spreadsheets."""
+    values = {**point.quality, "train_loss": point.train_loss}
+    return {
+        "batch_size": point.size,
+        "seed": point.seed,
+        "samples": point.samples,
+        **{name: f"{math.nan if each is None else each:.6g}" for name, each in values.items()},
+        "seconds": f"{point.seconds:.4g}",
+    }
+
+
+def train_once(job: Job, open_display: OpenDisplay) -> QualityPoint:
+    """Train and evaluate in this process, which was started for it."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before the framework is loaded
-    config, load = job.configure(), os.getloadavg()[0]
+    config, load, observer = job.configure(), os.getloadavg()[0], open_display(None)
     with import_backend(job.framework).start_ranks() as ranks:
         task = make_task(config, ranks)
         end = -(-job.samples // job.size) * job.size

@@ -1,42 +1,34 @@
-"""What `cepheid measure sweep` measures, keeps and compares: jobs, points, published times.
+"""A sweep of one machine beside those of others: kept, written, and drawn as the paper does.
 
 ``<size>.json`` appears when a size is done. ``sweep.json`` and ``sweep.csv`` are made from these.
+The figure is like figures 2 to 4 of the paper: times on the left, ratios on the right. Its caption
+says how much was measured, on what, and the caveats of the times beside it.
 """
 
-import csv
-import io
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+import textwrap
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
 
+from cepheid.measure.engine.drawing import save_figure, use_style
 from cepheid.measure.engine.recorded_points import (
     PointFolder,
-    describe_machine,
     describe_point,
     name_machine,
     read_points,
 )
-from cepheid.measure.engine.turns import MIB, configure_open
-from cepheid.reference.session.frameworks import import_backend
-from cepheid.reference.session.observer import Observer, prepare_data
-from cepheid.rules import definition as definitions
-from cepheid.rules.definition import Definition, Generation, locate_benchmarks
+from cepheid.measure.engine.turns import MIB
+from cepheid.measure.studies.sweep.measures import EPOCHS, MEASURES, Point
+from cepheid.rules.definition import locate_benchmarks
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from cepheid.reference.run.config import RunConfig
+    from matplotlib.axes import Axes
 
-BATCH_SIZE, DECAY = "global_batch_size", "opt_learning_rate_decay_samples"
-EPOCHS, WARM_UP_EPOCHS, EPOCH_SAMPLES = 100, 10, 8_000
-WARM_UP_IMAGES = 100
-MEASURES: Mapping[str, str] = {
-    "training": f"seconds for {EPOCHS} epochs of {EPOCH_SAMPLES:,} samples",
-    "generation": "seconds to generate n images",
-}
 SIZE_NAMES: Mapping[str, str] = {"training": "batch_size", "generation": "images"}
 FILE = "sweep.json"
 
@@ -76,100 +68,6 @@ def load_published(benchmark: str) -> Published | None:
     if not path.is_file():
         return None
     return msgspec.convert(yaml.safe_load(path.read_text(encoding="utf-8")), Published)
-
-
-@dataclass(frozen=True)
-class Job:
-    """One size to measure, with all that a process of its own needs to know.
-
-    ``measure`` is one of ``MEASURES``, or "quality" after so many ``samples``.
-    """
-
-    benchmark: str
-    scale: str
-    framework: str
-    measure: str
-    size: int
-    overrides: tuple[str, ...]
-    data_root: Path
-    epochs: float | None = None
-    samples: int = 0
-    seed: int = 1
-
-    @property
-    def label(self) -> str:
-        """The size in words."""
-        seed = f", seed {self.seed}" if self.measure == "quality" else ""
-        return f"{'images' if self.measure == 'generation' else 'batch size'} {self.size:,}{seed}"
-
-    def list_settings(self, definition: Definition) -> list[str]:
-        """Return all settings. Of a training for quality, those of the user come last and win."""
-        if self.measure != "quality":
-            return [*self.overrides]
-        decay = [f"{DECAY}={self.samples}"] if DECAY in definition.hyperparameters else []
-        return ["threads=1", f"{BATCH_SIZE}={self.size}", *decay, *self.overrides]
-
-    def configure(self) -> "RunConfig":
-        """Return the configuration in which this size is measured."""
-        definition = definitions.load(self.benchmark, self.scale)
-        settings = self.list_settings(definition)
-        if self.measure == "training":
-            settings.append(f"{BATCH_SIZE}={self.size}")
-        if self.measure == "generation":  # no other number, so that its peak of memory is its own
-            once = Generation((self.size,), (1,), WARM_UP_IMAGES)
-            definition = replace(definition, generation=once)
-        return self._configure(definition, settings)
-
-    def _configure(self, definition: Definition, settings: list[str]) -> "RunConfig":
-        return configure_open(
-            definition,
-            overrides=settings,
-            framework=self.framework,
-            data_root=self.data_root,
-            seed=self.seed,
-        )
-
-    def prepare(self, definition: Definition, observer: Observer) -> tuple[dict[str, Any], bool]:
-        """Prepare the data; return what all sizes have in common, and whether there is a GPU.
-
-        Raises UserError for settings that the benchmark does not have.
-        """
-        from cepheid.reference.machine import system
-
-        config = self._configure(definition, self.list_settings(definition))
-        prepare_data(config.definition, config.data_root, observer)
-        with import_backend(self.framework).start_ranks() as ranks:
-            description = system.describe("local", ranks)
-        own = {"epochs": self.epochs}
-        configuration = {
-            **describe_machine(config, self.overrides, description),
-            "measure": self.measure,
-            **({"samples": self.samples} if self.measure == "quality" else own),
-        }
-        return configuration, description["accelerator"] is not None
-
-
-@dataclass(frozen=True)
-class Point:
-    """The measurement at one size: a batch size, or a number of images.
-
-    ``seconds`` is the measure, scaled from ``fraction`` of it; half of its parts or repetitions lie
-    between the two ``middle_half_seconds``. ``counts`` says what was run; ``energy_joules`` is
-    scaled like the seconds. ``parts_seconds`` are the medians of sampling and of decoding.
-    """
-
-    size: int
-    seconds: float
-    middle_half_seconds: tuple[float, float]
-    images_per_second: float
-    fraction: float
-    counts: Mapping[str, int | float | None]
-    peak_resident_bytes: int
-    peak_device_bytes: int | None
-    energy_joules: float | None
-    implementation: Mapping[str, Any]
-    load_before: float
-    parts_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -220,12 +118,7 @@ class Sweep:
             },
         }  # fmt: skip
         folder.write_json(FILE, content)
-        text = io.StringIO()
-        rows = list(map(self._list_cells, self.points))
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        folder.write("sweep.csv", text.getvalue())
+        folder.write_csv("sweep.csv", list(map(self._list_cells, self.points)))
 
     def _list_cells(self, point: Point) -> dict[str, Any]:
         """Return a line of the table for spreadsheets; what was not measured stays empty."""
@@ -273,3 +166,215 @@ def read_sweep(path: Path, expected: Mapping[str, Any]) -> Sweep:
                 "here; only the same measure can be compared"
             )
     return Sweep(configuration, points, str(facts.get("no_energy", "")))
+
+
+THIS_COLOUR, OTHER_COLOUR = "C6", "C2"
+REPORTED_COLOURS = ("C0", "C3")
+ONE_COLOUR, PAPER_COLOUR = "C4", "C5"
+WIDTH_INCHES, PLOTS_INCHES, LINE_INCHES = 10.0, 4.0, 0.165
+CAPTION_COLUMNS = 172
+MANY_DECADES = 10_000  # where only powers of ten are written beside the axis
+ROOM_FOR_LEGEND = 0.45  # above the values of a logarithmic axis, of the height that they take
+LOG_RATIO = 12  # values further apart than this stand on a logarithmic axis
+
+
+@dataclass(frozen=True)
+class Line:
+    """One machine in the figure: seconds by size, with their spread where it was measured."""
+
+    label: str
+    colour: str
+    style: str
+    seconds: Mapping[int, float]
+    spread: Mapping[int, tuple[float, float]]
+
+
+def draw_sweep(path: Path, sweep: Sweep) -> None:
+    """Draw a sweep as PNG, with another machine's and the reported times beside it.
+
+    Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    lines = write_caption(sweep)
+    height = PLOTS_INCHES + LINE_INCHES * len(lines) + 0.15
+    below = 1 - PLOTS_INCHES / height
+    with use_style():
+        figure = Figure(figsize=(WIDTH_INCHES, height))
+        grid = figure.add_gridspec(
+            1, 2, left=0.09, right=0.985, bottom=below + 0.125, top=0.93, wspace=0.2
+        )
+        left, right = (figure.add_subplot(grid[0, column]) for column in range(2))
+        machines = list_lines(sweep)
+        _draw_times(left, machines, sweep)
+        draw_ratios(right, machines, sweep)
+        text = "\n".join(lines)
+        figure.text(0.012, below, text, verticalalignment="top", linespacing=1.35)
+        save_figure(figure, path)
+
+
+def write_caption(sweep: Sweep) -> list[str]:
+    """Return the text below the figure, in lines of its width."""
+    measure, published = MEASURES[sweep.measure], sweep.published
+    network = f"network of {sweep.configuration['parameters']:,} parameters"
+    parts = [f"{sweep.name}: {measure}, {network}."]
+    parts.append(f"This machine: {_describe_machine(sweep)}.")
+    if sweep.other:
+        parts.append(f"The other machine: {_describe_machine(sweep.other)}.")
+    if published:
+        parts.append(f"Reported: {published.source}.")
+        if published.scale != (scale := sweep.configuration["scale"]):
+            parts.append(
+                f"Those times are of the {published.network}: at {scale} scale the network "
+                "is a smaller one, so the ratios say nothing about the machines."
+            )
+        beyond = [p.size for p in sweep.points if p.size > max(published.in_figure)]
+        if beyond and any(
+            machine.seconds.keys() & set(beyond) for machine in published.machines.values()
+        ):
+            parts.append(f"Beyond {max(published.in_figure)}: from the author's notebook.")
+        parts += published.caveats
+    parts.append("Right: above the red line this machine is the faster one.")
+    return textwrap.wrap(" ".join(parts), CAPTION_COLUMNS)
+
+
+def _describe_machine(sweep: Sweep) -> str:
+    """Return machine, framework, precision, and how much of the measure was run."""
+    facts = sweep.points[0].implementation
+    kinds = sorted({str(p.implementation.get("precision", "")) for p in sweep.points} - {""})
+    parts = [sweep.machine, str(facts.get("framework", "")), " or ".join(kinds)]
+    if facts.get("weights") == "untrained":
+        parts.append("untrained weights")
+    return f"{', '.join(filter(None, parts))}; {_describe_extent(sweep)}"
+
+
+def _describe_extent(sweep: Sweep) -> str:
+    if sweep.measure == "generation":
+        counts = sorted({int(point.counts["repetitions"] or 0) for point in sweep.points})
+        return f"medians of {_format_range(counts)} repetitions, bars: their middle half"
+    epochs = sorted(EPOCHS * point.fraction for point in sweep.points)
+    if epochs[0] == EPOCHS:
+        return f"all {EPOCHS} epochs run, bars: the middle half of ten parts"
+    return (
+        f"scaled from {_format_range(epochs)} of the {EPOCHS} epochs, after a tenth of that as "
+        "warm-up; bars: the middle half of ten parts"
+    )
+
+
+def _format_range(values: Sequence[float]) -> str:
+    first, last = f"{values[0]:.3g}", f"{values[-1]:.3g}"
+    return first if first == last else f"{first} to {last}"
+
+
+def list_lines(sweep: Sweep) -> list[Line]:
+    """Return the lines of the figure, this machine first."""
+    lines = [_make_line(sweep, "this machine", THIS_COLOUR)]
+    if sweep.other:
+        lines.append(_make_line(sweep.other, f"other: {sweep.other.machine}", OTHER_COLOUR))
+    if published := sweep.published:
+        largest = max(*published.in_figure, *(point.size for point in sweep.points))
+        for (name, machine), colour in zip(
+            published.machines.items(), REPORTED_COLOURS, strict=True
+        ):
+            seconds = {size: value for size, value in machine.seconds.items() if size <= largest}
+            lines.append(Line(f"{name}, as reported", colour, "s--", seconds, {}))
+    return lines
+
+
+def _make_line(sweep: Sweep, label: str, colour: str) -> Line:
+    seconds = {point.size: point.seconds for point in sweep.points}
+    spread = {point.size: point.middle_half_seconds for point in sweep.points}
+    return Line(label, colour, "o-", seconds, spread)
+
+
+def _draw_times(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
+    for line in lines:
+        sizes, values = list(line.seconds), list(line.seconds.values())
+        axes.plot(sizes, values, line.style, color=line.colour, label=line.label, markersize=5)
+        for size, (first, third) in line.spread.items():
+            axes.plot([size, size], [first, third], color=line.colour, linewidth=4, alpha=0.35)
+    values = [value for line in lines for value in line.seconds.values()]
+    sampling = {p.size: p.parts_seconds["sampling"] for p in sweep.points if p.parts_seconds}
+    if sampling:
+        axes.plot(list(sampling), list(sampling.values()), ":", color=THIS_COLOUR,
+                  label="this machine, sampling alone")  # fmt: skip
+        values += sampling.values()
+    _scale(axes, lines, values)
+    axes.set_ylabel(
+        f"seconds for {EPOCHS} epochs" if sweep.measure == "training" else "seconds for n images"
+    )
+    _finish(axes, sweep, f"{sweep.name}: time")
+
+
+def draw_ratios(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
+    """Draw the times of each other machine over those of this one."""
+    this, others = lines[0], lines[1:]
+    values = [1.0]
+    for line in others:
+        sizes = sorted(this.seconds.keys() & line.seconds.keys())
+        ratios = [line.seconds[size] / this.seconds[size] for size in sizes]
+        label = line.label.split(",")[0]
+        axes.plot(sizes, ratios, line.style, color=line.colour, label=f"{label} / this machine",
+                  markersize=5)  # fmt: skip
+        values += ratios
+    if published := sweep.published:
+        of_paper = _divide_published(published, {size for line in lines for size in line.seconds})
+        axes.plot(list(of_paper), list(of_paper.values()), ":", color=PAPER_COLOUR,
+                  label=f"{' / '.join(published.ratio)}, as the paper draws it")  # fmt: skip
+        values += of_paper.values()
+    axes.axhline(1.0, color=ONE_COLOUR, linewidth=1.5)
+    _scale(axes, lines, values)
+    axes.set_ylabel("ratio of times")
+    _finish(axes, sweep, "ratio (red: as fast as this machine)")
+
+
+def _divide_published(published: Published, sizes: Set[int]) -> dict[int, float]:
+    """Return the ratio of the paper's figure by size, for those of ``sizes`` that it has."""
+    dividend, divisor = (published.machines[name].seconds for name in published.ratio)
+    both = dividend.keys() & divisor.keys() & sizes
+    return {size: dividend[size] / divisor[size] for size in sorted(both)}
+
+
+def _scale(axes: "Axes", lines: Sequence[Line], values: Sequence[float]) -> None:
+    """Make axes logarithmic where values differ much, with the same ticks on both plots."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    sizes = sorted({size for line in lines for size in line.seconds})
+    if max(sizes) > LOG_RATIO * min(sizes):
+        axes.set_xscale("log")
+        axes.set_xlim(min(sizes) / 1.15, max(sizes) * 1.15)
+        sizes = [size for size in sizes if size in _pick_ticks(sizes)]
+    else:
+        space = 0.06 * (max(sizes) - min(sizes))
+        axes.set_xlim(min(sizes) - space, max(sizes) + space)
+    axes.set_xticks(sizes)
+    axes.set_xticks([], minor=True)
+    axes.xaxis.set_major_formatter("{x:g}")
+    if max(values) > LOG_RATIO * min(values):
+        axes.set_yscale("log")
+        subs = (1, 2, 5) if max(values) < MANY_DECADES * min(values) else (1,)
+        axes.yaxis.set_major_locator(LogLocator(subs=subs))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.margins(y=0.12)
+        axes.set_ylim(top=max(values) * (max(values) / min(values)) ** ROOM_FOR_LEGEND)
+    else:
+        axes.set_ylim(0, 1.12 * max(values))
+
+
+def _pick_ticks(sizes: Sequence[int]) -> list[int]:
+    """Return sizes whose numbers do not overlap on a logarithmic axis."""
+    step = (max(sizes) / min(sizes)) ** (1 / 12)
+    kept = [sizes[0]]
+    for size in sizes[1:]:
+        if size >= step * kept[-1]:
+            kept.append(size)
+    return kept
+
+
+def _finish(axes: "Axes", sweep: Sweep, title: str) -> None:
+    is_training = sweep.measure == "training"
+    axes.set(xlabel="batch size" if is_training else "number of images", title=title)
+    axes.grid(which="both")
+    if axes.get_legend_handles_labels()[1]:
+        axes.legend()

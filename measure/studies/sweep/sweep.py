@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cepheid.benchmarks.registry import find_task_module
 from cepheid.measure.engine import options, own_process
@@ -12,26 +12,24 @@ from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.recorded_points import measure_missing, open_folder, tell_written
 from cepheid.measure.engine.study import Column, Measured, Request, Study, Table, make_table
 from cepheid.measure.engine.turns import MIB
+from cepheid.measure.studies.sweep import quality
+from cepheid.measure.studies.sweep.measures import BATCH_SIZE, DECAY, Job, Point, measure_size
+from cepheid.measure.studies.sweep.quality import QualityPoint
 from cepheid.measure.studies.sweep.records import (
-    BATCH_SIZE,
-    DECAY,
     FILE,
     SIZE_NAMES,
-    Job,
-    Point,
     Published,
     Sweep,
+    draw_sweep,
     load_published,
     read_sweep,
 )
+from cepheid.reference.machine import energy
 from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition as definitions
 from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-
-if TYPE_CHECKING:
-    from cepheid.measure.studies.sweep.quality import QualityPoint
 
 DESCRIPTION = """\
 Measure as Arcelin 2021 did (figures 2 to 4), and set this machine beside those of the paper:
@@ -180,16 +178,13 @@ def pick_sizes(request: Request) -> tuple[int, ...]:
 
 def measure(request: Request, wanted: Plan) -> Measured:
     """Measure the sizes that are not recorded, and write tables and figure of all."""
-    from cepheid.measure.studies.sweep.figure import draw_sweep
-    from cepheid.reference.machine import energy
-
     observer = request.observer
     configuration, has_gpu = wanted.jobs[0].prepare(request.definition, observer)
     folder = open_folder(wanted.output, configuration, Point, "sweep")
     no_energy = energy.find_sensors(has_gpu=has_gpu).reason_for_none
     if no_energy:
         observer.tell(f"energy: {no_energy}")
-    measure_job = partial(_run_alone, measure_alone, request.open_display)
+    measure_job = partial(_run_alone, measure_size, request.open_display)
     failed = measure_missing(wanted.jobs, folder, measure_job, observer, _describe_point)
     points = folder.load_points()
     if not points:
@@ -205,13 +200,6 @@ def measure(request: Request, wanted: Plan) -> Measured:
 def _run_alone(function: Any, open_display: Any, job: Job) -> Any:
     """Measure a job in a process of its own."""
     return own_process.run_alone(function, job, open_display)
-
-
-def measure_alone(job: Job, open_display: Any) -> Point:
-    """Measure one size in this process, which was started for it."""
-    from cepheid.measure.studies.sweep.points import measure_size
-
-    return measure_size(job, open_display(None))
 
 
 def _describe_point(point: Point) -> str:
@@ -285,12 +273,10 @@ def _find_reported(seconds: Any, point: Point) -> Any:
 
 def measure_quality(request: Request, wanted: Plan) -> Measured:
     """Train what is not recorded, and write tables and figure of all."""
-    from cepheid.measure.studies.sweep import quality
-
     observer, output, failed = request.observer, wanted.output, []
     configuration, _ = wanted.jobs[0].prepare(request.definition, observer)
     open_folder(output, configuration, quality.QualityPoint, "sweep")
-    train = partial(_run_alone, train_alone, request.open_display)
+    train = partial(_run_alone, quality.train_once, request.open_display)
     for seed in dict.fromkeys(job.seed for job in wanted.jobs):
         folder = quality.open_seed(output, seed)
         jobs = [job for job in wanted.jobs if job.seed == seed]
@@ -306,14 +292,7 @@ def measure_quality(request: Request, wanted: Plan) -> Measured:
     return Measured(tables=[table], notes=notes, is_fine=not failed)
 
 
-def train_alone(job: Job, open_display: Any) -> "QualityPoint":
-    """Train in this process, which was started for it."""
-    from cepheid.measure.studies.sweep.quality import train_once
-
-    return train_once(job, open_display(None))
-
-
-def _describe_quality(point: "QualityPoint") -> str:
+def _describe_quality(point: QualityPoint) -> str:
     values = ", ".join(f"{name} {value:.4g}" for name, value in point.quality.items())
     return f"{values} after {point.samples:,} samples, {point.seconds:.0f} s"
 

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -21,11 +20,11 @@ from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition, rcp
 from cepheid.rules.errors import UserError
-from cepheid.rules.evidence import Curve
 from cepheid.rules.rcp import ReferencePoints
 from cepheid.tools.console.terminal import Terminal
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
+from tests.tools.no_training import FakeTraining, Points
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("resnet50", "mini")
@@ -47,22 +46,8 @@ momentum:
 """
 
 
-class FakeTraining:
-    """Takes the place of training and keeps the runs that it was to make; one arm may miss."""
-
-    def __init__(self) -> None:
-        self.runs: list[Training] = []
-        self.misses = ""
-
-    def __call__(
-        self, definition: object, wanted: list[Training], data_root: Path, observer: object
-    ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
-        for run in wanted:
-            self.runs.append(run)
-            last = POOR if run.variant == self.misses else GOOD
-            samples = EPOCHS_OF[run.variant] * EPOCH
-            points = ((4 * EPOCH, POOR), (samples, last))
-            yield run, Curve(run.variant, run.config.seed, 1.0, points), {}
+def make_points(run: Training) -> Points:
+    return (4 * EPOCH, POOR), (EPOCHS_OF[run.variant] * EPOCH, GOOD)
 
 
 @pytest.fixture
@@ -70,7 +55,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
     tiny.install(tmp_path, monkeypatch, "resnet50", keep=[epochs.PUBLISHED])
     (tmp_path / "resnet50" / epochs.COMPARISONS).write_text(COMPARED)
-    fake = FakeTraining()
+    fake = FakeTraining(make_points)
     monkeypatch.setattr(trainings, "train_all", fake)
     return fake
 
@@ -221,7 +206,7 @@ def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path)
 def test_a_missed_target_is_a_finding(
     training: FakeTraining, tmp_path: Path, capsys: Printed
 ) -> None:
-    training.misses = "unscaled"
+    training.make_points = lambda run: ((8 * EPOCH, POOR if run.variant == "unscaled" else GOOD),)
     assert cepheid_epochs("--compare", "momentum", "--seeds", "1") == 1
     line = next(row for row in capsys.readouterr().out.splitlines() if row.startswith("unscaled "))
     assert line.split()[1:3] == ["1", "1"]

@@ -1,7 +1,6 @@
 """`cepheid measure staleness`: runs are replaced by the curves that they would leave."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,38 +13,29 @@ from cepheid.measure.studies import staleness
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.stale import StaleGradients
 from cepheid.rules import definition, recorded
-from cepheid.rules.evidence import Curve
 from cepheid.tools.measure.__main__ import main as measure
 from tests import tiny
+from tests.tools.no_training import FakeTraining, Points
 
 Printed = pytest.CaptureFixture[str]
 POOR, GOOD = {"e_rmse": 0.2, "nll": -1.0}, {"e_rmse": 0.09, "nll": -2.6}
 SAMPLES_OF = {"0": 6000, "4": 12_000}
 
 
-class FakeTraining:
-    """Takes the place of training and keeps the runs that it was to make; delay 16 diverges."""
-
-    def __init__(self) -> None:
-        self.runs: list[Training] = []
-
-    def __call__(
-        self, definition: object, wanted: list[Training], data_root: Path, observer: object
-    ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
-        for run in wanted:
-            self.runs.append(run)
-            delay = run.variant.split(",")[0].removeprefix("delay ")
-            points = [(samples, POOR) for samples in (3000, 6000)]
-            if delay in SAMPLES_OF:
-                points = [*points[: -1 if delay == "0" else None], (SAMPLES_OF[delay], GOOD)]
-            yield run, Curve(run.variant, run.config.seed, 1.0, tuple(points)), {}
+def make_points(run: Training) -> Points:
+    """Return the curve of a run; delay 16 diverges."""
+    delay = run.variant.split(",")[0].removeprefix("delay ")
+    points = [(samples, POOR) for samples in (3000, 6000)]
+    if delay not in SAMPLES_OF:
+        return points
+    return [*points[: -1 if delay == "0" else None], (SAMPLES_OF[delay], GOOD)]
 
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
     tiny.install(tmp_path, monkeypatch, "galaxy_shape")
-    fake = FakeTraining()
+    fake = FakeTraining(make_points)
     monkeypatch.setattr(trainings, "train_all", fake)
     return fake
 
@@ -58,9 +48,7 @@ def test_delays_are_compared(training: FakeTraining, tmp_path: Path, capsys: Pri
     figure = tmp_path / "staleness.png"
     asked = ("--delays", "4", "0", "--seeds", "1", "2", "--figure", str(figure))
     assert cepheid_staleness(*asked) == 0
-    assert [(run.variant, run.config.seed) for run in training.runs] == [
-        (f"delay {delay}", seed) for seed in (1, 2) for delay in (0, 4)
-    ]
+    assert training.names == [(f"delay {delay}", seed) for seed in (1, 2) for delay in (0, 4)]
     assert {run.config.division for run in training.runs} == {"open"}
     printed = capsys.readouterr().out
     first, second, *_ = (row for row in printed.splitlines() if row[:2] in ("0 ", "4 "))

@@ -1,6 +1,5 @@
 """`cepheid measure targets` as its user meets it. Runs are replaced by curves."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,37 +10,22 @@ from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.rules import definition, evidence
 from cepheid.rules.evidence import Curve, Evidence
 from cepheid.tools.measure.__main__ import main
-from tests.tools.no_training import GOOD, POOR, replace_training
+from tests.tools.no_training import GOOD, POOR, FakeTraining, Points, replace_training
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("galaxy_shape", "mini")
 BROKEN = ("shuffled_labels", "frozen", "blind_to_orientation", "fixed_covariance")
 
 
-class FakeTraining:
-    """Takes the place of training; keeps the runs, calls ``meanwhile`` before the first ends."""
-
-    def __init__(self) -> None:
-        self.runs: list[tuple[str, int]] = []
-        self.meanwhile: Callable[[], None] | None = None
-
-    def __call__(
-        self, definition: object, wanted: list[Training], data_root: Path, observer: object
-    ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
-        for training in wanted:
-            variant, seed = training.variant, training.config.seed
-            self.runs.append((variant, seed))
-            if self.meanwhile and len(self.runs) == 1:
-                self.meanwhile()
-            quality = GOOD if variant == CORRECT else POOR
-            points = (3008, quality), (MINI.timing.max_samples, quality)
-            yield training, Curve(variant, seed, 1.2, points), {"device": "cpu"}
+def make_points(run: Training) -> Points:
+    quality = GOOD if run.variant == CORRECT else POOR
+    return (3008, quality), (MINI.timing.max_samples, quality)
 
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
-    fake = FakeTraining()
+    fake = FakeTraining(make_points)
     replace_training(fake, tmp_path, monkeypatch)
     return fake
 
@@ -60,7 +44,7 @@ def test_all_variants_are_run_and_separated(training: FakeTraining, capsys: Prin
     assert measure() == 0
     wanted = {(CORRECT, seed) for seed in range(1, 11)}
     wanted |= {(variant, seed) for variant in BROKEN for seed in (1, 2)}
-    assert recorded() == set(training.runs) == wanted
+    assert recorded() == set(training.names) == wanted
     printed = capsys.readouterr().out
     assert "samples to target: fewest 3,008" in printed
     assert printed.count("never reached") == 8
@@ -75,15 +59,16 @@ def test_commands_share_the_work(training: FakeTraining, capsys: Printed) -> Non
     assert measure("--only", "correct") == 1
     assert "problem: the broken variant frozen was not tried" in capsys.readouterr().out
     assert measure("--only", *BROKEN, "--broken-seeds", "1") == 0
-    assert training.runs[10:] == [(variant, 1) for variant in BROKEN]
+    assert training.names[10:] == [(variant, 1) for variant in BROKEN]
 
 
 def test_what_another_process_records_meanwhile_is_kept(training: FakeTraining) -> None:
-    def record_frozen() -> None:
-        points = ((MINI.timing.max_samples, POOR),)
-        curve = Curve("frozen", 1, 2.0, points)
-        evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, {}, (curve,)))
+    def record_frozen(run: Training) -> Points:
+        if len(training.runs) == 1:
+            curve = Curve("frozen", 1, 2.0, ((MINI.timing.max_samples, POOR),))
+            evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, {}, (curve,)))
+        return make_points(run)
 
-    training.meanwhile = record_frozen
+    training.make_points = record_frozen
     measure("--only", "correct", "--seeds", "2")
     assert recorded() == {("frozen", 1), (CORRECT, 1), (CORRECT, 2)}

@@ -16,28 +16,32 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, Any
 
 from cepheid.benchmarks.registry import import_task
+from cepheid.measure.engine.recorded_points import describe_machine
 from cepheid.measure.engine.turns import find_middle_half, pick_create
-from cepheid.measure.studies.sweep.records import (
-    EPOCH_SAMPLES,
-    EPOCHS,
-    WARM_UP_EPOCHS,
-    WARM_UP_IMAGES,
-    Job,
-    Point,
-)
-from cepheid.reference.machine import energy, memory
+from cepheid.reference.machine import energy, memory, system
+from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.generate import Generator, time_repetition
 from cepheid.reference.run.train import Task
 from cepheid.reference.session.frameworks import import_backend
-from cepheid.reference.session.observer import Observer, OnCount
-from cepheid.rules.definition import Block
+from cepheid.reference.session.observer import Observer, OnCount, prepare_data
+from cepheid.rules import definition as definitions
+from cepheid.rules.definition import Block, Definition, Generation
 from cepheid.rules.errors import UserError
 
+OpenDisplay = Callable[[IO[str] | None], Observer]
+BATCH_SIZE, DECAY = "global_batch_size", "opt_learning_rate_decay_samples"
+EPOCHS, WARM_UP_EPOCHS, EPOCH_SAMPLES = 100, 10, 8_000
+WARM_UP_IMAGES = 100
+MEASURES: Mapping[str, str] = {
+    "training": f"seconds for {EPOCHS} epochs of {EPOCH_SAMPLES:,} samples",
+    "generation": "seconds to generate n images",
+}
 PARTS = 10  # of the timed steps, to show their spread
 TIMED_SECONDS = 60.0  # for each batch size, unless a number of epochs is given
 CALIBRATION_SECONDS = TIMED_SECONDS * WARM_UP_EPOCHS / EPOCHS
@@ -48,9 +52,104 @@ GENERATION_SECONDS = 30.0  # of repetitions of each number of images
 PARTS_OF_GENERATION = ("sampling", "decoding")
 
 
-def measure_size(job: Job, observer: Observer) -> Point:
-    """Measure one size in this process. Raises UserError if the memory does not suffice."""
-    config = job.configure()
+@dataclass(frozen=True)
+class Job:
+    """One size to measure, with all that a process of its own needs to know.
+
+    ``measure`` is one of ``MEASURES``, or "quality" after so many ``samples``.
+    """
+
+    benchmark: str
+    scale: str
+    framework: str
+    measure: str
+    size: int
+    overrides: tuple[str, ...]
+    data_root: Path
+    epochs: float | None = None
+    samples: int = 0
+    seed: int = 1
+
+    @property
+    def label(self) -> str:
+        """The size in words."""
+        seed = f", seed {self.seed}" if self.measure == "quality" else ""
+        return f"{'images' if self.measure == 'generation' else 'batch size'} {self.size:,}{seed}"
+
+    def list_settings(self, definition: Definition) -> list[str]:
+        """Return all settings. Of a training for quality, those of the user come last and win."""
+        if self.measure != "quality":
+            return [*self.overrides]
+        decay = [f"{DECAY}={self.samples}"] if DECAY in definition.hyperparameters else []
+        return ["threads=1", f"{BATCH_SIZE}={self.size}", *decay, *self.overrides]
+
+    def configure(self) -> RunConfig:
+        """Return the configuration in which this size is measured."""
+        definition = definitions.load(self.benchmark, self.scale)
+        settings = self.list_settings(definition)
+        if self.measure == "training":
+            settings.append(f"{BATCH_SIZE}={self.size}")
+        if self.measure == "generation":  # no other number, so that its peak of memory is its own
+            once = Generation((self.size,), (1,), WARM_UP_IMAGES)
+            definition = replace(definition, generation=once)
+        return self._configure(definition, settings)
+
+    def _configure(self, definition: Definition, settings: list[str]) -> RunConfig:
+        return configure(
+            definition,
+            division="open",
+            overrides=settings,
+            framework=self.framework,
+            data_root=self.data_root,
+            seed=self.seed,
+        )
+
+    def prepare(self, definition: Definition, observer: Observer) -> tuple[dict[str, Any], bool]:
+        """Prepare the data; return what all sizes have in common, and whether there is a GPU.
+
+        Raises UserError for settings that the benchmark does not have.
+        """
+        config = self._configure(definition, self.list_settings(definition))
+        prepare_data(config.definition, config.data_root, observer)
+        with import_backend(self.framework).start_ranks() as ranks:
+            description = system.describe("local", ranks)
+        own = "samples" if self.measure == "quality" else "epochs"
+        configuration = {
+            **describe_machine(config, self.overrides, description),
+            **{key: getattr(self, key) for key in ("measure", own)},
+        }
+        return configuration, description["accelerator"] is not None
+
+
+@dataclass(frozen=True)
+class Point:
+    """The measurement at one size: a batch size, or a number of images.
+
+    ``seconds`` is the measure, scaled from ``fraction`` of it; half of its parts or repetitions lie
+    between the two ``middle_half_seconds``. ``counts`` says what was run; ``energy_joules`` is
+    scaled like the seconds. ``parts_seconds`` are the medians of sampling and of decoding.
+    """
+
+    size: int
+    seconds: float
+    middle_half_seconds: tuple[float, float]
+    images_per_second: float
+    fraction: float
+    counts: Mapping[str, int | float | None]
+    peak_resident_bytes: int
+    peak_device_bytes: int | None
+    energy_joules: float | None
+    implementation: Mapping[str, Any]
+    load_before: float
+    parts_seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def measure_size(job: Job, open_display: OpenDisplay) -> Point:
+    """Measure one size in this process, which was started for it.
+
+    Raises UserError if the memory does not suffice.
+    """
+    config, observer = job.configure(), open_display(None)
     with import_backend(job.framework).start_ranks() as ranks:
         sensors = energy.find_sensors(has_gpu=ranks.accelerator is not None)
         try:
