@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,9 +27,8 @@ from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Evidence
 from tests.distributed import on_ranks
+from tests.tasks import ALONE
 from tests.test_benchmark_contract import GENERATION, configuration
-
-ALONE = TorchRanks(0, 1, torch.device("cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -265,13 +263,6 @@ def test_the_images_do_not_depend_on_the_number_of_ranks(
         assert found == on_each[0][1]
         assert found == pytest.approx(quality, rel=1e-3, abs=1e-4)
         assert [taken.images for taken in times] == [1, 3, 12]
-
-
-def test_other_weights_generate_in_the_open_division_only(config: RunConfig) -> None:
-    other = MappingProxyType({**config.definition.model, "weights_digest": "0" * 64})
-    chosen = dataclasses.replace(config.definition, model=other)
-    with pytest.raises(UserError, match="--division open"):
-        task.create(dataclasses.replace(config, definition=chosen), ALONE)
 
 
 def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:

@@ -1,7 +1,7 @@
 """Submissions with damaged files, and what every command must bear of them.
 
 ``damage`` is a pure function of a ``random.Random`` and a folder, so that a seed and a number name
-an input for ever. ``tests/fuzz_submission.py`` tries very many, ``test_hostile.py`` a few.
+an input for ever. ``tests/fuzz.py`` tries very many, ``test_hostile.py`` a few.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""A small share of the fuzzing that tests/fuzz_runlog.py does at length."""
+"""A small share of the fuzzing that tests/fuzz.py does at length."""
 
 import random
 

@@ -1,6 +1,6 @@
 """Whatever one submission contains, every command ends well and no other submission is affected.
 
-A small share of the fuzzing that tests/fuzz_submission.py does at length.
+A small share of the fuzzing that tests/fuzz.py does at length.
 """
 
 import random

@@ -1,26 +1,20 @@
 """The timed generation loop with a task that makes nothing and needs no framework."""
 
-import json
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
 
-from cepheid.reference.data.verification import DataRead
-from cepheid.reference.run import generate
 from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.run.generate import GenerationOutcome as Outcome
-from cepheid.reference.run.generate import GenerationProgress, Times, run
+from cepheid.reference.run.generate import GenerationProgress, run
 from cepheid.reference.run.log import RunLogWriter
-from cepheid.reference.run.loops import run_task
 from cepheid.reference.run.progress import Progress, Stage
 from cepheid.rules import definition
 from cepheid.rules.definition import Generation
+from tests.reference.run.scripted import ScriptedGenerator, execute
 
 GOOD = {
     "generated_distance": 0.0,
@@ -30,58 +24,12 @@ GOOD = {
 }
 
 
-class ScriptedGenerator:
-    """Keeps a diary; sampling lasts a second of the clock below, decoding two."""
-
-    data_digest, weights_digest = "d" * 64, "e" * 64
-
-    def __init__(self, quality: Mapping[str, float] = GOOD) -> None:
-        self.found = quality
-        self.diary: list[str] = []
-        self.judged = ""
-        self.seconds = 0.0
-        self.times: Sequence[Times] = ()
-        self.error: BaseException | None = None
-
-    def drop_caches(self) -> None:
-        self.diary.append("drop_caches")
-
-    def build(self) -> int:
-        self.diary.append("build")
-        return 12
-
-    def warm_up(self, images: int) -> None:
-        self.diary.append(f"warm_up {images}")
-
-    def implementation(self) -> Mapping[str, Any]:
-        return {"framework": "none"}
-
-    def open_data(self) -> None:
-        self.diary.append("open_data")
-
-    def sample(self, images: int, repetition: int) -> tuple[int, int]:
-        if self.error:
-            raise self.error
-        self.diary.append(f"sample {images} {repetition}")
-        self.seconds += 1
-        return images, repetition
-
-    def decode(self, latents: tuple[int, int]) -> str:
-        self.seconds += 2
-        return f"{latents[0]} images of repetition {latents[1]}"
-
-    def evaluate(self, images: str) -> dict[str, float]:
-        self.judged = images
-        return dict(self.found)
-
-    def digest_data(self) -> DataRead:
-        return DataRead(self.data_digest)
-
-    def synchronize(self) -> None:
-        self.diary.append("synchronize")
-
-    def keep_times(self, times: Sequence[Times]) -> None:
-        self.times = times
+@pytest.fixture
+def task(monkeypatch: pytest.MonkeyPatch) -> ScriptedGenerator:
+    """A task whose seconds are those of the loop's clock."""
+    made = ScriptedGenerator(GOOD)
+    monkeypatch.setattr("cepheid.reference.run.generate.time.perf_counter", lambda: made.seconds)
+    return made
 
 
 @pytest.fixture
@@ -91,30 +39,10 @@ def config() -> RunConfig:
     return configure(few, seed=7)
 
 
-def execute(
-    config: RunConfig, task: ScriptedGenerator, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[Outcome | BaseException, list[dict[str, Any]]]:
-    monkeypatch.setattr(generate.time, "perf_counter", lambda: task.seconds)  # type: ignore[attr-defined]
-    log = RunLogWriter(path)
-    result: Outcome | BaseException
-    try:
-        outcome = run_task(task, config, log)
-        assert isinstance(outcome, Outcome)
-        result = outcome
-    except BaseException as error:
-        result = error
-    closed = log.close()
-    assert closed is not None
-    lines = closed.read_text().splitlines()
-    return result, [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
-
-
 def test_a_run_from_the_first_line_to_the_last(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, task: ScriptedGenerator, tmp_path: Path
 ) -> None:
-    task = ScriptedGenerator()
-    outcome, events = execute(config, task, tmp_path / "result_0.txt", monkeypatch)
-    assert isinstance(outcome, Outcome)
+    outcome, events = execute(config, task, tmp_path / "result_0.txt")
     assert outcome.reached
     assert outcome.samples == 3 * 1 + 2 * 10
     keys = [event["key"] for event in events]
@@ -135,10 +63,9 @@ def test_a_run_from_the_first_line_to_the_last(
 
 
 def test_every_repetition_is_sampled_between_two_waits_and_the_last_is_judged(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: RunConfig, task: ScriptedGenerator, tmp_path: Path
 ) -> None:
-    task = ScriptedGenerator()
-    execute(config, task, tmp_path / "result_0.txt", monkeypatch)
+    execute(config, task, tmp_path / "result_0.txt")
     assert task.diary[:4] == ["drop_caches", "build", "warm_up 100", "synchronize"]
     sampled = [step for step in task.diary if step.startswith("sample")]
     assert sampled == ["sample 1 0", "sample 1 1", "sample 1 2", "sample 10 0", "sample 10 1"]
@@ -149,11 +76,7 @@ def test_every_repetition_is_sampled_between_two_waits_and_the_last_is_judged(
     assert task.diary.index("open_data") > task.diary.index("sample 10 1")
 
 
-def test_no_time_is_lost_between_repetitions(
-    config: RunConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = ScriptedGenerator()
-    monkeypatch.setattr(generate.time, "perf_counter", lambda: task.seconds)  # type: ignore[attr-defined]
+def test_no_time_is_lost_between_repetitions(config: RunConfig, task: ScriptedGenerator) -> None:
 
     def lose_a_minute(progress: Progress) -> None:
         task.seconds += 60 * (progress.stage is Stage.GENERATING)
@@ -165,11 +88,10 @@ def test_no_time_is_lost_between_repetitions(
 
 @pytest.mark.parametrize("value", [0.5, math.nan])
 def test_a_target_that_is_missed_aborts_and_says_why(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
+    config: RunConfig, task: ScriptedGenerator, tmp_path: Path, value: float
 ) -> None:
-    task = ScriptedGenerator({**GOOD, "distinct_share": value})
-    outcome, events = execute(config, task, tmp_path / "result_0.txt", monkeypatch)
-    assert isinstance(outcome, Outcome)
+    task.quality = {**GOOD, "distinct_share": value}
+    outcome, events = execute(config, task, tmp_path / "result_0.txt")
     assert not outcome.reached
     assert events[-2]["metadata"]["status"] == "aborted"
     assert "distinct_share" in events[-2]["metadata"]["reason"]
@@ -178,11 +100,10 @@ def test_a_target_that_is_missed_aborts_and_says_why(
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt("SIGTERM")])
 def test_exactly_one_run_stop_on_errors(
-    config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    config: RunConfig, task: ScriptedGenerator, tmp_path: Path, error: BaseException
 ) -> None:
-    task = ScriptedGenerator()
     task.error = error
-    result, events = execute(config, task, tmp_path / "result_0.txt", monkeypatch)
+    result, events = execute(config, task, tmp_path / "result_0.txt")
     assert result is error
     assert [event["key"] for event in events].count("run_stop") == 1
     assert str(error) in events[-1]["metadata"]["reason"]
@@ -191,7 +112,7 @@ def test_exactly_one_run_stop_on_errors(
 
 def test_progress_reports_the_stages(config: RunConfig) -> None:
     reports: list[Progress] = []
-    run(config.definition, ScriptedGenerator(), config, RunLogWriter(None), reports.append)
+    run(config.definition, ScriptedGenerator(GOOD), config, RunLogWriter(None), reports.append)
     stages = [progress.stage for progress in reports]
     first = [Stage.GENERATING] * 3 + [Stage.GENERATED]
     second = [Stage.GENERATING] * 2 + [Stage.GENERATED]

@@ -1,8 +1,6 @@
 """The timed loop with a task that learns nothing and needs no framework."""
 
-import json
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,63 +9,15 @@ import pytest
 
 pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
 
-from cepheid.reference.data.verification import DataRead
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.log import RunLogWriter
-from cepheid.reference.run.loops import run_task
 from cepheid.reference.run.progress import Outcome, Progress, Stage
 from cepheid.reference.run.train import run
 from cepheid.rules import definition
-from cepheid.rules.definition import Block, Timing
+from cepheid.rules.definition import Timing
 from cepheid.rules.errors import UserError
 from tests.full_disk import files_end_after
-
-
-class ScriptedTask:
-    """Reports qualities from a list and keeps a diary of what it was asked for."""
-
-    data_digest = "d" * 64
-
-    def __init__(
-        self, qualities: list[dict[str, float]], losses: float | BaseException = 1.0
-    ) -> None:
-        self.qualities, self.loss, self.diary = qualities, losses, []  # type: ignore[var-annotated]
-
-    def drop_caches(self) -> None:
-        self.diary.append("drop_caches")
-
-    def build(self) -> int:
-        self.diary.append("build")
-        return 12
-
-    def warm_up(self) -> None:
-        self.diary.append("warm_up")
-
-    def implementation(self) -> Mapping[str, Any]:
-        return {"framework": "none"}
-
-    def open_data(self) -> None:
-        self.diary.append("open_data")
-
-    def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
-        self.diary.append(f"train to {block.samples}")
-        if isinstance(self.loss, BaseException):
-            raise self.loss
-        on_samples(block.samples)
-        return self.loss
-
-    def evaluate(self) -> dict[str, float]:
-        self.diary.append("evaluate")
-        return self.qualities.pop(0)
-
-    def digest_data(self) -> DataRead:
-        return DataRead(self.data_digest)
-
-    def synchronize(self) -> None:
-        self.diary.append("synchronize")
-
-    def state(self) -> Mapping[str, Any]:
-        return {}
+from tests.reference.run.scripted import ScriptedTask, execute, read_events
 
 
 def quality(e_rmse: float, nll: float) -> dict[str, float]:
@@ -82,22 +32,6 @@ def config() -> RunConfig:
     chosen = definition.load("galaxy_shape", "mini")
     timing = Timing(init_minutes_max=30, eval_every_samples=100, max_samples=300)
     return configure(replace(chosen, timing=timing), overrides=["global_batch_size=64"], seed=7)
-
-
-def execute(
-    config: RunConfig, task: ScriptedTask, path: Path
-) -> tuple[Outcome | BaseException, list[dict[str, Any]]]:
-    """The outcome (or what was raised) and the events of the log."""
-    log = RunLogWriter(path)
-    result: Outcome | BaseException
-    try:
-        result = run_task(task, config, log)
-    except BaseException as error:
-        result = error
-    closed = log.close()
-    assert closed is not None
-    lines = closed.read_text().splitlines()
-    return result, [json.loads(line.removeprefix(":::MLLOG ")) for line in lines]
 
 
 def keys(events: list[dict[str, Any]]) -> list[str]:
@@ -135,7 +69,6 @@ def test_stops_at_the_first_evaluation_that_reaches_all_targets(
 def test_one_target_of_two_is_not_enough(config: RunConfig, tmp_path: Path) -> None:
     half = quality(0.0, 9.0)
     outcome, events = execute(config, ScriptedTask([half] * 3), tmp_path / "result_0.txt")
-    assert isinstance(outcome, Outcome)
     assert not outcome.reached
     assert events[-2]["metadata"]["status"] == "aborted"
     assert "300 samples" in events[-2]["metadata"]["reason"]
@@ -206,11 +139,7 @@ def test_a_full_disk_is_not_overlooked(config: RunConfig, tmp_path: Path) -> Non
         run(config.definition, ScriptedTask([GOOD]), config, log)
     kept = log.close()
     assert kept == tmp_path / "interrupted_result_0_0.txt"
-    lines = kept.read_text().splitlines()
-    assert [json.loads(line.removeprefix(":::MLLOG "))["key"] for line in lines][:2] == [
-        "submission_round",
-        "submission_org",
-    ]
+    assert keys(read_events(kept))[:2] == ["submission_round", "submission_org"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +153,6 @@ def test_a_run_that_diverges_is_aborted_and_logs_no_nan(
     config: RunConfig, tmp_path: Path, task: ScriptedTask, reason: str
 ) -> None:
     outcome, events = execute(config, task, tmp_path / "result_0.txt")
-    assert isinstance(outcome, Outcome)
     assert not outcome.reached
     assert reason in events[-2]["metadata"]["reason"]
     assert "NaN" not in (tmp_path / "result_0.txt").read_text()

@@ -29,7 +29,7 @@ from cepheid.reference.session.artifacts import keep_pictures, keep_power_log, k
 from cepheid.reference.session.result_folder import ResultFolder
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.reference.run.recorder import Recorder
+from tests.reference.run.scripted import Recorder
 
 # Reports ------------------------------------------------------------------------------------------
 

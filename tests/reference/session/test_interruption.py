@@ -30,7 +30,8 @@ from cepheid.reference.session.interruption import Interruption
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.loops import run_task
 from cepheid.rules import definition
-from tests.reference.run.test_train import GOOD, POOR, ScriptedTask
+from tests.reference.run.scripted import ScriptedTask
+from tests.reference.run.test_train import GOOD, POOR
 
 def main():
     output = pathlib.Path(sys.argv[1])

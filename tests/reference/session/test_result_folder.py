@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -13,7 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.reference.machine import system
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.execution import Execution
-from cepheid.reference.session.result_folder import open_result_folder
+from cepheid.reference.session.result_folder import ResultFolder, open_result_folder
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.documents import find_schema_problem
@@ -32,12 +33,28 @@ def config() -> RunConfig:
     return configure(MINI, seed=1).name_system("local", "box", "code")
 
 
-def description(config: RunConfig) -> dict[str, object]:
-    return system.describe("local", ALONE) | {"system": config.system}
+def open_folder(root: Path, config: RunConfig) -> AbstractContextManager[ResultFolder]:
+    """Open the folder of a result below ``root``, described as this machine."""
+    described = system.describe("local", ALONE) | {"system": config.system}
+    return open_result_folder(root, config, described)
+
+
+def fill(root: Path, config: RunConfig, log: str = "") -> Path:
+    """Open the folder once, with a log of run 0 if there is a text; return its path."""
+    with open_folder(root, config) as folder:
+        if log:
+            folder.log(0).write_text(log)
+        return folder.path
+
+
+def assert_refused(root: Path, config: RunConfig, message: str) -> None:
+    """Require a user's mistake where the folder is opened."""
+    with pytest.raises(UserError, match=message), open_folder(root, config):
+        pass
 
 
 def test_missing_runs_are_the_holes(config: RunConfig, tmp_path: Path) -> None:
-    with open_result_folder(tmp_path, config, description(config)) as folder:
+    with open_folder(tmp_path, config) as folder:
         folder.log(1).write_text("done")
         assert folder.present() == [1]
         assert folder.missing(3) == [0, 2]
@@ -48,7 +65,7 @@ def test_later_runs_compute_as_the_first_one_did(config: RunConfig, tmp_path: Pa
     settled = Execution("bf16", "on", "2", {"precision": "fastest step: fp32 51 ms, bf16 44 ms"})
     value = {"precision": "bfloat16", "execution": asdict(settled)}
     line = f":::MLLOG {json.dumps({'key': 'implementation', 'value': value})}\n"
-    with open_result_folder(tmp_path, config, description(config)) as folder:
+    with open_folder(tmp_path, config) as folder:
         assert folder.execution(config.execution) == config.execution
         (folder.path / "interrupted_0_0.txt").write_text(line.replace("bf16", "fp32"))
         assert folder.execution(config.execution) == config.execution
@@ -56,52 +73,27 @@ def test_later_runs_compute_as_the_first_one_did(config: RunConfig, tmp_path: Pa
         assert folder.execution(config.execution) == settled
 
 
-def test_same_configuration_goes_on(config: RunConfig, tmp_path: Path) -> None:
-    for _ in range(2):
-        with open_result_folder(tmp_path, config, description(config)):
-            pass
-
-
-def test_another_configuration_is_refused_and_nothing_is_touched(
+def test_another_configuration_is_refused_once_there_is_a_run(
     config: RunConfig, tmp_path: Path
 ) -> None:
-    with open_result_folder(tmp_path, config, description(config)) as folder:
-        folder.log(0).write_text("done")
-    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).name_system(
-        "local", "box", "code"
-    )
-    with (
-        pytest.raises(UserError, match=r"global_batch_size.*choose another --output"),
-        open_result_folder(tmp_path, other, description(other)),
-    ):
-        pass
-    assert folder.log(0).read_text() == "done"
-
-
-def test_a_configuration_that_no_run_had_binds_nothing(config: RunConfig, tmp_path: Path) -> None:
-    with open_result_folder(tmp_path, config, description(config)):
-        pass
-    other = configure(MINI, seed=1, overrides=["global_batch_size=16"]).name_system(
-        "local", "box", "code"
-    )
-    with open_result_folder(tmp_path, other, description(other)) as folder:
-        kept = json.loads((folder.path / "configuration.json").read_text())
+    other = configure(MINI, seed=1, overrides=["global_batch_size=16"])
+    other = other.name_system("local", "box", "code")
+    fill(tmp_path, config)
+    kept = json.loads((fill(tmp_path, other) / "configuration.json").read_text())
     assert kept["hyperparameters"]["global_batch_size"] == 16
+    path = fill(tmp_path, other, "done")
+    assert_refused(tmp_path, config, r"global_batch_size.*choose another --output")
+    assert fill(tmp_path, other) == path
+    assert (path / "result_0.txt").read_text() == "done"
 
 
 def test_damaged_configuration_is_a_users_matter(config: RunConfig, tmp_path: Path) -> None:
-    with open_result_folder(tmp_path, config, description(config)) as folder:
-        folder.log(0).write_text("done")
-        (folder.path / "configuration.json").write_text("{")
-    with (
-        pytest.raises(UserError, match=r"configuration\.json: damaged"),
-        open_result_folder(tmp_path, config, description(config)),
-    ):
-        pass
+    (fill(tmp_path, config, "done") / "configuration.json").write_text("{")
+    assert_refused(tmp_path, config, r"configuration\.json: damaged")
 
 
 def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: Path) -> None:
-    with open_result_folder(tmp_path, config, description(config)) as folder:
+    with open_folder(tmp_path, config) as folder:
         code = (
             "import fcntl, os, sys\n"
             f"lock = os.open({str(folder.path)!r}, os.O_RDONLY)\n"
@@ -125,11 +117,10 @@ def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: P
 def test_a_log_that_nobody_closed_gets_its_name_at_the_next_start(
     config: RunConfig, tmp_path: Path, end: str, name: str
 ) -> None:
-    with open_result_folder(tmp_path, config, description(config)) as folder:
-        pass
+    path = fill(tmp_path, config)
     text = READ.format(digest="d").replace("_read", "_digest") + "half a log" + end
-    (folder.path / "result_0.txt.partial").write_text(text)
-    with open_result_folder(tmp_path, config, description(config)) as folder:
+    (path / "result_0.txt.partial").write_text(text)
+    with open_folder(tmp_path, config) as folder:
         assert [path.name for path in folder.left_over] == [name]
         kept = folder.left_over[0].read_text()
         assert kept == text or (end == SUCCESS and kept.startswith(text) and "not digested" in kept)
@@ -137,34 +128,24 @@ def test_a_log_that_nobody_closed_gets_its_name_at_the_next_start(
 
 
 def test_no_space_for_the_configuration(config: RunConfig, tmp_path: Path) -> None:
-    with (
-        files_end_after(10),
-        pytest.raises(UserError, match=r"box\.json: cannot write there .* make room"),
-        open_result_folder(tmp_path, config, description(config)),
-    ):
-        pass
-    with open_result_folder(tmp_path, config, description(config)):
-        assert not list(tmp_path.rglob("*.partial"))
+    with files_end_after(10):
+        assert_refused(tmp_path, config, r"box\.json: cannot write there .* make room")
+    fill(tmp_path, config)
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 @pytest.mark.parametrize("text", ["[]", "null", "\x00"])
-def test_configuration_that_is_none(config: RunConfig, tmp_path: Path, text: str) -> None:
+def test_a_system_file_that_holds_something_else_is_refused(
+    config: RunConfig, tmp_path: Path, text: str
+) -> None:
     (tmp_path / "systems").mkdir()
     (tmp_path / "systems" / "box.json").write_text(text)
-    with (
-        pytest.raises(UserError, match=r"box\.json: damaged .* move it away"),
-        open_result_folder(tmp_path, config, description(config)),
-    ):
-        pass
+    assert_refused(tmp_path, config, r"box\.json: damaged .* move it away")
 
 
 def test_output_that_is_a_file(config: RunConfig, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(UserError, match="cannot write there"),
-        open_result_folder(tmp_path / "file", config, description(config)),
-    ):
-        pass
+    assert_refused(tmp_path / "file", config, "cannot write there")
 
 
 def test_description_of_this_machine_is_valid() -> None:
@@ -179,12 +160,10 @@ def test_submitter_must_be_a_name() -> None:
 
 
 def test_a_corrected_description_is_kept(config: RunConfig, tmp_path: Path) -> None:
-    with open_result_folder(tmp_path, config, description(config)):
-        pass
+    fill(tmp_path, config)
     path = tmp_path / "systems" / "box.json"
     path.write_text(path.read_text().replace("FILL IN: what", "liquid cooled; what"))
-    with open_result_folder(tmp_path, config, description(config)):
-        pass
+    fill(tmp_path, config)
     assert "liquid cooled" in path.read_text()
 
 

@@ -1,7 +1,6 @@
 """What a two-stage detector needs, against versions that go box by box and pixel by pixel."""
 
 import math
-from typing import Any
 
 import pytest
 
@@ -35,20 +34,15 @@ from cepheid.reference.torch.detection.sampling import (
     draw_uniform,
     match_boxes,
 )
+from tests.reference.torch.test_detection import draw_boxes as draw_unit_boxes
+from tests.reference.torch.test_detection import make_generator
 
 seeds = st.integers(0, 2**31)
 
 
-def make_generator(seed: int) -> Any:
-    return torch.Generator().manual_seed(seed)
-
-
 def draw_boxes(*shape: int, seed: int, side: float = 64.0) -> Tensor:
     """Corners of boxes with an area inside of a square, float64 (*shape, 4)."""
-    pairs = torch.rand(*shape, 2, 2, generator=make_generator(seed), dtype=torch.float64)
-    low, high = pairs.aminmax(dim=-1)
-    boxes: Tensor = side * torch.cat((0.9 * low, 0.9 * high + 0.05), dim=-1)
-    return boxes
+    return side * draw_unit_boxes(*shape, seed=seed)
 
 
 # Anchors -----------------------------------------------------------------------------------------
