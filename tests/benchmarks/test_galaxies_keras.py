@@ -81,7 +81,9 @@ def perturb(network: Any, buffers: Any) -> Any:
 def make_shape(prelu: str) -> ShapeNetwork:
     """Return a perturbed network, without posteriors so narrow that all is rounding."""
     torch.manual_seed(0)
-    network = ShapeNetwork(**{**OPTIONS, "prelu": prelu}, make_norm=partial(GroupBatchNorm2d, **NORM))
+    network = ShapeNetwork(
+        **{**OPTIONS, "prelu": prelu}, make_norm=partial(GroupBatchNorm2d, **NORM)
+    )
     network.head.weight.data.mul_(0.1)
     made: ShapeNetwork = perturb(network, list(network.buffers()))
     return made
