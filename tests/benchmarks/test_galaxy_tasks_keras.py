@@ -18,8 +18,7 @@ from cepheid.benchmarks.galaxy_shape import keras_task as shape_task
 from cepheid.benchmarks.galaxy_shape import keras_weights as shape_weights
 from cepheid.benchmarks.galaxy_vae import keras_task as vae_task
 from cepheid.benchmarks.galaxy_vae import keras_weights as vae_weights
-from cepheid.measure.studies.sweep.points import measure_training
-from cepheid.measure.studies.sweep.records import EPOCH_SAMPLES
+from cepheid.measure.studies.sweep.measures import EPOCH_SAMPLES, measure_training
 from cepheid.reference.keras.backend import FRAMEWORK
 from cepheid.reference.keras.pipeline import read_ahead
 from cepheid.reference.machine.energy import find_sensors
