@@ -3,24 +3,27 @@
 They are mistakes and tricks that a quality target must detect.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cepheid.benchmarks.mask_rcnn import task
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
-from cepheid.benchmarks.mask_rcnn.task import Segmentation
+from cepheid.benchmarks.mask_rcnn.task import WORKLOAD
 from cepheid.reference.data.detection.loader import MaskedPictures
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
+from cepheid.reference.torch.detection.pyramid import Maps
 from cepheid.reference.torch.detection.roi_align import choose_levels
 from cepheid.reference.torch.detection.sampling import draw_uniform
+from cepheid.reference.torch.detection.scenes import Pictures, Scenes
 from cepheid.reference.torch.detection.targets import Truth
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.workload import Network, Seat, Workload
 
 RANDOM_BOXES = 2  # purpose of random numbers
 
@@ -44,43 +47,31 @@ class Mislabelled:
         return getattr(self.pictures, name)
 
 
-class ShuffledTargets(Segmentation):
-    """Objects belong to other images: only where objects often are can be learnt."""
-
-    def open_data(self) -> None:
-        """Open the data, then permute the training images' objects."""
-        super().open_data()
-        random = make_generator(self.config.seed, "shuffled targets")
-        order = random.permutation(self.definition.train_samples)
-        self.loader.pictures = Mislabelled(self.images, order)
+def open_shuffled_targets(shape: Scenes, seat: Seat) -> Pictures:
+    """Open the data; objects belong to other images: only where they often are can be learnt."""
+    data = task.open_data(shape, seat)
+    random = make_generator(shape.config.seed, "shuffled targets")
+    order = random.permutation(shape.config.definition.train_samples)
+    data.loader.pictures = Mislabelled(data.images, order)
+    return data
 
 
-class Frozen(broken.Frozen, Segmentation):
-    """The weights stay as initialised."""
+def predict_boxes(shape: Scenes, network: Network, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Return detections whose masks (n, d, s, s) are 1 everywhere: the whole box."""
+    *others, masks = task.predict(shape, network, *inputs)
+    return *others, torch.ones_like(masks)
 
 
-class BoxMasks(Segmentation):
-    """The mask of an object is its whole box."""
-
-    def predict(self, images: Tensor, extents: Tensor | None = None, /) -> tuple[Tensor, ...]:
-        """Return detections whose masks (n, d, s, s) are 1 everywhere."""
-        *others, masks = super().predict(images, extents)
-        return *others, torch.ones_like(masks)
-
-
-class EllipticMasks(Segmentation):
-    """The mask of an object is the ellipse in its box."""
-
-    def predict(self, images: Tensor, extents: Tensor | None = None, /) -> tuple[Tensor, ...]:
-        """Return detections whose masks (n, d, s, s) are 1 in an ellipse."""
-        *others, masks = super().predict(images, extents)
-        places = torch.linspace(-1, 1, masks.shape[-1] + 1, device=masks.device)
-        squares = ((places[1:] + places[:-1]) / 2).square()
-        return *others, (squares[:, None] + squares < 1).to(masks.dtype).expand_as(masks)
+def predict_ellipses(shape: Scenes, network: Network, *inputs: Tensor) -> tuple[Tensor, ...]:
+    """Return detections whose masks (n, d, s, s) are 1 in the ellipse of their box."""
+    *others, masks = task.predict(shape, network, *inputs)
+    places = torch.linspace(-1, 1, masks.shape[-1] + 1, device=masks.device)
+    squares = ((places[1:] + places[:-1]) / 2).square()
+    return *others, (squares[:, None] + squares < 1).to(masks.dtype).expand_as(masks)
 
 
 class QuantizedNetwork(MaskRCNN):
-    """Boxes begin and end at whole places of their map, as in RoIPool."""
+    """Features are not aligned: boxes begin and end at whole places of their map (RoIPool)."""
 
     offset = 0.0
 
@@ -91,14 +82,8 @@ class QuantizedNetwork(MaskRCNN):
         return super().align(maps, (boxes / step).round() * step, bins)
 
 
-class Quantized(Segmentation):
-    """Features are not aligned with the boxes."""
-
-    network_type = QuantizedNetwork
-
-
 class RandomNetwork(MaskRCNN):
-    """Proposals lie anywhere, with sides from an eighth to a half of the image's."""
+    """Proposals are not found but lie anywhere, with sides from 1/8 to 1/2 of the image's."""
 
     def propose(self, scores: Tensor, codes: Tensor, extents: Tensor) -> tuple[Tensor, Tensor]:
         """Return random boxes of each image, (n, k, 4), with equal scores (n, k)."""
@@ -111,14 +96,8 @@ class RandomNetwork(MaskRCNN):
         return boxes, torch.ones_like(boxes[..., 0])
 
 
-class RandomProposals(Segmentation):
-    """The proposal network is not used."""
-
-    network_type = RandomNetwork
-
-
 class ShuffledNetwork(MaskRCNN):
-    """The heads learn from the next object of the image instead of the one in their box."""
+    """The heads learn class, box and mask of the next object of the image, not of their own."""
 
     def learn(
         self, maps: Sequence[Tensor], samples: Tensor, losses: Tensor, targets: Tensor
@@ -132,27 +111,26 @@ class ShuffledNetwork(MaskRCNN):
         return super().learn(maps, samples, losses, targets)
 
 
-class ShuffledInstances(Segmentation):
-    """Heads are trained with class, box and mask of another object of the image."""
-
-    network_type = ShuffledNetwork
-
-
-class Blind(Segmentation):
+class BlindNetwork(MaskRCNN):
     """All images are empty sky: only where objects often are can be learnt."""
 
-    def scale_pixels(self, images: Tensor) -> Tensor:
-        """Return zeros of the shape (n, 3, pixels, pixels)."""
-        return torch.zeros_like(super().scale_pixels(images))
+    def extract(self, images: Tensor) -> Maps:
+        """Return the maps of zeros."""
+        return super().extract(torch.zeros_like(images))
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], Segmentation]] = {
-    "shuffled_targets": ShuffledTargets,
-    "frozen": Frozen,
-    "box_masks": BoxMasks,
-    "elliptic_masks": EllipticMasks,
-    "quantized": Quantized,
-    "random_proposals": RandomProposals,
-    "shuffled_instances": ShuffledInstances,
-    "blind": Blind,
+def use_network(kind: type[MaskRCNN]) -> Workload[Scenes]:
+    """Return the workload with another type of network."""
+    return WORKLOAD.vary(make_network=partial(task.make_network, kind=kind))
+
+
+VARIANTS: Mapping[str, Workload[Scenes]] = {
+    "shuffled_targets": WORKLOAD.vary(open_data=open_shuffled_targets),
+    "frozen": broken.freeze(WORKLOAD),
+    "box_masks": WORKLOAD.vary(predict=predict_boxes),
+    "elliptic_masks": WORKLOAD.vary(predict=predict_ellipses),
+    "quantized": use_network(QuantizedNetwork),
+    "random_proposals": use_network(RandomNetwork),
+    "shuffled_instances": use_network(ShuffledNetwork),
+    "blind": use_network(BlindNetwork),
 }

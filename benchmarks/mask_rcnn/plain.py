@@ -6,27 +6,28 @@ of boxes level by level, from the four neighbours of each place. The same loader
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
+from cepheid.benchmarks.mask_rcnn import task
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
-from cepheid.benchmarks.mask_rcnn.task import Segmentation
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.detection.boxes import PLAIN, clip_boxes, compute_overlaps, decode
+from cepheid.reference.torch.detection.pyramid import Maps
 from cepheid.reference.torch.detection.roi_align import choose_levels
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-
-
-def create(config: RunConfig, ranks: TorchRanks) -> "PlainSegmentation":
-    """Return the task; ``config`` has compile=off and the precision of the reference."""
-    return PlainSegmentation(config, ranks)
+from cepheid.reference.torch.detection.scenes import Scenes
+from cepheid.reference.torch.workload import Norms, Recipe
 
 
 class PlainNetwork(MaskRCNN):
     """The same network with loops over images, levels and boxes. Shapes are those of MaskRCNN."""
+
+    def extract(self, images: Tensor) -> Maps:
+        """Return the maps of images, channels first in memory."""
+        return super().extract(images.contiguous())
 
     @torch.no_grad()
     def propose(self, scores: Tensor, codes: Tensor, extents: Tensor) -> tuple[Tensor, Tensor]:
@@ -104,27 +105,18 @@ def suppress_one_by_one(boxes: Tensor, largest_overlap: float) -> Tensor:
     return stays
 
 
-class PlainSegmentation(Segmentation):
-    """The same network, loss and update in the obvious way, with the shapes of its base."""
+def make_network(shape: Scenes, norms: Norms) -> nn.Module:
+    """Return the network, channels first."""
+    network = task.make_network(shape, norms, PlainNetwork)
+    return convert_conv2d_weight_memory_format(network, torch.contiguous_format)
 
-    network_type = PlainNetwork
 
-    def make_network(self) -> nn.Module:
-        """Return the network, channels first."""
-        network = super().make_network()
-        convert_conv2d_weight_memory_format(network, torch.contiguous_format)
-        return network
+def make_optimizer(shape: Scenes, network: nn.Module) -> Recipe:
+    """Return torch's default SGD."""
+    recipe = task.make_optimizer(shape, network)
+    options = {key: value for key, value in recipe.options.items() if key != "fused"}
+    return replace(recipe, options=options)
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return torch's default SGD."""
-        fused = super().make_optimizer()
-        values = self.hyperparameters
-        return torch.optim.SGD(
-            [{k: g[k] for k in ("params", "weight_decay")} for g in fused.param_groups],
-            lr=values.opt_base_learning_rate,
-            momentum=values.opt_momentum,
-        )
 
-    def scale_pixels(self, images: Tensor) -> Tensor:
-        """Return images as float32 (n, 3, pixels, pixels), channels first."""
-        return super().scale_pixels(images).contiguous()
+WORKLOAD = task.WORKLOAD.vary(make_network=make_network, make_optimizer=make_optimizer)
+"""The same network, loss and update in the obvious way."""

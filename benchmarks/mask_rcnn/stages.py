@@ -4,7 +4,6 @@ The graph is split as in Kumar et al. 2019 (arXiv:1909.09756), and runs as a pip
 train on one part of the batch while the other group finds the proposals of the next one.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,18 +11,17 @@ from torch import Tensor, nn
 
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
 from cepheid.benchmarks.resnet50.stages import find_type
+from cepheid.reference.torch.images import scale_pixels
 from cepheid.reference.torch.parallel.plan import Stage
-
-ScalePixels = Callable[[Tensor], Tensor]
 
 
 class FeatureStage(Stage):
     """Backbone, pyramid and proposals, with their loss."""
 
-    def __init__(self, model: MaskRCNN, scale_pixels: ScalePixels) -> None:
+    def __init__(self, model: MaskRCNN) -> None:
         super().__init__()
         self.parts = nn.ModuleList([model.backbone, model.pyramid, model.proposals])
-        self.whole, self.scale_pixels = (model,), scale_pixels
+        self.whole = (model,)
 
     def describe_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         """Return the images, (n, y, x, 3)."""
@@ -32,7 +30,7 @@ class FeatureStage(Stage):
     def forward(self, *_: Tensor, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         """Return maps, samples of proposals (n, s, 6) and the losses of proposals (n,)."""
         (model,) = self.whole
-        *maps, samples, losses = model.find(self.scale_pixels(inputs), targets)
+        *maps, samples, losses = model.find(scale_pixels(model, inputs), targets)
         kind = find_type(inputs.device)
         maps = [each.to(kind).contiguous() for each in maps]
         # The schedule returns a gradient for whatever travels: here zeros.

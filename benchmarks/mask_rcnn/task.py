@@ -1,215 +1,236 @@
-"""mask_rcnn in PyTorch: build, train, evaluate."""
+"""mask_rcnn in PyTorch: the detection of objects with their masks.
 
-from collections.abc import Callable, Sequence
+Images are uint8 (n, pixels, pixels, 3). Targets are a packed ``Truth``.
+"""
+
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
 from cepheid.benchmarks.mask_rcnn.hyperparameters import Hyperparameters
 from cepheid.benchmarks.mask_rcnn.stages import FeatureStage, HeadStage
-from cepheid.reference.data.detection.average_precision import (
-    AveragePrecision,
-    compute_average_precision,
-)
+from cepheid.reference.data.detection.average_precision import compute_average_precision
 from cepheid.reference.data.detection.loader import Augmentation
 from cepheid.reference.data.detection.truth import Detections
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table
+from cepheid.reference.torch import images
 from cepheid.reference.torch.detection.masks import encode_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
+from cepheid.reference.torch.detection.scenes import (
+    Pictures,
+    Scenes,
+    list_precisions,
+    load_given,
+    refuse_missing_images,
+)
 from cepheid.reference.torch.detection.targets import Truth
-from cepheid.reference.torch.detection.task import DetectionTask
-from cepheid.reference.torch.parallel.plan import Stage, refuse_uneven_parts
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from cepheid.reference.torch.workload import (
+    Both,
+    Evaluation,
+    Inference,
+    Network,
+    Norms,
+    OnProgress,
+    Recipe,
+    Result,
+    Seat,
+    Stages,
+    Update,
+    Workload,
+)
 
 LARGEST_SMALL_PIXELS = 256
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "Segmentation":
-    """Return the task for the timed loop."""
-    return Segmentation(config, ranks)
+def read_shape(config: RunConfig) -> Scenes:
+    """Return the facts of a configuration; the number of candidates is one of the model's."""
+    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    facts = {**config.definition.model, "num_image_candidates": values.num_image_candidates}
+    return Scenes(config, facts, int(facts["pixels"]), values)
 
 
-class Segmentation(DetectionTask):
-    """The detection of objects with their masks. Images are uint8 (n, pixels, pixels, 3).
+def make_network(shape: Scenes, norms: Norms, kind: type[MaskRCNN] = MaskRCNN) -> nn.Module:
+    """Return the network, channels last; it keeps the moments of pixels."""
+    norm: Any = FrozenNorm if shape.facts["frozen_norms"] else partial(nn.GroupNorm, 8)
+    network = kind(shape.facts, norm, shape.config.seed)
+    images.keep_pixel_moments(network, shape.facts)
+    return convert_conv2d_weight_memory_format(network, torch.channels_last)
 
-    Targets are a packed ``Truth``.
+
+def make_optimizer(shape: Scenes, network: nn.Module) -> Recipe:
+    """Return SGD. Biases learn twice as fast and do not decay."""
+    values = shape.values
+    trained = [p for p in network.named_parameters() if p[1].requires_grad]
+    biases = [p for name, p in trained if name.endswith("bias")]
+    weights = [p for name, p in trained if not name.endswith("bias")]
+    groups = [
+        {"params": weights, "weight_decay": values.opt_weight_decay},
+        {"params": biases, "weight_decay": 0.0},
+    ]
+    options = {"lr": values.opt_base_learning_rate, "momentum": values.opt_momentum}
+    return Recipe(torch.optim.SGD, groups, {**options, "fused": True})
+
+
+def prepare_update(shape: Scenes, update: Update) -> None:
+    """Set the learning rates."""
+    rate = shape.values.compute_rate(update.samples)
+    for group, factor in zip(update.groups, (1, 2), strict=True):
+        group["lr"] = factor * rate
+
+
+def open_data(shape: Scenes, seat: Seat) -> Pictures:
+    """Map the images with their objects."""
+    facts, has_sides = shape.facts, "shorter_side" in shape.facts
+    augmentation = Augmentation(
+        shape.pixels,
+        has_parts=False,
+        has_orientations=shape.values.data_augmentation == "orientations",
+        mask_pixels=facts["mask_pixels"],
+        sides=(facts["shorter_side"], facts["longer_side"]) if has_sides else None,
+        filling=tuple(map(round, facts["pixel_mean"])),
+    )
+    return Pictures(shape, seat, augmentation, make_targets)
+
+
+def make_targets(
+    first: int, boxes: Tensor, labels: Tensor, masks: Tensor, extents: Tensor
+) -> Tensor:
+    """Return the packed truth of images from the place ``first`` of the training on.
+
+    Shapes are those of ``Truth``, but ``boxes`` are in shares of the images' extents.
     """
+    keys = first + torch.arange(len(boxes))
+    return Truth(keys, extents, boxes * extents.repeat(1, 2)[:, None], labels, masks).pack()
 
-    hyperparameter_type: type[Any] = Hyperparameters
-    hyperparameters: Hyperparameters
-    model: MaskRCNN
-    network_type: type[MaskRCNN] = MaskRCNN
-    evaluation_batch = 50  # of small images
 
-    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        super().__init__(config, ranks)
-        self.facts["num_image_candidates"] = self.hyperparameters.num_image_candidates
-        if self.pixels > LARGEST_SMALL_PIXELS:
-            self.evaluation_batch = 4
-        if self.sharing.stages > 1:
-            setting, count = "the micro-batches of pipeline", self.sharing.micro_batches
-            refuse_uneven_parts(setting, count, samples_of_a_replica=self.batch_per_rank)
+def make_noise(shape: Scenes, count: int, generator: torch.Generator) -> Both:
+    """Return random images with a few boxes each, and their packed truth."""
+    pixels, side = images.draw_images(count, shape.pixels, generator), shape.facts["mask_pixels"]
+    boxes = images.draw_boxes(count, generator)
+    labels, masks = torch.ones(boxes.shape[:2]), torch.ones(*boxes.shape[:2], side, side)
+    extents = torch.full((count, 2), float(shape.pixels))
+    return pixels, make_targets(0, boxes, labels, masks, extents)
 
-    def make_detector(self) -> MaskRCNN:
-        """Return the network."""
-        norm: Any = FrozenNorm if self.facts["frozen_norms"] else partial(nn.GroupNorm, 8)
-        return self.network_type(self.facts, norm, self.config.seed)
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return SGD. Biases learn twice as fast and do not decay."""
-        values = self.hyperparameters
-        trained = [p for p in self.model.named_parameters() if p[1].requires_grad]
-        biases = [p for name, p in trained if name.endswith("bias")]
-        weights = [p for name, p in trained if not name.endswith("bias")]
-        return self.make_parallel_optimizer(
-            torch.optim.SGD,
-            [
-                {"params": weights, "weight_decay": values.opt_weight_decay},
-                {"params": biases, "weight_decay": 0.0},
-            ],
-            lr=values.opt_base_learning_rate,
-            momentum=values.opt_momentum,
-            fused=True,
-        )
+def compute_loss(shape: Scenes, network: Network, pixels: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean loss of the images, a scalar."""
+    losses: Tensor = network(images.scale_pixels(network.module, pixels), targets)
+    return losses.mean()
 
-    def prepare_update(self) -> None:
-        """Set the learning rates of the step that completes ``samples``."""
-        rate = self.hyperparameters.compute_rate(self.samples)
-        for group, factor in zip(self.optimizer.param_groups, (1, 2), strict=True):
-            group["lr"] = factor * rate
 
-    def cut_stages(self) -> Sequence[Stage]:
-        """Return what finds features and proposals, and the heads."""
-        return FeatureStage(self.model, self.scale_pixels), HeadStage(self.model)
+def predict(
+    shape: Scenes, network: Network, pixels: Tensor, extents: Tensor | None = None
+) -> tuple[Tensor, ...]:
+    """Return detections with masks, as ``MaskRCNN.detect``.
 
-    def sum_losses(self, losses: Tensor, targets: Tensor) -> Tensor:
-        """Return the sum of the losses of images, (n,)."""
-        return losses.sum()
+    ``extents`` (n, 2) are the width and height of the images in pixels, here the whole of them.
+    """
+    if extents is None:
+        extents = torch.full((len(pixels), 2), float(shape.pixels), device=pixels.device)
+    with network.autocast():
+        scaled = images.scale_pixels(network.module, pixels)
+        detections: tuple[Tensor, ...] = network.module.detect(scaled, extents)
+    return detections
 
-    def make_augmentation(self) -> Augmentation:
-        """Return how training images are varied."""
-        facts, has_sides = self.facts, "shorter_side" in self.facts
-        return Augmentation(
-            self.pixels,
-            has_parts=False,
-            has_orientations=self.hyperparameters.data_augmentation == "orientations",
-            mask_pixels=facts["mask_pixels"],
-            sides=(facts["shorter_side"], facts["longer_side"]) if has_sides else None,
-            filling=tuple(map(round, facts["pixel_mean"])),
-        )
 
-    def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Return this rank's share of images and targets."""
-        images, boxes, labels, masks, extents = self.loader.next_batch(self.samples)
-        keys = self.first_sample + torch.arange(len(images))
-        truth = Truth(keys, extents, boxes * extents.repeat(1, 2)[:, None], labels, masks)
-        return self.to_device(images), self.to_device(truth.pack())
+def predict_noise(shape: Scenes, inference: Inference, noise: Both) -> None:
+    """Predict once, in the shapes of an evaluation."""
+    inference(noise[0], Truth.unpack(noise[1]).extents)
 
-    def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return random images with NOISE_BOXES boxes each."""
-        images, boxes = self.draw_noise_images(count, generator)
-        side = self.facts["mask_pixels"]
-        truth = Truth(
-            torch.arange(count),
-            torch.full((count, 2), float(self.pixels)),
-            boxes * self.pixels,
-            torch.ones(boxes.shape[:2]),
-            torch.ones(*boxes.shape[:2], side, side),
-        )
-        return images, truth.pack()
 
-    def compute_loss(self, images: Tensor, targets: Tensor, /) -> Tensor:
-        """Return the mean loss of the images, a scalar."""
-        with self.autocast():
-            losses: Tensor = self.parallel(self.scale_pixels(images), targets)
-        return losses.mean()
+def evaluate(shape: Scenes, inference: Inference) -> Evaluation:
+    """Return average precisions over the evaluation set, on every rank.
 
-    def predict(self, images: Tensor, extents: Tensor | None = None, /) -> tuple[Tensor, ...]:
-        """Return detections with masks, as ``MaskRCNN.detect``.
+    Each image counts once, whatever the number of ranks. The first rank computes them from the
+    detections of all. The details are the precisions of boxes and of masks, and the detections on
+    the first rank.
+    """
+    data, ranks = inference.data, inference.ranks
+    parts, codes, count = [], [], 0
+    for pixels, numbers, valid in data.loader.evaluation_batches(inference.size):
+        rows = data.images.train_samples + numbers.numpy()
+        extents = torch.from_numpy(data.loader.find_extents(rows)).float()
+        boxes, labels, scores, masks = (each.cpu() for each in inference(pixels, extents))
+        is_found = (labels > 0) & valid[:, None]
+        boxes = boxes / extents.repeat(1, 2)[:, None]
+        columns = (numbers[:, None].expand_as(labels), labels, scores, boxes)
+        parts.append([column[is_found] for column in columns])
+        sizes = data.images.read_sizes(rows).tolist()
+        for size, here, *own in zip(sizes, is_found, boxes, masks, strict=True):
+            codes += encode_masks(*(each[here] for each in own), *size)
+        count += int(valid.sum())
+    refuse_missing_images(shape, ranks, count)
+    joined = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
+    gathered = ranks.all_gather_object((*joined, codes))
+    detections = precisions = None
+    if ranks.is_first:
+        *arrays, of_ranks = zip(*gathered, strict=True)
+        joined = [np.concatenate(each) for each in arrays]
+        masks_found = [code for of_rank in of_ranks for code in of_rank]
+        detections = Detections(joined[0], joined[1], joined[2], joined[3], masks_found)
+        truth = data.source.make_truth(data.images, with_masks=True)
+        precisions = [
+            compute_average_precision(truth, detections, of_masks=of_masks)
+            for of_masks in (False, True)
+        ]
+    of_boxes, of_masks = ranks.broadcast(precisions)
+    metrics = of_boxes.name_metrics() | of_masks.name_metrics("mask_")
+    return Evaluation(metrics, (of_boxes, of_masks, detections))
 
-        ``extents`` (n, 2) are the width and height of the images in pixels, here the whole of them.
-        """
-        if extents is None:
-            extents = torch.full((len(images), 2), float(self.pixels), device=images.device)
-        with self.autocast():
-            return self.model.detect(self.scale_pixels(images), extents)
 
-    def predict_noise(self) -> None:
-        """Predict once, in the shapes of an evaluation."""
-        images, targets = self.draw_noise(self.evaluation_batch)
-        self.compiled_predict(images, Truth.unpack(targets).extents)
+def report(shape: Scenes, result: Result, on_progress: OnProgress) -> Sequence[Table]:
+    """Return the average precision of boxes and masks, by class and by size."""
+    on_progress(1, 1)
+    boxes, masks = (list_precisions(result.data, each) for each in result.details[:2])
+    rows = tuple(
+        {"objects": part, "ap": ap, "mask_ap": masks[part]}
+        for part, ap in boxes.items()
+        if ap is not None and masks[part] is not None
+    )
+    return [Table("Average precision by class and by size", rows)]
 
-    @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """Return average precisions over the evaluation set, on every rank.
 
-        Each image counts once, whatever the number of ranks. The first rank computes them from the
-        detections of all.
-        """
-        self.model.eval()
-        parts, codes, count = [], [], 0
-        for images, numbers, valid in self.loader.evaluation_batches(self.evaluation_batch):
-            rows = self.images.train_samples + numbers.numpy()
-            extents = torch.from_numpy(self.loader.find_extents(rows)).float()
-            found = self.compiled_predict(self.to_device(images), self.to_device(extents))
-            boxes, labels, scores, masks = (each.cpu() for each in found)
-            is_found = (labels > 0) & valid[:, None]
-            boxes = boxes / extents.repeat(1, 2)[:, None]
-            columns = (numbers[:, None].expand_as(labels), labels, scores, boxes)
-            parts.append([column[is_found] for column in columns])
-            for size, here, *own in zip(
-                self.images.read_sizes(rows).tolist(), is_found, boxes, masks, strict=True
-            ):
-                codes += encode_masks(*(each[here] for each in own), *size)
-            count += int(valid.sum())
-        self.refuse_missing_images(count)
-        joined = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
-        gathered = self.ranks.all_gather_object((*joined, codes))
-        precisions: Any = None
-        if self.ranks.is_first:
-            *arrays, of_masks = zip(*gathered, strict=True)
-            joined = [np.concatenate(each) for each in arrays]
-            masks_found = [code for part in of_masks for code in part]
-            self.detections = Detections(joined[0], joined[1], joined[2], joined[3], masks_found)
-            truth = self.source.make_truth(self.images, with_masks=True)
-            precisions = [
-                compute_average_precision(truth, self.detections, of_masks=of_masks)
-                for of_masks in (False, True)
-            ]
-        reached: list[AveragePrecision] = self.ranks.broadcast(precisions)
-        self.reached = reached
-        boxes_reached, masks_reached = reached
-        return boxes_reached.name_metrics() | masks_reached.name_metrics("mask_")
+def draw(shape: Scenes, result: Result) -> Any:
+    """Return a figure of masks in images of the evaluation set."""
+    from cepheid.benchmarks.mask_rcnn.pictures import (  # matplotlib is slow to import
+        COLUMNS,
+        draw_masks,
+    )
+    from cepheid.reference.data.detection.pictures import choose_images, compose_images
 
-    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Return the average precision of boxes and masks, by class and by size."""
-        on_progress(1, 1)
-        boxes, masks = map(self.list_precisions, self.reached)
-        rows = tuple(
-            {"objects": part, "ap": ap, "mask_ap": masks[part]}
-            for part, ap in boxes.items()
-            if ap is not None and masks[part] is not None
-        )
-        return [Table("Average precision by class and by size", rows)]
+    data = result.data
+    truth = data.source.make_truth(data.images, with_masks=True)
+    numbers = choose_images(truth, COLUMNS)
+    rows = data.images.train_samples + numbers
+    shown = compose_images(data.images, rows, shape.config.definition.data)
+    return draw_masks(shown, numbers, truth, result.details[2], data.images.class_names)
 
-    def pictures(self) -> "Figure":
-        """Return a figure of masks in images of the evaluation set."""
-        from cepheid.benchmarks.mask_rcnn.pictures import (  # matplotlib is slow to import
-            COLUMNS,
-            draw_masks,
-        )
-        from cepheid.reference.data.detection.pictures import choose_images, compose_images
 
-        truth = self.source.make_truth(self.images, with_masks=True)
-        numbers = choose_images(truth, COLUMNS)
-        rows = self.images.train_samples + numbers
-        shown = compose_images(self.images, rows, self.definition.data)
-        return draw_masks(shown, numbers, truth, self.detections, self.images.class_names)
+WORKLOAD: Workload[Scenes] = Workload(
+    read_shape=read_shape,
+    make_network=make_network,
+    stages=Stages(
+        cut=lambda shape, network, count: (FeatureStage(network), HeadStage(network)),
+        sum_losses=lambda shape, losses, targets: losses.sum(),
+    ),
+    make_optimizer=make_optimizer,
+    compute_loss=compute_loss,
+    predict=predict,
+    predict_noise=predict_noise,
+    make_noise=make_noise,
+    open_data=open_data,
+    prepare_update=prepare_update,
+    evaluate=evaluate,
+    evaluation_batch=lambda shape: 50 if shape.pixels <= LARGEST_SMALL_PIXELS else 4,
+    load_given=load_given,
+    report=report,
+    pictures=draw,
+)

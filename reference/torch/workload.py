@@ -267,14 +267,14 @@ class Stages(Generic[Shape]):
 
     ``cut`` returns so many stages of the network. ``sum_losses`` takes logits and targets.
     ``counts`` are what the number of stages must divide, ``fill`` completes a piece to equal
-    micro-batches, with samples that have no loss.
+    micro-batches, with samples that have no loss; without it they must divide a replica's share.
     """
 
     cut: Callable[[Shape, Any, int], Sequence[Any]]
     sum_losses: Callable[[Shape, Tensor, Tensor], Tensor]
     counts: Callable[[Shape], Mapping[str, int]] = lambda shape: {}
     count_losses: Callable[[Tensor], int] = len
-    fill: Callable[[Piece, int], Piece] = lambda piece, micro_batches: piece
+    fill: Callable[[Piece, int], Piece] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,15 +17,16 @@ from torch import Tensor, nn
 
 from cepheid.benchmarks.mask_rcnn import broken
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
-from cepheid.benchmarks.mask_rcnn.task import Segmentation
+from cepheid.benchmarks.mask_rcnn.task import read_shape
 from cepheid.reference.data import coco
 from cepheid.reference.run.config import configure
+from cepheid.reference.torch import trainer
 from cepheid.reference.torch.detection.boxes import compute_overlaps, encode, to_corners
 from cepheid.reference.torch.detection.masks import crop_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
 from cepheid.reference.torch.detection.sampling import draw_uniform
 from cepheid.reference.torch.detection.targets import Truth
-from cepheid.reference.torch.parallel.task import ParallelTask
+from cepheid.reference.torch.images import scale_pixels
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
@@ -91,7 +92,7 @@ def test_a_frozen_norm_is_a_batch_norm_in_evaluation() -> None:
 def test_given_weights_are_those_after_the_initialisation(
     data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ParallelTask, "warm_up", lambda task: None)  # the contract tests it
+    monkeypatch.setattr(trainer, "warm_up", lambda task: None)  # the contract tests it
     given = build(small_config(data_root))
     torch.save(given.model.backbone.state_dict(), tmp_path / "given.pth")
     facts = {"file": str(tmp_path / "given.pth"), "digest": ""}
@@ -108,7 +109,7 @@ def test_biases_learn_twice_as_fast_and_do_not_decay(data_root: Path) -> None:
     task = build(small_config(data_root))
     task.step()
     weights, biases = task.optimizer.param_groups
-    assert biases["lr"] == 2 * weights["lr"] == 2 * task.hyperparameters.compute_rate(8)
+    assert biases["lr"] == 2 * weights["lr"] == 2 * task.shape.values.compute_rate(8)
     assert (weights["weight_decay"], biases["weight_decay"]) == (1e-4, 0)
     named = {id(p): name for name, p in task.model.named_parameters()}
     assert all(named[id(p)].endswith("bias") for p in biases["params"])
@@ -117,8 +118,7 @@ def test_biases_learn_twice_as_fast_and_do_not_decay(data_root: Path) -> None:
 
 def rate_at(step: int, *overrides: str) -> float:
     config = configure(FULL, overrides=overrides)
-    task = create(config)
-    return float(task.hyperparameters.compute_rate(step * config.global_batch_size))
+    return float(read_shape(config).values.compute_rate(step * config.global_batch_size))
 
 
 def test_the_schedules_of_the_full_scale_are_the_published_ones() -> None:
@@ -156,7 +156,7 @@ def test_the_losses_of_the_heads_are_those_of_a_loop(data_root: Path) -> None:
     task = build(small_config(data_root))
     images, targets = take_batch(task)
     network, truth = task.model, Truth.unpack(targets)
-    *maps, samples, losses = network.find(task.scale_pixels(images), targets)
+    *maps, samples, losses = network.find(scale_pixels(task.model, images), targets)
     found = network.learn(maps, samples, torch.zeros_like(losses), targets)
     for image in range(3):
         own = [each[image, None] for each in maps]
@@ -192,7 +192,7 @@ def test_the_losses_of_proposals_are_those_of_a_loop(data_root: Path) -> None:
     task = build(small_config(data_root))
     images, targets = take_batch(task)
     network, truth = task.model, Truth.unpack(targets)
-    scores, codes = network.proposals(network.extract(task.scale_pixels(images)))
+    scores, codes = network.proposals(network.extract(scale_pixels(task.model, images)))
     scores, codes = scores + torch.randn_like(scores), codes + torch.randn_like(codes)
     found = network.compute_proposal_losses(scores, codes, truth)
     anchors = to_corners(network.anchors)
@@ -222,9 +222,9 @@ def test_the_losses_of_proposals_are_those_of_a_loop(data_root: Path) -> None:
 # What it finds -----------------------------------------------------------------------------------
 
 
-def say_the_truth(task: Segmentation, shift: float = 0.0) -> Callable[..., Any]:
+def say_the_truth(task: Any, shift: float = 0.0) -> Callable[..., Any]:
     """A prediction that knows the objects of the evaluation set; ``shift`` is in pixels."""
-    train, images = task.definition.train_samples, task.images
+    train, images = task.definition.train_samples, task.data.images
     known = {images.images[train + k].tobytes(): train + k for k in range(EVALUATION)}
 
     def predict(batch: Tensor, extents: Tensor) -> tuple[Tensor, ...]:
@@ -298,9 +298,8 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     assert (truth.boxes[..., 2:].amax(1) <= truth.extents + 0.1).all()
     quality = task.evaluate()
     assert 0 <= quality["mask_ap"] <= quality["mask_ap50"] <= 1
-    task.detections = dataclasses.replace(
-        task.detections, scores=np.ones_like(task.detections.scores)
-    )
+    *reached, found = task.details
+    task.details = (*reached, dataclasses.replace(found, scores=np.ones_like(found.scores)))
     assert len(task.pictures().axes) == 18
     with pytest.raises(UserError, match=r"resnet50-0676ba61\.pth: the training starts from"):
         task.warm_up()
@@ -313,20 +312,20 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     config = small_config(data_root)
     correct = build(config)
     images, targets = take_batch(correct)
-    other = build(config, make=broken.ShuffledTargets)
+    other = build(config, make=broken.VARIANTS["shuffled_targets"])
     rows = np.arange(TRAIN)
-    _, labels = other.loader.pictures.read_boxes(rows)
-    true = correct.images.labels[:TRAIN]
+    _, labels = other.data.loader.pictures.read_boxes(rows)
+    true = correct.data.images.labels[:TRAIN]
     assert sorted(labels.tolist()) == sorted(true.tolist()) != labels.tolist()
-    crops = other.loader.pictures.read_mask_crops(rows, 8)
+    crops = other.data.loader.pictures.read_mask_crops(rows, 8)
     assert np.array_equal(crops.any((2, 3)), labels > 0)
     boxes = torch.tensor([[[9.0, 9.0, 17.0, 31.0]]])
     maps = [torch.randn(1, 32, 16, 16), torch.randn(1, 32, 8, 8)]
     moved = torch.tensor([[[8.0, 8.0, 16.0, 32.0]]])  # a place is four pixels
-    rounded = build(config, make=broken.Quantized).model
+    rounded = build(config, make=broken.VARIANTS["quantized"]).model
     assert torch.equal(rounded.align(maps, boxes, 5), rounded.align(maps, moved, 5))
     assert not torch.allclose(correct.model.align(maps, boxes, 5), rounded.align(maps, boxes, 5))
-    anywhere: Any = build(config, make=broken.RandomProposals).model
+    anywhere: Any = build(config, make=broken.VARIANTS["random_proposals"]).model
     scores, codes = torch.randn(2, 960), torch.zeros(2, 960, 4)
     drawn, _ = anywhere.propose(scores, codes, torch.full((2, 2), 64.0))
     sides = drawn[..., 2:] - drawn[..., :2]
@@ -334,14 +333,14 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     assert sides.min() >= 8
     assert sides.max() <= 32
     assert not torch.equal(drawn[0], drawn[1])
-    mixed: Any = build(config, make=broken.ShuffledInstances).model
-    *found, samples, losses = correct.model.find(correct.scale_pixels(images), targets)
+    mixed: Any = build(config, make=broken.VARIANTS["shuffled_instances"]).model
+    *found, samples, losses = correct.model.find(scale_pixels(correct.model, images), targets)
     assert not torch.allclose(
         mixed.learn(found, samples, losses, targets),
         correct.model.learn(found, samples, losses, targets),
     )
-    for variant, share in ((broken.BoxMasks, 1.0), (broken.EllipticMasks, math.pi / 4)):
-        *_, masks = build(config, make=variant).predict(images)
+    for variant, share in (("box_masks", 1.0), ("elliptic_masks", math.pi / 4)):
+        *_, masks = build(config, make=broken.VARIANTS[variant]).predict(images)
         assert masks.mean().item() == pytest.approx(share, abs=0.02)
         assert set(masks.unique().tolist()) <= {0.0, 1.0}
 

@@ -28,6 +28,7 @@ from cepheid.measure.studies.speed import sharing
 from cepheid.reference.torch.detection.boxes import compute_overlaps
 from cepheid.reference.torch.detection.proposals import suppress_in_turn
 from cepheid.reference.torch.detection.suppression import suppress_overlapping
+from cepheid.reference.torch.images import scale_pixels
 
 CLASS_ROWS, CLASS_BOXES, CLASS_OVERLAP = 100, 50, 0.5  # of an image and a class each
 MAP_ROWS, MAP_BOXES, MAP_OVERLAP = 32, 64, 0.7  # of an image and a map each
@@ -66,12 +67,12 @@ def suppress_one_by_one(boxes: Tensor) -> Tensor:
 
 def compare_alignment(subject: Subject) -> Measurement:
     """Compare RoIAlign, forward and backward, with one that gathers neighbours."""
-    network = subject.task.model
-    images, _ = subject.task.next_batch()
+    task, network = subject.task, subject.task.model
+    (batch,) = task.move(task.data.take(task.samples, task.batch_per_rank))
     with torch.no_grad():
-        maps = network.extract(subject.task.scale_pixels(images))
+        maps = network.extract(scale_pixels(network, batch.inputs))
     maps = [each.detach().clone().requires_grad_() for each in maps]
-    boxes = _draw_boxes(len(images), network.facts["boxes_per_image"]) * subject.task.pixels
+    boxes = _draw_boxes(len(batch.inputs), network.facts["boxes_per_image"]) * task.pixels
 
     def run(align: Callable[..., Tensor]) -> None:
         align(network, maps, boxes, network.box_head.bins).sum().backward()

@@ -286,7 +286,8 @@ class Pipelined(Divided):
 
     @override
     def flow(self, piece: Piece, unite: Unite) -> Tensor:
-        full = self.stages.fill(piece, self.micro_batches)
+        fill = self.stages.fill
+        full = fill(piece, self.micro_batches) if fill else piece
         parts = cut(full.inputs, full.targets, len(full.targets) // self.micro_batches)
         factor = piece.weight / self.stages.count_losses(piece.targets)
         with closing(unite(parts)) as passes:
@@ -348,20 +349,23 @@ def _choose(
         return Replicated(ranks)  # few weights: one message after the backward pass
     mesh_shape = find_shape(asked.all_reduce, ranks)
     if arrangement.division.ranks > 1:
-        return _divide(workload, shape, ranks, arrangement.division)
+        return _divide(workload, shape, arrangement)
     if asked.weight_update != "replicated" and ranks.world_size > 1:
         return Sharded(ranks, mesh_shape, asked.weight_update == "overlapped", phase)
     return (Spatial if arrangement.grid.parts > 1 else Replicated)(ranks, mesh_shape)
 
 
-def _divide(
-    workload: Workload[Any], shape: Any, ranks: TorchRanks, division: Sharing
-) -> Replicated:
+def _divide(workload: Workload[Any], shape: Any, arrangement: Arrangement) -> Replicated:
     """Return what divides a network; raise UserError where it has no such number of parts."""
+    division, ranks = arrangement.division, arrangement.ranks
+    stages, matrices = workload.stages, workload.matrices
     if division.stages > 1:
-        assert workload.stages, "the definition has pipelines, and the workload has no stages"
-        return Pipelined(ranks, workload.stages, shape, division)
-    matrices = workload.matrices
+        assert stages, "the definition has pipelines, and the workload has no stages"
+        if stages.fill is None:
+            share = ranks.split_batch(arrangement.config.global_batch_size)
+            setting, count = f"the micro-batches of {STAGES}", division.micro_batches
+            refuse_uneven_parts(setting, count, samples_of_a_replica=share)
+        return Pipelined(ranks, stages, shape, division)
     assert matrices, "the definition shares matrices, and the workload has no plan"
     refuse_uneven_parts(TENSOR_RANKS, division.tensor_ranks, **matrices.counts(shape))
     return Divided(ranks, partial(_spread, matrices, shape, ranks))

@@ -155,7 +155,7 @@ def test_a_part_of_frozen_weights_is_frozen() -> None:
         ("resnet50", 2, ["pipeline=2", "precision=fp16"], "with precision=fp16"),
         ("resnet50", 2, ["pipeline=2", "all_reduce=two_level"], "all_reduce=two_level"),
         ("resnet50", 2, ["pipeline=2"], "whole groups of model_bn_span=8"),
-        ("resnet50", 8, ["pipeline=2", NORMS], "2 samples of a replica in 4 micro-batches"),
+        ("resnet50", 8, ["pipeline=2", NORMS], "of pipeline=4: 2 samples of a replica cannot"),
     ],
 )
 def test_what_ranks_cannot_share_is_refused(
