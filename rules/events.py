@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Literal, TypeGuard
 
 MARKER = ":::MLLOG"
+CURRENT_ROUND = "v1.0"
+"""The value of ``submission_round``: the round that runs are for."""
 
 Kind = Literal["train", "generate"]
 EventType = Literal["INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"]

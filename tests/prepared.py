@@ -6,10 +6,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from cepheid.reference import data
+from cepheid.reference.data import generators
 
 
 def prepare(facts: Mapping[str, Any], data_root: Path) -> None:
     """Prepare the dataset of a definition's ``data`` below ``data_root`` if it is not there yet."""
     with FileLock(data_root / ".prepare.lock"):
-        data.prepare(facts, data_root)
+        generators.prepare(facts, data_root)

@@ -35,6 +35,7 @@ closure = 1000
 [tasks]
 entries = "shop/*/task.py"
 definition = "facts.yaml"
+field = "goods"
 libraries = ["shop.library"]
 [ceilings.python]
 outside_tests = 100
@@ -223,7 +224,7 @@ def test_a_closure_counts_every_import(tmp_path: Path) -> None:
         "shop/__init__.py": "\n",
         "shop/cake/__init__.py": "\n",
         "shop/cake/task.py": "import star.ground.base\ndef f():\n    import shop.tools.knife\n",
-        "shop/cake/facts.yaml": "scales: [{goods: sugar}]\n",
+        "shop/cake/facts.yaml": "scales: [{goods: sugar, extras: salt}]\n",
         "shop/cake/taste.py": "pass\n" * 3,
         "shop/pie/taste.py": "pass\n",
         "shop/tools/knife.py": "import shop.library.big\nimport_module(f'shop.{name}.taste')\n",

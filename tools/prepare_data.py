@@ -88,14 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.stage:
         return _stage(chosen, arguments)
 
-    from cepheid.reference import data
-    from cepheid.reference.data import store, verification
+    from cepheid.reference.data import generators, store, verification
     from cepheid.reference.session.observer import prepare_data
     from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal()
     if arguments.verify:
-        folder = data.folder(chosen.data, arguments.data)
+        folder = generators.folder(chosen.data, arguments.data)
         with terminal.count("verifying", "samples") as on_progress:
             manifest = verification.verify(folder, on_progress)
     else:
@@ -106,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         f"{folder}: {manifest.rows:,} samples of {manifest.generator}, {size_mib:,.0f} MiB, "
         f"digest {manifest.digest}"
     )
-    for line in data.remarks(chosen.data, folder):
+    for line in generators.remarks(chosen.data, folder):
         terminal.tell(line)
     if arguments.verify_reader:
         return _verify_reader(folder, arguments.verify_reader, terminal)
@@ -150,12 +149,13 @@ def _stage(chosen: Definition, arguments: argparse.Namespace) -> int:
     if place.local_rank:  # of a launcher that does not tell it, all ranks come, and wait in turn
         return EXIT_FINE
 
-    from cepheid.reference import data
-    from cepheid.reference.data import staging
+    from cepheid.reference.data import generators, staging
     from cepheid.tools.console.terminal import Terminal
 
     terminal = Terminal(quiet=place.rank != 0)
-    source, target = (data.folder(chosen.data, root) for root in (arguments.data, arguments.stage))
+    source, target = (
+        generators.folder(chosen.data, root) for root in (arguments.data, arguments.stage)
+    )
     try:
         with (
             terminal.count("copying", "MiB") as on_copy,

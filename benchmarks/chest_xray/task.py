@@ -16,7 +16,6 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from cepheid.benchmarks.chest_xray.given import GivenFile, find_given_file
 from cepheid.benchmarks.chest_xray.hyperparameters import Hyperparameters
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
-from cepheid.reference import data
 from cepheid.reference.data import radiographs
 from cepheid.reference.data.imagenet.crops import Cropping
 from cepheid.reference.data.imagenet.loader import Loader
@@ -118,7 +117,7 @@ class Batches:
 
     def __init__(self, shape: Findings, seat: Seat) -> None:
         config = shape.config
-        self.images = radiographs.load(data.folder(config.definition.data, config.data_root))
+        self.images = seat.load()
         self.loader = Loader(
             self.images,
             shape.cropping,

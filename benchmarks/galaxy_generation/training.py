@@ -19,7 +19,7 @@ from rich.console import Console
 
 from cepheid.benchmarks.galaxy_generation import weights
 from cepheid.benchmarks.galaxy_vae.task import WORKLOAD
-from cepheid.reference import data
+from cepheid.reference.data import generators
 from cepheid.reference.run import checkpoint
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.ranks.distributed import start_ranks
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     console = Console(highlight=False, soft_wrap=True)
     chosen = config.definition
     made_with = {"definition_digest": chosen.digest, "settings": arguments.set}
-    data.prepare(chosen.data, arguments.data)
+    generators.prepare(chosen.data, arguments.data)
     with start_ranks() as ranks:
         task = Trainer(WORKLOAD, config, ranks)
         task.build()

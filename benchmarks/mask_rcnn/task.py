@@ -204,13 +204,13 @@ def draw(shape: Scenes, result: Result) -> Any:
         COLUMNS,
         draw_masks,
     )
-    from cepheid.reference.data.detection.pictures import choose_images, compose_images
+    from cepheid.reference.data.detection.pictures import choose_images
 
     data = result.data
     truth = data.source.make_truth(data.images, with_masks=True)
     numbers = choose_images(truth, COLUMNS)
     rows = data.images.train_samples + numbers
-    shown = compose_images(data.images, rows, shape.config.definition.data)
+    shown = data.images.compose_pictures(rows, shape.config.definition.data)
     return draw_masks(shown, numbers, truth, result.details[2], data.images.class_names)
 
 

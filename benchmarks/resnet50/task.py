@@ -24,8 +24,6 @@ from cepheid.benchmarks.resnet50.model import (
     sum_metrics,
 )
 from cepheid.benchmarks.resnet50.stages import cut_stages
-from cepheid.reference import data
-from cepheid.reference.data import imagenet
 from cepheid.reference.data.imagenet.crops import Cropping
 from cepheid.reference.data.imagenet.loader import Loader
 from cepheid.reference.optim.lars import Lars
@@ -149,8 +147,7 @@ class Batches:
 
     def __init__(self, shape: Photographs, seat: Seat) -> None:
         self.shape, self.seat = shape, seat
-        folder = data.folder(shape.config.definition.data, shape.config.data_root)
-        self.images = imagenet.load(folder)
+        self.images = seat.load()
         self.loader = self._make_loader(shape.cropping, seat.piece)
 
     def take(self, samples: int, size: int) -> Pieces:

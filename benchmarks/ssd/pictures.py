@@ -14,7 +14,6 @@ from cepheid.reference.data.detection.pictures import (
     TRUTH_COLOUR,
     add_legend,
     choose_images,
-    compose_images,
     draw_box,
 )
 from cepheid.reference.data.detection.truth import Detections, Truth
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["choose_images", "compose_images", "draw_detections"]
+__all__ = ["choose_images", "draw_detections"]
 
 MARGINS = {
     "left": 0.005,

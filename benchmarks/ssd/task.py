@@ -199,7 +199,7 @@ def draw(shape: Objects, result: Result) -> Any:
     truth = source.make_truth(shown)
     numbers = pictures.choose_images(truth)
     rows = shown.train_samples + numbers
-    composed = pictures.compose_images(shown, rows, shape.config.definition.data)
+    composed = shown.compose_pictures(rows, shape.config.definition.data)
     return pictures.draw_detections(composed, numbers, truth, result.details[1], shown.class_names)
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from cepheid.measure.engine.own_process import run_on_ranks
 from cepheid.measure.engine.turns import make_task
-from cepheid.reference import data
+from cepheid.reference.data import generators
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition as definitions
@@ -140,7 +140,7 @@ def configure_small(name: str, data_root: Path, settings: Sequence[str] = ()) ->
     ``settings`` may be those of the open division.
     """
     definition = shrink(definitions.load(name, "mini"))
-    data.prepare(definition.data, data_root)
+    generators.prepare(definition.data, data_root)
     given = {setting.partition("=")[0] for setting in settings}
     overrides = [each for each in PLAINLY if each.partition("=")[0] not in given]
     overrides += [f"global_batch_size={BATCH}"] if definition.kind == "train" else []

@@ -6,7 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from cepheid.reference import data
 from cepheid.reference.data import galaxies
 from cepheid.reference.data.galaxies import SkyParameters
 from cepheid.reference.data.order import SampleStream, Share
@@ -98,11 +97,10 @@ class Stamps:
     noise, and ``labels`` (n, d). The rows to train on come first.
     """
 
-    def __init__(self, shape: Galaxies, share: Share) -> None:
+    def __init__(self, shape: Galaxies, share: Share, sky: Any) -> None:
         self.definition, self.share = shape.definition, share
         self.order = SampleStream(shape.config.seed, self.definition.train_samples)
-        self.sky = galaxies.load(data.folder(self.definition.data, shape.config.data_root))
-        self.stamps: np.ndarray = self.sky.stamps
+        self.sky, self.stamps = sky, sky.stamps
         targets = self.definition.model["targets"]
         self.labels = np.stack([self.sky.labels[target] for target in targets], axis=1)
         self.train_samples = self.definition.train_samples

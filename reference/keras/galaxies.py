@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cepheid.reference.data import galaxies
 from cepheid.reference.data.order import Share
 from cepheid.reference.galaxies import science, stamps
 from cepheid.reference.galaxies.stamps import Galaxies, Stamps
@@ -27,7 +28,7 @@ def find_share(task: Any) -> Share:
 
 def open_stamps(task: Any) -> None:
     """Map stamps and labels."""
-    task.data = Stamps(task.shape, find_share(task))
+    task.data = Stamps(task.shape, find_share(task), galaxies.load(task.folder))
 
 
 def make_noise_arrays(task: Any, count: int) -> tuple[np.ndarray, ...]:

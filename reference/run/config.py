@@ -11,7 +11,7 @@ import yaml
 from cepheid.reference.run.execution import Execution, list_choices, make_execution, parse_choice
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.old_keys import replace_old_keys
-from cepheid.rules import rounds
+from cepheid.rules import events
 from cepheid.rules.definition import Definition
 from cepheid.rules.digests import derive_seed
 from cepheid.rules.errors import UserError, did_you_mean
@@ -80,7 +80,7 @@ class RunConfig:
     def list_shared_settings(self) -> dict[str, Any]:
         """Return what all runs of a result have in common (rule T18), as plain JSON."""
         return {
-            "round": rounds.CURRENT,
+            "round": events.CURRENT_ROUND,
             "benchmark": self.definition.name,
             "scale": self.definition.scale,
             "division": self.division,

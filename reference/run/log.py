@@ -11,7 +11,7 @@ from pathlib import Path
 from cepheid.reference.run import logfile
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.logfile import RecordFile
-from cepheid.rules import events, rounds
+from cepheid.rules import events
 from cepheid.rules.definition import Block, Definition
 from cepheid.rules.errors import UserError
 
@@ -42,7 +42,7 @@ class RunLogWriter:
 
     def write_identity(self, config: RunConfig) -> None:
         """Write who runs what, in which division and round."""
-        self.event("submission_round", rounds.CURRENT)
+        self.event("submission_round", events.CURRENT_ROUND)
         self.event("submission_org", config.submitter)
         self.event("submission_platform", config.system)
         self.event("submission_division", config.division)

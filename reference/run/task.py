@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.reference import data
-from cepheid.reference.data import store, verification
+from cepheid.reference.data import generators, store, verification
 from cepheid.reference.data.verification import DataRead
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
@@ -35,7 +34,7 @@ class BenchmarkTask:
             self.hyperparameters = parse_hyperparameters(
                 self.hyperparameter_type, config.hyperparameters
             )
-        self.folder = data.folder(config.definition.data, config.data_root)
+        self.folder = generators.folder(config.definition.data, config.data_root)
         self.evaluation_batch = min(self.evaluation_batch, config.definition.evaluation_samples)
         self.samples = 0
 

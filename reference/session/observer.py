@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from cepheid.reference import data
+from cepheid.reference.data import generators
 from cepheid.reference.run.progress import OnProgress
 from cepheid.reference.run.report import Table
 from cepheid.rules.definition import Definition
@@ -59,7 +59,7 @@ class SessionObserver(Observer, Protocol):
 def prepare_data(definition: Definition, data_root: Path, observer: Observer) -> Path:
     """Prepare what is missing of the dataset of a benchmark, and return its folder.
 
-    Raises UserError as ``cepheid.reference.data.prepare`` does.
+    Raises UserError as ``cepheid.reference.data.generators.prepare`` does.
     """
     with observer.count("preparing data", "samples") as on_count:
-        return data.prepare(definition.data, data_root, on_count)
+        return generators.prepare(definition.data, data_root, on_count)

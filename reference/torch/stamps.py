@@ -40,7 +40,7 @@ class TorchStamps(Stamps):
     take = take
 
     def __init__(self, shape: Galaxies, seat: Seat) -> None:
-        super().__init__(shape, seat.share)
+        super().__init__(shape, seat.share, seat.load())
 
 
 def make_noise(shape: Galaxies, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

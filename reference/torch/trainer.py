@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cepheid.reference.data import generators
 from cepheid.reference.data.imagenet.loader import count_workers
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
@@ -245,8 +246,14 @@ class Trainer(BenchmarkTask):
 
     def open_data(self) -> None:
         """Touch the dataset for the first time."""
-        seat = replace(self.seat, piece=self.piece_size, execution=self.execution)
-        self.data = self.workload.open_data(self.shape, seat)
+        self.seat = replace(
+            self.seat,
+            piece=self.piece_size,
+            execution=self.execution,
+            source=generators.find_source(self.definition.data),
+            folder=self.folder,
+        )
+        self.data = self.workload.open_data(self.shape, self.seat)
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
         """Train to ``block.samples``; return the mean loss over the block, on every rank."""

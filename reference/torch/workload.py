@@ -9,6 +9,7 @@ surface for vendors: what it names keeps its name and meaning for a round.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -107,6 +108,8 @@ class Seat:
 
     ``workers`` are the threads that decode images for it. ``piece`` samples are taken at once, and
     ``execution`` has the settings in use; both are known once the warm-up has chosen them.
+    ``source`` is the module of the definition's dataset and ``folder`` where it lies, for
+    ``open_data``: a workload imports no dataset.
     """
 
     ranks: Ranks
@@ -114,6 +117,12 @@ class Seat:
     workers: int = 1
     piece: int = 0
     execution: Execution = field(default_factory=Execution)
+    source: Any = None
+    folder: Path = Path()
+
+    def load(self) -> Any:
+        """Return the definition's dataset, open."""
+        return self.source.load(self.folder)
 
     @property
     def share(self) -> Share:

@@ -264,7 +264,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     assert task.data.loader.augmentation.strengths.all == (0.125, 0.5, 0.5, 0.05)
     quality = task.evaluate()
     assert 0 <= quality["ap"] <= quality["ap50"] <= 1
-    assert len(pictures.compose_images(task.data.images, np.arange(9, 13), chosen.data)) == 4
+    assert len(task.data.images.compose_pictures(np.arange(9, 13), chosen.data)) == 4
     with pytest.raises(UserError, match=r"resnet34-b627a593\.pth: the training starts from"):
         task.warm_up()
 

@@ -172,16 +172,13 @@ def find_unknown_names(graph: Graph) -> Iterator[str]:
 def find_closure(graph: Graph, entry: Module) -> dict[str, int]:
     """Return the files that a task reaches by any import, and their lines.
 
-    A package around an imported module counts. Libraries do not. A pattern such as
-    ``data.*`` reaches what the definition beside the task names, and what lies beside the task.
+    A package around an imported module counts. Libraries do not. A pattern such as ``data.*``
+    reaches what the definition beside the task names in its field, and what lies beside the task.
     """
     house, tasks = graph.house, graph.plan["tasks"]
     path = (house.root / entry.path).parent / tasks["definition"]
-    words = (
-        set(_list_words(yaml.safe_load(path.read_text(encoding="utf-8"))))
-        if path.is_file()
-        else set()
-    )
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    words = set(_list_words(yaml.safe_load(text), tasks["field"]))
     folder = entry.name.rpartition(".")[0]
     reached: set[str] = set()
     queue = [(entry.name, entry.name)]
@@ -207,12 +204,12 @@ def find_closure(graph: Graph, entry: Module) -> dict[str, int]:
     return {house.modules[n].path: house.modules[n].lines for n in reached & set(house.modules)}
 
 
-def _list_words(value: object) -> list[str]:
-    """Return all texts in a definition."""
-    if isinstance(value, str):
-        return [value]
+def _list_words(value: object, field: str) -> list[str]:
+    """Return the values of a field, wherever it stands in a definition."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [word for each in inner for word in _list_words(each)]
+    own = value.get(field) if isinstance(value, dict) else None
+    words = [own] if isinstance(own, str) else []
+    return words + [word for each in inner for word in _list_words(each, field)]
 
 
 def find_ancestors(graph: Graph, module: Module, cls: Class) -> frozenset[tuple[str, int]]:

@@ -24,7 +24,7 @@ from cepheid.measure.studies.sweep import records as figures
 from cepheid.measure.studies.sweep.measures import MEASURES, Job, Point
 from cepheid.measure.studies.sweep.quality import QualityPoint
 from cepheid.measure.studies.sweep.records import Sweep, load_published, read_sweep
-from cepheid.reference import data
+from cepheid.reference.data import generators
 from cepheid.reference.machine.energy import Counter, Sensors
 from cepheid.reference.run import generate
 from cepheid.rules import definition
@@ -309,7 +309,7 @@ def test_the_same_command_measures_what_is_missing(
         return point(job.size)
 
     monkeypatch.setattr(own_process, "run_alone", measure)
-    monkeypatch.setattr(data, "prepare", lambda *arguments: None)
+    monkeypatch.setattr(generators, "prepare", lambda *arguments: None)
     out = tmp_path / "sweep"
     call = ["galaxy_shape", "--batch-sizes", "14,2,4", "--output", str(out)]
     assert main(["sweep", *call]) == 1
@@ -395,7 +395,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
         return train_instead(job)
 
     monkeypatch.setattr(own_process, "run_alone", measure)
-    monkeypatch.setattr(data, "prepare", lambda *arguments: None)
+    monkeypatch.setattr(generators, "prepare", lambda *arguments: None)
     out = tmp_path / "quality"
     call = ["galaxy_shape", "--quality", "--batch-sizes", "2,4,14", "--seeds", "1,2",
             "--output", str(out)]  # fmt: skip
@@ -424,7 +424,7 @@ def test_trainings_that_diverge_are_counted(
         return replace(train_instead(job), quality=values, train_loss=math.inf if diverges else 0.5)
 
     monkeypatch.setattr(own_process, "run_alone", measure)
-    monkeypatch.setattr(data, "prepare", lambda *arguments: None)
+    monkeypatch.setattr(generators, "prepare", lambda *arguments: None)
     out = tmp_path / "quality"
     call = ["galaxy_shape", "--quality", "--batch-sizes", "2,4,8", "--seeds", "1,2,3"]
     assert main(["sweep", *call, "--output", str(out)]) == 0
@@ -453,7 +453,7 @@ def test_every_batch_size_sees_the_same_number_of_samples(
     assert job.list_settings(chosen)[:3] == [
         "threads=1", "global_batch_size=3", "opt_learning_rate_decay_samples=32",
     ]  # fmt: skip
-    data.prepare(chosen.data, data_root)
+    generators.prepare(chosen.data, data_root)
     found = quality.train_once(job, lambda _: Terminal(quiet=True))
     assert (found.size, found.samples) == (3, 33)
     assert found.quality.keys() == {"e_rmse", "nll", "coverage_68", "coverage_95"}

@@ -34,14 +34,14 @@ page = run_page()
 
 def prepare(name: str, root: Path) -> tuple[Path, dict[str, Any]]:
     """Prepare a small dataset of a benchmark; returns its folder and its ``data`` section."""
-    from cepheid.reference import data
+    from cepheid.reference.data import generators
     from tests import prepared
 
     facts = {**definition.load(name, "mini").data, **SIZES}
     if facts["generator"] == "wmt":
         facts = {**facts, "train_samples": 600, "vocabulary": 300, "longest_tokens": 400}
     prepared.prepare(facts, root)
-    return data.folder(facts, root), facts
+    return generators.folder(facts, root), facts
 
 
 def check_digest(folder: Path) -> None:

@@ -132,18 +132,18 @@ def create(config: Any, ranks: Any) -> ScriptedTask:
 
 
 def prepare(data: object, root: object, on_progress: object) -> None:
-    """In place of ``cepheid.reference.data.prepare``."""
+    """In place of ``cepheid.reference.data.generators.prepare``."""
     mishap("prepare", 0)
 
 
 def main() -> None:
     """Run the command with the scripted task."""
     from cepheid.benchmarks import registry
-    from cepheid.reference import data
+    from cepheid.reference.data import generators
     from cepheid.reference.torch import backend
 
     backend.free_earlier_tasks = lambda: None  # it takes longer than all the rest
-    data.prepare = prepare  # type: ignore[assignment]
+    generators.prepare = prepare  # type: ignore[assignment]
     live_check.SHARE_OF_TIME = 1e9  # blocks take no time here
     registry.find_task_module = lambda definition, framework: "tests.tools.scripted"
     if os.environ.get(run_benchmark.EARLIER_RUNS):

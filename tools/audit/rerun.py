@@ -262,9 +262,9 @@ def _find_script(origin: Origin) -> list[str]:
 
 
 def _find_data(choice: Choice, data_root: Path) -> Path:
-    from cepheid.reference import data
+    from cepheid.reference.data import generators
 
-    return data.folder(choice.definition.data, data_root)
+    return generators.folder(choice.definition.data, data_root)
 
 
 def _prepare(choice: Choice, data_root: Path) -> Path:

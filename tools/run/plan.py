@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cepheid.reference import data
+from cepheid.reference.data import generators
 from cepheid.reference.run.config import RunConfig, find_variant_problems
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.result_folder import (
@@ -59,7 +59,7 @@ class Plan:
 
     def _describe_data(self) -> str:
         try:
-            folder = data.folder(self.config.definition.data, self.config.data_root)
+            folder = generators.folder(self.config.definition.data, self.config.data_root)
         except UserError:  # among the refusals
             return "cannot be prepared"
         if (folder / "manifest.json").is_file():
@@ -120,7 +120,7 @@ def _find_all(session: Session, config: RunConfig) -> Iterator[str]:
     """Yield what the closed division, the folder and the data would refuse."""
     yield from find_refusals(config)
     yield from find_obstacles(session.request.output, config, session.system, session.list_code())
-    problem = data.find_problem(config.definition.data, config.data_root)
+    problem = generators.find_problem(config.definition.data, config.data_root)
     if problem:
         yield problem
 

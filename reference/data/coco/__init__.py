@@ -87,6 +87,10 @@ class Photographs(PackedImages):
         """Return an image, uint8 (y, x, 3)."""
         return self.files.decode(row)
 
+    def compose_pictures(self, rows: np.ndarray, data: Mapping[str, Any]) -> list[np.ndarray]:
+        """Return images of rows (n,) for people, uint8 (y, x, 3) each: as they are."""
+        return [self.read_image(row) for row in rows]
+
     def read_boxes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return boxes with area in rows (n,): float32 (n, most, 4), and labels, int64 (n, most).
 

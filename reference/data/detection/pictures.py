@@ -1,6 +1,6 @@
 """What pictures of detections have in common: which images, their colours, boxes and legend."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,23 +16,6 @@ COLUMNS, ROWS = 4, 2
 # Bright, for lines upon photographs and dark skies, as the colours of the style are not.
 COLOURS = ("#ffb347", "#5ec8f2", "#f26fb4", "#9be564")  # of classes, in turn
 TRUTH_COLOUR = "#ffffff"
-
-
-def compose_images(
-    pictures: Any, rows: np.ndarray, data: Mapping[str, Any]
-) -> Sequence[np.ndarray]:
-    """Return images of rows (n,) for people, uint8 (y, x, 3) each: scenes as colour pictures.
-
-    ``data`` is that of the definition.
-    """
-    images = [pictures.read_image(row) for row in rows]
-    if data["generator"] != "scenes":
-        return images
-    from cepheid.reference.data import scenes
-    from cepheid.reference.data.galaxies import colour
-
-    signals = scenes.compute_sky_noises(np.stack(images)).transpose(0, 3, 1, 2)
-    return list(colour.compose_colours(signals, scenes.parameters_of(data).sky))
 
 
 def choose_images(truth: Truth, count: int = COLUMNS * ROWS) -> np.ndarray:

@@ -28,6 +28,7 @@ What is in row i is a function of the seed and i only. Which objects there are i
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -118,6 +119,17 @@ class Scenes:
     def read_image(self, row: int) -> np.ndarray:
         """Return an image, uint8 (y, x, 3)."""
         return np.array(self.images[row])
+
+    def compose_pictures(self, rows: np.ndarray, data: Mapping[str, Any]) -> list[np.ndarray]:
+        """Return colour pictures of rows (n,) for people, uint8 (y, x, 3) each.
+
+        ``data`` is that of the definition.
+        """
+        from cepheid.reference.data.galaxies import colour  # astropy is slow to import
+
+        images = np.stack([self.read_image(row) for row in rows])
+        signals = compute_sky_noises(images).transpose(0, 3, 1, 2)
+        return list(colour.compose_colours(signals, parameters_of(data).sky))
 
     def read_boxes(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return boxes (n, most, 4) and labels (n, most) of scenes ``rows``, (n,)."""

@@ -1,6 +1,5 @@
 """What the benchmarks that find objects share: images with objects, and what a run says of them."""
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cepheid.reference import data
 from cepheid.reference.data.detection.average_precision import AveragePrecision
 from cepheid.reference.data.detection.loader import Augmentation, Loader
 from cepheid.reference.run.config import RunConfig
@@ -41,10 +39,8 @@ class Pictures:
         augmentation: Augmentation,
         make_targets: Callable[..., Tensor],
     ) -> None:
-        facts = shape.config.definition.data
         self.seat, self.make_targets = seat, make_targets
-        self.source = importlib.import_module(f"cepheid.reference.data.{facts['generator']}")
-        self.images = self.source.load(data.folder(facts, shape.config.data_root))
+        self.source, self.images = seat.source, seat.load()
         seed, workers, has_gpu = shape.config.seed, seat.workers, seat.has_gpu
         self.loader = Loader(self.images, augmentation, seed, seat.share, workers, pinned=has_gpu)
 

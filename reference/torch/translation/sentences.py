@@ -13,8 +13,6 @@ from sacrebleu.metrics.bleu import BLEU
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from cepheid.reference import data
-from cepheid.reference.data import wmt
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.data.wmt.batch_order import AS_DRAWN, BatchOrder, Bucketing
 from cepheid.reference.data.wmt.pairs import Pairs
@@ -112,7 +110,7 @@ class Corpus:
         self.shape, self.seat, self.weigh = shape, seat, weigh
         self.pass_tokens = read_pass_tokens(seat.execution)
         self.places = self.tokens = 0
-        self.use(wmt.load(data.folder(definition.data, shape.config.data_root)))
+        self.use(seat.load())
         first, count = definition.train_samples, definition.evaluation_samples
         rows = np.arange(first, first + count)
         self.sorted_rows = sort_by_length(self.pairs, rows)

@@ -11,8 +11,7 @@ import pytest
 for package, extra in (("galsim", "galsim"), ("simplejpeg", "imagenet"), ("torch", "torch")):
     pytest.importorskip(package, reason=f"needs the extra {extra}")
 
-from cepheid.reference import data
-from cepheid.reference.data import store, verification
+from cepheid.reference.data import generators, store, verification
 from cepheid.reference.data.store import Manifest, StoreError
 from tests.reference.data import pictures
 from tests.reference.data.coco import replica as photographs
@@ -99,17 +98,17 @@ def test_an_interrupted_preparation_continues_to_the_same_dataset(
     with pytest.raises(KeyboardInterrupt):
         case.prepare(resumed, on_progress=interrupt)
     assert case.prepare(resumed, processes=2).digest == whole.digest
-    folder = data.folder(case.data, resumed)
+    folder = generators.folder(case.data, resumed)
     assert folder.name.startswith(case.title)
     assert verification.verify(folder) == store.read_manifest(folder)
-    assert not data.find_problem(case.data, resumed)
+    assert not generators.find_problem(case.data, resumed)
 
 
 @each_case
 def test_another_setting_is_another_dataset(case: Case, tmp_path: Path) -> None:
     others = [{"train_samples": case.train + 1}]
     others += [{"seed": 1}] * (case.write is None) + [{"masks": True}] * (case == CASES[-2])
-    names = {data.folder({**case.data, **change}, tmp_path).name for change in ({}, *others)}
+    names = {generators.folder({**case.data, **change}, tmp_path).name for change in ({}, *others)}
     assert len(names) == 1 + len(others)
 
 
@@ -119,7 +118,7 @@ def test_another_setting_is_another_dataset(case: Case, tmp_path: Path) -> None:
 def test_missing_distributed_files_are_told(case: Case, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"there is no such f|: 0 clips, expected 3"):
         case.prepare(tmp_path)
-    assert "put or link the distributed files there" in data.find_problem(case.data, tmp_path)
+    assert "put or link the distributed files there" in generators.find_problem(case.data, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -158,4 +157,4 @@ def test_settings_that_make_no_sense_are_refused(
 ) -> None:
     case = next(case for case in CASES if case.generator == generator)
     with pytest.raises(StoreError, match=message):
-        data.folder({**case.data, **change}, tmp_path)
+        generators.folder({**case.data, **change}, tmp_path)

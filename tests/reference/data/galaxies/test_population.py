@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 
-from cepheid.reference import data
-from cepheid.reference.data import galaxies
+from cepheid.reference.data import galaxies, generators
 from cepheid.reference.data.galaxies import SkyParameters, drawing, population
 from cepheid.reference.data.galaxies.drawing import Profile
 from cepheid.reference.data.store import StoreError
@@ -239,7 +238,7 @@ def test_a_run_draws_from_the_catalogue_without_editing_yaml(
     chosen = definition.load("galaxy_shape", "mini")
     asked = configure(chosen, division="open", overrides=["catalogue=cosmos"], data_root=tmp_path)
     few = {**asked.definition.data, "train_samples": 3, "evaluation_samples": 1}
-    sky = galaxies.load(data.prepare(few, tmp_path))
+    sky = galaxies.load(generators.prepare(few, tmp_path))
     assert sky.manifest.parameters["population"]["catalogue"].keys() >= {COSMOS.name}
     assert asked.definition.digest == chosen.digest
     assert asked.execution.own == {"catalogue": "cosmos"}
