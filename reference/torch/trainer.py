@@ -65,7 +65,8 @@ class Trainer(BenchmarkTask):
         super().__init__(config, ranks)
         workers = count_workers(ranks.device.type == "cuda", ranks.ranks_per_node)
         self.batch_per_rank = share = ranks.split_batch(config.global_batch_size)
-        self.seat = Seat(ranks, share, workers, share, config.execution)
+        source = generators.find_source(config.definition.data)
+        self.seat = Seat(ranks, share, workers, share, config.execution, source, self.folder)
         self.has_varying_shapes = workload.has_varying_shapes
         self._phase: Phase = nullcontext
         make = workload.make_preconditioner
@@ -246,14 +247,8 @@ class Trainer(BenchmarkTask):
 
     def open_data(self) -> None:
         """Touch the dataset for the first time."""
-        self.seat = replace(
-            self.seat,
-            piece=self.piece_size,
-            execution=self.execution,
-            source=generators.find_source(self.definition.data),
-            folder=self.folder,
-        )
-        self.data = self.workload.open_data(self.shape, self.seat)
+        seat = replace(self.seat, piece=self.piece_size, execution=self.execution)
+        self.data = self.workload.open_data(self.shape, seat)
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
         """Train to ``block.samples``; return the mean loss over the block, on every rank."""

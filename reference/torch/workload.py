@@ -108,8 +108,8 @@ class Seat:
 
     ``workers`` are the threads that decode images for it. ``piece`` samples are taken at once, and
     ``execution`` has the settings in use; both are known once the warm-up has chosen them.
-    ``source`` is the module of the definition's dataset and ``folder`` where it lies, for
-    ``open_data``: a workload imports no dataset.
+    ``source`` is the module of the definition's dataset and ``folder`` where it lies: a workload
+    imports no dataset.
     """
 
     ranks: Ranks
