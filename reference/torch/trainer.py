@@ -55,12 +55,9 @@ class Trainer(BenchmarkTask):
     ranks: TorchRanks
 
     def __init__(self, workload: Workload[Any], config: RunConfig, ranks: TorchRanks) -> None:
-        self.arrangement = arrange(config, ranks)
+        self.arrangement = arrange(workload.maps, config, ranks)
         config, ranks = self.arrangement.config, self.arrangement.ranks
         self.workload, self.shape = workload, workload.read_shape(config)
-        self.pixels = int(config.definition.model.get("pixels", 0))
-        if workload.maps:
-            self.arrangement.grid.check(self.pixels, self.pixels)
         self.evaluation_batch = workload.evaluation_batch(self.shape)
         super().__init__(config, ranks)
         workers = count_workers(ranks.device.type == "cuda", ranks.ranks_per_node)
@@ -217,8 +214,7 @@ class Trainer(BenchmarkTask):
         seed_everything(self.config.seed)
         workload, requested = self.workload, self.config.execution
         network = workload.make_network(self.shape, self.norms)
-        network = self.arrangement.partition(network, workload.maps, self.pixels)
-        self.model: Any = network.to(self.ranks.device)
+        self.model: Any = self.arrangement.partition(network).to(self.ranks.device)
         recipe = workload.make_optimizer(self.shape, self.model)
         self.optimizer = self.sharing.wrap(self.model, recipe)
         self.shared, self.sharded = self.sharing.shared, self.sharing.sharded

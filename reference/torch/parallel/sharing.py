@@ -307,26 +307,34 @@ class Arrangement:
     ranks: TorchRanks
     grid: Grid
     division: Sharing
+    maps: Maps | None
 
-    def partition(self, network: nn.Module, maps: Maps | None, pixels: int) -> nn.Module:
+    def partition(self, network: nn.Module) -> nn.Module:
         """Let ``network`` share its images, (3, pixels, pixels), with the ranks of the replica."""
-        if self.grid.parts == 1 or maps is None:
+        if self.grid.parts == 1 or self.maps is None:
             return network
-        averaged, gathered = maps.averaged(network), maps.gathered(network)
+        averaged, gathered = self.maps.averaged(network), self.maps.gathered(network)
+        pixels = self.config.definition.model["pixels"]
         size = (3, pixels, pixels)
         return partition_network(network, self.ranks, self.grid, size, averaged, gathered)
 
 
-def arrange(config: RunConfig, ranks: TorchRanks) -> Arrangement:
-    """Return how the settings arrange the ranks; raise UserError where they exclude each other."""
+def arrange(maps: Maps | None, config: RunConfig, ranks: TorchRanks) -> Arrangement:
+    """Return how the settings arrange the ranks; raise UserError where they exclude each other.
+
+    ``maps`` are the layers of the network whose images ranks may share, if there are any.
+    """
     grid = config.execution.parallelism.spatial_partitions
+    if maps:
+        pixels = config.definition.model["pixels"]
+        grid.check(pixels, pixels)
     division = model_parallel.read_sharing(config)
     config = model_parallel.prepare(config, division)
     if grid.parts > 1:
         ranks = ranks.partition(grid.parts, "spatial_partitions")
     if division.ranks > 1:
         ranks = ranks.partition(division.ranks, division.setting)
-    return Arrangement(config, ranks, grid, division)
+    return Arrangement(config, ranks, grid, division, maps)
 
 
 def make_sharing(
