@@ -115,7 +115,7 @@ class BlindNetwork(MaskRCNN):
     """All images are empty sky: only where objects often are can be learnt."""
 
     def extract(self, images: Tensor) -> Maps:
-        """Return the maps of zeros."""
+        """Return the maps of zeros, in place of images (n, 3, height, width)."""
         return super().extract(torch.zeros_like(images))
 
 

@@ -26,7 +26,7 @@ class PlainNetwork(MaskRCNN):
     """The same network with loops over images, levels and boxes. Shapes are those of MaskRCNN."""
 
     def extract(self, images: Tensor) -> Maps:
-        """Return the maps of images, channels first in memory."""
+        """Return the maps of images, (n, 3, height, width), channels first in memory."""
         return super().extract(images.contiguous())
 
     @torch.no_grad()

@@ -72,7 +72,7 @@ def compare_alignment(subject: Subject) -> Measurement:
     with torch.no_grad():
         maps = network.extract(scale_pixels(network, batch.inputs))
     maps = [each.detach().clone().requires_grad_() for each in maps]
-    boxes = _draw_boxes(len(batch.inputs), network.facts["boxes_per_image"]) * task.pixels
+    boxes = _draw_boxes(len(batch.inputs), network.facts["boxes_per_image"]) * task.shape.pixels
 
     def run(align: Callable[..., Tensor]) -> None:
         align(network, maps, boxes, network.box_head.bins).sum().backward()
