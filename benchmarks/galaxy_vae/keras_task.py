@@ -50,7 +50,7 @@ class KerasGalaxyVae(KerasTask):
 
     def open_data(self) -> None:
         """Map the images."""
-        self.data = Images(self.shape, galaxies.find_share(self))
+        galaxies.open_stamps(self, Images)
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
         """Return noise in the shapes and types of a batch, (count, …)."""

@@ -26,9 +26,9 @@ def find_share(task: Any) -> Share:
     return Share(0, 1, task.config.global_batch_size)
 
 
-def open_stamps(task: Any) -> None:
-    """Map stamps and labels."""
-    task.data = Stamps(task.shape, find_share(task), galaxies.load(task.folder))
+def open_stamps(task: Any, kind: type[Stamps] = Stamps) -> None:
+    """Map stamps and labels, or other data of the dataset."""
+    task.data = kind(task.shape, find_share(task), galaxies.load(task.folder))
 
 
 def make_noise_arrays(task: Any, count: int) -> tuple[np.ndarray, ...]:
