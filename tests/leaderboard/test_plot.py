@@ -1,12 +1,18 @@
-"""Plots: everything inside the frame, round ticks, no number that an SVG does not take."""
+"""Plots: all inside the frame, round ticks, colours that stay apart, no number that SVG refuses."""
 
 import math
+import re
+from itertools import combinations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
 from cepheid.leaderboard.plots.plot import Axis, Guide, Plot, Series, make_plot
+from cepheid.leaderboard.plots.ranking import _make_axis
+from cepheid.rules.installation import ROOT
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
 MODEST = st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))
@@ -74,3 +80,64 @@ def test_a_guide_is_within_the_frame() -> None:
 @pytest.mark.parametrize("points", [[(1.0, 1.0)], [(0.0, 0.0)], [(-5.0, 3.0)], [(1e-99, 1e99)]])
 def test_a_single_point(points: list[tuple[float, float]]) -> None:
     inside(draw(points))
+
+
+# What protan, deutan and tritan readers see of a colour, of linear RGB: Machado, Oliveira and
+# Fernandes, IEEE Trans. Vis. Comput. Graph. 15 (2009) 1291, severity 1.
+SEEN_BY = {
+    "all": np.eye(3),
+    "protan": np.array([[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216],
+                        [-0.003882, -0.048116, 1.051998]]),
+    "deutan": np.array([[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413],
+                        [-0.011820, 0.042940, 0.968881]]),
+    "tritan": np.array([[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602],
+                        [0.004733, 0.691367, 0.303900]]),
+}  # fmt: skip
+# Linear RGB to Oklab (B. Ottosson 2020), in which distances are those that people see.
+TO_CONES = np.array([[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451,
+                      0.1073969566], [0.0883024619, 0.2817188376, 0.6299787005]])  # fmt: skip
+TO_OKLAB = np.array([[0.2104542553, 0.7936177850, -0.0040720468], [1.9779984951, -2.4285922050,
+                      0.4505937099], [0.0259040371, 0.7827717662, -0.8086757660]])  # fmt: skip
+LEAST_DISTANCE = 0.09  # blue and purple of the former colours: 0.02
+
+
+@given(st.floats(1e-6, 1e6), st.floats(1.0, 1e6), st.sampled_from([TRAINING, GENERATION]))
+def test_lines_lie_on_the_axis_in_order(low: float, factor: float, kind: BenchmarkKind) -> None:
+    find_place, lines = _make_axis(low, low * factor, kind)
+    places = [line.place for line in lines]
+    assert places == sorted(places)
+    assert len(places) <= 6
+    assert all(0 <= place <= 100 for place in [*places, find_place(low), find_place(low * factor)])
+    assert find_place(low) <= find_place(low * factor)
+
+
+def test_small_differences_do_not_fill_the_axis() -> None:
+    find_place, _ = _make_axis(1.0, 1.001, TRAINING)
+    assert find_place(1.001) - find_place(1.0) < 1
+
+
+def _read_colours() -> dict[str, list[np.ndarray]]:
+    """The colours of series, linear RGB, on a white and on a dark page."""
+    style = (ROOT / "leaderboard/static/site.css").read_text(encoding="utf-8")
+    found = re.findall(r"--c([0-7]): #([0-9a-f]{6})", style)
+    assert [number for number, _ in found] == [*"01234567"] * 2
+    values = [np.array(list(bytes.fromhex(text))) / 255 for _, text in found]
+    linear = [np.where(v <= 0.04045, v / 12.92, ((v + 0.055) / 1.055) ** 2.4) for v in values]
+    return {"light": linear[:8], "dark": linear[8:]}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("reader", SEEN_BY)
+def test_colours_stay_apart(theme: str, reader: str) -> None:
+    seen = [np.clip(SEEN_BY[reader] @ colour, 0, 1) for colour in _read_colours()[theme]]
+    points = [TO_OKLAB @ np.cbrt(TO_CONES @ colour) for colour in seen]
+    distance = min(np.linalg.norm(one - other) for one, other in combinations(points, 2))
+    assert distance > LEAST_DISTANCE
+
+
+@pytest.mark.parametrize(("theme", "page"), [("light", 1.0), ("dark", 0.0085)])
+def test_colours_stand_out_from_the_page(theme: str, page: float) -> None:
+    """By 3 to 1, as WCAG 2.2 asks of graphics (1.4.11)."""
+    for colour in _read_colours()[theme]:
+        own = float(np.dot([0.2126, 0.7152, 0.0722], colour))
+        assert (max(own, page) + 0.05) / (min(own, page) + 0.05) >= 3

@@ -1,6 +1,7 @@
 """Compliant logs raise nothing, aborted ones only what they are, and broken ones no avalanche."""
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from cepheid.compliance.checks import CHECKS, Place, check_log
 from cepheid.compliance.checks.log.hyperparameters import check_closed_division
 from cepheid.compliance.checks.registry import Needs, rule
+from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, rounds
 from tests.compliance.builder import edit, line_number, line_of, run_records, write_log
@@ -104,3 +106,34 @@ def test_every_rule_of_a_single_log_is_in_the_catalogue() -> None:
 def test_a_rule_has_one_check() -> None:
     with pytest.raises(ValueError, match="T8 has a check already"):
         rule("T8", Needs.RECORDS)(lambda run, place: iter(()))
+
+
+MINI = definition.load("resnet50", "mini")
+
+
+def findings(
+    path: Path, values: Mapping[str, object], logged: object = None, division: str = "closed"
+) -> list[Finding]:
+    """Of a log whose evaluations follow ``values`` and that says another offset, if any."""
+    records = run_records(MINI, division=division, hyperparameters=values)
+    if logged is not None:
+        records = edit(records, "eval_offset_epochs", lambda record: record.update(value=logged))
+    path.write_text("".join(line_of(record) + "\n" for record in records), encoding="utf-8")
+    place = Place("v1.0", "acme", "box", "resnet50", "mini", division, in_result=True)
+    return [f for f in check_log(runlog.read(path), place, rounds.load("v1.0")) if f.is_error]
+
+
+def test_every_allowed_offset_passes(tmp_path: Path) -> None:
+    for offset in range(4):
+        assert not findings(tmp_path / "result_0.txt", {"eval_offset_epochs": offset})
+
+
+def test_evaluations_that_do_not_follow_the_offset_are_found(tmp_path: Path) -> None:
+    (found,) = findings(tmp_path / "result_0.txt", {"eval_offset_epochs": 1}, logged=2)
+    assert found.code == "T8.early"
+
+
+def test_the_open_division_has_the_same_offsets(tmp_path: Path) -> None:
+    (found,) = findings(tmp_path / "result_0.txt", {"eval_offset_epochs": 5}, division="open")
+    assert found.code == "T8.offset"
+    assert "eval_offset_epochs" in found.message
