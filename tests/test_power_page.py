@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package, powerlog
-from cepheid.rules import definition, rounds
+from cepheid.compliance.read import powerlog
+from cepheid.rules import definition
 from cepheid.rules.installation import ROOT
 from tests.compliance.builder import Record, run_records, write_log, write_result
+from tests.compliance.judging import judge_folder
 
 GALAXY_SHAPE = definition.load("galaxy_shape", "mini")
 
@@ -39,7 +39,7 @@ def test_the_script_converts_the_readings_of_a_meter(tmp_path: Path) -> None:
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (folder / "power_0.csv").write_text(done.stdout)
-    found = judge([package.read(tmp_path / "acme")], rounds.load()).findings
+    found = judge_folder(tmp_path / "acme").findings
     about_power = [finding.code for finding in found if finding.rule == "T23"]
     assert about_power == ["T23.missing"]  # of the other runs
     read = powerlog.read(folder / "power_0.csv")

@@ -357,6 +357,15 @@ def power_lines(
     return lines
 
 
+def write_power(
+    folder: Path, records: Sequence[Record], index: int, watts: Mapping[str, float], **how: Any
+) -> Path:
+    """Write the power log of a run into the folder of its result."""
+    path = folder / f"power_{index}.csv"
+    path.write_text("".join(f"{line}\n" for line in power_lines(records, watts, **how)))
+    return path
+
+
 def edit(
     records: Sequence[Record], key: str, change: Callable[[Record], object], nth: int = 0
 ) -> list[Record]:
@@ -365,6 +374,18 @@ def edit(
     matching = [record for record in copied if record["key"] == key]
     change(matching[nth])
     return copied
+
+
+def put(records: Sequence[Record], key: str, nth: int = 0, /, **fields: object) -> list[Record]:
+    """A copy in which the ``nth`` record of a key has other fields."""
+    return edit(records, key, lambda record: record.update(fields), nth)
+
+
+def put_metadata(
+    records: Sequence[Record], key: str, nth: int = 0, /, **fields: object
+) -> list[Record]:
+    """A copy in which the ``nth`` record of a key has other metadata."""
+    return edit(records, key, lambda record: record["metadata"].update(fields), nth)
 
 
 def line_number(records: Sequence[Record], key: str, nth: int = 0) -> int:

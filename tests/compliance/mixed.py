@@ -4,7 +4,7 @@ from pathlib import Path
 
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
-from tests.compliance.builder import SYSTEM, edit, run_records, write_log, write_result
+from tests.compliance.builder import SYSTEM, put, run_records, write_log, write_result
 
 HOSTILE = "<script>alert('box')</script> \u202eCPU"
 
@@ -24,8 +24,6 @@ def write_mixed(root: Path, mini: Definition) -> Path:
     )  # fmt: skip
     write_result(root, mini, runs=2, division="open")
     broken = write_result(root, mini, system=hostile)
-    records = edit(
-        run_records(mini, 1, system=hostile), "opt_name", lambda record: record.update(value="sgd")
-    )
+    records = put(run_records(mini, 1, system=hostile), "opt_name", value="sgd")
     write_log(broken / "result_1.txt", records)
     return root

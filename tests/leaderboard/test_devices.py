@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
 from cepheid.leaderboard.pages.benchmark_page import DeviceLine, measure_devices
 from cepheid.leaderboard.plots.curves import improves_steadily
 from cepheid.leaderboard.plots.plot import Axis, Series, make_plot
@@ -13,14 +11,14 @@ from cepheid.leaderboard.plots.scaling import find_front
 from cepheid.leaderboard.rows import entry
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.rows.rounds import read_hardware
-from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
 from tests.compliance.builder import run_records, write_log, write_result
 from tests.compliance.field import write_field
+from tests.compliance.judging import judge_folder
 
 
 def list_entries(root: Path) -> list[Entry]:
-    judgement = judge([package.read(root)], rounds.load("v1.0"), with_course=True)
+    judgement = judge_folder(root, with_course=True)
     return entry.list_entries(judgement.results)
 
 

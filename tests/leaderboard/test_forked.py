@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
 from cepheid.leaderboard.build import (
     RESULTS_FOR_PROCESSES,
     File,
@@ -19,18 +17,15 @@ from cepheid.leaderboard.build import (
     make_parts,
     make_site_files,
 )
-from cepheid.leaderboard.rows.entry import list_entries
-from cepheid.leaderboard.site.view import Site
-from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
+from tests.compliance.judging import make_site
 from tests.compliance.many import write_many
 from tests.processes import have_ended, kill_after_a_line
 
 
 def test_two_processes_make_the_same_files(star_shape: Definition) -> None:
     root = write_many(Path("out"), 25, [star_shape])
-    judgement = judge([package.read(root)], rounds.load(), with_course=True)
-    made = Site(judgement.round, tuple(list_entries(judgement.results)), Path("site"))
+    made = make_site(root)
     alone, together = list(make_site_files(made, 1)), list(make_site_files(made, 2))
     assert dict(alone) == dict(together)
     assert len(alone) == len(together) > 50

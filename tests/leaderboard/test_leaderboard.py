@@ -11,17 +11,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
 from cepheid.leaderboard.rows.data import describe_entry, write_csv, write_json
 from cepheid.leaderboard.rows.entry import Entry, list_rows
 from cepheid.leaderboard.rows.runs import Progress
 from cepheid.leaderboard.rows.tables import shorten_names, write_markdown, write_table
-from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
 from tests.compliance import small
-from tests.compliance.builder import BLOCK_MS, SYSTEM, edit, run_records, write_log, write_result
+from tests.compliance.builder import (
+    BLOCK_MS,
+    SYSTEM,
+    put,
+    run_records,
+    write_log,
+    write_result,
+)
 from tests.compliance.golden import assert_golden
+from tests.compliance.judging import judge_folder
 from tests.compliance.mixed import write_mixed
 
 
@@ -32,7 +37,7 @@ def rows(star_shape: Definition) -> list[Entry]:
 
 
 def _rows(path: Path) -> list[Entry]:
-    return list_rows(judge([package.read(path)], rounds.load("v1.0")).results)
+    return list_rows(judge_folder(path).results)
 
 
 def test_verdicts_and_order(rows: list[Entry]) -> None:
@@ -78,9 +83,9 @@ def test_an_error_that_logs_share_is_one_reason(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     for index in (1, 3):
         records = run_records(star_shape, index)
-        records = edit(records, "opt_name", lambda r: r.update(value="sgd"))
+        records = put(records, "opt_name", value="sgd")
         if index == 3:
-            records = edit(records, "train_samples", lambda r: r.update(value=7))
+            records = put(records, "train_samples", value=7)
         write_log(folder / f"result_{index}.txt", records)
     (row,) = found = _rows(Path("out"))
     of_both, of_one = row.reasons

@@ -24,6 +24,7 @@ from cepheid.rules.errors import UserError
 from tests.checkout import PUBLISHED_LOGS
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import describe_system, write_field, write_generation, write_training
+from tests.compliance.judging import judge_folder, make_site
 from tests.compliance.mixed import write_mixed
 
 VOID = {"meta", "input", "br", "link", "img", "wbr"}
@@ -64,8 +65,7 @@ class Page(HTMLParser):
 
 def build_site(*paths: Path, folder: Path = Path("site"), reference: str = "") -> dict[str, str]:
     """Every file of the site by its name."""
-    judgement = judge([package.read(path) for path in paths], rounds.load("v1.0"), with_course=True)
-    made = Site(judgement.round, tuple(list_entries(judgement.results)), folder, reference)
+    made = make_site(*paths, folder=folder, reference=reference)
     return {name: content.decode("utf-8", "replace") for name, content in make_site_files(made)}
 
 
@@ -231,7 +231,7 @@ def test_the_same_results_give_the_same_bytes(star_shape: Definition) -> None:
 
 def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
-    judgement = judge([package.read(Path("out"))], rounds.load("v1.0"))
+    judgement = judge_folder(Path("out"))
     with pytest.raises(ValueError, match="with_course=True"):
         _ = list_entries(judgement.results)[0].runs
 
@@ -331,11 +331,8 @@ def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
     images = definition.load("star_images", "mini")
 
     def ratios() -> dict[str, float]:
-        judgement = judge(
-            [package.read(Path("submissions"))], rounds.load("v1.0"), with_course=True
-        )
-        made = Site("v1.0", tuple(list_entries(judgement.results)), Path("site"))
-        (tab,) = [tab for tab in made.tabs if tab.name == "mini-closed"]
+        tabs = make_site(Path("submissions")).tabs
+        (tab,) = [tab for tab in tabs if tab.name == "mini-closed"]
         found = compute_aggregate(tab, "")
         assert found.reference == "cepheid/reference"
         assert found.ratios["cepheid/reference", 1].value == 1

@@ -1,4 +1,4 @@
-"""History, lists of files and long tables, in Chromium and in Firefox."""
+"""Pages, history, lists of files and long tables, in Chromium and in Firefox."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -15,7 +15,10 @@ from tests.leaderboard.browser import Visitor, chromium, firefox
 ROUND = "mini-closed.html"
 FILES = "logs/acme/box0/star_shape-mini-closed/files.html"
 CODE = "logs/acme/box0/star_shape-mini-closed~code/files.html"
-PAGES = ("history.html", FILES, CODE, ROUND, "benchmarks/star_shape-mini.html")
+PAGES = (
+    "index.html", "history.html", FILES, CODE, ROUND, "benchmarks/star_shape-mini.html",
+    "results/acme/box0/star_shape-mini-closed.html", "compare.html",
+)  # fmt: skip
 SIZES = ((360, 740), (1280, 900))
 SYSTEMS = 5
 ROWS = 2  # at once, instead of the number that site.js has
@@ -23,10 +26,7 @@ ROWS = 2  # at once, instead of the number that site.js has
 
 @pytest.fixture(
     scope="module",
-    params=[
-        pytest.param(chromium, id="chromium"),
-        pytest.param(firefox, id="firefox", marks=pytest.mark.promise),  # it takes seconds to start
-    ],
+    params=[pytest.param(chromium, id="chromium"), pytest.param(firefox, id="firefox")],
 )
 def browser(request: pytest.FixtureRequest) -> Iterator[Any]:
     start: Callable[[], AbstractContextManager[Any]] = request.param
@@ -85,6 +85,14 @@ def test_pages_fit_and_nothing_complains(visitor: Visitor) -> None:
             assert page.evaluate(excess) <= 0, (name, width)
 
 
+def test_a_complaint_is_heard(browser: Any, folder: Path) -> None:
+    """The test above can fail: errors of a page arrive here."""
+    visitor = Visitor(browser, folder)
+    visitor.open(ROUND).evaluate("console.error('overheard')")
+    visitor.context.close()
+    assert visitor.complaints == ["overheard"]
+
+
 def test_the_history_names_its_rounds(visitor: Visitor) -> None:
     page = visitor.open("history.html")
     assert page.get_by_role("heading", level=1).inner_text().startswith("History v1.0")
@@ -110,9 +118,12 @@ def test_a_long_table_shows_its_first_rows_and_all_on_request(visitor: Visitor) 
     page.get_by_role("button", name="star_shape").click()
     page.get_by_role("button", name="star_shape").click()  # the slowest of all rows is first
     assert page.locator("table[data-table] tbody th").first.inner_text().startswith("box4")
+    head = page.locator("th[data-key=star_shape]")
+    assert head.get_attribute("aria-sort") == "descending"
     page.get_by_label("filter").fill("box3")
     assert count_rows(visitor) == 1
     assert page.locator("output").inner_text() == f"1 of {SYSTEMS} rows"
+    assert "q=box3" in page.url
     page.get_by_label("filter").fill("")
     page.get_by_role("button", name=f"show all {SYSTEMS}").click()
     assert count_rows(visitor) == SYSTEMS

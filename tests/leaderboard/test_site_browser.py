@@ -9,15 +9,12 @@ from typing import Any
 
 import pytest
 
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
 from cepheid.compliance.score.comparison import describe, format_ratio, mean_ratio, ratio
 from cepheid.leaderboard.build import make_site_files
-from cepheid.leaderboard.rows.entry import Entry, list_entries
-from cepheid.leaderboard.site.view import Site
-from cepheid.rules import rounds
+from cepheid.leaderboard.rows.entry import Entry
 from tests.compliance import small
 from tests.compliance.field import write_field
+from tests.compliance.judging import make_site
 from tests.leaderboard.browser import Visitor, chromium
 
 ROUND = "mini-closed.html"
@@ -47,16 +44,12 @@ def field(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     with pytest.MonkeyPatch.context() as patch:
         mini = small.install(root / "benchmarks", patch)
         write_field(root / "submissions", mini)
-        judgement = judge(
-            [package.read(root / "submissions")], rounds.load("v1.0"), with_course=True
-        )
-        entries = tuple(list_entries(judgement.results))
-        made = Site(judgement.round, entries, root / "site")
+        made = make_site(root / "submissions", folder=root / "site")
         for name, content in make_site_files(made):
             path = root / "site" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        ENTRIES[:] = entries
+        ENTRIES[:] = made.entries
         yield root / "site"
 
 

@@ -29,7 +29,7 @@ from cepheid.tools.audit.comparison import (
     judge_times,
     judge_values,
 )
-from tests.compliance.builder import SYSTEM, Record, edit, run_records, write_log, write_result
+from tests.compliance.builder import SYSTEM, Record, edit, put, run_records, write_log, write_result
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -48,7 +48,7 @@ def test_a_run_is_repeated_as_its_log_says(tmp_path: Path) -> None:
     records = run_records(MINI, 2, hyperparameters={"global_batch_size": 64})
     how = {"framework": "keras 3.8", "device": "cpu", "precision": "bf16", "ranks": 1}
     how["execution"] = {"precision": "bf16", "compile": "auto", "threads": "2", "because": {}}
-    records = edit(records, "implementation", lambda record: record.update(value=how))
+    records = put(records, "implementation", value=how)
     log = write_log(folder / "result_2.txt", records)
     arguments = rerun.list_arguments(read(log), MINI)
     seed = next(record["value"] for record in records if record["key"] == "seed")
@@ -64,7 +64,7 @@ def test_a_run_is_repeated_as_its_log_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("micro_batch", "repeated"), [("16", True), ("whole", False)])
 def test_pieces_of_a_batch_are_repeated(micro_batch: str, repeated: bool, tmp_path: Path) -> None:
     how = {"framework": "torch 2.9", "execution": {"micro_batch": micro_batch}}
-    records = edit(run_records(MINI, 0), "implementation", lambda record: record.update(value=how))
+    records = put(run_records(MINI, 0), "implementation", value=how)
     log = write_log(tmp_path / "result_0.txt", records)
     assert ("micro_batch=16" in rerun.list_arguments(read(log), MINI)) == repeated
 
@@ -174,7 +174,7 @@ def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
         audit_submission.main([str(folder), "--run", "9"])
     with pytest.raises(UserError, match="expected a share"):
         audit_submission.main([str(folder), "--tolerance", "10"])
-    records = edit(run_records(MINI), "definition_digest", lambda record: record.update(value="0"))
+    records = put(run_records(MINI), "definition_digest", value="0")
     log = write_log(folder / "result_0.txt", records)
     with pytest.raises(UserError, match="another version"):
         audit_submission.main([str(log)])
@@ -185,9 +185,7 @@ def test_what_cannot_be_audited_is_refused(tmp_path: Path) -> None:
 
 def test_logs_that_the_checker_rejects_are_not_repeated(tmp_path: Path, capsys: Printed) -> None:
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
-    records = edit(
-        run_records(MINI, 4, blocks=BLOCKS), "train_samples", lambda record: record.update(value=7)
-    )
+    records = put(run_records(MINI, 4, blocks=BLOCKS), "train_samples", value=7)
     write_log(folder / "result_4.txt", records)
     assert audit_submission.main([str(folder / "result_1.txt")]) == 1
     printed = capsys.readouterr().out
@@ -311,7 +309,7 @@ def test_times_of_other_arithmetic_are_not_judged(tmp_path: Path) -> None:
 
     def differs(precision: str, *overrides: str, has_bfloat16: bool) -> str:
         how = {"framework": "torch", "device": "cpu", "precision": precision, "ranks": 1}
-        records = edit(run_records(MINI), "implementation", lambda one: one.update(value=how))
+        records = put(run_records(MINI), "implementation", value=how)
         logged = write(tmp_path / "result_0.txt", records)
         return describe_other_arithmetic(logged, overrides, has_bfloat16=has_bfloat16)
 

@@ -15,7 +15,7 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.installation import ROOT
 from cepheid.tools import check_compliance
 from tests.compliance import small
-from tests.compliance.builder import edit, run_records, write_log, write_result
+from tests.compliance.builder import put, run_records, write_log, write_result
 from tests.compliance.golden import assert_golden
 from tests.compliance.mixed import write_mixed
 
@@ -96,7 +96,7 @@ def test_jobs_change_nothing(star_shape: Definition, capsys: Printed) -> None:
 
 
 def test_following_a_whole_log_is_checking_it(star_shape: Definition, capsys: Printed) -> None:
-    records = edit(run_records(star_shape), "opt_name", lambda record: record.update(value="sgd"))
+    records = put(run_records(star_shape), "opt_name", value="sgd")
     log = write_log(Path("result_0.txt"), records)
     assert check_compliance.main([str(log)]) == 1
     checked = capsys.readouterr().out
@@ -107,7 +107,7 @@ def test_following_a_whole_log_is_checking_it(star_shape: Definition, capsys: Pr
 def test_following_knows_waivers(star_shape: Definition, capsys: Printed) -> None:
     result = write_result(Path("out"), star_shape)
     records = run_records(star_shape)
-    wrong = edit(records, "opt_name", lambda record: record.update(value="sgd"))
+    wrong = put(records, "opt_name", value="sgd")
     log = write_log(result / "result_0.txt", wrong)
     waiver = "rule: T12, path: results, reason: tried out once, who: Jane Doe, until: 9999-12-31"
     Path("out/waivers.yaml").write_text(f"waivers: [{{{waiver}}}]\n")
@@ -201,7 +201,7 @@ def test_as_a_file_of_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
 def test_following_a_run_in_progress(tmp_path: Path) -> None:
     """As a program: a finding is printed while the log is still being written."""
     records = run_records(definition.load("galaxy_shape", "mini"))
-    records = edit(records, "opt_name", lambda record: record.update(value="sgd"))
+    records = put(records, "opt_name", value="sgd")
     log, partial = tmp_path / "result_0.txt", tmp_path / "result_0.txt.partial"
     write_log(partial, records[:-10])
     command = [sys.executable, "-m", "cepheid.tools.check_compliance", "--follow", str(log)]
@@ -228,7 +228,7 @@ def test_following_knows_a_log_by_the_name_it_will_have(
     result = write_result(Path("out"), star_shape)
     (result / "result_0.txt").unlink()
     records = run_records(star_shape)
-    wrong = edit(records, "opt_name", lambda record: record.update(value="sgd"))
+    wrong = put(records, "opt_name", value="sgd")
     write_log(result / "result_0.txt.partial", wrong[:-10])
     place = (result / waived).relative_to("out")
     waiver = f"rule: T12, path: {place}, reason: tried once, who: Jane Doe, until: 9999-12-31"

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.compliance.judging import judge_folder
+
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
 from cepheid.reference.machine import system
 from cepheid.reference.session.code_digest import digest_own_code
 from cepheid.reference.session.frameworks import find_own_task, import_own_task
-from cepheid.rules import definition, rounds
+from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import describe_system, new_submission
 from tests.compliance.builder import SYSTEM
@@ -55,7 +55,7 @@ def test_only_a_person_can_add_what_the_check_misses(
     division: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = begin(tmp_path, "--division", division)
-    found = judge([package.read(root)], rounds.load()).findings
+    found = judge_folder(root).findings
     errors = {(finding.rule, finding.message) for finding in found if finding.is_error}
     no_result = "the submission holds no result" if division == "closed" else None
     expected = {("S2", "notes is still to be filled in")}

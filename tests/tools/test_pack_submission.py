@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.finding import Finding
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import manifest, package
-from cepheid.rules import definition, rounds
+from cepheid.compliance.read import manifest
+from cepheid.rules import definition
 from cepheid.rules.digests import digest_code, digest_files
 from cepheid.rules.errors import UserError
 from cepheid.tools import pack_submission
 from tests.compliance.builder import edit, run_records, write_log, write_result
+from tests.compliance.judging import find_all
 from tests.full_disk import files_end_after, limit_files
 from tests.processes import cepheid
 
@@ -36,10 +35,6 @@ def root(tmp_path: Path) -> Path:
     root = tmp_path / "submissions" / "acme"
     write_result(root, MINI, blocks=lambda index: 8)  # with fewer T21 finds them too fast
     return root
-
-
-def find_all(root: Path) -> list[Finding]:
-    return list(judge([package.read(root)], rounds.load()).findings)
 
 
 def pack(root: Path) -> int:

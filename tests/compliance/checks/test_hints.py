@@ -6,19 +6,22 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
-from cepheid.rules import definition, rounds
+from cepheid.rules import definition
 from tests.compliance.builder import Record, power_lines, run_records, write_log, write_result
+from tests.compliance.judging import find_all
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+MINI = definition.load("galaxy_shape", "mini")
 
 
 def find(tmp_path: Path, change: Callable[[Record], object]) -> list[Finding]:
     """The findings about a log all of whose records were changed."""
-    records = run_records(definition.load("galaxy_shape", "mini"), blocks=9)
+    records = run_records(MINI, blocks=9)
     for record in records:
         change(record)
     log = write_log(tmp_path / "result_0.txt", records)
-    return list(judge([package.read(log)], rounds.load()).findings)
+    return find_all(log)
 
 
 def scale_clock(factor: float) -> Callable[[Record], object]:
@@ -55,31 +58,26 @@ def test_a_clock_that_runs_wrong_is_still_a_clock_apart(tmp_path: Path) -> None:
 def test_a_field_that_is_never_written_is_one_finding(tmp_path: Path) -> None:
     found = find(tmp_path, lambda record: record["metadata"].pop("lineno"))
     (finding,) = (each for each in found if each.code.startswith("T1."))
-    count = len(run_records(definition.load("galaxy_shape", "mini"), blocks=9))
+    count = len(run_records(MINI, blocks=9))
     assert finding.code == "T1.schema"
     assert finding.message.endswith(f"lineno that wrote the record, in {count} records")
     assert finding.line == 1
 
 
 def test_the_hint_for_missing_runs_serves_every_program(tmp_path: Path) -> None:
-    folder = write_result(tmp_path / "acme", definition.load("galaxy_shape", "mini"), runs=2)
-    found = judge([package.read(folder)], rounds.load()).findings
+    folder = write_result(tmp_path / "acme", MINI, runs=2)
+    found = find_all(folder)
     (finding,) = (each for each in found if each.code == "T16.too_few")
     assert finding.hint.startswith("make them as those that are there")
 
 
-pytestmark = pytest.mark.usefixtures("fast_reference")
-MINI = definition.load("galaxy_shape", "mini")
-ROUND = rounds.load("v1.0")
-
-
 def test_one_result_of_a_submission_leaves_the_manifest_unchecked(tmp_path: Path) -> None:
     folder = write_result(tmp_path / "submissions" / "acme", MINI)
-    found = judge([package.read(folder)], ROUND).findings
+    found = find_all(folder)
     (note,) = [finding for finding in found if finding.rule == "S4"]
     assert (note.code, note.severity) == ("S4.not_checked", "note")
     assert "submissions/acme" in note.hint
-    whole = judge([package.read(tmp_path / "submissions" / "acme")], ROUND).findings
+    whole = find_all(folder.parents[2])
     assert "S4.not_checked" not in {finding.code for finding in whole}
 
 
@@ -88,7 +86,7 @@ def test_deep_nesting_is_reported_in_words(name: str, tmp_path: Path) -> None:
     root = tmp_path / "submissions" / "acme"
     write_result(root, MINI)
     (root / name).write_text("[" * 200_000)
-    text = " ".join(str(finding) for finding in judge([package.read(root)], ROUND).findings)
+    text = " ".join(str(finding) for finding in find_all(root))
     assert "nested too deeply" in text
     assert "recursion" not in text
 
@@ -98,6 +96,6 @@ def test_a_wrong_power_reading_is_quoted(tmp_path: Path) -> None:
     lines = power_lines(run_records(MINI), {"node0": 800.0})
     lines[5] = f"{lines[5].split(',')[0]},much"
     (folder / "power_0.csv").write_text("\n".join(lines))
-    found = judge([package.read(tmp_path)], ROUND).findings
+    found = find_all(tmp_path)
     (form,) = [finding for finding in found if finding.code == "T23.form"]
     assert form.got == "'much'"

@@ -12,7 +12,14 @@ from cepheid.compliance.checks.registry import Needs, rule
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, rounds
-from tests.compliance.builder import edit, line_number, line_of, run_records, write_log
+from tests.compliance.builder import (
+    line_number,
+    line_of,
+    put,
+    put_metadata,
+    run_records,
+    write_log,
+)
 from tests.compliance.checks.log import test_generation
 from tests.compliance.checks.test_catalogue import CASES, PLACE
 from tests.compliance.small import STAR_SHAPE
@@ -55,7 +62,7 @@ def test_an_open_run_may_leave_out_hyperparameters(tmp_path: Path) -> None:
 def test_a_run_may_fail_within_a_block(last: str, tmp_path: Path) -> None:
     records = run_records(definition.load("galaxy_shape", "mini"), converged=False)
     failed = [*records[: line_number(records, last)], records[-1]]
-    stop = edit(failed, "run_stop", lambda record: record["metadata"].update(samples_count=0))
+    stop = put_metadata(failed, "run_stop", samples_count=0)
     counted = [r for r in stop if r["key"] == "block_stop"]
     stop[-1]["metadata"]["samples_count"] = (
         counted[-1]["metadata"]["samples_count"] if counted else 0
@@ -84,7 +91,7 @@ def test_a_hyperparameter_that_depends_on_the_batch_size(tmp_path: Path) -> None
     records = run_records(judged_by)
     run = runlog.read(write_log(tmp_path / "result_0.txt", records))
     assert list(check_closed_division(run, judged_by, place)) == []
-    smaller = edit(records, "global_batch_size", lambda record: record.update(value=5))
+    smaller = put(records, "global_batch_size", value=5)
     run = runlog.read(write_log(tmp_path / "result_0.txt", smaller))
     (found,) = check_closed_division(run, judged_by, place)
     assert found.line == line_number(records, "opt_base_learning_rate")
@@ -117,7 +124,7 @@ def findings(
     """Of a log whose evaluations follow ``values`` and that says another offset, if any."""
     records = run_records(MINI, division=division, hyperparameters=values)
     if logged is not None:
-        records = edit(records, "eval_offset_epochs", lambda record: record.update(value=logged))
+        records = put(records, "eval_offset_epochs", value=logged)
     path.write_text("".join(line_of(record) + "\n" for record in records), encoding="utf-8")
     place = Place("v1.0", "acme", "box", "resnet50", "mini", division, in_result=True)
     return [f for f in check_log(runlog.read(path), place, rounds.load("v1.0")) if f.is_error]

@@ -32,6 +32,7 @@ from tests.compliance.builder import (
     edit,
     line_number,
     power_lines,
+    put,
     run_records,
     write_log,
     write_result,
@@ -150,7 +151,7 @@ def log(index: int, key: str, nth: int = 0, /, **fields: object) -> Callable[[Pa
 
 def set_aside(key: str) -> Callable[[Path], object]:
     """The log of an interrupted run that says something else under a key."""
-    records = edit(run_records(MINI, 1)[:30], key, lambda record: record.update(value="other"))
+    records = put(run_records(MINI, 1)[:30], key, value="other")
     return lambda root: write_log(root / RESULT / "interrupted_0.txt", records)
 
 

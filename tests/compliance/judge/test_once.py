@@ -15,7 +15,7 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.tools import build_leaderboard, check_compliance, pack_submission, summarize_results
-from tests.compliance.builder import SYSTEM, power_lines, run_records, write_log, write_result
+from tests.compliance.builder import SYSTEM, run_records, write_log, write_power, write_result
 
 Main = Callable[[list[str]], int]
 WATCHED: list[int] = []  # the descriptor of the file that lists what is opened
@@ -53,8 +53,8 @@ def submissions(star_shape: Definition) -> Path:
         records = run_records(star_shape, 1, system=system)
         write_log(folder / "interrupted_0.txt", records[: len(records) // 2])
         for index in range(5):
-            lines = power_lines(run_records(star_shape, index, system=system), {"node0": 1000.0})
-            (folder / f"power_{index}.csv").write_text("\n".join(lines))
+            records = run_records(star_shape, index, system=system)
+            write_power(folder, records, index, {"node0": 1000.0})
         assert pack_submission.main([str(root)]) == 0
     return Path("submissions")
 

@@ -11,7 +11,7 @@ from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.judge.unit import Each, JudgedUnit, Unit, use_processes
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
-from tests.compliance.builder import SYSTEM, edit, run_records, write_log, write_result
+from tests.compliance.builder import SYSTEM, put, run_records, write_log, write_result
 from tests.processes import have_ended, kill_after_a_line
 
 ROUND = rounds.load(rounds.CURRENT)
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
         results = write_result(tmp_path, MINI, runs=2, system=system)
         if number % 2:
             records = run_records(MINI, 1, system=system)
-            broken = edit(records, "opt_name", lambda record: record.update(value="sgd"))
+            broken = put(records, "opt_name", value="sgd")
             write_log(results / "result_1.txt", broken)
     return tmp_path
 

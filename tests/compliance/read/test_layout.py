@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
 from cepheid.rules.errors import UserError
@@ -21,6 +20,7 @@ from cepheid.tools import (
     run_benchmark,
 )
 from tests.compliance.builder import SYSTEM, write_result
+from tests.compliance.judging import judge_folder
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
 
@@ -34,7 +34,7 @@ def write_submitter(folder: Path, name: str, system: str = "box") -> Path:
 
 
 def find_errors(path: Path) -> list[tuple[str, str]]:
-    found: tuple[Finding, ...] = judge([package.read(path)], rounds.load("v1.0")).findings
+    found: tuple[Finding, ...] = judge_folder(path).findings
     return [(finding.code, finding.path.name) for finding in found if finding.is_error]
 
 
@@ -77,7 +77,7 @@ def test_a_stray_link_among_submissions(tmp_path: Path) -> None:
     root = write_submitter(tmp_path / "submissions", "acme")
     (root.parent / "umbrella").symlink_to(root)
     assert find_errors(root.parent) == [("S1.stray", "umbrella")]
-    judged = judge([package.read(root.parent)], rounds.load("v1.0"))
+    judged = judge_folder(root.parent)
     assert [result.findings for result in judged.results if result.folder.runs] != []
 
 

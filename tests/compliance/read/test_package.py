@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import folders, package
-from cepheid.rules import definition, rounds
+from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.compliance.builder import SYSTEM, write_result
+from tests.compliance.judging import judge_folder
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
 
@@ -22,7 +22,7 @@ NAME = "galaxy_shape-mini-closed"
 
 def find_all(path: Path) -> list[Finding]:
     """All but that there is no manifest: ``tests/tools/test_pack_submission.py`` is about that."""
-    found = judge([package.read(path)], rounds.load("v1.0")).findings
+    found = judge_folder(path).findings
     return [finding for finding in found if finding.rule != "S4"]
 
 
@@ -252,7 +252,7 @@ def test_other_results_are_not_rejected_with_one(tmp_path: Path) -> None:
     bad = write_result(tmp_path, MINI, system={**SYSTEM, "system": "other"})
     (tmp_path / "systems" / "other.json").write_text("{")
     (bad / "result_9").mkdir()
-    judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
+    judged = judge_folder(tmp_path)
     of = {result.folder.path: result.findings for result in judged.results}
     assert of[good] == ()
     assert {finding.rule for finding in of[bad]} == {"S1", "S2"}

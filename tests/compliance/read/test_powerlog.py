@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package, powerlog
+from cepheid.compliance.read import powerlog
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.summary import summarize_run
 from cepheid.compliance.score.standing import average_joules
 from cepheid.compliance.score.trimmed import trim
 from cepheid.leaderboard.rows.entry import list_rows
 from cepheid.leaderboard.rows.tables import write_markdown, write_table
-from cepheid.rules import definition, rounds
-from tests.compliance.builder import power_lines, run_records, write_log, write_result
+from cepheid.rules import definition
+from tests.compliance.builder import power_lines, run_records, write_log, write_power, write_result
+from tests.compliance.judging import judge_folder
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
 
@@ -161,7 +161,7 @@ def test_a_power_log_of_another_time_rejects_its_result_alone(
             cells = (row.partition(",") for row in rows[:20])
             rows = [f"{float(time) + moved_ms},{power}" for time, _, power in cells]
         (folder / f"power_{index}.csv").write_text("\n".join([first, header, *rows]))
-    judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
+    judged = judge_folder(tmp_path)
     assert {finding.code for finding in judged.findings} == {"T23.gap"}
     (row,) = list_rows(judged.results)
     assert row.standing.verdict == "rejected"
@@ -170,11 +170,9 @@ def test_a_power_log_of_another_time_rejects_its_result_alone(
 def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     for index in range(5):
-        lines = power_lines(
-            run_records(MINI, index), {"node0": 1000.0}, not_measured="the <b>switch</b>"
-        )
-        (folder / f"power_{index}.csv").write_text("\n".join(lines))
-    judged = judge([package.read(tmp_path)], rounds.load("v1.0"))
+        told = {"not_measured": "the <b>switch</b>"}
+        write_power(folder, run_records(MINI, index), index, {"node0": 1000.0}, **told)
+    judged = judge_folder(tmp_path)
     assert judged.findings == ()
     (row,) = list_rows(judged.results)
     assert row.standing.score is not None
@@ -185,5 +183,5 @@ def test_energy_is_shown_beside_the_score(tmp_path: Path) -> None:
     assert kilojoules in write_table([row])
     assert "&lt;b&gt;switch" in write_markdown([row])
     (folder / "power_3.csv").unlink()
-    (row,) = list_rows(judge([package.read(tmp_path)], rounds.load("v1.0")).results)
+    (row,) = list_rows(judge_folder(tmp_path).results)
     assert (row.standing.verdict, row.standing.score, row.energy) == ("rejected", None, None)

@@ -7,16 +7,19 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.judge.judgement import judge
-from cepheid.compliance.read import package
 from cepheid.compliance.read.summary import ResultSummary, RunSummary
 from cepheid.compliance.score.standing import VOUCHED_BY, is_vouched_for, withhold
 from cepheid.leaderboard.build import make_site_files
-from cepheid.leaderboard.rows.entry import list_entries
-from cepheid.leaderboard.site.view import Site
-from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
-from tests.compliance.builder import edit, power_lines, run_records, write_log, write_result
+from tests.compliance.builder import (
+    power_lines,
+    put,
+    run_records,
+    write_log,
+    write_power,
+    write_result,
+)
+from tests.compliance.judging import make_site
 
 FOLDER = Path("results/box/star_shape-mini-closed")
 RUNS = tuple(
@@ -98,7 +101,7 @@ BREACHES: dict[str, tuple[Callable[[Path, Definition], object], set[str]]] = {
     "the log is for another place": (
         lambda folder, mini: write_log(
             folder / "result_1.txt",
-            edit(run_records(mini, 1), "submission_org", lambda r: r.update(value="bolt")),
+            put(run_records(mini, 1), "submission_org", value="bolt"),
         ),
         {"minutes", "samples_to_target", "energy_joules"},
     ),
@@ -111,13 +114,10 @@ def test_the_site_shows_no_number_that_no_rule_vouches_for(
 ) -> None:
     folder = write_result(Path("out"), star_shape)
     for index in range(5):
-        lines = power_lines(run_records(star_shape, index), {"node0": 900.0})
-        (folder / f"power_{index}.csv").write_text("\n".join(lines))
+        write_power(folder, run_records(star_shape, index), index, {"node0": 900.0})
     write, lost = BREACHES[breach]
     write(folder, star_shape)
-    judgement = judge([package.read(Path("out"))], rounds.load(), with_course=True)
-    entries = tuple(list_entries(judgement.results))
-    files = dict(make_site_files(Site("v1.0", entries, Path("site"))))
+    files = dict(make_site_files(make_site()))
     (result,) = json.loads(files["results.json"])["results"]
     assert result["verdict"] == "rejected"
     names = ("minutes", "samples_to_target", "energy_joules")

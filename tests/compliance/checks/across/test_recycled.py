@@ -24,6 +24,7 @@ from tests.compliance.builder import (
     run_records,
     write_log,
 )
+from tests.compliance.judging import judge_folder
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
 
@@ -40,7 +41,7 @@ RIVAL: System = {**SYSTEM, "submitter": "rival"}
 
 
 def find_copies(root: Path) -> list[Finding]:
-    found = judge([package.read(root)], ROUND).findings
+    found = judge_folder(root).findings
     return [finding for finding in found if finding.rule in ("T19", "T23")]
 
 

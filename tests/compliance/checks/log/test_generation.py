@@ -15,7 +15,7 @@ from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from tests import tiny
-from tests.compliance.builder import Record, edit, generation_records, line_number, write_log
+from tests.compliance.builder import Record, edit, generation_records, line_number, put, write_log
 
 ROUND = rounds.load("v1.0")
 PLACE = Place("v1.0", "acme", "box", "star_images", "mini", "closed", in_result=True)
@@ -112,11 +112,10 @@ CASES = {
     "run_stop counts wrongly": ("T24.samples_count", "run_stop", 0,
         meta("run_stop", samples_count=7)),
     "no proof of the data": ("T27.missing", "run_stop", 0, drop("data_read")),
-    "a digest of other bytes": ("T27.other_data", "data_read", 0, lambda records: edit(
-        records, "data_read", lambda record: record.update(value="0" * 64))),
+    "a digest of other bytes": ("T27.other_data", "data_read", 0,
+        lambda records: put(records, "data_read", value="0" * 64)),
     "other weights": ("T25.other_weights", "weights_digest", 0,
-                      lambda records: edit(records, "weights_digest",
-                                             lambda record: record.update(value="c" * 64))),
+                      lambda records: put(records, "weights_digest", value="c" * 64)),
     "no weights": ("T2.missing", "init_stop", 0, drop("weights_digest")),
     "generation after the evaluation": (
         "T3.out_of_turn", "run_stop", 0,
@@ -145,7 +144,7 @@ def _twice(records: list[Record], key: str) -> list[Record]:
 
 
 def _rename(records: list[Record]) -> list[Record]:
-    return edit(records, "generation_start", lambda record: record.update(key="block_start"))
+    return put(records, "generation_start", key="block_start")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -161,10 +160,8 @@ def test_a_change_breaks_one_rule(name: str, star_images: Definition, tmp_path: 
 
 
 def test_other_weights_are_for_the_open_division(star_images: Definition, tmp_path: Path) -> None:
-    records = edit(
-        generation_records(star_images, division="open"),
-        "weights_digest",
-        lambda record: record.update(value="c" * 64),
+    records = put(
+        generation_records(star_images, division="open"), "weights_digest", value="c" * 64
     )
     assert check(records, tmp_path, Place("v1.0")) == []
 

@@ -14,7 +14,7 @@ from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from tests import tiny
-from tests.compliance.builder import Record, edit, line_number, run_records, write_log
+from tests.compliance.builder import Record, line_number, put, run_records, write_log
 
 SSD, SHAPE = definition.load("ssd", "full"), definition.load("galaxy_shape", "mini")
 Change = Callable[[list[Record]], list[Record]]
@@ -22,7 +22,7 @@ Change = Callable[[list[Record]], list[Record]]
 
 def give(value: object) -> Change:
     """Let the log name these weights."""
-    return lambda records: edit(records, "weights_digest", lambda each: each.update(value=value))
+    return lambda records: put(records, "weights_digest", value=value)
 
 
 def drop(records: list[Record]) -> list[Record]:

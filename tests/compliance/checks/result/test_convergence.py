@@ -8,33 +8,28 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
-from cepheid.compliance.judge.judgement import Judgement, judge
-from cepheid.compliance.read import package
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows.data import write_csv, write_json
-from cepheid.leaderboard.rows.entry import list_entries, list_rows
+from cepheid.leaderboard.rows.entry import list_rows
 from cepheid.leaderboard.rows.tables import write_table
-from cepheid.leaderboard.site.view import Site
-from cepheid.rules import rcp, rounds
+from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
 from tests.compliance.builder import (
     Record,
     edit,
+    put,
     reference_points,
     run_records,
     write_log,
     write_result,
 )
+from tests.compliance.judging import judge_folder, make_site
 
 SLOW = {5: [300] * 5, 10: [350] * 5, 20: [400] * 5}  # the built runs reach the targets after 150
 
 
 def save(mini: Definition, samples: Mapping[int, Sequence[int | None]]) -> None:
     rcp.save(mini.name, mini.scale, reference_points(mini, samples))
-
-
-def judge_folder(path: Path = Path("out")) -> Judgement:
-    return judge([package.read(path)], rounds.load("v1.0"), with_course=True)
 
 
 def list_findings() -> list[Finding]:
@@ -77,8 +72,7 @@ def test_the_factor_stands_beside_the_score_and_changes_nothing(star_shape: Defi
     assert faster.standing == compared.standing
     assert "pass 1.13" in write_table([faster])
     assert ",pass,1.133333" in write_csv([faster])
-    made = Site("v1.0", tuple(list_entries(judge_folder().results)), Path("site"))
-    page = dict(make_site_files(made))["benchmarks/star_shape-mini.html"].decode()
+    page = dict(make_site_files(make_site()))["benchmarks/star_shape-mini.html"].decode()
     assert 'data-label="RCP" class="short" data-value="1.1333' in page
 
 
@@ -156,7 +150,7 @@ def _other_batch(record: Record) -> object:
         ),
         lambda mini: write_log(  # T14 says that it is another definition's
             write_result(Path("out"), mini) / "result_0.txt",
-            edit(run_records(mini), "definition_digest", lambda r: r.update(value="0" * 64)),
+            put(run_records(mini), "definition_digest", value="0" * 64),
         ),
     ],
 )

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
@@ -20,24 +19,19 @@ from tests.compliance.builder import (
     edit,
     generation_records,
     line_number,
+    put,
+    put_metadata,
     run_records,
     write_code,
     write_log,
     write_result,
 )
+from tests.compliance.judging import find_all, find_errors, judge_folder
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
 MINI = definition.load("galaxy_shape", "mini")
 ROUND = rounds.load("v1.0")
 RECORDS = run_records(MINI)
-
-
-def find_all(root: Path) -> list[Finding]:
-    return list(judge([package.read(root)], ROUND).findings)
-
-
-def errors_of(root: Path) -> list[Finding]:
-    return [finding for finding in find_all(root) if finding.is_error]
 
 
 def change(folder: Path, index: int, key: str, how: Callable[[Record], object]) -> None:
@@ -80,7 +74,7 @@ def test_a_completed_run_that_was_set_aside(
 ) -> None:
     folder = write_result(tmp_path, MINI)
     write_log(folder / "interrupted_result_2_0.txt", records)
-    (found,) = errors_of(tmp_path)
+    (found,) = find_errors(tmp_path)
     assert (found.code, found.path) == ("T15.set_aside", folder / "interrupted_result_2_0.txt")
     assert found.line == line_number(records, "run_stop")
     assert found.message == "a completed run was set aside"
@@ -89,9 +83,9 @@ def test_a_completed_run_that_was_set_aside(
 
 def test_a_run_on_other_data_may_be_set_aside(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
-    records = edit(run_records(MINI, 2), "data_read", lambda record: record.update(value="0" * 64))
+    records = put(run_records(MINI, 2), "data_read", value="0" * 64)
     write_log(folder / "interrupted_result_2_0.txt", records)
-    assert errors_of(tmp_path) == []
+    assert find_errors(tmp_path) == []
 
 
 def test_interrupted_runs_are_only_noted(tmp_path: Path) -> None:
@@ -110,7 +104,7 @@ def test_renamed_logs_are_named(tmp_path: Path) -> None:
     (folder / "result_0.txt").rename(folder / "spare")
     (folder / "result_1.txt").rename(folder / "result_0.txt")
     (folder / "spare").rename(folder / "result_1.txt")
-    found = errors_of(tmp_path)
+    found = find_errors(tmp_path)
     assert [finding.code for finding in found] == ["T15.not_derived", "T15.not_derived"]
     assert "the seed of run 1" in found[0].got
 
@@ -122,7 +116,7 @@ def test_fewer_runs_are_a_note_but_not_in_a_submission(tmp_path: Path) -> None:
     assert found.message == f"provisional: 2 of {MINI.runs.required} runs"
     (tmp_path / "manifest.json").write_text("{}")
     write_code(tmp_path, MINI.name)
-    assert {finding.code for finding in errors_of(tmp_path)} == {
+    assert {finding.code for finding in find_errors(tmp_path)} == {
         "T16.too_few",
         "S4.unreadable",
     }  # that lists nothing
@@ -131,7 +125,7 @@ def test_fewer_runs_are_a_note_but_not_in_a_submission(tmp_path: Path) -> None:
 def test_a_gap_in_the_numbers(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     (folder / "result_2.txt").unlink()
-    (found,) = errors_of(tmp_path)
+    (found,) = find_errors(tmp_path)
     assert (found.code, found.message) == ("T16.missing", "result_2.txt is missing")
 
 
@@ -156,9 +150,9 @@ def test_the_run_that_differs_is_named(key: str, value: object, tmp_path: Path) 
         records = edit(records, "data_read", other)
     if key == "code_digest":  # the derived seed follows from it
         seed = derive_seed(MINI.digest, "box", "0" * 64, 0)
-        records = edit(records, "seed", lambda record: record.update(value=seed))
+        records = put(records, "seed", value=seed)
     write_log(folder / "result_0.txt", records)
-    (found,) = errors_of(tmp_path)
+    (found,) = find_errors(tmp_path)
     assert (found.code, found.path.name) == ("T18.differs", "result_0.txt")
     assert found.line == line_number(RECORDS, key)
     assert found.message.startswith(key)
@@ -175,7 +169,7 @@ def test_one_evaluation_of_another_run(nth: int, tmp_path: Path) -> None:
 
     records = edit(run_records(MINI, 3), "eval_accuracy", copy, nth)
     write_log(folder / "result_3.txt", records)
-    (found,) = errors_of(tmp_path)
+    (found,) = find_errors(tmp_path)
     line = line_number(RECORDS, "eval_accuracy", nth)
     assert (found.code, found.path.name, found.line) == ("T19.copied_quality", "result_3.txt", line)
     assert found.message == f"the quality is exactly that of result_1.txt, line {line}"
@@ -195,9 +189,9 @@ def test_shares_of_counted_samples_may_agree_by_chance(tmp_path: Path) -> None:
         for nth, share in enumerate(shares):
             records = edit(records, "eval_accuracy", partial(coarse, share=share), nth)
         write_log(folder / f"result_{index}.txt", records)
-    assert "T19.copied_quality" not in {finding.code for finding in errors_of(tmp_path)}
+    assert "T19.copied_quality" not in {finding.code for finding in find_errors(tmp_path)}
     shutil.copy(folder / "result_1.txt", folder / "result_3.txt")
-    assert "T19.copied_quality" in {finding.code for finding in errors_of(tmp_path)}
+    assert "T19.copied_quality" in {finding.code for finding in find_errors(tmp_path)}
 
 
 def _shift(records: list[Record], milliseconds: float) -> list[Record]:
@@ -217,7 +211,7 @@ def test_two_runs_at_the_same_time(overlap_ms: int, tmp_path: Path) -> None:
     second = run_records(MINI, 2)
     to_ms = _time(run_records(MINI, 1), "run_stop") - overlap_ms
     write_log(folder / "result_2.txt", _shift(second, to_ms - _time(second, "run_start")))
-    found = errors_of(tmp_path)
+    found = find_errors(tmp_path)
     if overlap_ms <= 0:  # one may start when another one stops
         assert found == []
         return
@@ -236,7 +230,7 @@ def test_runs_within_a_long_one(tmp_path: Path) -> None:
     for record in records[line_number(records, "block_stop", 2) - 1 :]:
         _shift([record], 25_000_000)
     write_log(folder / "result_0.txt", records)
-    found = errors_of(tmp_path)
+    found = find_errors(tmp_path)
     assert [(finding.code, finding.path.name) for finding in found] == [
         ("T19.overlap", "result_1.txt"),
         ("T19.overlap", "result_2.txt"),
@@ -248,7 +242,7 @@ def test_an_open_hyperparameter_that_one_run_lacks(tmp_path: Path) -> None:
     records = run_records(MINI, 2, division="open")
     line = line_number(records, "opt_adam_beta_1")
     write_log(folder / "result_2.txt", [*records[: line - 1], *records[line:]])
-    (found,) = errors_of(tmp_path)
+    (found,) = find_errors(tmp_path)
     assert (found.code, found.path.name) == ("T18.differs", "result_2.txt")
     assert found.line == line_number(records, "init_stop") - 1
     assert (found.expected, found.got) == ("0.9", "no opt_adam_beta_1")
@@ -260,7 +254,7 @@ def test_an_open_hyperparameter_that_one_run_has(tmp_path: Path) -> None:
         records = run_records(MINI, index, division="open")
         line = line_number(records, "opt_adam_beta_1")
         write_log(folder / f"result_{index}.txt", [*records[: line - 1], *records[line:]])
-    (found,) = errors_of(tmp_path)
+    (found,) = find_errors(tmp_path)
     assert (found.code, found.path.name, found.line) == ("T18.differs", "result_2.txt", line)
     assert (found.expected, found.got) == ("no opt_adam_beta_1", "0.9")
 
@@ -268,7 +262,7 @@ def test_an_open_hyperparameter_that_one_run_has(tmp_path: Path) -> None:
 def test_a_plain_copy(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     shutil.copy(folder / "result_0.txt", folder / "result_1.txt")
-    assert sorted({finding.code for finding in errors_of(tmp_path)}) == [
+    assert sorted({finding.code for finding in find_errors(tmp_path)}) == [
         "T15.not_derived",
         "T19.copied_quality",
     ]
@@ -279,11 +273,9 @@ def test_a_result_without_its_folders_is_judged_by_its_logs(tmp_path: Path) -> N
     bare = tmp_path / "logs"
     shutil.copytree(folder, bare)
     assert find_all(bare) == []
-    records = edit(
-        run_records(MINI, 1), "submission_org", lambda record: record.update(value="else")
-    )
+    records = put(run_records(MINI, 1), "submission_org", value="else")
     write_log(bare / "result_1.txt", records)
-    (found,) = errors_of(bare)
+    (found,) = find_errors(bare)
     assert (found.code, found.path.name) == ("T18.differs", "result_1.txt")
 
 
@@ -292,7 +284,7 @@ def test_one_log_of_a_result_is_judged_with_its_folders(tmp_path: Path) -> None:
     description = tmp_path / "systems" / "box.json"
     content = json.loads(description.read_text())
     description.write_text(json.dumps({**content, "submitter": "emca"}))
-    judged = judge([package.read(folder / "result_3.txt")], ROUND)
+    judged = judge_folder(folder / "result_3.txt")
     assert [finding.code for finding in judged.findings] == ["T14.mismatch"]
     assert judged.logs == 1
 
@@ -323,9 +315,7 @@ def give(seed: int, records: list[Record]) -> list[Record]:
 
 
 def not_finite(records: list[Record]) -> list[Record]:
-    return edit(
-        records, "run_stop", lambda r: r["metadata"].update(reason="the loss is not finite")
-    )
+    return put_metadata(records, "run_stop", reason="the loss is not finite")
 
 
 SET_ASIDE: dict[str, tuple[str, list[Record]]] = {
@@ -351,7 +341,7 @@ def test_what_was_set_aside_is_judged_as_if_it_counted(name: str, tmp_path: Path
     code, records = SET_ASIDE[name]
     folder = write_result(tmp_path, MINI)
     write_log(folder / "interrupted_result_2_0.txt", records)
-    (found,) = [finding for finding in find_all(tmp_path) if finding.is_error]
+    (found,) = find_errors(tmp_path)
     assert (found.code, found.path.name) == (code, "interrupted_result_2_0.txt")
     assert found.got
     assert found.hint
@@ -360,7 +350,7 @@ def test_what_was_set_aside_is_judged_as_if_it_counted(name: str, tmp_path: Path
 def test_generation_without_run_stop_was_completed(tmp_path: Path) -> None:
     folder = write_result(tmp_path, IMAGES)
     write_log(folder / "interrupted_0.txt", cut(generation_records(IMAGES, 1), 1))
-    (found,) = [finding for finding in find_all(tmp_path) if finding.is_error]
+    (found,) = find_errors(tmp_path)
     assert found.code == "T15.set_aside"
 
 
@@ -392,7 +382,7 @@ def test_seeds_that_were_chosen(name: str, tmp_path: Path) -> None:
         if seed is not None:
             records = give(seed, run_records(MINI, index))
             write_log(folder / f"result_{index}.txt", records)
-    found = [finding for finding in find_all(tmp_path) if finding.is_error]
+    found = find_errors(tmp_path)
     assert [finding.code for finding in found] == [planted.code] * planted.runs, found
     assert found[0].line == line_number(run_records(MINI), "seed")
     assert found[0].hint
@@ -402,7 +392,7 @@ def test_honest_interruptions_are_notes(tmp_path: Path) -> None:
     """A run that was interrupted early, one by an older program, one before the clock."""
     folder = write_result(tmp_path, MINI)
     write_log(folder / "interrupted_0.txt", cut(run_records(MINI, 3, blocks=2, converged=False), 1))
-    older = edit(run_records(MINI, 17), "code_digest", lambda r: r.update(value="0" * 64))
+    older = put(run_records(MINI, 17), "code_digest", value="0" * 64)
     write_log(folder / "interrupted_1.txt", older[: line_number(older, "eval_start", 1)])
     write_log(folder / "interrupted_2.txt", older[: line_number(older, "init_stop")])
     assert [finding.code for finding in find_all(tmp_path)] == ["S1.interrupted"]
