@@ -1,7 +1,5 @@
 """The Fisher matrices that are not empirical: their directions, and the factors K-FAC makes."""
 
-import pickle
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,10 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.second_order import KFAC, Options, fisher
 from cepheid.second_order.options import UseError
-from tests.distributed import on_ranks
 
 SAMPLES, CLASSES = 8, 4
 EXACT = Options(fisher="exact", average_decay=0, damping=0.1)
@@ -102,99 +98,22 @@ def test_labels_are_drawn_from_the_predictions() -> None:
     assert certain[0, 3] < 0  # rounding leaves no number above all classes
 
 
-def _observe(
-    options: Options,
-    rank: int = 0,
-    ranks: int = 1,
-    pieces: int = 1,
-    losses: fisher.Losses | None = None,
-    loss_scale: float = 1.0,
-) -> dict[str, Tensor]:
+def _observe(options: Options, pieces: int = 1) -> dict[str, Tensor]:
     """The averages of all factors, and the preconditioned gradients."""
     network = _network()
     kfac = KFAC(network, options)
     images, labels, noise = _data()
-    share = SAMPLES // ranks
-    size = share // pieces
+    size = SAMPLES // pieces
     for piece in range(pieces):
-        these = slice(rank * share + piece * size, rank * share + (piece + 1) * size)
+        these = slice(piece * size, (piece + 1) * size)
         logits = network(images[these])
         drawn = noise[these, : fisher.count_noise(options.fisher, options.fisher_samples, logits)]
-        part = 1 / pieces
-        kfac.observe(logits, losses, share=part, loss_scale=loss_scale, noise=drawn)
-        (loss_scale * part * functional.cross_entropy(logits, labels[these])).backward()
-    for parameter in network.parameters():
-        assert parameter.grad is not None
-        parameter.grad /= loss_scale
-        if ranks > 1:
-            torch.distributed.all_reduce(parameter.grad)
-            parameter.grad /= ranks
-    kfac.step(loss_scale=loss_scale)
+        kfac.observe(logits, share=1 / pieces, noise=drawn)
+        (functional.cross_entropy(logits, labels[these]) / pieces).backward()
+    kfac.step()
     found = {name: saved["tensors"][1] for name, saved in kfac.state_dict()["factors"].items()}
     gradients = [p.grad.flatten() for p in network.parameters() if p.grad is not None]
     return {**found, "gradients": torch.cat(gradients)}
-
-
-def _compute_slowly(matrix_of_outputs: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
-    """B and the Fisher of the batch norm from J of each sample: E[Jᵀ H J], a row at a time."""
-    network = _network().double()
-    images = _data()[0].double()
-    seen: dict[str, Tensor] = {}
-    for name in ("0", "1", "4", "6"):
-        network[int(name)].register_forward_hook(
-            lambda module, inputs, output, name=name: seen.__setitem__(name, output)
-        )
-    norm = network[1]
-    found: dict[str, Tensor] = {}
-    for image in images:
-        outputs = network(image[None])
-        matrix = matrix_of_outputs(outputs.detach())[0]
-
-        def jacobian(of: Tensor, outputs: Tensor = outputs) -> Tensor:
-            rows = [
-                torch.autograd.grad(outputs[0, c], of, retain_graph=True)[0][0]
-                for c in range(CLASSES)
-            ]
-            return (
-                torch.stack(rows).flatten(2) if rows[0].ndim == 3 else torch.stack(rows)[..., None]
-            )
-
-        for name in ("0", "4", "6"):
-            one = jacobian(seen[name])  # (classes, channels, positions)
-            found[f"{name}.B"] = found.get(f"{name}.B", torch.zeros(())) + torch.einsum(
-                "cap,cd,dbp->ab", one, matrix, one
-            )
-        scale, shift = (
-            torch.stack(
-                [
-                    torch.autograd.grad(outputs[0, c], parameter, retain_graph=True)[0]
-                    for c in range(CLASSES)
-                ]
-            )
-            for parameter in norm.parameters()
-        )
-        products = [
-            torch.einsum("ca,cd,da->a", one, matrix, other)
-            for one, other in ((scale, scale), (scale, shift), (shift, shift))
-        ]
-        found["1.F"] = found.get("1.F", torch.zeros(())) + torch.stack(products)
-    return {name: (total / SAMPLES).float() for name, total in found.items()}
-
-
-@pytest.mark.parametrize("loss_scale", [1.0, 64.0])
-def test_the_exact_fisher_equals_that_of_jacobians(loss_scale: float) -> None:
-    found = _observe(EXACT, loss_scale=loss_scale)
-    expected = _compute_slowly(_softmax_fisher)
-    assert set(expected) == {"0.B", "1.F", "4.B", "6.B"}
-    for name, wanted in expected.items():
-        assert torch.allclose(found[name], wanted, rtol=1e-4, atol=1e-7), name
-
-
-def test_the_gauss_newton_matrix_equals_that_of_jacobians() -> None:
-    twice = 2 * torch.eye(CLASSES, dtype=torch.double)[None]
-    found = _observe(GAUSS_NEWTON, losses=_squares)
-    for name, wanted in _compute_slowly(lambda outputs: twice).items():
-        assert torch.allclose(found[name], wanted, rtol=1e-4, atol=1e-6), name
 
 
 def test_the_sampled_fisher_tends_to_the_exact_one() -> None:
@@ -218,31 +137,6 @@ def test_pieces_of_a_batch_equal_the_whole(options: Options) -> None:
     whole, pieces = _observe(options), _observe(replace(options, overlap=False), pieces=4)
     for name, wanted in whole.items():
         assert torch.allclose(pieces[name], wanted, rtol=1e-4, atol=1e-6), name
-
-
-def _on_this_rank() -> bytes:
-    torch.set_num_threads(1)
-    with start_ranks() as ranks:
-        place = ranks.rank, ranks.world_size
-        found = {
-            "exact": _observe(EXACT, *place),
-            "sampled": _observe(replace(SAMPLED, overlap=True), *place),
-            "gauss_newton": _observe(GAUSS_NEWTON, *place, losses=_squares),
-        }
-    return pickle.dumps(found)
-
-
-@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_ranks_equal_one(ranks: int) -> None:
-    alone = {
-        "exact": _observe(EXACT),
-        "sampled": _observe(SAMPLED),
-        "gauss_newton": _observe(GAUSS_NEWTON, losses=_squares),
-    }
-    for found in map(pickle.loads, on_ranks(ranks, _on_this_rank)):
-        for kind, expected in alone.items():
-            for name, wanted in expected.items():
-                assert torch.allclose(found[kind][name], wanted, rtol=1e-4, atol=1e-6), name
 
 
 def test_random_signs_separate_the_samples_of_a_batch_normalisation() -> None:

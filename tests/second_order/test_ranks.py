@@ -541,36 +541,3 @@ def _with_a_rank_that_leaves(overlap: bool) -> str:
             except LostError as error:
                 return f"LostError: {error}"
     return "nothing was noticed"
-
-
-def _embed(share: int, ranks: int) -> dict[str, Tensor]:
-    torch.manual_seed(6)
-    network = nn.Sequential(nn.Embedding(7, 3), nn.Flatten(), nn.Linear(12, 2))
-    kfac = KFAC(network, replace(BASE, average_gradients=True, symmetric=True, stale=True))
-    rows = torch.randint(6, (8, 4), generator=torch.Generator().manual_seed(1))
-    for _ in range(2):
-        network.zero_grad()
-        part = rows.chunk(ranks)[share]
-        functional.cross_entropy(network(part), part[:, 0] % 2).backward()
-        kfac.step()
-    again = KFAC(network, BASE)
-    again.load_state_dict(kfac.state_dict())
-    parameters = network.named_parameters()
-    return {name: p.grad for name, p in parameters if p.grad is not None} | {
-        name: torch.stack([*each["tensors"][1:2]])
-        for name, each in again.state_dict()["factors"].items()
-    }
-
-
-def _embed_on_this_rank() -> bytes:
-    torch.set_num_threads(1)
-    with start_ranks() as ranks:
-        return pickle.dumps(_embed(ranks.rank, ranks.world_size))
-
-
-def test_an_embedding_on_two_ranks_is_that_of_one() -> None:
-    alone = _embed(0, 1)
-    assert alone["0.A"].shape == (1, 1, 7)
-    for of_rank in map(pickle.loads, on_ranks(2, _embed_on_this_rank)):
-        for name, values in alone.items():
-            assert torch.allclose(of_rank[name], values, rtol=1e-4, atol=1e-6), name

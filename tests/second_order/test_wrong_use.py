@@ -244,15 +244,6 @@ def test_other_arguments_are_refused(model: Any, options: Any, message: str) -> 
         KFAC(model, options)
 
 
-@pytest.mark.parametrize("value", ["x", None, 0, float("nan")])
-def test_a_damping_that_is_no_number_is_refused(value: Any) -> None:
-    with pytest.raises(UseError, match="it must be a number above 0 and finite"):
-        Options(damping=value)
-    kfac = KFAC(make_network())
-    with pytest.raises(UseError, match="it must be a number above 0 and finite"):
-        kfac.damping = value
-
-
 def test_samples_that_are_not_first_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
     class OverPositions(nn.Module):
         def __init__(self) -> None:
