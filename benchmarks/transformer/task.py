@@ -13,7 +13,7 @@ from cepheid.benchmarks.transformer.preconditioner import (
     read_preconditioning,
 )
 from cepheid.benchmarks.transformer.sharing import cut_stages, plan_matrices
-from cepheid.reference.data.wmt.sentence_batches import Batch, Pass
+from cepheid.reference.data.wmt.batches import Batch, Pass
 from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig

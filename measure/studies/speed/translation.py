@@ -21,9 +21,8 @@ from cepheid.benchmarks.transformer.model import Transformer
 from cepheid.measure.engine import turns
 from cepheid.measure.engine.turns import Comparison, Measure, Measurement, Row, Sides, Subject
 from cepheid.measure.studies.speed import sharing
-from cepheid.reference.data.wmt import batch_order
-from cepheid.reference.data.wmt.batch_order import BatchOrder, Bucketing
-from cepheid.reference.data.wmt.sentence_batches import pad, sort_by_length
+from cepheid.reference.data.wmt import batches
+from cepheid.reference.data.wmt.batches import BatchOrder, Bucketing, pad, sort_by_length
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
 from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.translation.beam_search import translate
@@ -35,10 +34,10 @@ STEPS, NETWORK_STEPS, BATCHES, RANKS = 16, 3, 256, 4
 LAYER_WIDTH, LAYER_PLACES, LAYER_SENTENCES = 1024, 25, (1, 4, 16)
 BUCKETINGS = {
     "at random": Bucketing(),
-    "windows of 16 batches, one for all": Bucketing(batch_order.GLOBAL, 16),
-    "windows of 64 batches, one for all": Bucketing(batch_order.GLOBAL, 64),
-    "windows of 16 batches, each of 4 hosts its own": Bucketing(batch_order.LOCAL, 16, RANKS),
-    "windows of 16 batches, 4 hosts in turn": Bucketing(batch_order.ROUND_ROBIN, 16, RANKS),
+    "windows of 16 batches, one for all": Bucketing(batches.GLOBAL, 16),
+    "windows of 64 batches, one for all": Bucketing(batches.GLOBAL, 64),
+    "windows of 16 batches, each of 4 hosts its own": Bucketing(batches.LOCAL, 16, RANKS),
+    "windows of 16 batches, 4 hosts in turn": Bucketing(batches.ROUND_ROBIN, 16, RANKS),
 }
 # Of each measurement of steps: the settings of the sides, and the pairs that are compared.
 STEP_SIDES: Mapping[str, tuple[Mapping[str, str], Sequence[tuple[str, str]]]] = {
@@ -130,7 +129,7 @@ def compare_bucketing(subject: Subject) -> Measurement:
     rows, facts = list(measured.rows), {"steps": measured.facts}
     for name, bucketing in BUCKETINGS.items():
         order = BatchOrder(lengths, 1, RANKS * ready.config.global_batch_size, bucketing)
-        padding = batch_order.measure_padding(order, RANKS, BATCHES)
+        padding = batches.measure_padding(order, RANKS, BATCHES)
         facts[name] = {"padding": padding.share, "with_waiting": padding.share_with_waiting}
         text = (
             f"{padding.share:.1%} of the places; {padding.share_with_waiting:.1%} if every rank "
@@ -208,7 +207,7 @@ def train_to_translate(task: Any) -> Tensor:
     task.train(Block(1, 0, train), lambda samples: None)
     task.model.eval()
     count = min(SENTENCES, definition.evaluation_samples)
-    places = sort_by_length(task.data.pairs, np.arange(train, train + count))
+    places = sort_by_length(task.data.pairs.lengths, np.arange(train, train + count))
     return torch.from_numpy(pad(task.data.pairs, places).source)
 
 

@@ -7,20 +7,35 @@ that holds.
 
 The words are written to files, single spaces between them, which are then read like any other pair
 of files. Training text is done in pieces: an interrupted preparation continues with the next piece.
+
+The vocabulary is byte-pair encoding of words. subword-nmt learns the merges from the words of both
+languages, and applies them. Of two pairs that
+are as frequent it merges the one that sorts last, so the same text gives the same merges. The
+vocabulary are the subwords that the training text has, the most frequent first, after PADDING, END,
+UNKNOWN and one number that nothing has. If there are more than the definition has room for, the
+rarest are left out.
+
+The numbers of the first ones are this suite's, not those of the reference (PAD, UNK, BOS, EOS). It
+begins translations with BOS, which nothing else has; here they begin with END. The order of rows
+changes nothing in the mathematics.
 """
 
+import contextlib
+import io
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import sacremoses
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
 
 from cepheid.reference.data.disk import explain_disk_errors
-from cepheid.reference.data.store import OnProgress
+from cepheid.reference.data.store import OnProgress, StoreError
 from cepheid.reference.data.wmt.parallel_text import LANGUAGES, PIECE, Corpus, open_corpus
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_path, atomic_write
@@ -33,6 +48,10 @@ EMPTY, MANY_WORDS, UNEVEN, NOT_LATIN_1 = REASONS = (
 )
 MOST_UNEVEN = 9  # times as many words on one side as on the other
 WORDS = "words"  # the name of the files with the words of the training text
+UNKNOWN = 2
+FIRST = 4  # the number of the most frequent subword
+GOES_ON = "@@"  # ends a subword that is not the last one of its word
+MOST_CACHED_WORDS = 500_000
 
 
 def split_words(text: str, language: str) -> str:
@@ -62,23 +81,16 @@ def find_reason(words: tuple[str, str], longest_words: int) -> str:
     return "" if all(map(_is_latin_1, words)) else NOT_LATIN_1
 
 
-@dataclass(frozen=True)
-class SplitText:
-    """The words of a corpus, written to ``folder``; ``dropped`` counts pairs by reason."""
-
-    corpus: Corpus
-    dropped: Mapping[str, int]
-
-
 def split_training_text(
     corpus: Corpus,
     folder: Path,
     longest_words: int,
     processes: int | None,
     on_progress: OnProgress,
-) -> SplitText:
+) -> tuple[Corpus, Mapping[str, int]]:
     """Write the words of the pairs that are kept; continue where an earlier call was interrupted.
 
+    Returns them, and the numbers of pairs that are dropped, by reason.
     ``folder`` belongs to this corpus and this number alone. Raises StoreError as ``read_pair``
     does, and if the disk is full.
     """
@@ -97,7 +109,7 @@ def split_training_text(
             atomic_write(summary, json.dumps(dropped))
             for path in pieces:
                 path.unlink()
-    return SplitText(open_corpus(folder, [WORDS]), json.loads(summary.read_bytes()))
+    return open_corpus(folder, [WORDS]), json.loads(summary.read_bytes())
 
 
 def write_text(folder: Path, name: str, sides: Sequence[Sequence[str]]) -> Corpus:
@@ -165,3 +177,95 @@ def _load_tokenizer(language: str) -> Any:
 @lru_cache
 def _load_detokenizer(language: str) -> Any:
     return sacremoses.MosesDetokenizer(language)
+
+
+@dataclass(frozen=True)
+class Merges:
+    """Merges in the form of subword-nmt, and the subwords in the order of their numbers."""
+
+    codes: str
+    subwords: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return FIRST + len(self.subwords)
+
+    def encode(self, text: str) -> list[int]:
+        """Return the numbers of the subwords of words with single spaces between."""
+        return [self._numbers.get(subword, UNKNOWN) for subword in self.split(text.split())]
+
+    def decode(self, numbers: Sequence[int]) -> str:
+        """Return German text, as it is written; numbers that are no subwords are left out."""
+        subwords = [self.subwords[n - FIRST] for n in numbers if FIRST <= n < len(self)]
+        text = "".join(
+            subword.removesuffix(GOES_ON) if subword.endswith(GOES_ON) else f"{subword} "
+            for subword in subwords
+        )
+        return join_words(text.split(), LANGUAGES[1])
+
+    def split(self, words: Iterable[str]) -> list[str]:
+        """Return the subwords of some words, in the vocabulary or not."""
+        if len(self._bpe.cache) > MOST_CACHED_WORDS:
+            self._bpe.cache.clear()
+        subwords: list[str] = self._bpe.segment_tokens(words)
+        return subwords
+
+    @cached_property
+    def _bpe(self) -> BPE:
+        return BPE(io.StringIO(self.codes), separator=GOES_ON)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        return {subword: FIRST + place for place, subword in enumerate(self.subwords)}
+
+
+def parse_merges(content: bytes) -> Merges:
+    """Return the vocabulary of a file that ``learn_merges`` wrote."""
+    facts = json.loads(content)
+    return Merges(facts["codes"], tuple(facts["subwords"]))
+
+
+def learn_merges(
+    path: Path,
+    corpus: Corpus,
+    merges: int,
+    size: int,
+    processes: int | None,
+) -> None:
+    """Learn so many merges from the words of a corpus and write at most ``size`` subwords.
+
+    An existing file stays. Raises StoreError if the corpus has no two letters to merge.
+    """
+    if path.exists():
+        return
+    counts = _count_words(corpus, processes)
+    learnt = io.StringIO()
+    words = sorted(counts, key=lambda word: (-counts[word], word))
+    if max(map(len, words), default=0) < 2:
+        raise StoreError(f"{corpus.folder}: the training text has no words. Unpack it again.")
+    with contextlib.redirect_stderr(io.StringIO()):  # it shows its progress
+        learn_bpe([f"{word} {counts[word]}" for word in words], learnt, merges, is_dict=True)
+    codes = learnt.getvalue()
+    splitter, seen = Merges(codes, ()), Counter[str]()
+    for word in words:
+        for subword in splitter.split([word]):
+            seen[subword] += counts[word]
+    subwords = sorted(seen, key=lambda subword: (-seen[subword], subword))[: size - FIRST]
+    with explain_disk_errors(path):
+        atomic_write(path, json.dumps({"codes": codes, "subwords": subwords}))
+
+
+def _count_words(corpus: Corpus, processes: int | None) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    pieces = range(-(-len(corpus) // PIECE))
+    work = partial(_count_words_of_piece, corpus)
+    for _, found in map_in_processes(work, pieces, processes, corpus.folder):
+        counts.update(found)
+    return counts
+
+
+def _count_words_of_piece(corpus: Corpus, piece: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for number in range(piece * PIECE, min((piece + 1) * PIECE, len(corpus))):
+        for side in corpus.read_pair(number):
+            counts.update(side.split())
+    return counts

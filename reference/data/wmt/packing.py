@@ -140,8 +140,7 @@ class _Source:
 
     def split_text(self) -> _Text:
         """Return distributed text in words, without the pairs that Moses' tools drop."""
-        # They need packages that only this text needs.
-        from cepheid.reference.data.wmt import merges, moses
+        from cepheid.reference.data.wmt import moses  # needs packages that only this text needs
 
         asked = self.parameters
         source = self.work.folder.with_name(asked.source)
@@ -161,26 +160,24 @@ class _Source:
         references = moses.write_text(folder, EVALUATION, segments)
         check_evaluation(references, asked.evaluation_samples)
         evaluation = moses.split_all(references, folder, f"{EVALUATION}-words")
-        kept = moses.split_training_text(
+        kept, dropped = moses.split_training_text(
             train, folder, asked.longest_words, self.work.processes, self.work.report_part(0, PARTS)
         )
         name = (
             f"{TextParameters.generator}-vocabulary-{asked.vocabulary}-{asked.merges}-{made_of[:8]}"
         )
         vocabulary = self.work.folder.with_name(f"{name}{MERGES_SUFFIX}")
-        merges.learn_merges(
-            vocabulary, kept.corpus, asked.merges, asked.vocabulary, self.work.processes
-        )
-        lengths = self._count_tokens(vocabulary, kept.corpus, evaluation)
+        moses.learn_merges(vocabulary, kept, asked.merges, asked.vocabulary, self.work.processes)
+        lengths = self._count_tokens(vocabulary, kept, evaluation)
         digests = parallel_text.compute_digest(train), parallel_text.compute_digest(references)
-        parts = (kept.corpus, evaluation)
+        parts = (kept, evaluation)
         return _Text(
             vocabulary,
             parts,
             lengths,
             references,
             digests,
-            kept.dropped,
+            dropped,
             {"lines": train.count_lines()},
         )
 

@@ -15,7 +15,7 @@ Cleaning
 Vocabulary
     One for both languages: byte-pair encoding (sentencepiece) of the training text, with one thread
     and without sampling, so that the same text gives the same vocabulary. Of more than
-    VOCABULARY_PAIRS pairs it sees evenly spaced ones. WMT16 has ``merges`` instead.
+    VOCABULARY_PAIRS pairs it sees evenly spaced ones. WMT16 has merges of words instead.
 
 Stored arrays
     ``source``, ``target``  ragged: token numbers, uint16, END at the end of each sentence

@@ -1,7 +1,7 @@
 """The vocabulary of subwords, one for both languages.
 
 It is a file: ``vocabulary.model`` has byte-pair encoding by sentencepiece, of text as it is;
-``vocabulary.json`` has the merges of ``merges``, of words that ``moses`` splits.
+``vocabulary.json`` has the merges of words that ``moses`` splits.
 """
 
 import io
@@ -52,7 +52,7 @@ class Encoding:
 def parse_subwords(name: str, content: bytes) -> Subwords:
     """Return the vocabulary in a file of that name."""
     if Path(name).suffix == MERGES_SUFFIX:
-        from cepheid.reference.data.wmt.merges import parse_merges  # takes long to import
+        from cepheid.reference.data.wmt.moses import parse_merges  # takes long to import
 
         return parse_merges(content)
     subwords: Subwords = sentencepiece.SentencePieceProcessor(model_proto=content)

@@ -14,9 +14,17 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.data.wmt.batch_order import AS_DRAWN, BatchOrder, Bucketing
+from cepheid.reference.data.wmt.batches import (
+    AS_DRAWN,
+    Batch,
+    Batches,
+    BatchOrder,
+    Bucketing,
+    Pass,
+    pad,
+    sort_by_length,
+)
 from cepheid.reference.data.wmt.pairs import Pairs
-from cepheid.reference.data.wmt.sentence_batches import Batch, Batches, Pass, pad, sort_by_length
 from cepheid.reference.data.wmt.vocabulary import PADDING, UNKNOWN
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
@@ -113,7 +121,7 @@ class Corpus:
         self.use(seat.load())
         first, count = definition.train_samples, definition.evaluation_samples
         rows = np.arange(first, first + count)
-        self.sorted_rows = sort_by_length(self.pairs, rows)
+        self.sorted_rows = sort_by_length(self.pairs.lengths, rows)
         longest = int(self.pairs.source.lengths[rows].max())
         self.longest_hypothesis = longest + shape.search.extra_tokens
         self.bleu = _make_bleu(self.pairs.references)

@@ -18,8 +18,7 @@ import hashlib
 from collections.abc import Sequence
 
 from cepheid.reference.data.wmt.grammar import in_english, in_german
-from cepheid.reference.data.wmt.grammar.drawing import SentenceGenerator
-from cepheid.reference.data.wmt.grammar.trees import Sentence
+from cepheid.reference.data.wmt.grammar.trees import Sentence, SentenceGenerator
 
 VERSIONS = (1, 2)  # another one for every change that makes other sentences
 TRAIN, EVALUATION = "train", "evaluation"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cepheid.reference.data.order import SampleStream
-from cepheid.reference.data.wmt.batch_order import (
+from cepheid.reference.data.wmt.batches import (
     GLOBAL,
     LOCAL,
     RANDOM,

@@ -18,8 +18,14 @@ from subword_nmt.learn_bpe import learn_bpe
 from cepheid.reference.data import verification, wmt
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
-from cepheid.reference.data.wmt.merges import FIRST, GOES_ON, Merges
-from cepheid.reference.data.wmt.moses import find_reason, join_words, split_words
+from cepheid.reference.data.wmt.moses import (
+    FIRST,
+    GOES_ON,
+    Merges,
+    find_reason,
+    join_words,
+    split_words,
+)
 from cepheid.reference.data.wmt.pairs import MOSES, Pairs, TextParameters
 from cepheid.reference.data.wmt.vocabulary import END, UNKNOWN
 from tests.reference.data.wmt.replica import (
@@ -232,7 +238,7 @@ def test_everyone_has_the_same_bytes(
 
     interrupt("moses._split_piece", 3)
     interrupt("moses._join_pieces", 1)
-    interrupt("merges.learn_bpe", 1)
+    interrupt("moses.learn_bpe", 1)
     interrupt("packing.select_pairs", 1)
     for _ in range(4):
         with pytest.raises(InterruptedError):

@@ -12,9 +12,15 @@ pytest.importorskip("sentencepiece", reason="needs the extra translation")
 from cepheid.reference.data import verification, wmt
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
-from cepheid.reference.data.wmt.batch_order import AS_DRAWN, BatchOrder, Bucketing
+from cepheid.reference.data.wmt.batches import (
+    AS_DRAWN,
+    Batches,
+    BatchOrder,
+    Bucketing,
+    pad,
+    sort_by_length,
+)
 from cepheid.reference.data.wmt.pairs import REAL, Pairs, TextParameters
-from cepheid.reference.data.wmt.sentence_batches import Batches, pad, sort_by_length
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
 
 DRAWN = TextParameters("grammar", 300, 80, train_samples=60, evaluation_samples=9, seed=5)
@@ -252,7 +258,7 @@ def test_batches_can_be_grouped_by_length(drawn: Pairs) -> None:
 
 
 def test_lengths_rise(drawn: Pairs) -> None:
-    rows = sort_by_length(drawn, np.arange(60))
+    rows = sort_by_length(drawn.lengths, np.arange(60))
     lengths = [len(drawn.target.row(row)) for row in rows]
     assert lengths == sorted(lengths)
     one = pad(drawn, rows[[0, -1]])
