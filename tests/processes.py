@@ -25,6 +25,7 @@ from unittest.mock import patch
 
 import psutil
 
+from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.installation import ROOT
 
@@ -156,6 +157,27 @@ def cepheid(
         prelude=prelude,
         timeout=timeout,
     )
+
+
+def run_ranks(
+    count: int,
+    target: str,
+    *arguments: object,
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 120,
+) -> list[Ended]:
+    """Run a ``Program`` to its end on so many ranks, which meet on this machine."""
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
+    place |= {"WORLD_SIZE": str(count), **(environment or {})}
+    programs = [
+        Program(target, *arguments, environment={**place, "RANK": rank, "LOCAL_RANK": rank})
+        for rank in map(str, range(count))
+    ]
+    try:
+        return [Ended(program, timeout) for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
 
 
 def kill_after_a_line(script: str) -> tuple[str, list[int]]:

@@ -147,7 +147,9 @@ def test_a_stray_file_on_a_branch_is_found(checkout: Path, capsys: Printed) -> N
     assert "submissions/result_0.txt: S1.stray" in capsys.readouterr().out
 
 
-def test_what_git_cannot_answer_is_told(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_that_git_cannot_answer_is_an_error(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for revision in ("nowhere", "--output=x"):
         with pytest.raises(UserError, match="--changed"):
             check_compliance.main([f"--changed={revision}"])

@@ -200,7 +200,7 @@ DEEP = {
         ({"attic/chest.py": "import shop\n"}, ["lines.elsewhere python: 1 lines", "attic/chest"]),
     ],
 )
-def test_what_is_above_its_ceiling_is_found(
+def test_a_number_above_its_ceiling_is_found(
     files: dict[str, str], expected: list[str], tmp_path: Path
 ) -> None:
     messages = judge(build(tmp_path, files))
@@ -208,7 +208,7 @@ def test_what_is_above_its_ceiling_is_found(
     assert all("fix:" in message for message in messages)
 
 
-def test_what_meets_the_limits_is_fine(tmp_path: Path) -> None:
+def test_numbers_at_their_limits_are_fine(tmp_path: Path) -> None:
     files = {
         "ground/long.py": "pass\n" * 20,
         "ground/base.py": "class A:\n    def f(self, a, b, c, d, e, g): ...\n",

@@ -176,7 +176,7 @@ def test_a_symmetrised_stamp_has_no_orientation() -> None:
 
 
 @pytest.mark.parametrize(("width", "pixels"), [(64, 32), (64, 64), (7, 3)])
-def test_what_is_in_the_middle_stays_there(width: int, pixels: int) -> None:
+def test_the_middle_of_a_stamp_stays_in_the_middle(width: int, pixels: int) -> None:
     axis = np.arange(width) - (width - 1) / 2
     images = np.broadcast_to(axis, (2, 6, width, width))
     kept = crop_middle(images, pixels)
@@ -185,7 +185,7 @@ def test_what_is_in_the_middle_stays_there(width: int, pixels: int) -> None:
     assert np.array_equal(crop_middle(images.swapaxes(2, 3), pixels)[1, 5, :, 0], kept[0, 0, 0])
 
 
-def test_it_is_a_view() -> None:
+def test_the_middle_of_a_stamp_is_a_view() -> None:
     images = np.zeros((1, 1, 4, 4))
     crop_middle(images, 2)[...] = 1
     assert images.sum() == 4

@@ -14,7 +14,6 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.resnet50.hyperparameters import make_schedule
 from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels
-from cepheid.measure.engine.own_process import find_free_port
 from cepheid.measure.engine.turns import profile_steps
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import configure
@@ -23,7 +22,7 @@ from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.errors import UserError
 from tests import tiny
-from tests.processes import Program
+from tests.processes import run_ranks
 from tests.tasks import EVALUATION, TRAIN, build, build_and_train, configure_small, create
 
 FULL, MINI = (definition.load("resnet50", scale) for scale in ("full", "mini"))
@@ -168,7 +167,7 @@ def test_evaluation_every_four_epochs_with_an_offset() -> None:
         assert ends[:3] == pytest.approx(epochs, abs=3200 / epoch)
 
 
-def test_open_allows_it_but_no_other_cadence() -> None:
+def test_open_allows_other_values_but_no_other_cadence() -> None:
     overrides = ["opt_momentum=0.929", "opt_momentum_form=unscaled", "model_variant=d"]
     values = configure(FULL, division="open", overrides=overrides).hyperparameters
     assert values["opt_momentum"] == 0.929
@@ -176,7 +175,7 @@ def test_open_allows_it_but_no_other_cadence() -> None:
         configure(FULL, division="open", overrides=["eval_offset_epochs=5"])
 
 
-def test_what_no_code_here_does_is_refused_in_open_too(tmp_path: Path) -> None:
+def test_an_optimizer_without_code_is_refused_in_open_too(tmp_path: Path) -> None:
     config = configure(FULL, division="open", overrides=["opt_name=adam"], data_root=tmp_path)
     with pytest.raises(UserError, match="sgd, lars"):
         create(config)
@@ -273,7 +272,7 @@ def test_full_scale_steps_like_mini(data_root: Path) -> None:
         (8, ["spatial_partitions=4", "global_batch_size=9"], "2 replicas of 4 ranks"),
     ],
 )
-def test_ranks_that_cannot_share_images(
+def test_ranks_that_cannot_share_images_are_refused(
     ranks: int, overrides: list[str], problem: str, data_root: Path
 ) -> None:
     with pytest.raises(UserError, match=problem):
@@ -287,24 +286,10 @@ def _run(ranks: int, output: Path, data_root: Path, folder: Path, *settings: str
     for each in ("global_batch_size=8", "compile=off", "precision=fp32", *settings):
         line += ["--set", each]
     environment = {"OMP_NUM_THREADS": "1", BENCHMARKS_VARIABLE: str(folder)}
-    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
-    programs = [
-        Program(
-            "cepheid.tools.cli:console",
-            *line,
-            environment=environment
-            | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)},
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        ended = [program.communicate(timeout=120) for program in programs]
-    finally:
-        for program in programs:
-            program.kill()
+    ended = run_ranks(ranks, "cepheid.tools.cli:console", *line, environment=environment)
     (log,) = output.glob("results/*/*/result_0.txt")
     records = [json.loads(line.partition(" ")[2]) for line in log.read_text().splitlines()]
-    assert any(record["key"] == "run_stop" for record in records), ended
+    assert any(record["key"] == "run_stop" for record in records), ended[0].stderr
     return [
         record["metadata"]["train_loss"] for record in records if record["key"] == "block_stop"
     ] + [record["value"] for record in records if record["key"] == "eval_accuracy"]

@@ -103,7 +103,7 @@ def test_images_that_leave_nothing_of_a_map_are_refused() -> None:
         compute_cells(FULL.model, 200)
 
 
-def test_what_a_place_of_a_map_says_belongs_to_its_default_boxes() -> None:
+def test_each_place_of_a_map_belongs_to_its_default_boxes() -> None:
     """The first code of each is its own row, the second its column, the third its shape."""
     levels = (Level(3, 10, 8, 16, (2.0,)), Level(2, 15, 16, 28, (2.0, 3.0)))
     maps = []
@@ -196,7 +196,7 @@ def say_the_truth(task: Any, shift: float = 0.0) -> Callable[[Tensor], Any]:
     return predict
 
 
-def test_who_knows_all_boxes_has_a_precision_of_one(data_root: Path) -> None:
+def test_true_boxes_have_a_precision_of_one(data_root: Path) -> None:
     task = build(small_config(data_root))
     task.evaluation_batch = 4  # the last batch is filled up with images that do not count
     task.compiled_predict = say_the_truth(task)

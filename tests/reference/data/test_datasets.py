@@ -152,7 +152,7 @@ def test_missing_distributed_files_are_told(case: Case, tmp_path: Path) -> None:
         ("coco", {"seed": 1}, "no such setting"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(
+def test_impossible_settings_are_refused(
     generator: str, change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     case = next(case for case in CASES if case.generator == generator)

@@ -81,7 +81,7 @@ def test_a_mistake_is_named(dataset: Path, change: Any, says: str) -> None:
     assert says in line
 
 
-def test_what_is_not_there(dataset: Path) -> None:
+def test_arrays_that_the_dataset_lacks_are_named(dataset: Path) -> None:
     lines = compare(dataset, images=np.zeros(3), texts_9=np.zeros(3), texts_1=np.zeros(3))
     assert not any(agrees for _, agrees in lines)
     assert "there are stamps, labels, texts_0, texts_1 …, texts_ends" in lines[0][0]

@@ -87,7 +87,7 @@ def test_an_interrupted_copy_continues(
 
 
 @pytest.mark.parametrize("name", ["text.bin", "number.npy", "vocabulary.model"])
-def test_what_a_stopped_machine_left_incomplete_is_copied_again(
+def test_files_that_a_stopped_machine_left_incomplete_are_copied_again(
     name: str, source: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "local" / "numbers"

@@ -28,7 +28,7 @@ def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
 # Reading ------------------------------------------------------------------------------------------
 
 
-def test_what_is_read_is_what_was_drawn(prepared: Path) -> None:
+def test_the_arrays_are_those_that_were_drawn(prepared: Path) -> None:
     arrays = store.open_arrays(prepared)
     assert arrays.keys() == LAYOUT.keys()
     for name, expected in draw(range(ROWS)).items():
@@ -180,7 +180,7 @@ def test_hostile_manifest_is_found_though_its_digest_fits(
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": NaN}', "[" * 10**5])
-def test_manifest_that_is_none(folder: Path, text: str) -> None:
+def test_a_manifest_without_its_json_is_found(folder: Path, text: str) -> None:
     (folder / store.MANIFEST).write_text(text)
     with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
         store.read_manifest(folder)

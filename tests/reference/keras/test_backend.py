@@ -41,7 +41,7 @@ def test_the_fastest_pair_of_precision_and_compiling_is_chosen(fastest: tuple[st
         assert f"{value} " in chosen.because[setting]
 
 
-def test_what_is_requested_is_kept() -> None:
+def test_requested_settings_are_kept() -> None:
     chosen = choose(MILLISECONDS, precision="fp32")
     assert (chosen.precision, chosen.compile) == ("fp32", "off")
     assert "precision" not in chosen.because

@@ -48,7 +48,7 @@ def test_nothing_is_counted_twice(powercap: Path) -> None:
     assert sensors.reason_for_none == ""
 
 
-def test_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_missing_counters_are_named(tmp_path: Path) -> None:
     zone(tmp_path, "intel-rapl:0", "package-0", 0)
     assert energy.find_sensors(tmp_path).not_measured == f"memory, {energy.NEVER_MEASURED}"
 

@@ -68,7 +68,9 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_the_tree_tells(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hardware_is_read_from_the_files_of_the_system(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(psutil, "cpu_count", lambda logical=True: 8 if logical else 4)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=32 * 2**30))
     assert hardware.read_hardware(Path("/home/data"), root) == {
@@ -113,7 +115,9 @@ def missing() -> None:
     raise FileNotFoundError
 
 
-def test_what_cannot_be_read_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_that_cannot_be_read_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     facts = hardware.read_hardware(tmp_path, tmp_path)
     assert facts.keys() == {
         "processor", "processor_cores_per_node", "processor_threads_per_node",

@@ -116,7 +116,9 @@ def test_launchers_that_contradict_each_other(environment: dict[str, str], messa
         ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2x2"}, "TASKS_PER_NODE=2x2: expected"),
     ],
 )
-def test_variables_that_say_nothing(environment: dict[str, str], message: str) -> None:
+def test_incomplete_and_wrong_variables_are_refused(
+    environment: dict[str, str], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         read_placement(environment)
 
@@ -191,7 +193,9 @@ def test_each_job_has_its_own_port() -> None:
         ({**BY_HAND, "MASTER_ADDR": "there", "MASTER_PORT": "65536"}, "MASTER_PORT=65536"),
     ],
 )
-def test_nobody_tells_where_to_meet(environment: dict[str, str], message: str) -> None:
+def test_ranks_without_a_meeting_place_are_refused(
+    environment: dict[str, str], message: str
+) -> None:
     with pytest.raises(UserError, match=re.compile(message)):
         find_address(read_placement(environment), environment)
 
@@ -252,7 +256,7 @@ def test_the_launchers_word_counts_on_virtual_nodes() -> None:
         ("aaaa", [(None, 2)] * 4, r"rank 0 \(a\) is on a node of 2"),
     ],
 )
-def test_nodes_that_cannot_be(
+def test_impossible_nodes_are_refused(
     hosts: str, told: list[tuple[int | None, int | None]] | None, message: str
 ) -> None:
     these = seats(hosts, told)

@@ -279,7 +279,7 @@ def test_a_pass_of_sentences_shrinks_by_tokens(
     assert task.data.pass_tokens == 1024  # of which 21 sentences are 23 long
 
 
-def test_where_nothing_fits_the_way_out_is_told(
+def test_a_step_that_fits_nowhere_names_the_way_out(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_memory("galaxy_shape", 0, monkeypatch)
@@ -346,7 +346,9 @@ def test_ranks_that_share_images_say_which_pieces_to_ask_for(data_root: Path) ->
         ("kfac", ["micro_batch=4"], "here 8; fix: set micro_batch to 8"),
     ],
 )
-def test_pieces_that_cannot_be(name: str, settings: list[str], says: str, data_root: Path) -> None:
+def test_pieces_of_a_wrong_size_are_refused(
+    name: str, settings: list[str], says: str, data_root: Path
+) -> None:
     config = configuration(name, data_root, *settings)
     with pytest.raises(UserError, match=says):
         build(config)

@@ -57,14 +57,14 @@ def test_the_fastest_is_taken_and_the_reason_kept(slow: tuple[str, str]) -> None
     assert "threads" not in settled.because
 
 
-def test_what_is_given_is_not_measured() -> None:
+def test_given_settings_are_not_measured() -> None:
     machine = Machine({})
     given = Execution("fp32", "off", "1")
     assert execution.autotune(given, machine.step, ALONE) == given
     assert not machine.seen
 
 
-def test_where_nothing_compiles_the_reason_is_kept() -> None:
+def test_the_reason_why_nothing_compiles_is_kept() -> None:
     settled = execution.autotune(
         Execution("fp32", threads="1"), Machine({}, "no C++ compiler").step, ALONE
     )
@@ -180,7 +180,7 @@ def test_falls_back_to_eager_and_says_why(monkeypatch: pytest.MonkeyPatch) -> No
     assert function.failure == "InvalidCxxCompiler: no C++ compiler found"
 
 
-def test_who_insists_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compile_on_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", failing_compile)
     with pytest.raises(UserError, match=r"no C\+\+ compiler found.*compile=off"):
         Compiled(double, enabled=True, insist=True)(torch.ones(1))

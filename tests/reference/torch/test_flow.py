@@ -202,13 +202,15 @@ def test_any_hidden_layers(hidden: tuple[int, ...]) -> None:
         torch.testing.assert_close(sample(noise), other.sample(noise), rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_in_the_way_of_compiling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "COMPILER", ("no-such-compiler",))
     with pytest.raises(NoCompilerError, match="no-such-compiler"):
         make_native_sampler(flow())
 
 
-def test_an_error_of_the_compiler_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_error_of_the_compiler_raises_no_compiler_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     source = tmp_path / "sampling.cpp"
     source.write_text("nonsense;")
     monkeypatch.setattr(sampling, "SOURCE", source)

@@ -15,12 +15,12 @@ from cepheid.rules.errors import UserError
 CPU = torch.device("cpu")
 
 
-def test_what_fits_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tensor_that_fits_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", None)
     assert large.allocate((3, 4), CPU).tolist() == [[0.0] * 4] * 3
 
 
-def test_what_does_not_fit_is_in_a_file_without_a_name(
+def test_a_tensor_that_does_not_fit_is_in_a_file_without_a_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     has_little_memory(monkeypatch, tmp_path)

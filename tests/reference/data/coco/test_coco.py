@@ -198,7 +198,7 @@ def test_other_categories_or_counts_are_told(tmp_path: Path) -> None:
         pack(tmp_path)
 
 
-def test_what_is_no_json_and_damaged_images_are_told(tmp_path: Path) -> None:
+def test_broken_annotations_and_damaged_images_are_named(tmp_path: Path) -> None:
     source = write_replica(tmp_path)
     damaged = source / "train2017/000000000003.jpg"
     damaged.write_bytes(damaged.read_bytes()[:400])
@@ -264,7 +264,7 @@ def test_a_polygon_and_run_lengths_are_the_same_mask() -> None:
         [[1.0, 2.0, 3.0, float("nan"), 5.0, 6.0]],
     ],
 )
-def test_what_is_no_mask_is_refused(outline: Any) -> None:
+def test_a_broken_outline_is_refused(outline: Any) -> None:
     with pytest.raises(StoreError):
         masks.encode(outline, 10, 12)
 

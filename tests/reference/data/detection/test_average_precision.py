@@ -157,7 +157,7 @@ def test_a_detection_of_no_class_or_image_is_a_mistake(label: int, image: int) -
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_it_is_what_loops_compute(seed: int) -> None:
+def test_average_precision_is_that_of_loops(seed: int) -> None:
     truth, found = draw_random(seed)
     result = compute_average_precision(truth, found)
     for value, area in (
@@ -172,7 +172,7 @@ def test_it_is_what_loops_compute(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_does_not_depend_on_the_order_of_the_detections(seed: int) -> None:
+def test_the_order_of_the_detections_does_not_matter(seed: int) -> None:
     """Also not where scores are equal: ranks may give their detections in any order."""
     truth, found = draw_random(seed, ties=True)
     expected = compute_average_precision(truth, found)

@@ -33,13 +33,13 @@ def galaxies_of_the_prior() -> dict[str, np.ndarray]:
     """4,000 galaxies of the prior."""
     sky = [galaxies.draw_galaxy(SKY, index) for index in range(4000)]
     return {
-        "magnitude": np.array([one.magnitude for one in sky]),
-        "redshift": np.array([one.redshift for one in sky]),
-        "shape": np.array([math.hypot(one.e1, one.e2) for one in sky]),
-        "angle": np.array([math.atan2(one.e2, one.e1) for one in sky]),
-        "radius": np.array([one.half_light_radius_arcsec for one in sky]),
-        "bulge_fraction": np.array([one.bulge_fraction for one in sky]),
-        "offset": np.array([[one.dx_pixels, one.dy_pixels] for one in sky]),
+        "magnitude": np.array([galaxy.magnitude for galaxy in sky]),
+        "redshift": np.array([galaxy.redshift for galaxy in sky]),
+        "shape": np.array([math.hypot(galaxy.e1, galaxy.e2) for galaxy in sky]),
+        "angle": np.array([math.atan2(galaxy.e2, galaxy.e1) for galaxy in sky]),
+        "radius": np.array([galaxy.half_light_radius_arcsec for galaxy in sky]),
+        "bulge_fraction": np.array([galaxy.bulge_fraction for galaxy in sky]),
+        "offset": np.array([[galaxy.dx_pixels, galaxy.dy_pixels] for galaxy in sky]),
     }
 
 

@@ -40,7 +40,7 @@ def test_every_kind_becomes_rgb(content: bytes, kind: str) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8", b"JPEG" * 99, jpeg(0)[:20]])
-def test_what_is_no_image_is_damaged(content: bytes) -> None:
+def test_bytes_without_an_image_are_damaged(content: bytes) -> None:
     assert examine(content) == (0, 0, KINDS.index("damaged"))
 
 

@@ -90,7 +90,7 @@ def test_flat_validation_images_without_a_list(source: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "val_012.JPEG 0", "val_012.JPEG 7\n" * 6, "nonsense", "val_012.JPEG -1\n" * 6]
 )
-def test_list_that_is_none(source: Path, text: str) -> None:
+def test_a_list_without_a_class_for_each_image_is_refused(source: Path, text: str) -> None:
     flatten(source)
     (source / "val.txt").write_text(text)
     with pytest.raises(StoreError, match=r"val\.txt: does not give the class of each image"):
@@ -140,7 +140,9 @@ def test_list_that_is_none(source: Path, text: str) -> None:
         ),
     ],
 )
-def test_half_a_set_is_told(source: Path, damage: Callable[[Path], object], message: str) -> None:
+def test_an_incomplete_set_is_refused(
+    source: Path, damage: Callable[[Path], object], message: str
+) -> None:
     damage(source)
     with pytest.raises(StoreError, match=message):
         list_source(source)

@@ -89,7 +89,7 @@ TABLE, TEST_LIST = "Data_Entry_2017.csv", "test_list.txt"
         (flip_a_bit, r"1 of 7 images cannot be decoded"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused_in_one_sentence(
+def test_wrong_files_are_refused_in_one_sentence(
     change: Change, message: str, tmp_path: Path
 ) -> None:
     change(replica.write_replica(tmp_path))

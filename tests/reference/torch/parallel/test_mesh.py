@@ -13,7 +13,6 @@ from torch import nn
 from torch.futures import Future
 
 from cepheid.measure.engine.byte_counts import count_bytes, predict_bytes
-from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.machine.ranks import RankEndedError
 from cepheid.reference.run.execution import AllReduce
 from cepheid.reference.torch.parallel.data_parallel import make_data_parallel
@@ -23,7 +22,7 @@ from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
-from tests.processes import Program
+from tests.processes import run_ranks
 
 CPU = torch.device("cpu")
 NUMBERS = 120_000  # a multiple of the ranks
@@ -174,13 +173,6 @@ def ask_for_three_rows() -> None:
 
 
 def test_one_rank_reports_a_mesh_that_does_not_fit_and_all_end() -> None:
-    port = find_free_port()
-    place = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    target = f"{__name__}:ask_for_three_rows"
-    ranks = [
-        Program(target, environment={**place, "RANK": str(rank), "LOCAL_RANK": str(rank)})
-        for rank in range(2)
-    ]
-    reports = [rank.communicate(60)[1] for rank in ranks]
+    ranks = run_ranks(2, f"{__name__}:ask_for_three_rows", timeout=60)
     assert all(rank.returncode for rank in ranks)
-    assert sum("do not fill 3 rows" in report for report in reports) == 1
+    assert sum("do not fill 3 rows" in rank.stderr for rank in ranks) == 1

@@ -1,7 +1,7 @@
 """Ranks that share a model compute what one rank computes, and refuse what they cannot share."""
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.run import checkpoint
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.parallel.plan import Sharing
@@ -19,7 +18,7 @@ from cepheid.rules.definition import BENCHMARKS_VARIABLE, Block
 from cepheid.rules.errors import UserError
 from tests import tiny
 from tests.distributed import on_ranks
-from tests.processes import Program, cepheid
+from tests.processes import cepheid, run_ranks
 from tests.tasks import build, copy_weights
 from tests.test_benchmark_contract import configuration
 
@@ -158,7 +157,7 @@ def test_a_part_of_frozen_weights_is_frozen() -> None:
         ("resnet50", 8, ["pipeline=2", NORMS], "of pipeline=4: 2 samples of a replica cannot"),
     ],
 )
-def test_what_ranks_cannot_share_is_refused(
+def test_models_that_ranks_cannot_share_are_refused(
     name: str, world_size: int, settings: list[str], message: str, data_root: Path
 ) -> None:
     module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
@@ -168,39 +167,21 @@ def test_what_ranks_cannot_share_is_refused(
     assert "fix: " in str(raised.value)
 
 
-def _run_on_two_ranks(arguments: Sequence[object], environment: dict[str, str]) -> list[Any]:
-    """Exit code, output and errors of each rank of a `cepheid run`."""
-    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port()), "WORLD_SIZE": "2"}
-    both = [
-        Program(
-            "cepheid.tools.cli:console",
-            *arguments,
-            environment={**environment, **place, "RANK": rank, "LOCAL_RANK": rank},
-        )
-        for rank in ("0", "1")
-    ]
-    try:
-        outputs = [one.communicate(120) for one in both]
-    finally:
-        for one in both:
-            one.kill()
-    return [(one.wait(), *output) for one, output in zip(both, outputs, strict=True)]
-
-
 def _environment() -> dict[str, str]:
     sizes = {"data": tiny.SIZES, "timing": tiny.TIMING, "data_digest": None}
     folder = tiny.folder_of("transformer", reachable=True, **sizes)
     return {BENCHMARKS_VARIABLE: str(folder), "OMP_NUM_THREADS": "1"}
 
 
+CONSOLE = "cepheid.tools.cli:console"
 RUN = ["run", "transformer", "--scale", "mini", "--runs", "1", "--set", "precision=fp32"]
 
 
 def test_a_run_of_two_stages_passes_the_checker(data_root: Path, tmp_path: Path) -> None:
     environment, output = _environment(), tmp_path / "out"
     arguments = [*RUN, "--set", "pipeline=2", "--data", data_root, "--output", output]
-    both = _run_on_two_ranks(arguments, environment)
-    assert [code for code, _, _ in both] == [0, 0], both
+    both = run_ranks(2, CONSOLE, *arguments, environment=environment)
+    assert [rank.returncode for rank in both] == [0, 0], both[0].stderr
     (log,) = output.glob("results/*/*/result_0.txt")
     assert '"pipeline": "2:1f1b:4"' in log.read_text()
     checked = cepheid("check", log, environment=environment)
@@ -210,11 +191,11 @@ def test_a_run_of_two_stages_passes_the_checker(data_root: Path, tmp_path: Path)
     assert len(state["optimizer"]["state"]) == len(state["model"]), "of all parameters"
 
 
-def test_what_two_ranks_cannot_share_is_told_once(data_root: Path, tmp_path: Path) -> None:
+def test_one_rank_reports_a_model_that_two_cannot_share(data_root: Path, tmp_path: Path) -> None:
     arguments = [*RUN, "--set", "pipeline=4", "--data", data_root, "--output", tmp_path]
-    both = _run_on_two_ranks(arguments, _environment())
-    assert [code for code, _, _ in both] == [2, 2]
-    (told,) = (errors for _, _, errors in both if errors)
+    both = run_ranks(2, CONSOLE, *arguments, environment=_environment())
+    assert [rank.returncode for rank in both] == [2, 2]
+    (told,) = (rank.stderr for rank in both if rank.stderr)
     assert "pipeline: 2 ranks cannot form replicas of 4 ranks" in told
 
 

@@ -91,7 +91,7 @@ def _broadcast() -> list[int]:
         return heard
 
 
-def test_what_lies_on_processors_is_summed_on_the_device_of_the_rank(
+def test_values_on_processors_are_summed_on_the_device_of_the_rank(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(distributed, "all_reduce", lambda values: values)

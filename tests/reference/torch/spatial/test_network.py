@@ -312,7 +312,7 @@ PAIR = TorchRanks(0, 2, torch.device("cpu"), partitions=2)
         (Wave(), "mean"),
     ],
 )
-def test_what_is_not_elementwise_is_refused(layer: nn.Module, what: str) -> None:
+def test_layers_that_mix_rows_are_refused(layer: nn.Module, what: str) -> None:
     network = nn.Sequential(nn.Conv2d(CHANNELS, CHANNELS, 3), layer)
     with pytest.raises(UserError, match=what):
         partition_network(network, PAIR, Grid(2), (CHANNELS, 8, 8))

@@ -1,0 +1,201 @@
+"""What documents and templates hand out works: docs/cluster, docs/power.md, the Containerfile."""
+
+import configparser
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from cepheid.compliance.read import powerlog
+from cepheid.measure.engine.own_process import find_free_port
+from cepheid.rules import definition
+from cepheid.rules.installation import ROOT
+from tests.compliance.builder import Record, run_records, write_log, write_result
+from tests.compliance.judging import judge_folder
+
+# docs/cluster: a list of hosts, with a made-up ssh that stays on this machine ---------------------
+
+
+HOSTS = ROOT / "docs" / "cluster" / "hosts.sh"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """With an ssh that runs what it is given right here, in its own place: it can be ended."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nshift\nexec sh -c "exec $(echo "$*" | sed "s/^cd .* && //")"\n')
+    ssh.chmod(0o755)
+    return {**os.environ, "SSH": str(ssh), "MASTER_PORT": str(find_free_port()),
+            "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["hosts.sh", "slurm.sh"])
+def test_the_shell_reads_them(name: str) -> None:
+    subprocess.run(["bash", "-n", str(HOSTS.with_name(name))], check=True)
+
+
+def test_torchrun_has_the_binding_that_the_page_names() -> None:
+    pytest.importorskip("torch", reason="torchrun comes with the extra torch")
+    from torch.distributed.run import get_args_parser
+
+    (option,) = (
+        each for each in get_args_parser()._actions if "--numa-binding" in each.option_strings
+    )
+    page = (ROOT / "docs" / "scaling.md").read_text()
+    (sentence,) = (line for line in page.splitlines() if "--numa-binding" in line)
+    assert all(f"{mode}`" in sentence for mode in option.choices or ())
+
+
+def test_two_hosts_describe_themselves_together(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch", reason="several ranks need the extra torch")
+    output = tmp_path / "with space" / "pair.json"
+    command = [sys.executable, "-m", "cepheid.tools.describe_system", "--output", str(output)]
+    line = ["bash", str(HOSTS), "127.0.0.1 localhost", "1", *command]
+    done = subprocess.run(
+        line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(output.read_text())["nodes"] == 2
+
+
+def test_a_rank_that_fails_ends_the_others(environment: dict[str, str]) -> None:
+    program = "import os, sys, time; os.environ['RANK'] == '1' and sys.exit(3); time.sleep(60)"
+    started = time.monotonic()
+    line = ["bash", str(HOSTS), "127.0.0.1 localhost", "2", sys.executable, "-c", program]
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert time.monotonic() - started < 30
+
+
+# docs/power.md: readings of a meter become a power log --------------------------------------------
+
+
+GALAXY_SHAPE = definition.load("galaxy_shape", "mini")
+
+
+def slew(records: list[Record]) -> list[Record]:
+    """The wall clock gains half a second in a thousand: a clock that is being slewed."""
+    start = records[0]["time_ms"]
+    for record in records:
+        record["time_ms"] += int((record["time_ms"] - start) * 5e-4)
+    return records
+
+
+def test_the_script_converts_the_readings_of_a_meter(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "power.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "convert.py").write_text(script)
+    folder = write_result(tmp_path / "acme", GALAXY_SHAPE, blocks=lambda index: 9)
+    records = slew(run_records(GALAXY_SHAPE, 0, blocks=9))
+    log = write_log(folder / "result_0.txt", records)
+    walls = range(records[0]["time_ms"] - 100_000, records[-1]["time_ms"] + 100_000, 500)
+    rows = [f"{wall / 1000},{300 + n % 7},{5 + n % 3}" for n, wall in enumerate(walls)]
+    (tmp_path / "meter.csv").write_text("\n".join(["seconds,plug0,plug1", *rows]) + "\n")
+    line = [sys.executable, "convert.py", "meter.csv", str(log), "network switches"]
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (folder / "power_0.csv").write_text(done.stdout)
+    found = judge_folder(tmp_path / "acme").findings
+    about_power = [finding.code for finding in found if finding.rule == "T23"]
+    assert about_power == ["T23.missing"]  # of the other runs
+    read = powerlog.read(folder / "power_0.csv")
+    assert read.not_measured == "network switches"
+    marks = {record["key"]: record["metadata"]["monotonic_ms"] for record in records}
+    seconds = (marks["run_stop"] - marks["run_start"]) / 1000
+    joules = read.energy_joules(marks["run_start"], marks["run_stop"])
+    assert joules == pytest.approx(309 * seconds, rel=0.01)
+
+
+def test_the_example_of_several_nodes_is_a_power_log(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "power.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^(# not measured: node.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "power_0.csv").write_text(example)
+    assert not powerlog.read(tmp_path / "power_0.csv").problems
+    assert json.dumps(powerlog.read(tmp_path / "power_0.csv").not_measured).startswith('"node 3')
+
+
+# The Containerfile, read without building: a build takes minutes and a registry -------------------
+
+
+def read_instructions() -> list[tuple[str, str]]:
+    """Return instruction and arguments of each line, continued lines in one."""
+    text = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    text = re.sub(r"(?m)^\s*#.*\n", "", text).replace("\\\n", " ")
+    return [
+        (line.split(maxsplit=1)[0], line.split(maxsplit=1)[1])
+        for line in text.splitlines()
+        if line.strip()
+    ]
+
+
+def find(instruction: str) -> list[str]:
+    return [rest for name, rest in read_instructions() if name == instruction]
+
+
+def list_copied() -> set[str]:
+    return {source for rest in find("COPY") for source in shlex.split(rest)[:-1]}
+
+
+def test_what_it_copies_is_there_and_nothing_is_missing() -> None:
+    copied = list_copied()
+    assert [name for name in copied if not (ROOT / name).exists()] == []
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    rooms = {path.name for path in (ROOT / "cepheid").iterdir() if path.is_symlink()}
+    named = {setup["metadata"]["license_files"], setup["metadata"]["long_description"].split()[-1]}
+    assert rooms | named | {"cepheid", "setup.cfg", "pyproject.toml"} <= copied
+
+
+def test_the_build_context_has_what_it_copies() -> None:
+    lines = (ROOT / ".containerignore").read_text(encoding="utf-8").splitlines()
+    assert {line[1:] for line in lines if line.startswith("!")} == list_copied()
+
+
+def test_it_installs_extras_of_setup_cfg_as_the_makefile_does() -> None:
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    extras = set(setup["options.extras_require"])
+    (install,) = (rest for rest in find("RUN") if "pip" in rest)
+    arguments = dict(rest.split("=", 1) for rest in find("ARG") if "=" in rest)
+    groups = re.findall(r'"\.\[(.*?)\]"', install)
+    assert len(groups) == 2
+    for group in groups:
+        wanted = group.replace("$EXTRAS", arguments["EXTRAS"]).split(",")
+        assert set(wanted) <= extras
+        assert "torch" in wanted
+    assert "--constraint constraints.txt" in install
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (editable,) = re.findall(r"(?m)^EDITABLE := (.*)$", makefile)
+    assert editable in install
+
+
+def test_its_python_is_new_enough() -> None:
+    (base,) = (rest.partition("=")[2] for rest in find("ARG") if rest.startswith("BASE="))
+    version = tuple(map(int, re.findall(r"python:(\d+)\.(\d+)", base)[0]))
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    least = tuple(map(int, re.findall(r"(\d+)\.(\d+)", setup["options"]["python_requires"])[0]))
+    assert version >= least
+
+
+def test_it_does_not_run_as_root() -> None:
+    instructions = read_instructions()
+    users = [rest for name, rest in instructions if name == "USER"]
+    assert users == ["cepheid"]
+    after = instructions[instructions.index(("USER", "cepheid")) :]
+    assert [name for name, _ in after if name in ("RUN", "COPY", "ADD")] == []
+    assert 'ENTRYPOINT ["cepheid"]' in (ROOT / "Containerfile").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("build", ["cpu", "cuda"])
+def test_it_knows_both_builds(build: str) -> None:
+    (install,) = (rest for rest in find("RUN") if "pip" in rest)
+    assert re.search(rf"\b{build}\) set -- ", install)
