@@ -1,69 +1,50 @@
 """Broken variants of video_prediction: each must miss a target within the full budget.
 
-They are mistakes and tricks that the quality targets must detect. ``no_growth`` is none of them:
+They are mistakes and tricks that the quality targets must detect. ``NO_GROWTH`` is none of them:
 see the README.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cepheid.benchmarks.video_prediction.hyperparameters import Stage
+from cepheid.benchmarks.video_prediction.growth import Videos
 from cepheid.benchmarks.video_prediction.quality import copy_last
-from cepheid.benchmarks.video_prediction.task import GENERATOR, VideoPrediction
+from cepheid.benchmarks.video_prediction.task import (
+    GENERATOR,
+    WORKLOAD,
+    Clips,
+    Ways,
+    compute_loss,
+    predict_simply,
+    run_step,
+)
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.torch.pieces import Pieces, cut
+from cepheid.reference.torch.workload import Seat, Workload
 
 
-class ShuffledFutures(VideoPrediction):
+class ShuffledFutures(Clips):
     """The futures to train on are those of other clips: only what all clips share can be learnt."""
 
-    def open_data(self) -> None:
-        """Open the data, then permute the futures of the training clips."""
-        super().open_data()
-        random = make_generator(self.config.seed, "shuffled futures")
-        self.other = random.permutation(self.definition.train_samples)
+    def __init__(self, shape: Videos, seat: Seat) -> None:
+        super().__init__(shape, seat)
+        random = make_generator(shape.config.seed, "shuffled futures")
+        self.other = random.permutation(self.train_samples)
 
-    def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Return known frames, and those that follow in other clips, (share, time, y, x, 1)."""
-        rows, _ = self.stream.take(self.first_sample, self.batch_per_rank)
-        past, _ = self.read(self.training_rows[rows])
-        _, future = self.read(self.training_rows[self.other[rows]])
-        return past, future
+    def take(self, samples: int, size: int) -> Pieces:
+        """Return known frames, and those that follow in other clips."""
+        rows, _ = self.stream.take(self.seat.find_first(samples), self.seat.batch)
+        return cut(self.read(rows)[0], self.read(self.other[rows])[1], size)
 
 
-class Frozen(VideoPrediction):
-    """The weights of both networks stay as initialised."""
-
-    def step(self) -> Tensor:
-        """Count the samples and change nothing; return a loss of 0, a scalar."""
-        self.samples += self.config.global_batch_size
-        return torch.zeros((), device=self.ranks.device)
-
-
-class FrozenCritic(VideoPrediction):
-    """The critic stays as initialised."""
-
-    updated = (GENERATOR,)
-
-
-class NoCritic(VideoPrediction):
-    """The generator learns from the error of pixels alone, so that it blurs what it cannot know."""
-
-    updated = (GENERATOR,)
-
-    def compute_generator_loss(
-        self, past: Tensor, predicted: Tensor, error: Tensor, stage: Stage
-    ) -> Tensor:
-        """Return the error of pixels with its weight, a scalar."""
-        return self.hyperparameters.gan_pixel_weight * error
-
-
-class ShuffledFrames(VideoPrediction):
+class ShuffledFrames(Clips):
     """The known frames come in random order."""
 
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -71,11 +52,11 @@ class ShuffledFrames(VideoPrediction):
         past, future = super().read(rows)
         count = past.shape[1]
         orders = [make_generator(0, "frames", int(row)).permutation(count) for row in rows]
-        order = torch.from_numpy(np.stack(orders)).to(past.device)
-        return past[torch.arange(len(rows), device=past.device)[:, None], order], future
+        order = torch.from_numpy(np.stack(orders))
+        return past[torch.arange(len(rows))[:, None], order], future
 
 
-class LastFrameOnly(VideoPrediction):
+class LastFrameOnly(Clips):
     """Only the last known frame is seen: what moves, and how, is hidden."""
 
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -84,30 +65,31 @@ class LastFrameOnly(VideoPrediction):
         return past[:, -1:].expand_as(past), future
 
 
-class CopyLast(Frozen):
-    """The prediction is the last known frame, and nothing is learnt."""
-
-    def predict(self, inputs: Tensor, /) -> Tensor:
-        """Return the last of the known frames, again and again, (n, channels, time, y, x)."""
-        return self.predict_simply(copy_last, inputs)
+def count_samples(trainer: Any) -> Tensor:
+    """Count the samples of a step and change nothing; return a loss of 0, a scalar."""
+    trainer.samples += trainer.config.global_batch_size
+    return torch.zeros((), device=trainer.ranks.device)
 
 
-class NoGrowth(VideoPrediction):
-    """All layers train from the start, on frames of full size."""
-
-    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        super().__init__(config, ranks)
-        self.hyperparameters = replace(
-            self.hyperparameters, growth_fading_samples=0, growth_stable_samples=0
-        )
+def read_without_growth(config: RunConfig) -> Videos:
+    """Return the facts of a training of all layers from the start, on frames of full size."""
+    shape = Videos.read(config)
+    values = replace(shape.values, growth_fading_samples=0, growth_stable_samples=0)
+    return replace(shape, values=values)
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], VideoPrediction]] = {
-    "shuffled_futures": ShuffledFutures,
-    "frozen": Frozen,
-    "frozen_critic": FrozenCritic,
-    "no_critic": NoCritic,
-    "shuffled_frames": ShuffledFrames,
-    "last_frame_only": LastFrameOnly,
-    "copy_last": CopyLast,
+FROZEN = WORKLOAD.vary(step=count_samples)
+WITHOUT_CRITIC_UPDATES = WORKLOAD.vary(step=partial(run_step, updated=(GENERATOR,)))
+NO_GROWTH = WORKLOAD.vary(read_shape=read_without_growth)
+VARIANTS: Mapping[str, Workload[Videos]] = {
+    "shuffled_futures": WORKLOAD.vary(open_data=ShuffledFutures),
+    "frozen": FROZEN,
+    "frozen_critic": WITHOUT_CRITIC_UPDATES,
+    # The generator learns from the error of pixels alone, and blurs what it cannot know.
+    "no_critic": WITHOUT_CRITIC_UPDATES.vary(
+        compute_loss=partial(compute_loss, ways=Ways(score_for_generator=None))
+    ),
+    "shuffled_frames": WORKLOAD.vary(open_data=ShuffledFrames),
+    "last_frame_only": WORKLOAD.vary(open_data=LastFrameOnly),
+    "copy_last": FROZEN.vary(predict=partial(predict_simply, copy_last)),
 }

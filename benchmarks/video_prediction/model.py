@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.benchmarks.video_prediction.hyperparameters import Stage
+from cepheid.benchmarks.video_prediction.growth import Stage
 
 SLOPE = 0.2  # of the leaky rectifier
 NORM_EPSILON = 1e-8

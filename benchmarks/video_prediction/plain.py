@@ -7,26 +7,23 @@ critic is a convolution. In the generator's step all weights of the critic get g
 nobody reads. Losses and updates are the same.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.benchmarks.video_prediction.hyperparameters import Stage
+from cepheid.benchmarks.video_prediction.growth import Stage, Videos
 from cepheid.benchmarks.video_prediction.model import (
     DeviationConvolution,
     EqualizedConvolution,
-    compute_penalty,
     measure_deviation,
-    mix,
 )
-from cepheid.benchmarks.video_prediction.task import GENERATOR, VideoPrediction
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-
-
-def create(config: RunConfig, ranks: TorchRanks) -> "PlainVideoPrediction":
-    """Return the task; ``config`` has compile=off and the precision of the reference."""
-    return PlainVideoPrediction(config, ranks)
+from cepheid.benchmarks.video_prediction.task import GENERATOR, Ways, compute_loss, judge
+from cepheid.benchmarks.video_prediction.task import WORKLOAD as REFERENCE
+from cepheid.reference.torch.workload import Network, Norms, Recipe
 
 
 class PlainConvolution(nn.Module):
@@ -49,55 +46,6 @@ class PlainConvolution(nn.Module):
         return like.activation(convolve(maps, like.weight, like.bias, like.stride, like.padding))
 
 
-class PlainVideoPrediction(VideoPrediction):
-    """The same networks, losses and updates in the obvious way."""
-
-    def make_network(self) -> nn.Module:
-        """Return the networks with plain convolutions."""
-        return _replace_convolutions(super().make_network())
-
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return torch's default Adam."""
-        return torch.optim.Adam(self.model.parameters(), **self.hyperparameters.torch_options)
-
-    def generate(self, past: Tensor, stage: Stage) -> Tensor:
-        """Return the frames that follow, anew for each network; shapes are those of the base."""
-        with torch.set_grad_enabled(GENERATOR in self.trained), self.autocast():
-            frames: Tensor = self.model(past, stage).float()
-        return frames
-
-    def compute_critic_loss(
-        self, past: Tensor, future: Tensor, predicted: Tensor, stage: Stage
-    ) -> Tensor:
-        """Return the critic's loss, a scalar, from passes of real, false and mixed clips."""
-        values = self.hyperparameters
-        real, false = (torch.cat((past, frames), dim=2) for frames in (future, predicted))
-        of_real, of_false = self.judge(real, stage), self.judge(false, stage)
-        loss = of_false.mean() - of_real.mean()
-        loss = loss + values.gan_drift_weight * of_real.square().mean()
-        interval = values.gan_penalty_interval_steps
-        if self.samples // self.config.global_batch_size % interval == 0:
-            mixed = mix(real, false, self.draw_shares(len(real)))
-            penalty = compute_penalty(lambda clips: self.judge(clips, stage), mixed)
-            loss = loss + interval * values.gan_penalty_weight * penalty
-        return loss
-
-    def compute_generator_loss(
-        self, past: Tensor, predicted: Tensor, error: Tensor, stage: Stage
-    ) -> Tensor:
-        """Return the generator's loss, a scalar; the critic's gradients are thrown away."""
-        scores = self.judge(torch.cat((past, predicted), dim=2), stage)
-        return self.hyperparameters.gan_pixel_weight * error - scores.mean()
-
-    def loss_and_gradients(self) -> Tensor:
-        """Set the gradients of ``trained`` only; return the error of a pixel, a scalar."""
-        error = super().loss_and_gradients()
-        for name, network in self.model.named_children():
-            if name not in self.trained:
-                network.zero_grad()
-        return error
-
-
 def _replace_convolutions(module: nn.Module) -> nn.Module:
     for name, child in list(module.named_children()):
         if isinstance(child, EqualizedConvolution):
@@ -105,3 +53,35 @@ def _replace_convolutions(module: nn.Module) -> nn.Module:
         else:
             _replace_convolutions(child)
     return module
+
+
+def make_network(shape: Videos, norms: Norms) -> nn.Module:
+    """Return the networks with plain convolutions."""
+    return _replace_convolutions(REFERENCE.make_network(shape, norms))
+
+
+def make_optimizer(shape: Videos, network: nn.Module) -> Recipe:
+    """Return torch's default Adam."""
+    recipe = REFERENCE.make_optimizer(shape, network)
+    return replace(recipe, options=shape.values.torch_options)
+
+
+def generate(network: Network, past: Tensor, stage: Stage) -> Tensor:
+    """Return the frames that follow, (n, channels, time, y, x), anew for each network."""
+    needs_gradients = GENERATOR in network.module.next.trained
+    with torch.set_grad_enabled(needs_gradients), network.autocast():
+        frames: Tensor = network.module(past, stage).float()
+    return frames
+
+
+def judge_both(network: Network, stage: Stage, real: Tensor, false: Tensor) -> Sequence[Tensor]:
+    """Return the critic's scores of real and of false clips, (n,) each, in passes of their own."""
+    return judge(network, stage, real), judge(network, stage, false)
+
+
+WORKLOAD = REFERENCE.vary(
+    make_network=make_network,
+    make_optimizer=make_optimizer,
+    compute_loss=partial(compute_loss, ways=Ways(generate, judge_both, judge)),
+)
+"""The same networks, losses and updates; for compile=off and the precision of the reference."""

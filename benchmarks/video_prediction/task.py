@@ -1,315 +1,404 @@
-"""video_prediction in PyTorch: build, train, evaluate."""
+"""video_prediction in PyTorch: networks that grow, their losses, a step of two updates.
+
+Inputs and targets are uint8 (n, time, y, x, channels). A step updates the critic, then the
+generator through the updated critic.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.video_prediction import quality
-from cepheid.benchmarks.video_prediction.hyperparameters import Hyperparameters, Stage
+from cepheid.benchmarks.video_prediction.growth import Stage, Videos
 from cepheid.benchmarks.video_prediction.model import FutureGan, compute_penalty, enlarge, mix, show
+from cepheid.reference import data
 from cepheid.reference.data import videos
 from cepheid.reference.data.order import SampleStream
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.report import Table
-from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.task import TorchTask
+from cepheid.reference.torch.pieces import Pieces, cut
+from cepheid.reference.torch.workload import (
+    Evaluation,
+    Inference,
+    Moment,
+    Network,
+    Norms,
+    OnProgress,
+    Recipe,
+    Result,
+    Seat,
+    Update,
+    Workload,
+)
 from cepheid.rules.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CRITIC, GENERATOR = "critic", "generator"
 BOTH = (CRITIC, GENERATOR)
+SHOWN = 4  # clips in the picture
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "VideoPrediction":
-    """Return the task for the timed loop."""
-    return VideoPrediction(config, ranks)
+@dataclass
+class Pass:
+    """What the next pass of the networks computes; the module has it as ``next``.
 
-
-class VideoPrediction(TorchTask):
-    """The prediction of frames. Inputs and targets are uint8 (n, time, y, x, channels).
-
-    A step updates the critic, then the generator through the updated critic. ``trained`` has the
-    networks that get gradients: one at a time in a step, else both.
+    It follows ``samples`` of all ranks, and ``offset`` are those of the ranks before this one in
+    its step. ``trained`` has the networks that get gradients: one at a time in a step, else both.
+    ``predicted`` are frames of the critic's update for the generator's.
     """
 
-    hyperparameter_type: type[Any] = Hyperparameters
-    hyperparameters: Hyperparameters
-    model: FutureGan
-    evaluation_batch = 100
+    samples: int = 0
+    offset: int = 0
     trained: Sequence[str] = BOTH
-    updated: Sequence[str] = BOTH  # in a step, in this order
-    predicted: Tensor | None = None  # by the critic's update, for the generator's
-    shown = 4  # clips in the picture
+    predicted: Tensor | None = None
 
-    def __init__(self, config: RunConfig, ranks: TorchRanks) -> None:
-        super().__init__(config, ranks)
-        self.facts = self.definition.model
-        self.stages = len(self.facts["widths"])
-        self.pixels = self.facts["first_pixels"] << (self.stages - 1)
-        span = self.hyperparameters.gan_deviation_span
-        if self.batch_per_rank % span:
-            raise UserError(
-                f"gan_deviation_span is {span}: a rank has {self.batch_per_rank} samples of a "
-                f"step, expected a multiple of {span}; fix: choose another global_batch_size, or "
-                "fewer ranks"
-            )
 
-    # Growth:
+# Building and data:
 
-    @property
-    def stage(self) -> Stage:
-        """The stage of the step that follows ``samples``."""
-        return self.hyperparameters.find_stage(self.samples, self.stages)
 
-    def find_pixels(self, stage: Stage) -> int:
-        """Return the side of the frames of a stage."""
-        return int(self.facts["first_pixels"]) << stage.number
+def check(shape: Videos, seat: Seat) -> None:
+    """Raise UserError where a rank's samples are no whole groups of ``gan_deviation_span``."""
+    span = shape.values.gan_deviation_span
+    if seat.batch % span:
+        raise UserError(
+            f"gan_deviation_span is {span}: a rank has {seat.batch} samples of a "
+            f"step, expected a multiple of {span}; fix: choose another global_batch_size, or "
+            "fewer ranks"
+        )
 
-    def learning_rate(self) -> float:
-        """Return the learning rate of the step that follows ``samples``; each stage lowers it."""
-        values = self.hyperparameters
-        factor = values.opt_learning_rate_growth_factor
-        return values.opt_base_learning_rate * factor**self.stage.number
 
-    # Building:
+def make_network(shape: Videos, norms: Norms) -> nn.Module:
+    """Return generator and critic with the layers of all stages."""
+    network = FutureGan(shape.facts, shape.values.gan_deviation_span)
+    network.next = Pass()  # type: ignore[assignment]
+    return network
 
-    def make_network(self) -> nn.Module:
-        """Return generator and critic with the layers of all stages."""
-        return FutureGan(self.facts, self.hyperparameters.gan_deviation_span)
 
-    def make_optimizer(self) -> torch.optim.Optimizer:
-        """Return Adam for both networks; it leaves alone the one that has no gradients."""
-        parameters = self.model.parameters()
-        return torch.optim.Adam(parameters, fused=True, **self.hyperparameters.torch_options)
+def make_optimizer(shape: Videos, network: nn.Module) -> Recipe:
+    """Return Adam for both networks; it leaves alone the one that has no gradients."""
+    options = {"fused": True, **shape.values.torch_options}
+    return Recipe(torch.optim.Adam, [{"params": list(network.parameters())}], options)
 
-    def warm_up(self) -> None:
-        """Warm up in the last stage, which needs the most memory, then in all stages before it.
 
-        So no stage allocates or chooses anything for the first time while the clock runs.
-        """
-        values = self.hyperparameters
-        self.samples = values.find_start(self.stages - 1) + values.growth_fading_samples
-        super().warm_up()
-        for number in range(self.stages - 1, -1, -1):
-            self.samples = values.find_start(number)  # old and new layers together
-            self.step_on_noise(self.execution)
-        self.optimizer.zero_grad()
-        self.samples = 0
+class Clips:
+    """The clips of a run: known frames, and those that follow."""
 
-    def use_execution(self, settings: Execution) -> None:
-        """Compute with these execution settings from now on; only predictions are compiled."""
-        super().use_execution(settings)
-        self.compiled_loss.enabled = False
+    def __init__(self, shape: Videos, seat: Seat) -> None:
+        definition = shape.config.definition
+        self.seat, self.train_samples = seat, definition.train_samples
+        self.frames = videos.load(data.folder(definition.data, shape.config.data_root)).frames
+        self.stream = SampleStream(shape.config.seed, self.train_samples)
+        last = self.train_samples + definition.evaluation_samples
+        self.evaluation_rows = np.arange(self.train_samples, last)
+        self.times = [shape.facts["inputs"], shape.facts["outputs"]]
 
-    def list_piece_sizes(self) -> Sequence[int]:
-        """Return the only size of a piece: all clips, as shares of mixtures are drawn for all."""
-        return (self.batch_per_rank,)
-
-    # Data:
-
-    def open_data(self) -> None:
-        """Map the clips."""
-        self.frames = videos.load(self.folder).frames
-        self.stream = SampleStream(self.config.seed, self.definition.train_samples)
-
-    def next_batch(self) -> tuple[Tensor, Tensor]:
-        """Return this rank's share of known frames and of those that follow."""
-        rows, _ = self.stream.take(self.first_sample, self.batch_per_rank)
-        return self.read(self.training_rows[rows])
+    def take(self, samples: int, size: int) -> Pieces:
+        """Return this rank's share of the batch after ``samples``."""
+        rows, _ = self.stream.take(self.seat.find_first(samples), self.seat.batch)
+        return cut(*self.read(rows), size)
 
     def read(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return known frames of clips ``rows``, (n,), and those that follow."""
-        clips = self.to_device(np.ascontiguousarray(self.frames[rows]))
-        past, future = clips.split([self.facts["inputs"], self.facts["outputs"]], dim=1)
+        """Return known frames of clips ``rows``, (n,), and those that follow: (n, time, …)."""
+        clips = torch.from_numpy(np.ascontiguousarray(self.frames[rows]))
+        past, future = clips.split(self.times, dim=1)
         return past, future
 
-    def make_noise_batch(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Return random frames."""
-        shape = (self.pixels, self.pixels, self.facts["channels"])
-        past, future = (
-            torch.randint(
-                0, 256, (count, self.facts[name], *shape), generator=generator, dtype=torch.uint8
-            )
-            for name in ("inputs", "outputs")
+
+def make_noise(shape: Videos, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Return random frames, (count, time, y, x, channels) both."""
+    size = (shape.pixels, shape.pixels, shape.facts["channels"])
+    past, future = (
+        torch.randint(
+            0, 256, (count, shape.facts[name], *size), generator=generator, dtype=torch.uint8
         )
-        return past, future
+        for name in ("inputs", "outputs")
+    )
+    return past, future
 
-    def scale(self, frames: Tensor, stage: Stage) -> Tensor:
-        """Return frames as networks of a stage see them, in [-1, 1]: (n, channels, time, y, x)."""
-        scaled = frames.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
-        return show(scaled, self.find_pixels(stage), stage)
 
-    def draw_shares(self, count: int) -> Tensor:
-        """Return a number in [0, 1) for each of ``count`` samples of this rank, (count,)."""
-        random = make_generator(self.config.seed, "mixtures", self.samples)
-        first = self.first_sample - self.samples
-        return self.to_device(random.random(first + count, np.float32)[first:])
+def scale(shape: Videos, frames: Tensor, stage: Stage) -> Tensor:
+    """Return frames as networks of a stage see them, in [-1, 1]: (n, channels, time, y, x)."""
+    scaled = frames.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
+    return show(scaled, shape.find_pixels(stage), stage)
 
-    # Training:
 
-    def step(self) -> Tensor:
-        """Update the critic, then the generator; return this rank's mean error of a pixel."""
-        self.predicted = None
-        for name in self.updated:
-            self.trained = (name,)
-            error = super().step()
-        self.trained = BOTH
-        return error
+# Losses:
 
-    def loss_and_gradients(self) -> Tensor:
-        """Set the gradients of the networks in ``trained``; those of layers to come are zero."""
-        error = super().loss_and_gradients()
-        for name in self.trained:
-            for parameter in getattr(self.model, name).parameters():
-                if parameter.grad is None:
-                    parameter.grad = torch.zeros_like(parameter)
-        return error
 
-    def apply_gradients(self) -> None:
-        """Change the weights; count the samples with the generator's step.
+def generate(network: Network, past: Tensor, stage: Stage) -> Tensor:
+    """Return the frames that follow ``past``, in [-1, 1], both (n, channels, time, y, x).
 
-        A new stage begins with an optimizer that has seen nothing, as published. Adam that has
-        counted steps without gradients would change the new layers ten times too fast.
-        """
-        self.prepare_update()
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        if GENERATOR in self.trained:
-            number = self.stage.number
-            self.samples += self.config.global_batch_size
-            if self.stage.number != number:
-                self.optimizer.state.clear()
+    An update of the critic leaves the generator as it is, so that of the generator takes the
+    same frames.
+    """
+    now: Pass = network.module.next
+    kept, now.predicted = now.predicted, None
+    if kept is not None and now.trained == (GENERATOR,):
+        return kept
+    with network.autocast():
+        frames: Tensor = network.module(past, stage).float()
+    if now.trained == (CRITIC,):
+        now.predicted = frames
+    return frames
 
-    def compute_loss(self, past: Tensor, future: Tensor, /) -> Tensor:
-        """Return the mean error of a pixel; its gradients are those of the losses of ``trained``.
 
-        Losses of adversaries need not fall while both improve; the error of a pixel does.
-        """
-        stage = self.stage
-        past, future = self.scale(past, stage), self.scale(future, stage)
-        losses = []
-        predicted = self.generate(past, stage)
-        if CRITIC in self.trained:
-            losses.append(self.compute_critic_loss(past, future, predicted.detach(), stage))
-        error = (predicted - future).abs().mean()
-        if GENERATOR in self.trained:
-            losses.append(self.compute_generator_loss(past, predicted, error, stage))
-        loss = torch.stack(losses).sum()
-        shown: Tensor = loss + (error / 2 - loss).detach()
-        return shown
+def judge(network: Network, stage: Stage, clips: Tensor) -> Tensor:
+    """Return the critic's scores of clips (n, channels, time, y, x), (n,), in float32."""
+    with network.autocast():
+        scores: Tensor = network.module.critic(clips, stage)
+    return scores.float()
 
-    def generate(self, past: Tensor, stage: Stage) -> Tensor:
-        """Return the frames that follow ``past``, in [-1, 1], both (n, channels, time, y, x).
 
-        An update of the critic leaves the generator as it is, so that of the generator takes the
-        same frames.
-        """
-        kept, self.predicted = self.predicted, None
-        if kept is not None and self.trained == (GENERATOR,):
-            return kept
-        with self.autocast():
-            frames: Tensor = self.model(past, stage).float()
-        if self.trained == (CRITIC,):
-            self.predicted = frames
-        return frames
+def judge_both(network: Network, stage: Stage, real: Tensor, false: Tensor) -> Sequence[Tensor]:
+    """Return the critic's scores of real and of false clips, (n,) each, in one pass."""
+    return judge(network, stage, torch.cat((real, false))).chunk(2)
 
-    def judge(self, clips: Tensor, stage: Stage) -> Tensor:
-        """Return the critic's scores of clips (n, channels, time, y, x), (n,), in float32."""
-        with self.autocast():
-            scores: Tensor = self.model.critic(clips, stage)
-        return scores.float()
 
-    def compute_critic_loss(
-        self, past: Tensor, future: Tensor, predicted: Tensor, stage: Stage
-    ) -> Tensor:
-        """Return the critic's loss: WGAN-GP (Gulrajani et al. 2017) with the drift term."""
-        values = self.hyperparameters
-        real, false = (torch.cat((past, frames), dim=2) for frames in (future, predicted))
-        of_real, of_false = self.judge(torch.cat((real, false)), stage).chunk(2)
-        drift = values.gan_drift_weight * of_real.square().mean()
-        loss = of_false.mean() - of_real.mean() + drift
-        interval = values.gan_penalty_interval_steps
-        if self.samples // self.config.global_batch_size % interval == 0:
-            mixed = mix(real, false, self.draw_shares(len(real)))
-            penalty = compute_penalty(lambda clips: self.judge(clips, stage), mixed)
-            loss = loss + interval * values.gan_penalty_weight * penalty
-        return loss
+def score_for_generator(network: Network, stage: Stage, clips: Tensor) -> Tensor:
+    """Return the critic's scores (n,) of clips; its weights get no gradients from them."""
+    critic = network.module.critic.requires_grad_(False)
+    scores = judge(network, stage, clips)
+    critic.requires_grad_(True)
+    return scores
 
-    def compute_generator_loss(
-        self, past: Tensor, predicted: Tensor, error: Tensor, stage: Stage
-    ) -> Tensor:
-        """Return the generator's loss; the critic's weights get no gradients from it."""
-        critic = self.model.critic.requires_grad_(False)
-        scores = self.judge(torch.cat((past, predicted), dim=2), stage)
-        critic.requires_grad_(True)
-        return self.hyperparameters.gan_pixel_weight * error - scores.mean()
 
-    # Evaluation:
+@dataclass(frozen=True)
+class Ways:
+    """How losses are computed; a variant of the benchmark has others."""
 
-    def predict(self, inputs: Tensor, /) -> Tensor:
-        """Return the frames that follow, in [0, 1], (n, channels, time, y, x), at full size."""
-        stage = self.stage
-        with self.autocast():
-            frames: Tensor = self.model(self.scale(inputs, stage), stage)
-        shown = (frames.float() / 2 + 0.5).clamp(0, 1)
-        return enlarge(shown, self.pixels // self.find_pixels(stage))
+    generate: Callable[[Network, Tensor, Stage], Tensor] = generate
+    judge_both: Callable[[Network, Stage, Tensor, Tensor], Sequence[Tensor]] = judge_both
+    score_for_generator: Callable[[Network, Stage, Tensor], Tensor] | None = score_for_generator
 
-    @torch.no_grad()
-    def evaluate(self) -> dict[str, float]:
-        """Return SSIM, sharpness and PSNR over the evaluation set, on every rank."""
-        self.model.eval()
-        share = self.split_for_evaluation(self.evaluation_rows)
-        self.found = quality.summarize(self.ranks.sum(self.score(self.compiled_predict, share)))
-        return dict(self.found)
 
-    def score(self, predict: Callable[[Tensor], Tensor], batches: Iterable[np.ndarray]) -> Tensor:
-        """Return the sums (5, time) of ``quality.measure`` over batches of rows (n,)."""
-        total = torch.zeros(5, self.facts["outputs"], dtype=torch.float64)
-        for rows in batches:
-            past, future = self.read(rows)
-            total += quality.measure(predict(past), self.as_truth(future)).cpu()
-        return total
+def compute_loss(
+    shape: Videos, network: Network, past: Tensor, future: Tensor, ways: Ways = Ways()
+) -> Tensor:
+    """Return the mean error of a pixel; its gradients are those of the losses of ``trained``.
 
-    def predict_simply(self, method: Callable[[Tensor, int], Tensor], inputs: Tensor) -> Tensor:
-        """Return what ``method`` makes of the known frames; shapes are those of ``predict``."""
-        return method(self.as_truth(inputs), self.facts["outputs"])
+    Losses of adversaries need not fall while both improve; the error of a pixel does.
+    """
+    now: Pass = network.module.next
+    stage = shape.find_stage(now.samples)
+    past, future = scale(shape, past, stage), scale(shape, future, stage)
+    predicted = ways.generate(network, past, stage)
+    losses = []
+    if CRITIC in now.trained:
+        real, false = (torch.cat((past, frames), dim=2) for frames in (future, predicted.detach()))
+        losses.append(compute_critic_loss(shape, network, real, false, ways))
+    error = (predicted - future).abs().mean()
+    if GENERATOR in now.trained:
+        loss = shape.values.gan_pixel_weight * error
+        if ways.score_for_generator:
+            clips = torch.cat((past, predicted), dim=2)
+            loss = loss - ways.score_for_generator(network, stage, clips).mean()
+        losses.append(loss)
+    total = torch.stack(losses).sum()
+    shown: Tensor = total + (error / 2 - total).detach()
+    return shown
 
-    def as_truth(self, frames: Tensor) -> Tensor:
-        """Return frames in [0, 1], float64 (n, channels, time, y, x)."""
-        return frames.permute(0, 4, 1, 2, 3).double() / 255
 
-    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
-        """Return the quality of the last prediction beside that of two that learn nothing."""
-        rows, size = self.evaluation_rows, self.evaluation_batch
-        batches = np.split(rows, range(size, len(rows), size))
-        found = {"prediction": self.found}
-        methods = {
-            "last frame again": quality.copy_last,
-            "last two frames extrapolated": quality.extrapolate,
-        }
-        for done, (name, method) in enumerate(methods.items(), 1):
-            sums = self.score(partial(self.predict_simply, method), batches)
-            found[name] = quality.summarize(sums)
-            on_progress(done, len(methods))
-        lines: list[Mapping[str, str | int | float]] = [
-            {"prediction": name, **values} for name, values in found.items()
-        ]
-        return [Table("Quality beside that of predictions without learning", tuple(lines))]
+def compute_critic_loss(
+    shape: Videos, network: Network, real: Tensor, false: Tensor, ways: Ways
+) -> Tensor:
+    """Return the critic's loss, a scalar: WGAN-GP (Gulrajani et al. 2017) with the drift term.
 
-    @torch.no_grad()
-    def pictures(self) -> "Sequence[Figure]":
-        """Return the figures of a moving picture of some evaluation clips."""
-        from cepheid.benchmarks.video_prediction import pictures  # matplotlib is slow to import
+    Clips are (n, channels, time, y, x).
+    """
+    values, now = shape.values, network.module.next
+    stage = shape.find_stage(now.samples)
+    of_real, of_false = ways.judge_both(network, stage, real, false)
+    drift = values.gan_drift_weight * of_real.square().mean()
+    loss = of_false.mean() - of_real.mean() + drift
+    interval = values.gan_penalty_interval_steps
+    if now.samples // shape.config.global_batch_size % interval == 0:
+        shares = draw_shares(shape, now, len(real)).to(real.device, non_blocking=True)
+        penalty = compute_penalty(partial(judge, network, stage), mix(real, false, shares))
+        loss = loss + interval * values.gan_penalty_weight * penalty
+    return loss
 
-        self.model.eval()
-        past, true = self.read(self.evaluation_rows[: self.shown])
-        predicted = (255 * self.predict(past)).round().byte().permute(0, 2, 3, 4, 1)
-        return pictures.draw_moments(*(each.cpu().numpy() for each in (past, true, predicted)))
+
+def draw_shares(shape: Videos, now: Pass, count: int) -> Tensor:
+    """Return a number in [0, 1) for each of ``count`` samples of this rank, (count,)."""
+    random = make_generator(shape.config.seed, "mixtures", now.samples)
+    return torch.from_numpy(random.random(now.offset + count, np.float32)[now.offset :])
+
+
+# A step:
+
+
+def place(shape: Videos, network: Any, moment: Moment) -> None:
+    """Tell the networks where in the training a pass is."""
+    network.next.samples, network.next.offset = moment.samples, moment.first - moment.samples
+
+
+def run_step(trainer: Any, updated: Sequence[str] = BOTH) -> Tensor:
+    """Update the networks in their order; return this rank's mean error of a pixel, a scalar."""
+    now: Pass = trainer.model.next
+    now.predicted = None
+    for name in updated:
+        now.trained = (name,)
+        error: Tensor = trainer.loss_and_gradients()
+        complete_gradients(trainer.model, name)
+        with trainer.phase("communication"):
+            trainer.sharing.reduce()
+        with trainer.phase("update"):
+            update(trainer, name)
+    now.trained = BOTH
+    return error
+
+
+def complete_gradients(network: nn.Module, trained: str) -> None:
+    """Leave gradients to one network only; those of its layers to come are zero."""
+    for name, part in network.named_children():
+        for parameter in part.parameters():
+            if name != trained:
+                parameter.grad = None
+            elif parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+
+
+def update(trainer: Any, name: str) -> None:
+    """Change the weights; count the samples with the generator's step.
+
+    A new stage begins with an optimizer that has seen nothing, as published. Adam that has counted
+    steps without gradients would change the new layers ten times too fast.
+    """
+    shape, optimizer = trainer.shape, trainer.optimizer
+    after = trainer.samples + trainer.config.global_batch_size
+    trainer.workload.prepare_update(shape, Update(after, optimizer.param_groups, trainer.clip))
+    trainer.sharing.update(optimizer, trainer.scaler)
+    if name == GENERATOR:
+        number, trainer.samples = shape.find_stage(trainer.samples).number, after
+        if shape.find_stage(after).number != number:
+            optimizer.state.clear()
+
+
+def prepare_update(shape: Videos, update: Update) -> None:
+    """Set the learning rate of the step; each stage lowers it."""
+    values = shape.values
+    number = shape.find_stage(update.samples - shape.config.global_batch_size).number
+    for group in update.groups:
+        rate = values.opt_base_learning_rate * values.opt_learning_rate_growth_factor**number
+        group["lr"] = rate
+
+
+# Evaluation:
+
+
+def predict(shape: Videos, network: Network, past: Tensor) -> Tensor:
+    """Return the frames that follow, in [0, 1], (n, channels, time, y, x), at full size."""
+    stage = shape.find_stage(network.module.next.samples)
+    with network.autocast():
+        frames: Tensor = network.module(scale(shape, past, stage), stage)
+    shown = (frames.float() / 2 + 0.5).clamp(0, 1)
+    return enlarge(shown, shape.pixels // shape.find_pixels(stage))
+
+
+def predict_noise(shape: Videos, inference: Inference, noise: tuple[Tensor, Tensor]) -> None:
+    """Predict once in the stage of the warm-up."""
+    inference.network.module.next.samples = inference.samples
+    inference(noise[0])
+
+
+def evaluate(shape: Videos, inference: Inference) -> Evaluation:
+    """Return SSIM, sharpness and PSNR over the evaluation set, on every rank."""
+    inference.network.module.next.samples = inference.samples
+    share = inference.seat.split(inference.data.evaluation_rows, inference.size)
+    sums = add_up(shape, inference, inference, share)
+    return Evaluation(quality.summarize(inference.ranks.sum(sums)))
+
+
+def add_up(
+    shape: Videos,
+    inference: Inference,
+    method: Callable[[Tensor], Tensor],
+    batches: Iterable[np.ndarray],
+) -> Tensor:
+    """Return the sums (5, time) of ``quality.measure`` of a method over batches of rows (n,)."""
+    total = torch.zeros(5, shape.facts["outputs"], dtype=torch.float64)
+    for rows in batches:
+        past, future = map(inference.to_device, inference.data.read(rows))
+        total += quality.measure(method(past), as_truth(future)).cpu()
+    return total
+
+
+def as_truth(frames: Tensor) -> Tensor:
+    """Return frames in [0, 1], float64 (n, channels, time, y, x)."""
+    return frames.permute(0, 4, 1, 2, 3).double() / 255
+
+
+def predict_simply(
+    method: Callable[[Tensor, int], Tensor], shape: Videos, network: Network, past: Tensor
+) -> Tensor:
+    """Return what a method makes of the known frames; shapes are those of ``predict``."""
+    return method(as_truth(past), shape.facts["outputs"])
+
+
+def report(shape: Videos, result: Result, on_progress: OnProgress) -> Sequence[Table]:
+    """Return the quality of the last prediction beside that of two that learn nothing."""
+    inference, (_, last) = result.inference, result.curve[-1]
+    rows, size = result.data.evaluation_rows, inference.size
+    batches = np.split(rows, range(size, len(rows), size))
+    found = {"prediction": last}
+    methods = {
+        "last frame again": quality.copy_last,
+        "last two frames extrapolated": quality.extrapolate,
+    }
+    for done, (name, method) in enumerate(methods.items(), 1):
+        simple = partial(predict_simply, method, shape, inference.network)
+        found[name] = quality.summarize(add_up(shape, inference, simple, batches))
+        on_progress(done, len(methods))
+    lines: list[Mapping[str, str | int | float]] = [
+        {"prediction": name, **values} for name, values in found.items()
+    ]
+    return [Table("Quality beside that of predictions without learning", tuple(lines))]
+
+
+def draw_moments(shape: Videos, result: Result) -> Any:
+    """Return the figures of a moving picture of some evaluation clips."""
+    from cepheid.benchmarks.video_prediction import pictures  # matplotlib is slow to import
+
+    inference = result.inference
+    inference.network.module.next.samples = inference.samples
+    past, true = map(inference.to_device, result.data.read(result.data.evaluation_rows[:SHOWN]))
+    frames = 255 * predict(shape, inference.network, past)
+    predicted = frames.round().byte().permute(0, 2, 3, 4, 1)
+    return pictures.draw_moments(*(each.cpu().numpy() for each in (past, true, predicted)))
+
+
+def list_noise_samples(shape: Videos) -> Sequence[int]:
+    """Return a place in the last stage, which needs the most memory, then the start of each stage.
+
+    There old and new layers work together. So no stage allocates or chooses anything for the first
+    time while the clock runs.
+    """
+    starts = shape.list_starts()
+    return [starts[0] + shape.values.growth_fading_samples, *starts]
+
+
+WORKLOAD: Workload[Videos] = Workload(
+    read_shape=Videos.read,
+    check=check,
+    make_network=make_network,
+    make_optimizer=make_optimizer,
+    compute_loss=compute_loss,
+    predict=predict,
+    make_noise=make_noise,
+    noise_samples=list_noise_samples,
+    predict_noise=predict_noise,
+    open_data=Clips,
+    before_piece=place,
+    step=run_step,
+    prepare_update=prepare_update,
+    evaluate=evaluate,
+    evaluation_batch=lambda shape: 100,
+    report=report,
+    pictures=draw_moments,
+    compiles_loss=False,
+    takes_whole_share=True,  # shares of mixtures are drawn for all clips
+)

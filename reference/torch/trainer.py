@@ -64,6 +64,7 @@ class Trainer(BenchmarkTask):
         self.batch_per_rank = share = ranks.split_batch(config.global_batch_size)
         source = generators.find_source(config.definition.data)
         self.seat = Seat(ranks, share, workers, share, config.execution, source, self.folder)
+        workload.check(self.shape, self.seat)
         self.has_varying_shapes = workload.has_varying_shapes
         self._phase: Phase = nullcontext
         make = workload.make_preconditioner

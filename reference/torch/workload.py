@@ -354,6 +354,8 @@ class Workload(Generic[Shape]):
     save_data: Callable[[Any], Mapping[str, Any]] = lambda data: {}
     restore_data: Callable[[Any, Mapping[str, Any]], None] = lambda data, state: None
     """Return what a resumed run needs of the data; go on from it. Data may not be open (None)."""
+    check: Callable[[Shape, Seat], None] = lambda shape, seat: None
+    """Raise UserError where this rank's share of a global batch contradicts the configuration."""
     before_step: Callable[[Shape, Any, Moment], None] | None = None
     """Prepare the module of the network for a step, for example its noise."""
     before_piece: Callable[[Shape, Any, Moment], None] | None = None

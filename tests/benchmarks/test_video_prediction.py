@@ -1,7 +1,6 @@
 """video_prediction: networks that grow, their losses and measures; contract tests have the rest."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 
 from cepheid.benchmarks.video_prediction import pictures, plain, quality
 from cepheid.benchmarks.video_prediction.broken import VARIANTS
-from cepheid.benchmarks.video_prediction.hyperparameters import Hyperparameters, Stage
+from cepheid.benchmarks.video_prediction.growth import Hyperparameters, Stage
 from cepheid.benchmarks.video_prediction.model import (
     Critic,
     Generator,
@@ -77,6 +76,12 @@ def build_to_train(config: RunConfig, make: Make = create) -> Any:
     task = build(config, make=make)
     task.model.train()
     return task
+
+
+def find_stage(task: Any) -> Stage:
+    """Return the stage of the next step."""
+    stage: Stage = task.shape.find_stage(task.samples)
+    return stage
 
 
 # Growth -------------------------------------------------------------------------------------------
@@ -156,10 +161,10 @@ def test_a_new_stage_has_a_fresh_optimizer_and_a_lower_rate(data_root: Path) -> 
     task = build_to_train(configuration(data_root))
     rates = []
     for _ in range(3):
-        before = task.stage.number
+        before = find_stage(task).number
         task.step()
         rates.append(task.optimizer.param_groups[0]["lr"])
-        assert bool(task.optimizer.state) == (task.stage.number == before)
+        assert bool(task.optimizer.state) == (find_stage(task).number == before)
     assert rates == pytest.approx([0.01, 0.01, 0.0087])
 
 
@@ -168,24 +173,16 @@ def test_going_on_after_loading_in_the_middle_of_fading_equals_going_on(data_roo
     straight, broken_off, resumed = (build(config) for _ in range(3))
     train(straight, 32)
     train(broken_off, 24)
-    assert broken_off.stage.is_fading
+    assert find_stage(broken_off).is_fading
     resumed.restore(broken_off.state())
     train(resumed, 32)
     assert torch.equal(flatten_weights(straight), flatten_weights(resumed))
 
 
-def test_all_stages_are_tried_before_the_clock_runs(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_stages_are_tried_before_the_clock_runs(data_root: Path) -> None:
     task = build_to_train(configuration(data_root))
     seen = []
-    scale: Callable[[Tensor, Stage], Tensor] = task.scale
-
-    def note(frames: Tensor, stage: Stage) -> Tensor:
-        seen.append(stage)
-        return scale(frames, stage)
-
-    monkeypatch.setattr(task, "scale", note)
+    task.model.generator.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[1]))
     task.warm_up()
     assert {Stage(0), Stage(1, 0.0), Stage(1)} <= set(seen)
     assert task.samples == 0
@@ -195,28 +192,25 @@ def test_all_stages_are_tried_before_the_clock_runs(
 def test_speed_is_measured_in_the_last_stage(data_root: Path) -> None:
     task = build_to_train(configuration(data_root))
     speed.place_in_last_stage(task, is_fading=True)
-    assert task.stage == Stage(1, 0.0)
+    assert find_stage(task) == Stage(1, 0.0)
     speed.place_in_last_stage(task, is_fading=False)
-    assert task.stage == Stage(1)
+    assert find_stage(task) == Stage(1)
 
 
 # Losses -------------------------------------------------------------------------------------------
 
 
-def test_a_step_trains_the_critic_then_the_generator_through_it(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_trains_the_critic_then_the_generator_through_it(data_root: Path) -> None:
     task = build_to_train(configuration(data_root))
     networks = (task.model.critic, task.model.generator)
     before = [copy_parameters(network) for network in networks]
-    apply, changed = task.apply_gradients, []
+    changed = []
 
-    def note() -> None:
-        apply()
+    def note(*_: object) -> None:
         after = [copy_parameters(network) for network in networks]
         changed.append([not torch.equal(*pair) for pair in zip(before, after, strict=True)])
 
-    monkeypatch.setattr(task, "apply_gradients", note)
+    task.optimizer.register_step_post_hook(note)
     task.step()
     assert changed == [[True, False], [True, True]]
     assert task.samples == 8
@@ -249,11 +243,11 @@ def test_a_mixture_has_one_share_for_each_sample() -> None:
 def test_the_plain_network_has_the_same_losses_and_gradients(data_root: Path, samples: int) -> None:
     config = configuration(data_root, gan_penalty_interval_steps=1)
     found = []
-    for make in (create, plain.create):
+    for make in (create, plain.WORKLOAD):
         task = build_to_train(config, make)
         task.samples = samples
         for network in BOTH:  # as in a step, without its updates
-            task.trained = (network,)
+            task.model.next.trained = (network,)
             error = run_backward(task)
             parameters = task.model.get_submodule(network).parameters()
             found.append(

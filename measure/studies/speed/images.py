@@ -110,9 +110,10 @@ def compare_stage(subject: Subject, is_fading: bool) -> Measurement:
 
 def compare_penalty(subject: Subject) -> Measurement:
     """Compare steps in the last stage, with the penalty in each, with those of the definition."""
-    every = make_task(subject.config, subject.ranks)
-    every.hyperparameters = replace(every.hyperparameters, gan_penalty_interval_steps=1)
-    interval = subject.task.hyperparameters.gan_penalty_interval_steps
+    given = subject.config.hyperparameters
+    config = replace(subject.config, hyperparameters={**given, "gan_penalty_interval_steps": 1})
+    every = make_task(config, subject.ranks)
+    interval = given["gan_penalty_interval_steps"]
     what = f"step with the penalty in one of {interval}"
     return _compare(subject, what, "the penalty in each step", every, False)
 
@@ -123,17 +124,16 @@ def _compare(subject: Subject, what: str, name: str, other: Any, is_fading: bool
 
 
 def time_stage(task: Any, is_fading: bool) -> float:
-    """Return the mean seconds of a step in the last stage of a ``VideoPrediction``."""
+    """Return the mean seconds of a step in the last stage."""
     place_in_last_stage(task, is_fading)
     return time_steps(task, STAGE_STEPS)
 
 
 def place_in_last_stage(task: Any, is_fading: bool) -> None:
     """Let the next step be the first one of the last stage, or the first one after it faded in."""
-    values = task.hyperparameters
-    task.samples = values.find_start(task.stages - 1)
+    task.samples = task.shape.list_starts()[0]
     if not is_fading:
-        task.samples += values.growth_fading_samples
+        task.samples += task.shape.values.growth_fading_samples
 
 
 MEASUREMENTS: Mapping[str, Mapping[str, Measure]] = {

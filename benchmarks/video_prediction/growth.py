@@ -1,9 +1,11 @@
-"""The hyperparameters of video_prediction, among them the schedule by which networks grow."""
+"""The facts of video_prediction, among them the schedule by which networks grow."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from cepheid.reference.run.hyperparameters import AdamHyperparameters
+from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.hyperparameters import AdamHyperparameters, parse_hyperparameters
 
 
 @dataclass(frozen=True)
@@ -50,3 +52,43 @@ class Hyperparameters(AdamHyperparameters):
     def find_start(self, number: int) -> int:
         """Return the samples after which the stage ``number`` begins."""
         return number * (self.growth_fading_samples + self.growth_stable_samples)
+
+
+@dataclass(frozen=True)
+class Videos:
+    """The facts of a run; ``values`` are its hyperparameters."""
+
+    config: RunConfig
+    values: Hyperparameters
+
+    @classmethod
+    def read(cls, config: RunConfig) -> "Videos":
+        """Return the facts of a configuration."""
+        return cls(config, parse_hyperparameters(Hyperparameters, config.hyperparameters))
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the definition says of the networks."""
+        return self.config.definition.model
+
+    @property
+    def stages(self) -> int:
+        """The number of stages."""
+        return len(self.facts["widths"])
+
+    @property
+    def pixels(self) -> int:
+        """The side of the frames of the last stage."""
+        return self.find_pixels(Stage(self.stages - 1))
+
+    def find_pixels(self, stage: Stage) -> int:
+        """Return the side of the frames of a stage."""
+        return int(self.facts["first_pixels"]) << stage.number
+
+    def find_stage(self, samples: int) -> Stage:
+        """Return the stage of the step that follows ``samples``."""
+        return self.values.find_stage(samples, self.stages)
+
+    def list_starts(self) -> list[int]:
+        """Return the samples after which each stage begins, the last one first."""
+        return [self.values.find_start(number) for number in range(self.stages - 1, -1, -1)]
