@@ -14,16 +14,9 @@ import torch
 from torch import Tensor
 
 from cepheid.benchmarks.video_prediction.growth import Videos
+from cepheid.benchmarks.video_prediction.losses import GENERATOR, Ways, compute_loss
 from cepheid.benchmarks.video_prediction.quality import copy_last
-from cepheid.benchmarks.video_prediction.task import (
-    GENERATOR,
-    WORKLOAD,
-    Clips,
-    Ways,
-    compute_loss,
-    predict_simply,
-    run_step,
-)
+from cepheid.benchmarks.video_prediction.task import WORKLOAD, Clips, predict_simply, run_step
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.pieces import Pieces, cut

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cepheid.benchmarks.video_prediction.growth import Stage, Videos
+from cepheid.benchmarks.video_prediction.losses import GENERATOR, Ways, compute_loss, judge
 from cepheid.benchmarks.video_prediction.model import (
     DeviationConvolution,
     EqualizedConvolution,
     measure_deviation,
 )
-from cepheid.benchmarks.video_prediction.task import GENERATOR, Ways, compute_loss, judge
 from cepheid.benchmarks.video_prediction.task import WORKLOAD as REFERENCE
 from cepheid.reference.torch.workload import Network, Norms, Recipe
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from cepheid.benchmarks.video_prediction import pictures, plain, quality
 from cepheid.benchmarks.video_prediction.broken import VARIANTS
 from cepheid.benchmarks.video_prediction.growth import Hyperparameters, Stage
+from cepheid.benchmarks.video_prediction.losses import BOTH
 from cepheid.benchmarks.video_prediction.model import (
     Critic,
     Generator,
@@ -24,7 +25,6 @@ from cepheid.benchmarks.video_prediction.model import (
     mix,
     show,
 )
-from cepheid.benchmarks.video_prediction.task import BOTH
 from cepheid.measure.studies.speed import images as speed
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
