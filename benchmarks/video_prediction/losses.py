@@ -90,7 +90,7 @@ class Ways:
 def compute_loss(
     shape: Videos, network: Network, past: Tensor, future: Tensor, ways: Ways = Ways()
 ) -> Tensor:
-    """Return the mean error of a pixel, a scalar; its gradients are those of the losses of ``trained``.
+    """Return the mean error of a pixel, a scalar, with the gradients of the losses of ``trained``.
 
     Losses of adversaries need not fall while both improve; the error of a pixel does.
     """
