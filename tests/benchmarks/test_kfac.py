@@ -3,8 +3,6 @@ rest."""
 
 import dataclasses
 import io
-import json
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +18,9 @@ from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
 from cepheid.benchmarks.kfac.pictures import erase_rectangles
 from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
 from cepheid.measure.engine.byte_counts import measure_peak_bytes
-from cepheid.measure.engine.turns import StepProfiler, Subject
+from cepheid.measure.engine.turns import StepProfiler
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.epochs import load_comparison
-from cepheid.measure.studies.speed import kfac as speed
 from cepheid.reference.optim.lars import BUFFER
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import add_switches
@@ -374,14 +371,6 @@ def test_training_goes_on_bit_for_bit_where_two_ranks_share_the_update(data_root
     assert weights_after(alone, 2)[::7].tolist() == pytest.approx(first[1], rel=1e-3, abs=1e-4)
 
 
-def test_the_steps_of_costs_yaml_can_be_configured() -> None:
-    for chosen in (FULL, MINI):
-        costs = load_costs("kfac", chosen.scale)
-        for step in (costs.baseline, *costs.steps):
-            compared = add_switches(chosen, costs.switches)
-            configure(compared, division="open", overrides=step.overrides)
-
-
 @pytest.mark.parametrize("alpha", ["0", "0.4"])
 def test_noise_has_the_form_of_batches(data_root: Path, alpha: str) -> None:
     task = build_task(data_root, f"mixup_alpha={alpha}")  # else it would compile in the timed part
@@ -396,52 +385,3 @@ def test_training_goes_on_bit_for_bit_with_mixup(data_root: Path) -> None:
     resumed.restore(broken_off.state())
     train(resumed, 32)
     assert torch.equal(weights_after(straight, 0), weights_after(resumed, 0))
-
-
-def test_both_optimizers_were_tuned_with_as_many_trials() -> None:
-    ledger = json.loads((definition.BENCHMARKS / "kfac/tuning.json").read_text())
-    by_optimizer = ledger["trials"]
-    assert len(by_optimizer["K-FAC"]) == len(by_optimizer["SGD"])
-    assert ledger["target"] == {each.metric: each.target for each in MINI.quality}
-    for trial in [*by_optimizer["K-FAC"], *by_optimizer["SGD"]]:
-        configure(MINI, division="open", overrides=trial["set"])
-        reached = [
-            epoch
-            for epoch, accuracy in enumerate(trial["accuracy"], 1)
-            if accuracy >= ledger["target"]["accuracy"]
-        ]
-        assert trial["epochs_to_target"] == (reached[0] if reached else None)
-
-
-def make_subject(data_root: Path) -> Subject:
-    """What the measurements of speed take: two rounds."""
-    task = build_task(data_root)
-    return Subject(task.config, ALONE, task, (), 2, lambda chosen: nullcontext(print))
-
-
-def test_updates_are_timed_in_turns(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(speed, "UPDATES", 1)
-    monkeypatch.setattr(speed, "SETTLE_UPDATES", 2)
-    monkeypatch.setattr(speed, "find_spec", lambda name: None)
-    rows = {row.what: row.result for row in speed.compare_updates(make_subject(data_root)).rows}
-    assert rows["SGD"] == "1.00 times an update of SGD (1.00 to 1.00)"
-    assert "K-FAC, stale" in rows
-    assert "kfac-pytorch is not installed" in rows["kfac-pytorch, every step"]
-    more, unit = rows["K-FAC, every step: memory beyond that of SGD"].split()
-    assert (float(more) > 0, unit) == (True, "MiB")
-
-
-def test_fisher_matrices_are_timed_in_turns(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(speed, "FISHER_UPDATES", 1)
-    rows = [row.what for row in speed.compare_fishers(make_subject(data_root)).rows]
-    assert rows == list(speed.FISHERS)
-    assert rows[0] == speed.SGD
-
-
-@pytest.mark.slow  # two runs
-def test_a_whole_run_is_timed_in_turns(data_root: Path) -> None:
-    *each, both = speed.compare_whole_runs(make_subject(data_root)).rows
-    assert [row.what for row in each] == ["K-FAC, stale, seed 1", "K-FAC, stale, seed 2"]
-    assert "times an update of SGD (" in both.result

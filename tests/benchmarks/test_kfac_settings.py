@@ -1,27 +1,35 @@
-"""kfac: its Fisher matrices, its damping, what it refuses without K-FAC, what a plan notes."""
+"""kfac: its Fisher matrices, damping, formats and networks, what it refuses, what a plan notes."""
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.benchmarks.kfac.hyperparameters import make_damping_schedule, make_options
+from torch.nn import functional
+
+from cepheid.benchmarks.kfac.hyperparameters import Settings, make_damping_schedule, make_options
+from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet
 from cepheid.measure.studies.costs.declared import load_costs
+from cepheid.measure.studies.epochs import load_comparison
 from cepheid.measure.studies.speed import kfac as speed
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import add_switches
+from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
+from cepheid.second_order import KFAC, Options
 from tests.benchmarks.test_kfac import (
     FULL,
     MINI,
     SWITCHES,
     build_task,
-    make_subject,
     weights_after,
     weights_on_this_rank,
 )
+from tests.benchmarks.test_kfac_studies import TWO, make_subject
 from tests.distributed import on_ranks
 from tests.tasks import ALONE, create
 
@@ -146,3 +154,188 @@ def test_damping_may_follow_a_schedule(data_root: Path) -> None:
     task = build_task(data_root, "kfac_damping_schedule=falling")
     task.step()
     assert task.preconditioner.kfac.damping == task.shape.damping.find_damping(task.samples) < 0.01
+
+
+def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None:
+    task = build_task(data_root, "kfac_factor_format=float16", "kfac_gradients=bfloat16")
+    options = task.preconditioner.options
+    assert (options.factor_format, options.gradient_format) == ("float16", "bfloat16")
+    with pytest.raises(
+        UserError, match="kfac_gradients=bfloat16: it has no effect without kfac_inv"
+    ):
+        build_task(data_root, "kfac_inverses=everywhere", "kfac_gradients=bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("old", "current"),
+    [
+        (["kfac_float21=on"], "float21"),
+        (["kfac_half_factors=float16"], "float16"),
+        (["kfac_float21=off", "kfac_half_factors=off", "kfac_overlap=off"], "float32"),
+    ],
+)
+def test_old_keys_of_formats_mean_the_same(old: list[str], current: str) -> None:
+    config = configure(MINI, overrides=old)
+    assert config.execution.read(Settings).kfac_factor_format == current
+    assert config.execution.own.keys() == configure(MINI).execution.own.keys()
+    assert all("from the next one on, " in note for note in config.notes)
+    with pytest.raises(UserError, match="already travel as float21; fix: set kfac_factor_format="):
+        configure(MINI, overrides=["kfac_float21=on", "kfac_half_factors=float16"])
+
+
+@pytest.mark.parametrize("division", ["closed", "open"])
+@pytest.mark.parametrize(
+    "override", ["kfac_simulated_ranks=4", "kfac_sums=as_sent", "kfac_overlap=on"]
+)
+def test_what_only_studies_compare_is_refused_in_a_run(override: str, division: str) -> None:
+    with pytest.raises(UserError, match=f"--set {override}: only studies compare it now.*; fix: "):
+        configure(MINI, division=division, overrides=[override])
+
+
+def test_ranks_are_simulated_in_a_study(data_root: Path) -> None:
+    settings = ["kfac_simulated_ranks=4", "kfac_sums=as_sent", "kfac_factor_format=float16"]
+    options = build_task(data_root, *settings).preconditioner.options
+    assert (options.simulated_ranks, options.sums) == (4, "as_sent")
+    options = build_task(data_root).preconditioner.options
+    assert (options.simulated_ranks, options.sums) == (0, "float32")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["kfac_simulated_ranks=0"], "ranks=0: expected one of off, a number"),
+        (["kfac_sums=as_sent"], "kfac_sums=as_sent: it has no effect without kfac_sim"),
+        (["kfac_simulated_ranks=8", "kfac_sums=as_sent"], "ranks=8 .*in float32.*; fix: "),
+        (
+            ["kfac_simulated_ranks=8", "opt_preconditioner=none"],
+            "=8: it has no effect without opt_preconditioner=kfac; fix: ",
+        ),
+        (["kfac_simulated_ranks=8", "weight_update=sharded"], "ranks=8: with weight_up.*; fix: "),
+        (["kfac_simulated_ranks=8", "kfac_overlap=on"], "ranks=8: nothing is sent.*; fix: "),
+        (["kfac_simulated_ranks=100"], "ranks=100: 8 samples at once cannot be shared.*; fix: "),
+        (
+            ["kfac_simulated_ranks=8", "micro_batch=4", "model_bn_span=4"],
+            "ranks=8: 4 samples at once.*; fix: ",
+        ),
+    ],
+)
+def test_simulated_ranks_without_effect_are_refused(
+    data_root: Path, overrides: list[str], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        build_task(data_root, *overrides)
+
+
+def test_simulated_ranks_are_refused_on_several_ranks() -> None:
+    definition = add_switches(MINI, SWITCHES)
+    config = configure(definition, division="open", overrides=["kfac_simulated_ranks=8"])
+    assert make_options(config, ALONE).simulated_ranks == 8
+    with pytest.raises(UserError, match=r"--set kfac_simulated_ranks=8: .*there are 2; fix: leave"):
+        make_options(config, TWO)
+
+
+@pytest.mark.parametrize(
+    ("name", "scale"),
+    [("formats", FULL), ("formats", MINI), ("formats_weakly_damped", MINI)],
+    ids=["full", "mini", "weakly damped"],
+)
+def test_the_arms_that_compare_formats_are_accepted(name: str, scale: Definition) -> None:
+    comparison = load_comparison("kfac", scale.scale, name)
+    chosen = add_switches(scale, comparison.switches)
+    for arm in comparison.arms:
+        options = make_options(configure(chosen, division="open", overrides=arm.overrides), ALONE)
+        assert options.simulated_ranks == (8 if scale is MINI else 0)
+
+
+@pytest.mark.parametrize("scale", [FULL, MINI], ids=["full", "mini"])
+def test_other_networks_are_choices_of_the_open_division(
+    scale: Definition, data_root: Path
+) -> None:
+    with pytest.raises(UserError, match="network=resnet18: the closed division has resnet50 only"):
+        configure(scale, overrides=["network=resnet18"])
+    with pytest.raises(UserError, match="network=resnet19"):
+        configure(scale, division="open", overrides=["network=resnet19"])
+    meta = torch.device("meta")
+    counts = []
+    for name in scale.variants["network"]:
+        settings = [f"network={name}", "model_variant=v1_5"]
+        config = configure(scale, division="open", overrides=settings, data_root=data_root)
+        assert config.definition.digest == scale.digest
+        with meta:
+            counts.append(create(config, TorchRanks(0, 1, meta)).build())
+    published = [25_557_032, 11_689_512, 21_797_672, 44_549_160]
+    mini = [1_486_106, 703_386, 1_336_538, 2_682_906]
+    assert counts == (published if scale is FULL else mini)
+
+
+DAMPING = 1e-4
+
+
+def compute_dense_directions(network: Any, images: Any, labels: Any) -> dict[str, Any]:
+    """(B ⊗ A + λI)⁻¹ g of all convolutions and linear layers, from unfolded inputs.
+
+    The gradients stay in ``network``.
+    """
+    seen: dict[str, Any] = {}
+    layers = {
+        name: module
+        for name, module in network.named_modules()
+        if isinstance(module, torch.nn.Conv2d | torch.nn.Linear)
+    }
+    hooks = [
+        module.register_forward_hook(
+            lambda _, inputs, output, name=name: seen.update({name: (inputs[0].detach(), output)})
+        )
+        for name, module in layers.items()
+    ]
+    loss = functional.cross_entropy(network(images), labels)
+    slopes = torch.autograd.grad(loss, [output for _, output in seen.values()], retain_graph=True)
+    loss.backward()
+    for hook in hooks:
+        hook.remove()
+    samples, found = len(images), {}
+    for (name, (inputs, _)), slope in zip(seen.items(), slopes, strict=True):
+        of = layers[name]
+        if isinstance(of, torch.nn.Linear):
+            rows, slope = (
+                torch.cat([inputs, torch.ones(samples, 1)], 1)[:, :, None],
+                slope[..., None],
+            )
+        else:
+            rows = functional.unfold(inputs, of.kernel_size, of.dilation, of.padding, of.stride)
+        columns = samples * slope.flatten(2)
+        a = torch.einsum("nip,njp->ij", rows, rows).double() / (samples * rows.shape[2])
+        b = torch.einsum("nip,njp->ij", columns, columns).double() / samples
+        fisher = torch.kron(b, a) + DAMPING * torch.eye(len(a) * len(b))
+        found[name] = torch.linalg.solve(fisher, join_gradients(of).flatten().double())
+    return found
+
+
+def join_gradients(module: Any) -> Any:
+    """The gradients of weight and bias as rows of outputs."""
+    gradients = [p.grad.flatten(1) if p.ndim > 1 else p.grad[:, None] for p in module.parameters()]
+    return torch.cat(gradients, 1)
+
+
+@pytest.mark.parametrize(("name", "layers"), [("resnet18", 7), ("resnet50", 10)])
+def test_directions_of_both_kinds_of_blocks_are_those_of_dense_matrices(
+    name: str, layers: int
+) -> None:
+    torch.manual_seed(2)
+    network = ResNet(3, 2, dataclasses.replace(ARCHITECTURES[name], blocks=(1, 1)))
+    network.eval()  # batch norms do not mix samples
+    for parameter in network.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    images, labels = torch.randn(6, 3, 12, 12), torch.arange(6) % 3
+    expected = compute_dense_directions(network, images, labels)
+    assert len(expected) == layers
+    plain = {layer: join_gradients(network.get_submodule(layer)).flatten() for layer in expected}
+    network.zero_grad()
+    kfac = KFAC(network, Options(inverse="eigen", damping=DAMPING, average_decay=0))
+    assert not kfac.left_out
+    functional.cross_entropy(network(images), labels).backward()
+    kfac.step()
+    for layer, direction in expected.items():
+        found = join_gradients(network.get_submodule(layer)).flatten()
+        assert (found - direction).norm() / direction.norm() < 1e-3, layer
+        assert (plain[layer] / DAMPING - direction).norm() / direction.norm() > 2e-3, layer

@@ -1,5 +1,9 @@
-"""kfac: which rank computes which inverse, the ladder of the baseline, compilation."""
+"""kfac in the laboratory: costs of an update, the ladder, updates and formats, other libraries."""
 
+import dataclasses
+import json
+from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,17 +12,26 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from torch import Tensor
+
 from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.comparison import CHANNELS_FIRST
+from cepheid.measure.engine.byte_counts import measure_peak_bytes
+from cepheid.measure.engine.turns import Subject
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.costs.kfac import KfacParts, share_inverses
 from cepheid.measure.studies.costs.updates import OptimizerParts, Update
+from cepheid.measure.studies.speed import kfac as speed
 from cepheid.reference.run.config import configure
+from cepheid.reference.run.execution import add_switches
+from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.second_order import curvature
 from tests.benchmarks.test_kfac import FULL, MINI, build_task, weights_after
-from tests.tasks import build
+from tests.tasks import ALONE, build
 
+TWO = TorchRanks(0, 2, torch.device("cpu"))
 PARTS = KfacParts()
 LAYERS = [
     {"layer": "a", "milliseconds": 5.0, "cost": 50.0},
@@ -159,3 +172,121 @@ def test_compiling_needs_steps_in_which_no_factor_is_due(data_root: Path) -> Non
         build_task(data_root, "compile=on", "kfac_stale=false")
     plain = build_task(data_root, "compile=on", "kfac_stale=false", "opt_preconditioner=none")
     assert plain.implementation()["training_step"] == "compiled"
+
+
+def make_subject(data_root: Path) -> Subject:
+    """What the measurements of speed take: two rounds."""
+    task = build_task(data_root)
+    return Subject(task.config, ALONE, task, (), 2, lambda chosen: nullcontext(print))
+
+
+def test_updates_are_timed_in_turns(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "UPDATES", 1)
+    monkeypatch.setattr(speed, "SETTLE_UPDATES", 2)
+    monkeypatch.setattr(speed, "find_spec", lambda name: None)
+    rows = {row.what: row.result for row in speed.compare_updates(make_subject(data_root)).rows}
+    assert rows["SGD"] == "1.00 times an update of SGD (1.00 to 1.00)"
+    assert "K-FAC, stale" in rows
+    assert "kfac-pytorch is not installed" in rows["kfac-pytorch, every step"]
+    more, unit = rows["K-FAC, every step: memory beyond that of SGD"].split()
+    assert (float(more) > 0, unit) == (True, "MiB")
+
+
+def test_fisher_matrices_are_timed_in_turns(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "FISHER_UPDATES", 1)
+    rows = [row.what for row in speed.compare_fishers(make_subject(data_root)).rows]
+    assert rows == list(speed.FISHERS)
+    assert rows[0] == speed.SGD
+
+
+@pytest.mark.slow  # two runs
+def test_a_whole_run_is_timed_in_turns(data_root: Path) -> None:
+    *each, both = speed.compare_whole_runs(make_subject(data_root)).rows
+    assert [row.what for row in each] == ["K-FAC, stale, seed 1", "K-FAC, stale, seed 2"]
+    assert "times an update of SGD (" in both.result
+
+
+def test_formats_are_measured_with_k_fac_on_one_rank(data_root: Path) -> None:
+    subject = make_subject(data_root)
+    with pytest.raises(UserError, match=r"opt_preconditioner=none: .*; fix: leave it out"):
+        speed.compare_formats(dataclasses.replace(subject, overrides=["opt_preconditioner=none"]))
+    with pytest.raises(UserError, match="on one rank, and there are 2; fix: start one process"):
+        speed.compare_formats(dataclasses.replace(subject, ranks=TWO))
+
+
+def test_formats_with_fewer_bits_change_the_update_more(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "SETTLE_UPDATES", 1)
+    facts = speed.compare_formats(make_subject(data_root)).facts["roundings"]
+    assert len(facts) == 3 * len(speed.DAMPINGS)
+    change = {(each["form"], each["damping"]): each["change"] for each in facts}
+    for damping in speed.DAMPINGS:
+        assert 0 < change["float21", damping] < change["bfloat16", damping]
+    assert change["bfloat16", 1e-2] < change["bfloat16", 1e-6]
+
+
+def test_information_matrices_are_timed_and_missing_libraries_named(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "find_spec", lambda name: None)
+    monkeypatch.setattr(speed, "CHANNELS", (3, 4))
+    rows = speed.compare_information(make_subject(data_root)).rows
+    assert [row.what for row in rows[:2]] == [speed.OURS_BLOCKS, speed.OURS_PRODUCT]
+    assert all(row.result.endswith(" MiB") for row in rows[:2])
+    assert [row.result.partition(" is not")[0] for row in rows[2:]] == [
+        "left out: curvlinops",
+        "left out: backpack",
+        "left out: kfac",
+    ]
+
+
+@pytest.mark.parametrize("package", ["curvlinops", "backpack", "kfac"])
+def test_other_libraries_compute_the_same(
+    package: str, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one is installed, as the README of kfac says; none is a dependency."""
+    pytest.importorskip(package)
+    found = find_spec
+    monkeypatch.setattr(speed, "find_spec", lambda name: found(name) if name == package else None)
+    monkeypatch.setattr(speed, "CHANNELS", (3, 4))
+    facts = speed.compare_information(make_subject(data_root)).facts
+    others = [name for name in facts if "cepheid" not in name]
+    assert others
+    assert all(0 < facts[name]["difference"] < 1e-5 for name in others)
+
+
+def test_peak_memory_is_that_of_tensors_that_live_at_once() -> None:
+    def use() -> Tensor:
+        first: Tensor = torch.zeros(2**20)
+        second = first + 1  # two of 4 MiB
+        del first
+        total: Tensor = second.mul_(2).sum()
+        return total
+
+    assert 8 <= measure_peak_bytes(use) / 2**20 < 8.01
+
+
+def test_the_steps_of_costs_yaml_can_be_configured() -> None:
+    for chosen in (FULL, MINI):
+        costs = load_costs("kfac", chosen.scale)
+        for step in (costs.baseline, *costs.steps):
+            compared = add_switches(chosen, costs.switches)
+            configure(compared, division="open", overrides=step.overrides)
+
+
+def test_both_optimizers_were_tuned_with_as_many_trials() -> None:
+    ledger = json.loads((definition.BENCHMARKS / "kfac/tuning.json").read_text())
+    by_optimizer = ledger["trials"]
+    assert len(by_optimizer["K-FAC"]) == len(by_optimizer["SGD"])
+    assert ledger["target"] == {each.metric: each.target for each in MINI.quality}
+    for trial in [*by_optimizer["K-FAC"], *by_optimizer["SGD"]]:
+        configure(MINI, division="open", overrides=trial["set"])
+        reached = [
+            epoch
+            for epoch, accuracy in enumerate(trial["accuracy"], 1)
+            if accuracy >= ledger["target"]["accuracy"]
+        ]
+        assert trial["epochs_to_target"] == (reached[0] if reached else None)
