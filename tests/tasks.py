@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from cepheid.benchmarks.registry import import_task
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.session.frameworks import find_create
-from cepheid.reference.torch.parallel import task as parallel_task
+from cepheid.reference.torch.parallel import sharing
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block, Definition
@@ -86,11 +86,8 @@ def build(config: RunConfig, ranks: TorchRanks = ALONE, make: Make = create) -> 
 
 def take_samples(task: Any, count: int) -> None:
     """Let a task take so many samples in a step of noise, whatever its configuration says."""
-    if hasattr(task, "seat"):
-        task.seat = dataclasses.replace(task.seat, batch=count)
-        task.use_execution(task.execution)
-    else:
-        task.batch_per_rank = count
+    task.seat = dataclasses.replace(task.seat, batch=count)
+    task.use_execution(task.execution)
 
 
 def train(task: Any, samples: int) -> float:
@@ -117,7 +114,7 @@ def train_on_this_rank(configure: Callable[..., RunConfig], *arguments: Any) -> 
     config = configure(*arguments)
     with start_ranks() as ranks:
         if ranks.world_size > 1:  # in a process of its own
-            parallel_task.BUCKET_MIB = 1  # type: ignore[attr-defined]
+            sharing.Replicated.bucket_mib = 1
         if config.execution.parallelism.all_reduce.way != "flat":
             ranks = dataclasses.replace(ranks, ranks_per_node=min(2, ranks.world_size))
         task = create(config, ranks)
@@ -211,18 +208,8 @@ def count_versions(task: Any) -> int:
 
 def take_batch(task: Any) -> tuple[Tensor, Tensor]:
     """Return inputs and targets of the next step."""
-    if hasattr(task, "next_batch"):
-        inputs, targets = task.next_batch()
-        return inputs, targets
     (piece,) = task.move(task.data.take(task.samples, task.seat.batch))
     return piece.inputs, piece.targets
-
-
-def compute_loss(task: Any, inputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean loss of a batch, with its gradients."""
-    compute = getattr(task, "compute_loss", None) or task.compiled_loss
-    loss: Tensor = compute(inputs, targets)
-    return loss
 
 
 def assert_same(first: Mapping[str, Any], second: Mapping[str, Any], what: str) -> None:

@@ -343,8 +343,7 @@ def test_saving_loading_and_going_on_equals_going_on(
 def test_a_step_in_pieces_is_the_step(name: str, data_root: Path) -> None:
     """Or no pieces are possible, and the message says what is."""
     whole = build(configuration(name, data_root, "micro_batch=whole"))
-    rule = getattr(whole, "piece_rule", None)
-    if len(rule.list_sizes() if rule else whole.list_piece_sizes()) == 1:
+    if len(whole.piece_rule.list_sizes()) == 1:
         with pytest.raises(UserError, match="micro_batch to 8, or leave it out"):
             build(configuration(name, data_root, "micro_batch=2"))
         return

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
 from tests.distributed import on_ranks
-from tests.tasks import compute_loss, create, take_samples
+from tests.tasks import create, take_samples
 
 GPUS = torch.cuda.device_count()
 needs_gpu = pytest.mark.skipif(GPUS < 1, reason="no CUDA GPU here")
@@ -92,8 +91,8 @@ def test_one_step_is_that_of_a_cpu(name: str) -> None:
 def test_compiled_and_captured_losses_are_eager_ones(mode: str) -> None:
     task = build("galaxy_shape", "cuda")
     batch = task.draw_noise(SAMPLES)
-    expected = compute_loss(task, *batch).detach()
-    compiled = torch.compile(partial(compute_loss, task), mode=mode)
+    expected = task.compute_loss(*batch).detach()
+    compiled = torch.compile(task.compute_loss, mode=mode)
     for _ in range(3):  # warm-up, capture, replay
         torch.testing.assert_close(compiled(*batch).detach(), expected, rtol=1e-3, atol=1e-3)
 
@@ -115,7 +114,7 @@ def test_an_overflow_skips_the_update_and_lowers_the_scale(device: str) -> None:
     before = [parameter.detach().clone() for parameter in task.model.parameters()]
     scale = task.scaler.get_scale()
     task.model.train()
-    loss = compute_loss(task, *task.draw_noise(SAMPLES))
+    loss = task.compute_loss(*task.draw_noise(SAMPLES))
     task.scaler.scale(loss).backward()
     next(task.model.parameters()).grad.fill_(float("inf"))
     task.apply_gradients()

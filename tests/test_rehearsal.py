@@ -18,7 +18,7 @@ from torch.overrides import TorchFunctionMode
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
-from tests.tasks import compute_loss, create, take_samples
+from tests.tasks import create, take_samples
 
 # Loops over layers, and over thousands of proposals; the mini scale has the same code.
 LONG = {("gnmt", "full"), ("mask_rcnn", "full")}
@@ -120,7 +120,7 @@ def test_faults_are_found(fault: str) -> None:
     task = build("galaxy_shape", "mini")
 
     def faulty(*batch: Tensor) -> Tensor:
-        loss = compute_loss(task, *batch)
+        loss: Tensor = task.compute_loss(*batch)
         if fault == "wait":
             loss = loss * float(loss.detach() > 0)
         else:

@@ -135,7 +135,7 @@ PHASES = ("data", "forward", "backward", "communication", "update")
 
 
 class StepProfiler:
-    """The seconds of each phase of a task's steps, to be set as ``TorchTask.phase``.
+    """The seconds of each phase of a task's steps, to be set as ``Trainer.phase``.
 
     The time of a phase inside another one counts for the inner one alone. Each phase ends with
     ``synchronize``, so that the time of the device counts for the phase that used it; waiting makes
@@ -185,7 +185,7 @@ class StepProfile:
 
 
 def profile_steps(task: Any, steps: int, on_step: Callable[[], None] = lambda: None) -> StepProfile:
-    """Take ``steps`` training steps of a ``TorchTask`` and profile them."""
+    """Take ``steps`` training steps of a ``Trainer`` and profile them."""
     before = task.phase
     task.phase = profiler = StepProfiler(task.finish_phase)
     task.synchronize()
@@ -234,12 +234,6 @@ def make_task(
     if has_data:
         task.open_data()
     return task
-
-
-def find_loss(task: Any) -> Callable[..., Any]:
-    """Return what computes a loss from inputs and targets: of a trainer, or of a task itself."""
-    loss: Callable[..., Any] = getattr(task, "compute_loss", None) or task.compiled_loss
-    return loss
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from cepheid.benchmarks import registry
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
 from cepheid.measure.engine.study import Measured, Request, Study
-from cepheid.measure.engine.turns import find_loss, pick_create
+from cepheid.measure.engine.turns import pick_create
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.definition import Definition
@@ -81,8 +81,7 @@ def count_flops(definition: Definition, ranks: "TorchRanks", data_root: Path) ->
     task = pick_create(module)(config, ranks)
     task.build()
     task.model.train()
-    facts: Any = getattr(task, "workload", task)
-    if facts.has_varying_shapes:
+    if task.has_varying_shapes:
         return _count_steps(task)
     return count_passes(task, SAMPLES)
 
@@ -95,7 +94,7 @@ def count_passes(task: Any, samples: int) -> Flops:
     inputs, targets = task.draw_noise(samples)
     with _count() as counter:
         try:
-            loss = find_loss(task)(inputs, targets)
+            loss = task.compute_loss(inputs, targets)
         except RuntimeError as error:
             if "autograd.grad" not in str(error):
                 raise
@@ -124,9 +123,9 @@ def _count_steps(task: Any) -> Flops:
     forward = 0
     with _count() as counter:
         for _ in range(STEPS):
-            for piece in getattr(task, "move", iter)(task.next_pieces()):
+            for piece in task.move(task.next_pieces()):
                 before = counter.get_total_flops()
-                loss = find_loss(task)(piece.inputs, piece.targets)
+                loss = task.compute_loss(piece.inputs, piece.targets)
                 forward += counter.get_total_flops() - before
                 loss.backward()
             task.samples += task.config.global_batch_size

@@ -17,7 +17,6 @@ from cepheid.measure.engine.turns import (
     MIB,
     Timing,
     configure_open,
-    find_loss,
     make_task,
     time_in_turns,
 )
@@ -171,7 +170,7 @@ class _Step:
     def __call__(self) -> None:
         """Compute the gradients, average them and forget them."""
         if self.is_busy:
-            find_loss(self.task)(*self.batch).backward()
+            self.task.compute_loss(*self.batch).backward()
             self.task.optimizer.zero_grad()
 
     def count_bytes(self) -> int:

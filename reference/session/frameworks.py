@@ -18,6 +18,11 @@ from cepheid.rules.errors import UserError, did_you_mean
 _WITHOUT_THE_NAME = re.compile(
     r"^\s*(?:from|import) (rules|reference|benchmarks|compliance|tools)(?=[. \n])", re.MULTILINE
 )
+_GONE = re.compile(
+    r"^\s*(?:from|import) (cepheid\.reference\.torch\."
+    r"(?:task|image_task|galaxies|(?:parallel|detection|translation)\.task))(?=[. \n])",
+    re.MULTILINE,
+)
 SUBMITTED = "submitted"
 """The package name of a submitter's folder of code; in it ``from .model import …`` works."""
 
@@ -111,9 +116,10 @@ def import_own_task(file: Path) -> Any:
 
 
 def _refuse_old_imports(folder: Path) -> None:
-    """Raise UserError where code imports ``reference`` and not ``cepheid.reference``.
+    """Raise UserError where code imports ``reference``, or a base class of tasks that is gone.
 
-    In a checkout that import may succeed, and then each module exists twice.
+    In a checkout the import of ``reference`` and not ``cepheid.reference`` may succeed, and then
+    each module exists twice.
     """
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -123,4 +129,10 @@ def _refuse_old_imports(folder: Path) -> None:
             raise UserError(
                 f"{path}:{line}: imports {name}, which is now cepheid.{name}; put `cepheid.` "
                 "before it, here and in the other imports of Cepheid (rules/CHANGES.md)"
+            )
+        if match := _GONE.search(text):
+            line = text.count("\n", 0, match.start(1)) + 1
+            raise UserError(
+                f"{path}:{line}: imports {match[1]}, whose base class of tasks is gone; fix: copy "
+                "the benchmark's task.py again and vary its WORKLOAD (rules/CHANGES.md)"
             )

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from typing_extensions import override
 
 from cepheid.reference.run.execution import Execution
-from cepheid.reference.torch import accumulation
 from cepheid.reference.torch.batch_norm import (
     GroupBatchNorm2d,
     SpanBatchNorm2d,
@@ -21,6 +21,8 @@ from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.ranks.collectives import Span
 from cepheid.reference.torch.workload import Seat, Spans, Workload
 from cepheid.rules.errors import UserError
+
+SETTING = "micro_batch"  # the samples of a piece
 
 
 class TrainerNorms:
@@ -36,7 +38,7 @@ class TrainerNorms:
 
     def refuse_uneven(self, settings: Execution, sizes: Sequence[int]) -> None:
         """Raise UserError where the settings ask for a piece of another size."""
-        accumulation.refuse_uneven_pieces(settings, sizes, "all pieces have the same size")
+        _refuse_uneven_pieces(settings, sizes, "all pieces have the same size")
 
     def use_pieces(self, model: nn.Module, size: int) -> None:
         """Normalise pieces of ``size`` samples from now on."""
@@ -82,7 +84,7 @@ class SpanNorms(TrainerNorms):
     def refuse_uneven(self, settings: Execution, sizes: Sequence[int]) -> None:
         asked = settings.micro_batch
         is_divisor = asked.isdecimal() and int(asked) and self._seat.batch % int(asked) == 0
-        accumulation.refuse_uneven_pieces(
+        _refuse_uneven_pieces(
             settings,
             sizes,
             "all have the same size, and batch norms normalise over whole groups of model_bn_span "
@@ -164,3 +166,35 @@ def make_norms(workload: Workload[Any], shape: Any, seat: Seat, sharing: Sharing
     if isinstance(declared, Spans):
         return SpanNorms(declared.samples, seat, sharing)
     return TrainerNorms() if declared is None else InputNorms(seat)
+
+
+def refuse_other_norms(model: nn.Module) -> None:
+    """Raise UserError where a batch norm of ``model`` would normalise over a piece alone."""
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and not isinstance(module, SpanBatchNorm2d):
+            raise UserError(
+                f'{SETTING}: layer "{name}" ({type(module).__name__}) would normalise over the '
+                f"samples of a piece, not of the batch; fix: set {SETTING}=whole, or use a norm "
+                "of cepheid.reference.torch.batch_norm"
+            )
+
+
+def _refuse_uneven_pieces(
+    settings: Execution, sizes: Sequence[int], why: str, other_fix: str = ""
+) -> None:
+    """Raise UserError unless the pieces of ``settings`` have one of the possible ``sizes``.
+
+    The sizes go from the rank's whole share down. ``why`` says what limits them, ``other_fix`` what
+    would make the pieces possible.
+    """
+    wanted = settings.micro_batch
+    if not wanted.isdecimal() or int(wanted) in sizes:
+        return
+    above = [size for size in sizes if size > int(wanted)][-1:]
+    below = [size for size in sizes if size < int(wanted)][:1]
+    nearest = " or ".join(map(str, below + above))
+    raise UserError(
+        f"--set {SETTING}={wanted}: a rank's {sizes[0]} samples of a step cannot be taken in such "
+        f"pieces: {why}; fix: set {SETTING} to {nearest}, or leave it out"
+        f"{other_fix and f', or {other_fix}'}"
+    )

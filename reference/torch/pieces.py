@@ -1,4 +1,4 @@
-"""The pieces in which a rank takes its share of a global batch; ``accumulation`` says how large.
+"""The pieces in which a rank takes its share of a global batch; ``warm_up`` says how large.
 
 This module imports nothing of ours, so that a benchmark can make pieces without a trainer.
 """

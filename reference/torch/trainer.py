@@ -15,10 +15,10 @@ from cepheid.reference.data.imagenet.loader import count_workers
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.task import BenchmarkTask
-from cepheid.reference.torch import accumulation, execution, precision
+from cepheid.reference.torch import execution, precision
 from cepheid.reference.torch.compilation import Compiled
 from cepheid.reference.torch.execution import seed_everything
-from cepheid.reference.torch.norms import make_norms
+from cepheid.reference.torch.norms import make_norms, refuse_other_norms
 from cepheid.reference.torch.parallel.sharing import arrange, make_sharing
 from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.preconditioner import Preconditioner
@@ -357,7 +357,7 @@ class Trainer(BenchmarkTask):
             compiled.enabled = is_compiled and self.workload.compiles_predict
         self.piece_size = self.piece_rule.find_size(settings)
         if self.piece_size < self.seat.batch:
-            accumulation.refuse_other_norms(self.model)
+            refuse_other_norms(self.model)
         self.norms.use_pieces(self.model, self.piece_size)
         self.sharing.use_execution(is_compiled)
         self.scaler = self.sharing.make_scaler(self.precision is torch.float16)

@@ -6,6 +6,7 @@ execution settings by time. The mathematics is the same whatever is chosen. The 
 functions is a ``cepheid.reference.torch.trainer.Trainer``, which imports this module.
 """
 
+import gc
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from cepheid.reference.run.execution import Execution
-from cepheid.reference.torch import accumulation, execution
-from cepheid.reference.torch.execution import explain_out_of_memory
-from cepheid.reference.torch.norms import TrainerNorms
+from cepheid.reference.torch import execution
+from cepheid.reference.torch.execution import explain_out_of_memory, is_out_of_memory
+from cepheid.reference.torch.norms import SETTING, TrainerNorms
 from cepheid.reference.torch.pieces import Piece, cut
 from cepheid.reference.torch.workload import Both, Seat, Workload
 
@@ -50,8 +52,9 @@ class PieceRule:
             self.norms.refuse_uneven(settings, self.list_sizes())
 
     def find_size(self, settings: Execution) -> int:
-        """Return the samples of a piece by the settings."""
-        return accumulation.find_piece_size(settings, self.seat.batch)
+        """Return the samples of a piece by the settings; without a number it is the whole share."""
+        size, share = settings.micro_batch, self.seat.batch
+        return min(int(size), share) if size.isdecimal() else share
 
     def make_smaller(self, settings: Execution) -> Execution | None:
         """Return ``settings`` with pieces of at most half the size, or None if there are none."""
@@ -62,7 +65,7 @@ class PieceRule:
         if smaller is None:
             return None
         reason = f"a step on {size:,} samples at once needs more memory than there is"
-        return settings.with_setting(accumulation.SETTING, str(smaller), reason)
+        return settings.with_setting(SETTING, str(smaller), reason)
 
     def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
         """Return a context that raises UserError where a step does not fit into memory."""
@@ -71,7 +74,7 @@ class PieceRule:
         fix = "choose a smaller global_batch_size, or more ranks"
         if smaller := self.make_smaller(settings):
             size = "auto" if self.can_try_alone else smaller.micro_batch
-            fix += f", or take the samples in smaller pieces: --set {accumulation.SETTING}={size}"
+            fix += f", or take the samples in smaller pieces: --set {SETTING}={size}"
         count = self.find_size(settings)
         return explain_out_of_memory(f"a training step on {count:,} samples at once", fix)
 
@@ -137,24 +140,52 @@ def step_on_other_noise(trainer: Any, places: Sequence[int]) -> None:
 
 
 def fit_pieces(trainer: Any) -> Execution:
-    """Return the requested settings with the largest pieces for which a step fits into memory."""
+    """Return the requested settings with the largest pieces for which a step fits into memory.
 
-    def fits(settings: Execution) -> bool:
-        """Try an eager step on noise; return True if it fits into the memory of this rank."""
-        trainer.preconditioner.attach(trainer)
-        try:
-            trainer.use_execution(settings.with_setting("compile", "off"))
-            return accumulation.try_step(
-                lambda: trainer.accumulate(draw_noise_pieces(trainer), is_alone=True),
-                trainer.model,
-            )
-        finally:
-            trainer.preconditioner.detach()
+    A step must fit on all ranks. Where none can try one alone, because several compute the same
+    samples, the share stays whole. Only ``auto`` is replaced. The smallest pieces are not tried:
+    the warm-up explains what to do where they do not fit either.
+    """
+    rule: PieceRule = trainer.piece_rule
+    requested: Execution = trainer.config.execution
+    if requested.micro_batch != "auto":
+        return requested
+    if not rule.can_try_alone:
+        return requested.with_setting(SETTING, "whole", "a rank cannot try a step alone")
+    settings = requested.with_setting(SETTING, "whole", "the whole share of a rank fits")
+    while smaller := rule.make_smaller(settings):
+        if trainer.ranks.is_true_everywhere(fits_into_memory(trainer, settings)):
+            return settings
+        settings = smaller
+    if settings.micro_batch == "whole":
+        return settings.with_setting(SETTING, "whole", "the only candidate")
+    return settings
 
-    rule = trainer.piece_rule
-    tried = fits if rule.can_try_alone else None
-    requested = trainer.config.execution
-    return accumulation.fit_pieces(requested, rule.make_smaller, tried, trainer.ranks)
+
+def fits_into_memory(trainer: Any, settings: Execution) -> bool:
+    """Try an eager step on noise; return True if it fits into the memory of this rank.
+
+    Memory for two more values of each parameter is kept free: that is the state of Adam.
+    """
+    fits = True
+    reserved: list[Tensor] = []
+    trainer.preconditioner.attach(trainer)
+    try:
+        trainer.use_execution(settings.with_setting("compile", "off"))
+        reserved += (torch.empty_like(p) for p in trainer.model.parameters() for _ in range(2))
+        trainer.accumulate(draw_noise_pieces(trainer), is_alone=True)
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        fits = False
+    finally:
+        trainer.preconditioner.detach()
+    reserved.clear()
+    trainer.model.zero_grad()
+    if torch.cuda.is_available():  # the pieces of memory of this try do not fit the next one
+        gc.collect()
+        torch.cuda.empty_cache()
+    return fits
 
 
 def draw_noise_pieces(trainer: Any) -> Sequence[Piece]:

@@ -44,7 +44,7 @@ def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Pat
     assert np.abs(here.predict(tf.constant(seen)).numpy() - expected).max() < 1e-4
     assert here.evaluate() == pytest.approx(there.evaluate(), abs=1e-6)
     there.model.train()
-    loss = tasks.compute_loss(there, images, labels)
+    loss = there.compute_loss(images, labels)
     assert float(here.compute_loss(seen, found)) == pytest.approx(loss.item(), abs=1e-4)
 
 

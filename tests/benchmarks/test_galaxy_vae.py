@@ -27,7 +27,7 @@ from cepheid.benchmarks.galaxy_vae.plain import make_plain
 from cepheid.benchmarks.galaxy_vae.sizes import OVERFLOW, Sizes
 from cepheid.reference.galaxies import properties
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
-from tests.tasks import assert_same_gradients, build, compute_loss
+from tests.tasks import assert_same_gradients, build
 from tests.test_benchmark_contract import configuration
 
 FULL = Sizes(
@@ -300,9 +300,9 @@ def test_a_noisy_input_is_reconstructed_without_its_noise(data_root: Path) -> No
     # In units of the sky noise, and turned as the target is.
     assert 0.9 < (observed.astype(float) - target).std() < 1.2
     arrays = [torch.from_numpy(array) for array in (pairs, same)]
-    loss = compute_loss(made, *arrays)
+    loss = made.compute_loss(*arrays)
     arrays[0][:, :6] = arrays[0][:, 6:]
-    expected = compute_loss(usual, *map(torch.from_numpy, (clean, normal)))
-    assert compute_loss(made, *arrays) == expected != loss
+    expected = usual.compute_loss(*map(torch.from_numpy, (clean, normal)))
+    assert made.compute_loss(*arrays) == expected != loss
     assert made.evaluate().keys() == usual.evaluate().keys()
     made.predict_noise()

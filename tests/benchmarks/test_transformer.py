@@ -37,7 +37,6 @@ from tests.tasks import (
     assert_alike,
     build,
     build_and_train,
-    compute_loss,
     configure_small,
     create,
     run_step,
@@ -223,7 +222,7 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> N
     pieces = task.next_pieces()
     assert len(pieces) > 1
     with torch.no_grad():
-        losses = [float(compute_loss(task, piece.inputs, piece.targets)) for piece in pieces]
+        losses = [float(task.compute_loss(piece.inputs, piece.targets)) for piece in pieces]
     tokens = [int((piece.targets != PADDING).sum()) for piece in pieces]
     expected = sum(loss * count for loss, count in zip(losses, tokens, strict=True))
     assert float(task.step()) == pytest.approx(expected / sum(tokens), rel=1e-5)

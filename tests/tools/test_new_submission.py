@@ -205,7 +205,14 @@ def test_a_missing_system_is_refused(tmp_path: Path) -> None:
         system.read_description(tmp_path / "box.json")
 
 
-def test_imports_by_the_names_of_an_earlier_version_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "task.py").write_text("import math\n\nfrom reference.torch.task import TorchTask\n")
-    with pytest.raises(UserError, match=r"task\.py:3: imports reference.*now cepheid\.reference"):
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("from reference.torch.task import TorchTask", "reference, which is now cepheid.reference"),
+        ("from cepheid.reference.torch.task import TorchTask", ".* is gone; fix: .* WORKLOAD"),
+    ],
+)
+def test_imports_of_an_earlier_version_are_refused(line: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "task.py").write_text(f"import math\n\n{line}\n")
+    with pytest.raises(UserError, match=rf"task\.py:3: imports {says}"):
         import_own_task(find_own_task(tmp_path))

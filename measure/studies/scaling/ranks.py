@@ -71,7 +71,8 @@ def feed(task: Any, kind: str) -> Iterator[None]:
 
 def _has_passes(task: Any) -> bool:
     """Return whether noise is a pass alone, so that real data must stay in memory."""
-    return getattr(getattr(task, "workload", None), "passes", None) is not None
+    has_passes: bool = task.workload.passes is not None
+    return has_passes
 
 
 def _draw_pieces(task: Any) -> Sequence[Any]:

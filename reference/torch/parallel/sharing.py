@@ -50,6 +50,7 @@ class Replicated:
 
     can_try_alone = True  # a rank needs no other one for a step on its samples
     is_pipeline = False  # through which micro-batches flow
+    bucket_mib = BUCKET_MIB
     is_timed = False
     is_scaled = False
     shared: SharedModel | None = None  # this rank's part of the model
@@ -63,7 +64,7 @@ class Replicated:
         """Set ``model`` and ``network``; return the optimizer."""
         self.model = self.network = model
         if self.mesh_shape:
-            self.network = make_data_parallel(model, self.ranks, self.mesh_shape)
+            self.network = make_data_parallel(model, self.ranks, self.mesh_shape, self.bucket_mib)
         return recipe.kind([dict(group) for group in recipe.groups], **self.list_options(recipe))
 
     def list_options(self, recipe: Recipe) -> Mapping[str, Any]:
@@ -177,7 +178,7 @@ class Sharded(Replicated):
             recipe.kind,
             recipe.groups,
             phase=self.phase,
-            bucket_bytes=BUCKET_MIB * 2**20,
+            bucket_bytes=round(self.bucket_mib * 2**20),
             is_ahead=self.is_ahead,
             **self.list_options(recipe),
         )

@@ -217,25 +217,15 @@ def test_shared_updates_take_pieces(data_root: Path) -> None:
 
 def limit_memory(name: str, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a loss need more memory than there is if its inputs have more ``numbers``."""
-    module = importlib.import_module(f"cepheid.benchmarks.{name}.task")
-    if workload := getattr(module, "WORKLOAD", None):
+    module: Any = importlib.import_module(f"cepheid.benchmarks.{name}.task")
+    workload = module.WORKLOAD
 
-        def compute_small_loss(shape: Any, network: Any, inputs: Any, targets: Any) -> Any:
-            if inputs.numel() > numbers:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate …")
-            return workload.compute_loss(shape, network, inputs, targets)
-
-        monkeypatch.setattr(module, "WORKLOAD", workload.vary(compute_loss=compute_small_loss))
-        return
-    task = getattr(module, module.create.__annotations__["return"])
-    compute = task.compute_loss
-
-    def compute_loss(self: Any, inputs: Any, targets: Any, /) -> Any:
+    def compute_small_loss(shape: Any, network: Any, inputs: Any, targets: Any) -> Any:
         if inputs.numel() > numbers:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate …")
-        return compute(self, inputs, targets)
+        return workload.compute_loss(shape, network, inputs, targets)
 
-    monkeypatch.setattr(task, "compute_loss", compute_loss)
+    monkeypatch.setattr(module, "WORKLOAD", workload.vary(compute_loss=compute_small_loss))
 
 
 PIXELS = {"galaxy_shape": 6 * 64 * 64, "kfac": 3 * 40 * 40}
