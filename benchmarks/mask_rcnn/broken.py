@@ -20,9 +20,8 @@ from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.detection.pyramid import Maps
 from cepheid.reference.torch.detection.roi_align import choose_levels
-from cepheid.reference.torch.detection.sampling import draw_uniform
+from cepheid.reference.torch.detection.sampling import Truth, draw_uniform
 from cepheid.reference.torch.detection.scenes import Pictures, Scenes
-from cepheid.reference.torch.detection.targets import Truth
 from cepheid.reference.torch.workload import Network, Seat, Workload
 
 RANDOM_BOXES = 2  # purpose of random numbers

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from cepheid.benchmarks.mask_rcnn.model import Normalisation, Parts
-from cepheid.reference.torch.detection.anchors import AnchorLevel, make_anchors
 from cepheid.reference.torch.detection.boxes import (
     PLAIN,
     clip_boxes,
@@ -21,11 +20,18 @@ from cepheid.reference.torch.detection.boxes import (
     to_centres,
     to_corners,
 )
+from cepheid.reference.torch.detection.default_boxes import AnchorLevel, make_anchors
 from cepheid.reference.torch.detection.masks import crop_masks
-from cepheid.reference.torch.detection.proposals import select_by_class, select_proposals
 from cepheid.reference.torch.detection.roi_align import align_boxes
-from cepheid.reference.torch.detection.sampling import draw_sample, draw_uniform, match_boxes
-from cepheid.reference.torch.detection.targets import Truth, average, take_rows
+from cepheid.reference.torch.detection.sampling import (
+    Truth,
+    average,
+    draw_sample,
+    draw_uniform,
+    match_boxes,
+    take_rows,
+)
+from cepheid.reference.torch.detection.suppression import select_by_class, select_proposals
 
 OF_ANCHORS, OF_PROPOSALS = 0, 1  # purposes of random numbers
 

@@ -24,6 +24,7 @@ from cepheid.reference.run.report import Table
 from cepheid.reference.torch import images
 from cepheid.reference.torch.detection.masks import encode_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
+from cepheid.reference.torch.detection.sampling import Truth
 from cepheid.reference.torch.detection.scenes import (
     Pictures,
     Scenes,
@@ -31,7 +32,6 @@ from cepheid.reference.torch.detection.scenes import (
     load_given,
     refuse_missing_images,
 )
-from cepheid.reference.torch.detection.targets import Truth
 from cepheid.reference.torch.workload import (
     Both,
     Evaluation,

@@ -16,7 +16,7 @@ from cepheid.benchmarks.ssd.model import SSD
 from cepheid.benchmarks.ssd.task import WORKLOAD as REFERENCE
 from cepheid.benchmarks.ssd.task import Objects, compute_maps, keep_constants
 from cepheid.reference.torch.detection.boxes import encode, to_corners
-from cepheid.reference.torch.detection.matching import Matches
+from cepheid.reference.torch.detection.multibox import Matches
 from cepheid.reference.torch.workload import Network, Norms, Recipe
 
 

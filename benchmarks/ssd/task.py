@@ -25,8 +25,11 @@ from cepheid.reference.torch import images
 from cepheid.reference.torch.detection import suppression
 from cepheid.reference.torch.detection.boxes import decode
 from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
-from cepheid.reference.torch.detection.losses import compute_multibox_losses
-from cepheid.reference.torch.detection.matching import Matches, match_default_boxes
+from cepheid.reference.torch.detection.multibox import (
+    Matches,
+    compute_multibox_losses,
+    match_default_boxes,
+)
 from cepheid.reference.torch.detection.scenes import (
     Pictures,
     Scenes,

@@ -24,8 +24,7 @@ from cepheid.reference.torch import trainer
 from cepheid.reference.torch.detection.boxes import compute_overlaps, encode, to_corners
 from cepheid.reference.torch.detection.masks import crop_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
-from cepheid.reference.torch.detection.sampling import draw_uniform
-from cepheid.reference.torch.detection.targets import Truth
+from cepheid.reference.torch.detection.sampling import Truth, draw_uniform
 from cepheid.reference.torch.images import scale_pixels
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition

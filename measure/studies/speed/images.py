@@ -26,8 +26,7 @@ from cepheid.measure.engine.turns import (
 )
 from cepheid.measure.studies.speed import sharing
 from cepheid.reference.torch.detection.boxes import compute_overlaps
-from cepheid.reference.torch.detection.proposals import suppress_in_turn
-from cepheid.reference.torch.detection.suppression import suppress_overlapping
+from cepheid.reference.torch.detection.suppression import suppress_in_turn, suppress_overlapping
 from cepheid.reference.torch.images import scale_pixels
 
 CLASS_ROWS, CLASS_BOXES, CLASS_OVERLAP = 100, 50, 0.5  # of an image and a class each

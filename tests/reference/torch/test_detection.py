@@ -20,8 +20,12 @@ from cepheid.reference.torch.detection.boxes import (
     to_corners,
 )
 from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
-from cepheid.reference.torch.detection.losses import compute_multibox_losses, find_hardest
-from cepheid.reference.torch.detection.matching import Matches, match_default_boxes
+from cepheid.reference.torch.detection.multibox import (
+    Matches,
+    compute_multibox_losses,
+    find_hardest,
+    match_default_boxes,
+)
 from cepheid.reference.torch.detection.suppression import (
     Detections,
     select_detections,

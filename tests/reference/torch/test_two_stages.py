@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cepheid.reference.torch.detection import roi_align
-from cepheid.reference.torch.detection.anchors import AnchorLevel, make_anchors
 from cepheid.reference.torch.detection.boxes import (
     PLAIN,
     compute_overlaps,
@@ -19,13 +18,8 @@ from cepheid.reference.torch.detection.boxes import (
     encode,
     to_corners,
 )
+from cepheid.reference.torch.detection.default_boxes import AnchorLevel, make_anchors
 from cepheid.reference.torch.detection.masks import crop_masks, paste_masks
-from cepheid.reference.torch.detection.proposals import (
-    BLOCK,
-    select_by_class,
-    select_proposals,
-    suppress_in_turn,
-)
 from cepheid.reference.torch.detection.roi_align import align_boxes, choose_levels
 from cepheid.reference.torch.detection.sampling import (
     IGNORED,
@@ -33,6 +27,12 @@ from cepheid.reference.torch.detection.sampling import (
     draw_sample,
     draw_uniform,
     match_boxes,
+)
+from cepheid.reference.torch.detection.suppression import (
+    BLOCK,
+    select_by_class,
+    select_proposals,
+    suppress_in_turn,
 )
 from tests.reference.torch.test_detection import draw_boxes as draw_unit_boxes
 from tests.reference.torch.test_detection import make_generator
