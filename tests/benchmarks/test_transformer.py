@@ -22,39 +22,29 @@ from cepheid.benchmarks.transformer.plain import Peer
 from cepheid.measure.engine.turns import Subject, make_plain_task
 from cepheid.measure.studies.speed import translation as speed
 from cepheid.reference.data.wmt.batches import Batches
-from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.data.wmt.vocabulary import PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.backend import free_earlier_tasks
 from cepheid.reference.torch.pieces import Piece
-from cepheid.reference.torch.translation.beam_search import Search, translate
-from cepheid.reference.torch.translation.sentences import draw_sentences, format_bleu_signature
+from cepheid.reference.torch.translation import sentences
+from cepheid.reference.torch.translation.beam_search import Search
+from cepheid.reference.torch.translation.sentences import format_bleu_signature
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from tests.reference.torch.translation.slow_search import draw_sentences
 from tests.tasks import (
     ALONE,
     EVALUATION,
-    assert_alike,
     build,
     build_and_train,
     configure_small,
     create,
-    run_step,
     train,
 )
 
 FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
 SMALL = Shape(vocabulary=23, width=16, heads=4, feed_forward=24, layers=2)
-
-
-def tokens_of(*lengths: int, seed: int = 0) -> Tensor:
-    """Sentences of these lengths, END included, padded."""
-    noise = torch.Generator().manual_seed(seed)
-    block: Tensor = torch.full((len(lengths), max(lengths)), PADDING)
-    for row, length in zip(block, lengths, strict=True):
-        row[: length - 1] = torch.randint(3, SMALL.vocabulary, (length - 1,), generator=noise)
-        row[length - 1] = END
-    return block
 
 
 def network_of(norm: Norm = "pre", seed: int = 1) -> Transformer:
@@ -119,76 +109,12 @@ def _copy_layer(layer: Any, peer: Any, has_source: bool) -> None:
 def test_forward_values_are_those_of_torch(norm: Norm) -> None:
     ours = network_of(norm)
     theirs = _copy_to_peer(ours).train()  # its fast path for evaluation sees padding as NaN
-    source, target = tokens_of(5, 9, 3), tokens_of(7, 2, 8, seed=1)
+    source, target = draw_sentences(5, 9, 3), draw_sentences(7, 2, 8, seed=1)
     with torch.no_grad():
         here, there = ours(source, target), theirs(source, target)
     is_token = target != PADDING
     assert float(here.std()) > 0.1
     assert torch.allclose(here[is_token], there[is_token], atol=1e-4)
-
-
-def test_padding_changes_nothing() -> None:
-    network = network_of()
-    source, target = tokens_of(4), tokens_of(6, seed=1)
-    wider = [torch.nn.functional.pad(tokens, (0, 5)) for tokens in (source, target)]
-    assert torch.allclose(network(source, target), network(*wider)[:, :6], atol=1e-5)
-
-
-def test_later_tokens_are_not_seen() -> None:
-    network, source, target = network_of(), tokens_of(4), tokens_of(6, seed=1)
-    changed = target.clone()
-    changed[0, 3] = 3 + (int(target[0, 3]) - 2) % 20
-    here, there = network(source, target), network(source, changed)
-    assert torch.equal(here[:, :4], there[:, :4])
-    assert not torch.allclose(here[:, 4:], there[:, 4:])
-
-
-# The search --------------------------------------------------------------------------------------
-
-
-def slow_translation(network: Transformer, source: Tensor, search: Search) -> list[int]:
-    """Beam search over one sentence, as one writes it down: every hypothesis computed anew."""
-    limit = int((source != PADDING).sum()) + search.extra_tokens
-    going: list[tuple[float, list[int]]] = [(0.0, [])]
-    ended: list[tuple[float, list[int]]] = []
-    for length in range(1, limit + 1):
-        candidates = []
-        for score, tokens in going:
-            logits = network(source[None], torch.tensor([[*tokens, PADDING]]))[0, -1]
-            for token, gain in enumerate(logits.log_softmax(-1).tolist()):
-                candidates.append((score + gain, [*tokens, token]))
-        candidates.sort(reverse=True)
-        best = candidates[: 2 * search.beam]
-        going = [(s, tokens) for s, tokens in best if tokens[-1] != END][: search.beam]
-        norm = ((5 + length) / 6) ** search.alpha
-        ended += [(s / norm, tokens[:-1]) for s, tokens in best if tokens[-1] == END]
-        longest = ((5 + limit) / 6) ** search.alpha
-        if ended and max(ended)[0] >= going[0][0] / longest:
-            break
-    return max(ended)[1] if ended else going[0][1]
-
-
-@torch.no_grad()
-def test_the_search_finds_what_a_slow_one_finds() -> None:
-    search, lengths = Search(beam=3, alpha=0.6, extra_tokens=4), set()
-    for seed in range(5):
-        network = network_of(seed=seed)
-        network.decoder_norm = torch.nn.LayerNorm(SMALL.width)  # as sure as one that has learnt
-        source = tokens_of(3, 7, 5, 4, seed=seed)
-        found = translate(network, source, search)
-        expected = [slow_translation(network, row[row != PADDING], search) for row in source]
-        assert found == [[t for t in tokens if t != PADDING] for tokens in expected]
-        lengths |= set(map(len, found))
-    assert len(lengths) > 3
-
-
-@torch.no_grad()
-def test_a_sentence_is_translated_alike_in_any_company() -> None:
-    network, search = network_of(seed=3), Search(4, 0.6, 6)
-    source = tokens_of(3, 9, 5, 12, seed=5)
-    together = translate(network, source, search)
-    alone = [translate(network, row[row != PADDING][None], search)[0] for row in source]
-    assert together == alone
 
 
 def test_the_penalty_is_that_of_the_paper() -> None:
@@ -207,13 +133,6 @@ def subject_of(config: RunConfig, task: Any = None) -> Subject:
     """What a measurement of this configuration begins with; it shows nothing."""
     overrides = ["global_batch_size=16"]
     return Subject(config, ALONE, task, overrides, 3, lambda chosen: nullcontext(print))
-
-
-def test_passes_change_no_gradient(data_root: Path) -> None:
-    (_, whole), (_, cut) = (
-        run_step(build(small_config(data_root, f"pass_tokens={tokens}"))) for tokens in (32768, 512)
-    )
-    assert_alike(whole, cut, "gradients")
 
 
 def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> None:
@@ -262,7 +181,7 @@ def test_what_it_is_timed_against_computes_the_same_sentences_at_once(data_root:
 
 @torch.no_grad()
 def test_without_a_cache_the_likeliest_tokens_are_computed_anew() -> None:
-    network, source = network_of(seed=3), tokens_of(4, 9)
+    network, source = network_of(seed=3), draw_sentences(4, 9)
     found = speed.translate_without_cache(network, source, 5)
     assert found.shape == (8, 6)
     assert torch.equal(found[0], found[3])
@@ -356,7 +275,7 @@ def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
     task.model.train()
     before = compiled["unique_graphs"]
     for count, *lengths in ((1, 7, 9), (1, 8, 8), (1, 30, 12), (5, 9, 11), (7, 7, 7)):
-        both = draw_sentences(task.shape, count, lengths, torch.Generator())
+        both = sentences.draw_sentences(task.shape, count, lengths, torch.Generator())
         task.compiled_loss(*both).backward()
     free_earlier_tasks()
     assert before == compiled["unique_graphs"] == 2

@@ -1,7 +1,8 @@
-"""A beam search as one writes it down: what the fast one must find, for any network."""
+"""Sentences of noise, and a beam search as one writes it down, which the fast one must match."""
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from cepheid.reference.data.wmt.vocabulary import END, PADDING
@@ -32,3 +33,13 @@ def search_slowly(predict: Predict, places: int, search: Search) -> list[int]:
         if ended and max(ended)[0] >= going[0][0] / ((5 + limit) / 6) ** search.alpha:
             break
     return [t for t in (max(ended)[1] if ended else going[0][1]) if t != PADDING]
+
+
+def draw_sentences(*lengths: int, seed: int = 0, vocabulary: int = 23) -> Tensor:
+    """Draw sentences of these lengths, END included, padded."""
+    noise = torch.Generator().manual_seed(seed)
+    block = torch.full((len(lengths), max(lengths)), PADDING)
+    for row, length in zip(block, lengths, strict=True):
+        row[: length - 1] = torch.randint(END + 2, vocabulary, (length - 1,), generator=noise)
+        row[length - 1] = END
+    return block
