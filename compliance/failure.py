@@ -80,8 +80,10 @@ def _find_cause(
     works, fails = 0, len(items)
     while fails - works > 1:
         middle = (works + fails) // 2
-        found = _find_error(rehearse, items[:middle])
-        works, fails, error = (middle, fails, error) if found is None else (works, middle, found)
+        earlier = _find_error(rehearse, items[:middle])
+        works, fails, error = (
+            (middle, fails, error) if earlier is None else (works, middle, earlier)
+        )
     return fails - 1, error
 
 

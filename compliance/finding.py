@@ -156,9 +156,9 @@ def limit_findings(findings: Sequence[Finding], *, goes_on: bool = False) -> lis
             kept.append(finding)
         elif not goes_on:
             others.setdefault(finding.rule, []).append(finding)
-    for rule, left in others.items():
-        worst = min(left, key=lambda finding: SEVERITIES.index(finding.severity))
-        more = f"and {len(left):,} more of {rule} in this log"
+    for rule, rest in others.items():
+        worst = min(rest, key=lambda finding: SEVERITIES.index(finding.severity))
+        more = f"and {len(rest):,} more of {rule} in this log"
         kept.append(
             replace(worst, code=f"{rule}.{MORE}", message=more, expected="", got="", hint="")
         )

@@ -89,8 +89,8 @@ def _make_index(site: Site) -> Iterator[tuple[str, str]]:
     yield index.SCHEMA_FILE, index.read_schema() + "\n"
 
 
-def _read_pictures(found: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
-    for entry in found:
+def _read_pictures(entries: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
+    for entry in entries:
         if entry.picture is not None:
             yield str(Path(entry.page).with_suffix("")) + ".png", entry.picture.read_bytes()
 

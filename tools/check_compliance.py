@@ -144,21 +144,21 @@ def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     print_now = report.ONE_BY_ONE.get(arguments.format) if arguments.output is None else None
     interrupted, today = threading.Event(), find_today()
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
-    found: list[Finding] = []
+    findings: list[Finding] = []
     try:
         for new in follow_log(path, place, judged_in, _report, interrupted.wait):
             (finding,) = waivers.apply_waivers([new], who.waivers, who.path, judged_in, today)
-            found.append(finding)
+            findings.append(finding)
             if print_now:
                 print(print_now(finding), flush=True)
     finally:
         signal.signal(signal.SIGINT, before)
     if print_now:
-        print(report.format_verdict(found, 1))
+        print(report.format_verdict(findings, 1))
     else:
-        text = report.FORMATS[arguments.format](sort_findings(found), 1, judged_in.name)
+        text = report.FORMATS[arguments.format](sort_findings(findings), 1, judged_in.name)
         report.write_report(text, arguments.output)
-    return EXIT_FINDINGS if has_error(found) else EXIT_FINE
+    return EXIT_FINDINGS if has_error(findings) else EXIT_FINE
 
 
 def _choose_log(paths: Sequence[Path]) -> Path:

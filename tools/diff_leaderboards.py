@@ -50,20 +50,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare two builds. Exit code 1 where they differ."""
     arguments = COMMAND.parse(argv)
     old, new = index.read(arguments.old), index.read(arguments.new)
-    found = list(changes.find_changes(old, new))
+    changed = list(changes.find_changes(old, new))
     if arguments.format == "json":
-        text = json.dumps([asdict(change) for change in found], indent=2, allow_nan=False)
+        text = json.dumps([asdict(change) for change in changed], indent=2, allow_nan=False)
     else:
-        counts = Counter(change.kind for change in found)
+        counts = Counter(change.kind for change in changed)
         summary = ", ".join(f"{count} {kind}" for kind, count in counts.items())
         rounds = {old["round"], new["round"]}
         names = escape(f"{old['round']} → {new['round']}")
         other = f"rounds: {names}\n" if len(rounds) > 1 else ""
-        text = other + "\n".join([*map(str, found), summary or "nothing changed"])
+        text = other + "\n".join([*map(str, changed), summary or "nothing changed"])
     report.write_report(text, arguments.output)
-    if any(change.speed and change.speed.verdict == "not tested" for change in found):
+    if any(change.speed and change.speed.verdict == "not tested" for change in changed):
         print(f"cepheid: {extras.explain_missing('scipy')}", file=sys.stderr)
-    return EXIT_FINDINGS if found else EXIT_FINE
+    return EXIT_FINDINGS if changed else EXIT_FINE
 
 
 if __name__ == "__main__":

@@ -116,7 +116,11 @@ def judge(
     return Judgement(
         judged_in.name,
         tuple(submitters),
-        tuple(sort_findings([*strays, *(found for one in submitters for found in one.findings)])),
+        tuple(
+            sort_findings(
+                [*strays, *(finding for submitter in submitters for finding in submitter.findings)]
+            )
+        ),
         sum(package.logs for package in packages),
     )
 
@@ -135,10 +139,10 @@ def _compare_all(
         failure = report_failure(unit.folder.path, error)
         return unit, replace(answer, findings=(*answer.findings, failure), traces=())
 
-    found, judged = isolate(list(zip(units, answers, strict=True)), compare, strip)
+    of_results, judged = isolate(list(zip(units, answers, strict=True)), compare, strip)
     return [
         replace(answer, findings=(*answer.findings, *recycled), traces=())
-        for (_, answer), recycled in zip(judged, found, strict=True)
+        for (_, answer), recycled in zip(judged, of_results, strict=True)
     ]
 
 
@@ -275,10 +279,10 @@ def _sort_by_result(findings: Iterable[Finding], who: Submitter) -> Mapping[Path
         path = finding.path
         inside = next((folder for folder in (path, *path.parents) if folder in folders), None)
         touched[inside or (path if path in of_system else None)].append(finding)
-    found = {}
+    by_result = {}
     for result in who.results:
         system = who.systems.get(result.system or "")
         described = touched[system.path] if system else []
         around = [*touched[None], *described, *touched[result.path.parent]]
-        found[result.path] = [*around, *touched[result.path]]
-    return found
+        by_result[result.path] = [*around, *touched[result.path]]
+    return by_result

@@ -33,7 +33,7 @@ from cepheid.compliance.read.log.records import FILE_BYTES_MAX as DIGESTED_BYTES
 from cepheid.compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from cepheid.compliance.read.powerlog import POWER_NAME
 from cepheid.rules import digests
-from cepheid.rules.documents import FILL_IN, parse_json
+from cepheid.rules.documents import FILL_IN, read_json
 from cepheid.rules.errors import UserError
 
 ENTRIES_MAX = 10_000  # in one folder
@@ -362,16 +362,7 @@ def _explain_refusal(entry: os.DirEntry[str]) -> str:
 
 def _read_description(path: Path, name: str) -> SystemFile:
     """Read a system description up to a bound; rule S2 judges its content."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(DESCRIPTION_BYTES_MAX + 1)
-        if len(data) > DESCRIPTION_BYTES_MAX:
-            return SystemFile(path, name, None, "is larger than 1 MiB")
-        content = parse_json(data)
-    except OSError as error:
-        return SystemFile(path, name, None, f"cannot be read: {error.strerror}")
-    except ValueError as error:
-        return SystemFile(path, name, None, f"is not JSON: {str(error)[:200]}")
-    if not isinstance(content, dict):
-        return SystemFile(path, name, None, "is not a JSON object")
-    return SystemFile(path, name, MappingProxyType(content))
+    content, problem = read_json(path, DESCRIPTION_BYTES_MAX)
+    if isinstance(content, dict):
+        return SystemFile(path, name, MappingProxyType(content))
+    return SystemFile(path, name, None, problem or "is not a JSON object")

@@ -45,11 +45,11 @@ def find_layout(folder: Path) -> Layout:
     }
     if (folder / MANIFEST).is_file() and not is_in_layout(folder):
         return Layout.SUBMITTER
-    found = {layout: path for layout, path in here.items() if path is not None}
-    if len(found) > 1:
-        raise UserError(_explain_ambiguity(folder, found))
-    if found:
-        return next(iter(found))
+    readings = {layout: path for layout, path in here.items() if path is not None}
+    if len(readings) > 1:
+        raise UserError(_explain_ambiguity(folder, readings))
+    if readings:
+        return next(iter(readings))
     return _find_part(folder)
 
 
@@ -93,10 +93,10 @@ def find_lost(folder: Path, read: frozenset[str]) -> Path | None:
     return next(filter(None, (_find_submitter(Path(entry.path)) for entry in others)), None)
 
 
-def _explain_ambiguity(folder: Path, found: dict[Layout, Path]) -> str:
+def _explain_ambiguity(folder: Path, evidence: dict[Layout, Path]) -> str:
     readings = " or ".join(
         f"{layout.value}, because it holds {escape(str(path.relative_to(folder)))[:200]}"
-        for layout, path in found.items()
+        for layout, path in evidence.items()
     )
     return (
         f"{escape(str(folder))}: cannot tell what this folder is: {readings}; fix: move one of "

@@ -15,7 +15,7 @@ from cepheid.compliance.read.contents import CONFIGURATION, ResultFolder
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.powerlog import PowerLog
-from cepheid.rules.documents import parse_json
+from cepheid.rules.documents import read_json
 
 FILE_BYTES_MAX = 2**20
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -51,32 +51,20 @@ def read_attached(folder: ResultFolder) -> Iterator[Attached]:
 def _read_signature(path: Path) -> Attached:
     """Return a picture without its content; anything but a PNG file is a problem."""
     try:
-        is_picture = _read_bytes(path, len(PNG)) == PNG
+        # Links are not followed, and a pipe does not block.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            is_picture = file.read(len(PNG)) == PNG
     except OSError as error:
         return Attached(path, problem=f"cannot be read: {error.strerror}")
     return Attached(path, problem="" if is_picture else "is not a PNG file")
 
 
-def _read_bytes(path: Path, limit: int) -> bytes:
-    # Links are not followed, and a pipe does not block.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(descriptor, "rb") as file:
-        return file.read(limit)
-
-
 def _read(path: Path) -> Attached:
-    try:
-        data = _read_bytes(path, FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
-            return Attached(path, problem="is larger than 1 MiB")
-        content = parse_json(data)
-    except OSError as error:
-        return Attached(path, problem=f"cannot be read: {error.strerror}")
-    except (ValueError, RecursionError) as error:
-        return Attached(path, problem=f"is not JSON: {str(error)[:200]}")
-    if not isinstance(content, dict):
-        return Attached(path, problem="is not a JSON object")
-    return Attached(path, content)
+    content, problem = read_json(path, FILE_BYTES_MAX)
+    if isinstance(content, dict):
+        return Attached(path, content)
+    return Attached(path, problem=problem or "is not a JSON object")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from cepheid.rules import digests
-from cepheid.rules.documents import find_schema_problem, parse_json
+from cepheid.rules.documents import find_schema_problem, read_json
 
 FILE_NAME = "manifest.json"
 FILE_BYTES_MAX = 32 * 2**20
@@ -70,19 +70,12 @@ def format_manifest(manifest: Manifest) -> str:
 
 def read(path: Path) -> Manifest:
     """Read a manifest up to a bound; what is wrong with it is in ``problem``."""
-    try:
-        with path.open("rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
-        if len(data) > FILE_BYTES_MAX:
-            return Manifest(path, problem="is larger than 32 MiB")
-        content = parse_json(data)
-    except OSError as error:
-        return Manifest(path, problem=f"cannot be read: {error.strerror}")
-    except ValueError as error:
-        return Manifest(path, problem=f"is not JSON: {str(error)[:100]}")
-    problem = find_schema_problem(content, "manifest")
+    content, problem = read_json(path, FILE_BYTES_MAX, shown_max=100)
     if problem:
-        return Manifest(path, problem=f"does not follow its schema: {problem[:200]}")
+        return Manifest(path, problem=problem)
+    mistake = find_schema_problem(content, "manifest")
+    if mistake:
+        return Manifest(path, problem=f"does not follow its schema: {mistake[:200]}")
     results = {name: BoundResult(**bound) for name, bound in content["results"].items()}
     return Manifest(path, content["round"], content["submitter"], results, content["files"])
 

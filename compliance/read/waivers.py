@@ -45,9 +45,9 @@ class Waiver:
         A log that is still being written goes by the name that it will have.
         """
         place = Path(os.path.abspath(root / self.place))
-        found = Path(os.path.abspath(finding.path))
-        will_be = found.with_name(found.name.removesuffix(PARTIAL) or found.name)
-        is_there = place in (found, will_be, *found.parents)
+        path = Path(os.path.abspath(finding.path))
+        will_be = path.with_name(path.name.removesuffix(PARTIAL) or path.name)
+        is_there = place in (path, will_be, *path.parents)
         return is_there and finding.is_error and finding.rule == self.rule
 
 
@@ -136,14 +136,14 @@ def _read_document(path: Path, document: yaml.Node | None) -> Waivers:
     if len(entries) > WAIVERS_MAX:
         message = f"the file holds more than {WAIVERS_MAX} waivers"
         return Waivers(path, (), (WaiverProblem(lines[WAIVERS_MAX], message),))
-    found = []
+    waivers = []
     for line, entry in zip(lines, entries, strict=True):
         waiver = _read_waiver(line, entry)
         if isinstance(waiver, Waiver):
-            found.append(waiver)
+            waivers.append(waiver)
         else:
             problems.append(waiver)
-    return Waivers(path, tuple(found), tuple(problems))
+    return Waivers(path, tuple(waivers), tuple(problems))
 
 
 def _make_plain(node: yaml.Node, problems: list[WaiverProblem]) -> object:

@@ -70,16 +70,16 @@ def measure_level(costs: Sequence[float], drop_lowest: int, drop_highest: int) -
     The cost of a run that did not reach its target is infinite. Returns None where more of those
     are there than are dropped, or where nothing is left to average.
     """
-    left = len(costs) - drop_lowest - drop_highest
+    kept = len(costs) - drop_lowest - drop_highest
     finite = sorted(cost for cost in costs if math.isfinite(cost) and cost > 0)
-    if left < 1 or len(finite) < len(costs) - drop_highest:
+    if kept < 1 or len(finite) < len(costs) - drop_highest:
         return None
     logs = [math.log(cost) for cost in finite] + [math.inf] * (len(costs) - len(finite))
     mean, half_width = trimmed_mean(logs, drop_lowest, drop_highest)
     if half_width is None:
         return Level(mean, None, 0, len(costs))
-    error = half_width / find_quantile(left - 1)
-    return Level(mean, error * error, left - 1, len(costs))
+    error = half_width / find_quantile(kept - 1)
+    return Level(mean, error * error, kept - 1, len(costs))
 
 
 def ratio(fast: Level, slow: Level) -> Ratio:
@@ -124,24 +124,24 @@ def find_quantile(degrees: int) -> float:
     return two_sided_quantile(min(degrees, DEGREES_MAX))
 
 
-def describe(first: str, second: str, found: Ratio) -> str:
+def describe(first: str, second: str, speed: Ratio) -> str:
     """Describe a comparison in plain words."""
-    runs = " and ".join(map(str, found.runs))
-    if found.low is None or found.high is None:
+    runs = " and ".join(map(str, speed.runs))
+    if speed.low is None or speed.high is None:
         return (
-            f"{first} against {second}: ratio {format_ratio(found.value)}; "
+            f"{first} against {second}: ratio {format_ratio(speed.value)}; "
             f"{runs} runs are too few for an interval, no difference can be claimed."
         )
-    interval = f"95% interval {format_ratio(found.low)}–{format_ratio(found.high)}"
-    if not found.is_difference:
+    interval = f"95% interval {format_ratio(speed.low)}–{format_ratio(speed.high)}"
+    if not speed.is_difference:
         return (
             f"No difference between {first} and {second} can be claimed from {runs} runs: "
-            f"ratio {format_ratio(found.value)}, {interval}."
+            f"ratio {format_ratio(speed.value)}, {interval}."
         )
-    if found.value < 1:
-        return describe(second, first, found.inverse)
+    if speed.value < 1:
+        return describe(second, first, speed.inverse)
     return (
-        f"{first} is {format_ratio(found.value)}× faster than {second}, {interval} ({runs} runs)."
+        f"{first} is {format_ratio(speed.value)}× faster than {second}, {interval} ({runs} runs)."
     )
 
 
@@ -193,7 +193,7 @@ def rank_levels(levels: Sequence[Level]) -> list[Rank]:
 def _is_faster(first: Level, second: Level) -> bool:
     """Return True if ``first``, with the better mean, is faster beyond doubt or has no interval.
 
-    That is ``ratio(first, second).low > 1``. Of n results n²/2 pairs are compared, so the exact
+    That is ``ratio(first, second).low > 1``. Of n results n²/2 pairs are speed, so the exact
     degrees of freedom are computed only where they decide: they lie between the fewer degrees of
     the two and the sum of both.
     """

@@ -32,7 +32,7 @@ VOUCHED_BY: Mapping[str, tuple[str, ...]] = {
 
 def is_vouched_for(name: str, findings: Iterable[Finding]) -> bool:
     """Return True where no error about any run breaks a rule that vouches for a number."""
-    return not any(found.is_error and found.rule in VOUCHED_BY[name] for found in findings)
+    return not any(finding.is_error and finding.rule in VOUCHED_BY[name] for finding in findings)
 
 
 def withhold(summary: ResultSummary, findings: Iterable[Finding]) -> ResultSummary:

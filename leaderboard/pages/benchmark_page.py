@@ -155,8 +155,8 @@ class Division:
     @property
     def left_out(self) -> list[str]:
         """What the measurements of energy leave out."""
-        found = (line.entry.energy for line in self.per_device)
-        return list(dict.fromkeys(e.not_measured for e in found if e and e.not_measured))
+        energies = (line.entry.energy for line in self.per_device)
+        return list(dict.fromkeys(e.not_measured for e in energies if e and e.not_measured))
 
     @property
     def devices(self) -> list[str]:
@@ -230,15 +230,15 @@ def _make_division(name: str, entries: Sequence[Entry], definition: Definition |
 def _make_line(
     entry: Entry, rank: Rank | None, colour: int | None, half_width: float, best: Entry | None
 ) -> Line:
-    found = _compare_with_best(best, entry)
+    behind = _compare_with_best(best, entry)
     return Line(
         entry,
         rank,
         entry.name,
         colour,
         make_score_cell(entry, half_width),
-        found.value if found else None,
-        _format_behind(found) if found and entry is not best else "",
+        behind.value if behind else None,
+        _format_behind(behind) if behind and entry is not best else "",
         format_reference(entry),
     )
 
@@ -250,9 +250,9 @@ def _compare_with_best(best: Entry | None, entry: Entry) -> Ratio | None:
     return ratio(best.level, entry.level)
 
 
-def _format_behind(found: Ratio) -> str:
+def _format_behind(behind: Ratio) -> str:
     """Format how much slower a result is, or say that no difference can be claimed."""
-    return format_ratio_interval(found) if found.is_difference else "no difference"
+    return format_ratio_interval(behind) if behind.is_difference else "no difference"
 
 
 def _describe_rules(definition: Definition) -> list[tuple[str, str]]:

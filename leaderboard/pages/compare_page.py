@@ -41,19 +41,22 @@ def make_details(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, st
 
 def _describe_result(entry: Entry) -> dict[str, Any]:
     assert entry.level is not None
-    row, level = entry, entry.level
+    level = entry.level
     cell = make_score_cell(entry, 1.0)
     return {
         "id": entry.id,
         "name": entry.name,
-        "group": ", ".join(filter(None, (row.names.benchmark, row.names.scale))),
-        "division": row.names.division,
-        "hardware": str(row.hardware),
+        "group": ", ".join(filter(None, (entry.names.benchmark, entry.names.scale))),
+        "division": entry.names.division,
+        "hardware": str(entry.hardware),
         "devices": entry.devices,
         "machine": ", ".join(
-            filter(None, (row.names.submitter, row.hardware.accelerator or row.hardware.processor))
+            filter(
+                None,
+                (entry.names.submitter, entry.hardware.accelerator or entry.hardware.processor),
+            )
         ),
-        "framework": row.hardware.framework,
+        "framework": entry.hardware.framework,
         "batch": entry.batch_size,
         "score": cell.text,
         "mean": level.log_mean,

@@ -116,12 +116,12 @@ def _list_provenance(site: Site, entry: Entry) -> Iterator[tuple[str, str]]:
 
 def _find_places(site: Site, entry: Entry) -> "dict[int, tuple[str, str]]":
     """Return the short name with the line, and the link, for each finding that is shown."""
-    found = {}
+    places = {}
     root = entry.judged.folder.path
     for number, finding in enumerate(entry.findings[:FINDINGS_MAX]):
         place = _find_nearest(finding.path)  # a file may be what is missing
-        found[number] = (_shorten_place(finding, root), site.link(entry.page, place))
-    return found
+        places[number] = (_shorten_place(finding, root), site.link(entry.page, place))
+    return places
 
 
 def _find_nearest(path: Path) -> Path:

@@ -59,7 +59,7 @@ def _render_page(site: Site, tab: Tab) -> str:
     members = group_entries(known, lambda entry: entry.names.benchmark)
     marks = choose_marks(known)
     ranked = [entry for entry in known if entry.has_score]
-    made = [_make_column(found, marks) for _, found in sorted(members.items())]
+    made = [_make_column(entries, marks) for _, entries in sorted(members.items())]
     columns = [column for column in made if column.ranking]
     total = compute_aggregate(tab, site.reference)
     return render(
@@ -106,21 +106,21 @@ def _make_rows(
         systems.setdefault(get_key(entry), {})[entry.names.benchmark] = entry
 
     def place(key: tuple[str, int]) -> tuple[float, int, float, tuple[str, int]]:
-        found = list(systems[key].values())
+        cells = list(systems[key].values())
         ratio = total.ratios.get(key)
-        cost = min(entry.standing.cost for entry in found)
-        return -(ratio.value if ratio else 0.0), -len(found), cost, key
+        cost = min(entry.standing.cost for entry in cells)
+        return -(ratio.value if ratio else 0.0), -len(cells), cost, key
 
     for key in sorted(systems, key=place):
         by_benchmark = systems[key]
-        found = [by_benchmark.get(name) for name in benchmarks]
-        first = next(entry for entry in found if entry)
+        cells = [by_benchmark.get(name) for name in benchmarks]
+        first = next(entry for entry in cells if entry)
         ratio = total.ratios.get(key)
         yield SystemRow(
             first,
             first.name,
-            " ".join(entry.id for entry in found if entry and entry.level),
-            tuple(make_score_cell(e, 1.0) if e else None for e in found),
+            " ".join(entry.id for entry in cells if entry and entry.level),
+            tuple(make_score_cell(e, 1.0) if e else None for e in cells),
             ratio,
             format_ratio_interval(ratio) if ratio else "",
         )

@@ -56,20 +56,20 @@ def compute_aggregate(tab: Tab, reference: str) -> Aggregate:
         why = f"the reference {key[0]} has a score in one benchmark only"
         return Aggregate(key[0], benchmarks, {}, why)
     ratios = {
-        system: mean_ratio([(found[name], base[name]) for name in benchmarks])
-        for system, found in levels.items()
-        if system != key and set(benchmarks) <= set(found)
+        system: mean_ratio([(own[name], base[name]) for name in benchmarks])
+        for system, own in levels.items()
+        if system != key and set(benchmarks) <= set(own)
     }
     ratios[key] = Ratio(1.0, 1.0, 1.0, ())  # by definition: what the others are measured by
     return Aggregate(key[0], benchmarks, ratios)
 
 
 def _collect_levels(entries: Iterable[Entry]) -> dict[Key, dict[str, Level]]:
-    found: dict[Key, dict[str, Level]] = {}
+    levels: dict[Key, dict[str, Level]] = {}
     for entry in entries:
         if entry.level is not None:
-            found.setdefault(get_key(entry), {})[entry.names.benchmark] = entry.level
-    return found
+            levels.setdefault(get_key(entry), {})[entry.names.benchmark] = entry.level
+    return levels
 
 
 def _find_reference(levels: Mapping[Key, Mapping[str, Level]], reference: str) -> Key | None:
@@ -81,16 +81,16 @@ def _find_reference(levels: Mapping[Key, Mapping[str, Level]], reference: str) -
 def plot_profiles(tab: Tab) -> Plot | None:
     """Plot the share of benchmarks that a system does within τ times the time of the fastest."""
     levels = _collect_levels(tab.entries)
-    benchmarks = sorted({name for found in levels.values() for name in found})
+    benchmarks = sorted({name for own in levels.values() for name in own})
     if len(benchmarks) < BENCHMARKS_MIN or len(levels) < 2:
         return None
     best = {
-        name: min(found[name].log_mean for found in levels.values() if name in found)
+        name: min(own[name].log_mean for own in levels.values() if name in own)
         for name in benchmarks
     }
     ratios = {
-        system: sorted(math.exp(found[name].log_mean - best[name]) for name in found)
-        for system, found in levels.items()
+        system: sorted(math.exp(own[name].log_mean - best[name]) for name in own)
+        for system, own in levels.items()
     }
     names = {get_key(entry): entry.name for entry in tab.entries}
     areas = {system: _compute_area(ratios[system], len(benchmarks)) for system in ratios}

@@ -339,8 +339,8 @@ def _pick_ticks(low: float, high: float) -> list[float]:
 def _pick_log_ticks(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)):
-        found = [f * 10.0**decade for decade in decades for f in factors]
-        inside = [value for value in found if low <= value <= high]
+        values = [f * 10.0**decade for decade in decades for f in factors]
+        inside = [value for value in values if low <= value <= high]
         if len(inside) >= 4 or (factors == (1, 2, 5) and len(inside) == 3):
             break
     if len(inside) < 2:

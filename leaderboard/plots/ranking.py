@@ -156,8 +156,8 @@ def _pick_round_values(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for steps in ((1, 1.1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9),
                   (1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1, 3), (1,)):  # fmt: skip
-        found = [step * 10.0**decade for decade in decades for step in steps]
-        inside = [value for value in found if low <= value <= high]
+        values = [step * 10.0**decade for decade in decades for step in steps]
+        inside = [value for value in values if low <= value <= high]
         if len(inside) <= 6:
             return inside
     return inside[:: math.ceil(len(inside) / 6)]

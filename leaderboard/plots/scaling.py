@@ -39,13 +39,13 @@ class Family:
 
 def group_families(entries: Sequence[Entry]) -> list[Family]:
     """Group scored results by submitter, device and framework, the largest families first."""
-    found: dict[str, dict[int, tuple[float, str]]] = {}
+    families: dict[str, dict[int, tuple[float, str]]] = {}
     for entry in entries:
         score = entry.standing.score
         if score is None:
             continue
         value, kind = score.main.mean, entry.kind
-        best = found.setdefault(name_family(entry), {})
+        best = families.setdefault(name_family(entry), {})
         if entry.devices not in best or kind.cost(value) < kind.cost(best[entry.devices][0]):
             best[entry.devices] = value, entry.id
     made = [
@@ -54,7 +54,7 @@ def group_families(entries: Sequence[Entry]) -> list[Family]:
             {number: best[number][0] for number in sorted(best)},
             {number: best[number][1] for number in sorted(best)},
         )
-        for label, best in found.items()
+        for label, best in families.items()
     ]
     return sorted(made, key=lambda family: (-len(family.values), family.label))
 
@@ -236,8 +236,8 @@ def _find_minutes(entry: Entry) -> float | None:
 
 def plot_rcp(entry: Entry) -> Plot | None:
     """Plot rule T21: samples of the reference, the least plausible mean, and this result."""
-    definition, found = entry.definition, entry.judged.convergence
-    if definition is None or found is None:
+    definition, compared = entry.definition, entry.judged.convergence
+    if definition is None or compared is None:
         return None
     known = load_reference_points(definition)
     points = rcp.load(definition.name, definition.scale)
@@ -250,9 +250,11 @@ def plot_rcp(entry: Entry) -> Plot | None:
         for count in point.samples
     )
     own = tuple(
-        (float(found.batch_size), float(r.summary.samples)) for r in entry.runs if r.summary.samples
+        (float(compared.batch_size), float(r.summary.samples))
+        for r in entry.runs
+        if r.summary.samples
     )
-    mean = ((float(found.batch_size), found.samples),)
+    mean = ((float(compared.batch_size), compared.samples),)
     series = [
         Series("runs of the reference", runs, COLOURS, "none"),
         Series("mean of the reference", _make_line(known, "mean"), COLOURS, mark="none"),
@@ -261,7 +263,7 @@ def plot_rcp(entry: Entry) -> Plot | None:
         Series("mean of this result", mean, 0, "none", "cross"),
     ]  # fmt: skip
     rows = [("reference", f"{p.batch_size:,}", f"{p.mean:,.0f}", f"{p.least:,.0f}") for p in known]
-    rows.append(("this result", f"{found.batch_size:,}", f"{found.samples:,.0f}", ""))
+    rows.append(("this result", f"{compared.batch_size:,}", f"{compared.samples:,.0f}", ""))
     sizes = {point[0] for one in series for point in one.points}
     return make_plot(
         "rcp",
@@ -270,7 +272,7 @@ def plot_rcp(entry: Entry) -> Plot | None:
         Axis("samples to the targets", is_log=False),
         series,
         table=make_table(("", "batch size", "mean, samples", "least plausible"), rows),
-        description=f"Rule T21: {found.verdict}. A mean below the dashed line is implausible.",
+        description=f"Rule T21: {compared.verdict}. A mean below the dashed line is implausible.",
     )
 
 

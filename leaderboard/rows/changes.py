@@ -115,10 +115,10 @@ def find_changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Cha
         elif name not in after:
             yield Change(name, "removed", _summarize(before[name]))
         else:
-            found = tuple(_find_differences(before[name], after[name]))
-            if found:
+            differences = tuple(_find_differences(before[name], after[name]))
+            if differences:
                 speed = compare_speed(before[name], after[name])
-                yield Change(name, "changed", "", speed, found)
+                yield Change(name, "changed", "", speed, differences)
 
 
 def compare_speed(old: Result, new: Result) -> SpeedChange | None:
@@ -141,16 +141,16 @@ def compare_speed(old: Result, new: Result) -> SpeedChange | None:
         return SpeedChange("not tested", math.exp(first.log_mean - second.log_mean))
 
 
-def judge_ratio(found: Ratio | None) -> SpeedChange:
+def judge_ratio(speed: Ratio | None) -> SpeedChange:
     """Say what can be claimed from a ratio of speeds, None being one that no number holds."""
-    if found is None:
+    if speed is None:
         return SpeedChange("unknown")
-    if found.low is None or found.high is None:
-        return SpeedChange("few runs", found.value)
+    if speed.low is None or speed.high is None:
+        return SpeedChange("few runs", speed.value)
     verdict: Literal["faster", "slower", "no difference"] = "no difference"
-    if found.is_difference:
-        verdict = "faster" if found.value > 1 else "slower"
-    return SpeedChange(verdict, found.value, found.low, found.high)
+    if speed.is_difference:
+        verdict = "faster" if speed.value > 1 else "slower"
+    return SpeedChange(verdict, speed.value, speed.low, speed.high)
 
 
 def read_level(result: Result) -> Level | None:
@@ -166,11 +166,11 @@ def read_level(result: Result) -> Level | None:
 def compute_ratio(fast: Level, slow: Level) -> Ratio | None:
     """Compute how many times as fast a level is; None where an index holds impossible numbers."""
     try:
-        found = ratio(fast, slow)
+        speed = ratio(fast, slow)
     except (OverflowError, ZeroDivisionError):
         return None
-    ends = (found.value, found.low or 1.0, found.high or 1.0)
-    return found if all(math.isfinite(end) and end > 0 for end in ends) else None
+    ends = (speed.value, speed.low or 1.0, speed.high or 1.0)
+    return speed if all(math.isfinite(end) and end > 0 for end in ends) else None
 
 
 def has_score(result: Result) -> bool:

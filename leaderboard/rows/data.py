@@ -133,7 +133,7 @@ def write_csv(table: Sequence[Entry]) -> str:
 
 def _list_codes(entry: Entry) -> list[str]:
     """List the codes of the errors and warnings, each once."""
-    return sorted({found.code for found in entry.findings if found.severity != "note"})
+    return sorted({finding.code for finding in entry.findings if finding.severity != "note"})
 
 
 def _defuse(cell: object) -> object:

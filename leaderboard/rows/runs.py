@@ -109,9 +109,9 @@ def find_median_quality(runs: Sequence[RunSummary], metrics: Sequence[str]) -> M
     """Return the median of each metric that all runs have at their last evaluation."""
     last = [run.metrics or {} for run in runs]
     return {
-        name: statistics.median(found[name] for found in last)
+        name: statistics.median(metrics_of_run[name] for metrics_of_run in last)
         for name in metrics
-        if last and all(name in found for found in last)
+        if last and all(name in metrics_of_run for metrics_of_run in last)
     }
 
 

@@ -39,16 +39,16 @@ def format_generation(entry: Entry) -> list[str]:
     if standing.so_far:
         return [f"({format_number(standing.so_far[metric.name])})" for metric in METRICS]
     estimates = standing.score.estimates if standing.score else {}
-    found = [estimates.get(metric.name) for metric in METRICS]
-    return [format_number(estimate.mean) if estimate else "" for estimate in found]
+    scores = [estimates.get(metric.name) for metric in METRICS]
+    return [format_number(estimate.mean) if estimate else "" for estimate in scores]
 
 
 def format_interval(entry: Entry) -> str:
     """Format the 95% interval of what ranks the result."""
-    found = entry.standing.score.main if entry.standing.score else None
-    if found is None or found.low is None or found.high is None:
+    score = entry.standing.score.main if entry.standing.score else None
+    if score is None or score.low is None or score.high is None:
         return ""
-    return f"{entry.kind.format(found.low)} to {entry.kind.format(found.high)}"
+    return f"{entry.kind.format(score.low)} to {entry.kind.format(score.high)}"
 
 
 def format_energy(entry: Entry) -> str:
@@ -82,11 +82,11 @@ def format_value(kind: BenchmarkKind, value: float) -> str:
 
 def format_range(entry: Entry) -> str:
     """Format the 95% interval of what ranks the result, in the unit of its mean."""
-    found = entry.standing.score.main if entry.standing.score else None
-    if found is None or found.low is None or found.high is None:
+    score = entry.standing.score.main if entry.standing.score else None
+    if score is None or score.low is None or score.high is None:
         return ""
-    unit = entry.kind.choose_unit(found.mean)
-    return f"{unit.format(found.low)} to {unit.format(found.high)}"
+    unit = entry.kind.choose_unit(score.mean)
+    return f"{unit.format(score.low)} to {unit.format(score.high)}"
 
 
 REASON_LINES_MAX = 8  # of one reason below a table, in a terminal

@@ -73,17 +73,17 @@ class Since:
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON."""
         verdict = "new" if self.is_new else self.change.verdict if self.change else "same runs"
-        found = self.change or SpeedChange("unknown")
+        change = self.change or SpeedChange("unknown")
         return {
-            "round": self.round, "verdict": verdict, "ratio": found.ratio, "low": found.low,
-            "high": found.high,
+            "round": self.round, "verdict": verdict, "ratio": change.ratio, "low": change.low,
+            "high": change.high,
         }  # fmt: skip
 
 
 def read_rounds(documents: Sequence[Mapping[str, Any]]) -> list[Round]:
     """Read rounds from their indices, the oldest first, each under a label of its own."""
-    found = [_read_round(document["round"], document["results"]) for document in documents]
-    return list(_label(found))
+    rounds = [_read_round(document["round"], document["results"]) for document in documents]
+    return list(_label(rounds))
 
 
 def add_current(rounds: Sequence[Round], name: str, entries: Iterable[Entry]) -> list[Round]:
@@ -132,12 +132,12 @@ def _find_cost(result: Result) -> float:
     return float(minutes) if minutes is not None else 1 / max(float(speed or 0), 1e-300)
 
 
-def _trace_line(group: Group, found: Sequence[tuple[Round, Result]]) -> Line:
-    kind = GENERATION if found[-1][1].get("score_minutes") is None else TRAINING
+def _trace_line(group: Group, bests: Sequence[tuple[Round, Result]]) -> Line:
+    kind = GENERATION if bests[-1][1].get("score_minutes") is None else TRAINING
     steps: list[Step] = []
     best_before: Result | None = None
     part = 0
-    for one, result in found:
+    for one, result in bests:
         change = compare_speed(best_before, result) if best_before else None
         if change and change.verdict in ("other definition", "unknown"):
             part, best_before = part + 1, None

@@ -62,22 +62,21 @@ def describe_benchmarks(site: Site) -> Iterator[dict[str, Any]]:
 
 
 def _describe_benchmark(entry: Entry, definition: Definition | None) -> dict[str, Any]:
-    row = entry
-    judged_by = definition or row.judged.benchmark
+    judged_by = definition or entry.judged.benchmark
     assert judged_by is not None
     runs, units = judged_by.runs, definition.units if definition else {}
     return {
-        "benchmark": row.names.benchmark,
-        "scale": row.names.scale,
+        "benchmark": entry.names.benchmark,
+        "scale": entry.names.scale,
         "title": definition.title if definition else "",
         "summary": definition.summary if definition else "",
         "page": entry.benchmark_page,
         "definition_digest": definition.digest if definition else None,
-        "provisional_targets": row.provisional_targets,
+        "provisional_targets": entry.provisional_targets,
         "score": {
-            "metric": row.kind.ranked_by,
-            "unit": row.kind.unit_name,
-            "better": "lower" if row.kind.better.startswith("less") else "higher",
+            "metric": entry.kind.ranked_by,
+            "unit": entry.kind.unit_name,
+            "better": "lower" if entry.kind.better.startswith("less") else "higher",
         },
         "runs": {
             "required": runs.required,
@@ -101,21 +100,21 @@ def _describe_benchmark(entry: Entry, definition: Definition | None) -> dict[str
 def describe_aggregates(site: Site) -> Iterator[dict[str, Any]]:
     """Describe the aggregate of each table, the reference with a ratio of 1."""
     for tab in site.tabs:
-        found = compute_aggregate(tab, site.reference)
+        aggregate = compute_aggregate(tab, site.reference)
         systems: list[dict[str, Any]] = [
             {"system": system, "twin": twin, "ratio": one.value, "low": one.low, "high": one.high}
-            for (system, twin), one in found.ratios.items()
+            for (system, twin), one in aggregate.ratios.items()
         ]
-        if not found.why_not:
-            one = {"system": found.reference, "twin": 1, "ratio": 1.0, "low": 1.0, "high": 1.0}
-            systems = [one, *(other for other in systems if other["system"] != found.reference)]
+        if not aggregate.why_not:
+            one = {"system": aggregate.reference, "twin": 1, "ratio": 1.0, "low": 1.0, "high": 1.0}
+            systems = [one, *(other for other in systems if other["system"] != aggregate.reference)]
         yield {
             "scale": tab.scale,
             "division": tab.division,
             "page": tab.page,
-            "reference": found.reference,
-            "benchmarks": list(found.benchmarks),
-            "why_not": found.why_not,
+            "reference": aggregate.reference,
+            "benchmarks": list(aggregate.benchmarks),
+            "why_not": aggregate.why_not,
             "systems": sorted(systems, key=lambda one: (-one["ratio"], one["system"])),
         }
 
@@ -150,12 +149,12 @@ def _describe_result(site: Site, entry: Entry, rank: Rank | None) -> dict[str, A
 
 def collect_hyperparameters(runs: Sequence[Run]) -> dict[str, Scalar]:
     """Collect the hyperparameters that all runs of a result share; None where they differ."""
-    found: dict[str, Scalar] = {}
+    shared: dict[str, Scalar] = {}
     for name in dict.fromkeys(name for run in runs for name in run.summary.hyperparameters):
         values = {repr(run.summary.hyperparameters.get(name)): run for run in runs}
         same = next(iter(values.values())) if len(values) == 1 else None
-        found[name] = same.summary.hyperparameters.get(name) if same else None
-    return found
+        shared[name] = same.summary.hyperparameters.get(name) if same else None
+    return shared
 
 
 def _describe_run(site: Site, run: Run) -> dict[str, Any]:
@@ -196,13 +195,13 @@ def _round(seconds: float) -> float | None:
     return round(seconds, 3) if math.isfinite(seconds) else None
 
 
-def _drop_infinite(found: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_infinite(values: Mapping[str, Any]) -> dict[str, Any]:
     """Replace infinite numbers, which JSON does not have, by None."""
-    return {key: value if _is_finite(value) else None for key, value in found.items()}
+    return {key: value if _is_finite(value) else None for key, value in values.items()}
 
 
-def _keep_finite(found: Mapping[str, float]) -> dict[str, float]:
-    return {key: value for key, value in found.items() if _is_finite(value)}
+def _keep_finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {key: value for key, value in values.items() if _is_finite(value)}
 
 
 def _is_finite(value: object) -> bool:

@@ -70,11 +70,11 @@ def load_sets() -> tuple[ReportedSet, ...]:
 
 def _read_figures() -> Iterator[ReportedSet]:
     """Read figures 2 to 4 of the cosmology paper: times, and the ratio of the two machines."""
-    found = [
+    documents = [
         (path, yaml.safe_load(path.read_text(encoding="utf-8")))
         for path in definition.locate_benchmarks().glob("*/published.yaml")
     ]
-    for path, document in sorted(found, key=lambda item: int(item[1]["figure"])):
+    for path, document in sorted(documents, key=lambda item: int(item[1]["figure"])):
         name, figure, measure = path.parent.name, document["figure"], document["measure"]
         size, seconds = _SIZES[measure], _SECONDS[measure]
         machines = {m: facts["seconds"] for m, facts in document["machines"].items()}
@@ -245,10 +245,10 @@ def load_scores() -> list[PublishedScore]:
 
 
 def _list_mlperf() -> Iterator[ReportedSet]:
-    found: dict[str, list[PublishedScore]] = {}
+    by_round: dict[str, list[PublishedScore]] = {}
     for one in load_scores():
-        found.setdefault(one.round, []).append(one)
-    for name, members in found.items():
+        by_round.setdefault(one.round, []).append(one)
+    for name, members in by_round.items():
         header = ("benchmark", "submitter", "system", "batch size", "runs", "minutes", "epochs",
                   "scored here")  # fmt: skip
         rows = [
@@ -300,16 +300,16 @@ def _draw_tpus(members: Sequence[PublishedScore]) -> Iterator[Plot]:
     for one in sorted((one for one in members if one.cores), key=lambda one: one.cores or 0):
         mine.setdefault(one.benchmark, []).append(one)
     batches, epochs = [], []
-    for number, (benchmark, found) in enumerate(mine.items()):
-        sized = [one for one in found if one.batch_size]
+    for number, (benchmark, scores) in enumerate(mine.items()):
+        sized = [one for one in scores if one.batch_size]
         batch = tuple((float(one.cores or 0), float(one.batch_size or 0)) for one in sized)
         batches.append(Series(benchmark, batch, pick_colour(number)))
         mean = {one.batch_size: sum(one.epochs) / len(one.epochs) for one in sized if one.epochs}
         by_batch = tuple(sorted((float(size or 0), value) for size, value in mean.items()))
         epochs.append(Series(benchmark, by_batch, pick_colour(number)))
     families = [
-        Family(benchmark, {one.cores or 0: 60 * one.minutes for one in found})
-        for benchmark, found in mine.items()
+        Family(benchmark, {one.cores or 0: 60 * one.minutes for one in scores})
+        for benchmark, scores in mine.items()
     ]
     drawn = (
         make_plot(

@@ -129,11 +129,11 @@ class Site:
     def benchmarks(self) -> tuple[tuple[str, str, str], ...]:
         """Benchmark, scale and page of those that the round knows and that have a result."""
         known = [entry for entry in self.entries if entry.is_known]
-        found = {
+        by_page = {
             e.benchmark_page: (e.names.benchmark, e.names.scale or "", e.benchmark_page)
             for e in known
         }
-        return tuple(found.values())
+        return tuple(by_page.values())
 
 
 def _list_tabs(entries: Iterable[Entry]) -> Iterable[Tab]:
@@ -259,14 +259,14 @@ def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
 
     ``half_width`` is that of the drawing, as a share of the mean.
     """
-    row, kind = entry, entry.kind
-    value = row.standing.score.main.mean if row.standing.score else None
-    so_far = row.standing.so_far.get(kind.ranked_by)
+    kind = entry.kind
+    value = entry.standing.score.main.mean if entry.standing.score else None
+    so_far = entry.standing.so_far.get(kind.ranked_by)
     return ScoreCell(
         entry,
         value,
         "" if value is None else format_value(kind, value),
-        format_range(row),
+        format_range(entry),
         draw_spread(entry, half_width),
         "" if so_far is None else format_value(kind, so_far),
     )
@@ -302,7 +302,11 @@ def draw_spread(entry: Entry, half_width: float) -> Spread | None:
         _draw_dot(kind, run, value, find_place)
         for value, run in sorted(
             ((kind.measure(run.summary), run) for run in entry.runs),
-            key=lambda found: (found[0] is None, found[0] or 0.0, found[1].summary.number),
+            key=lambda measured: (
+                measured[0] is None,
+                measured[0] or 0.0,
+                measured[1].summary.number,
+            ),
         )
     ]
     low, high = score.main.low, score.main.high

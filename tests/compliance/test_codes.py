@@ -198,7 +198,7 @@ def test_yaml_that_makes_objects_is_refused() -> None:
         list(parse_codes("T8.late: !!python/object/apply:os.getcwd []", "time.yaml"))
 
 
-def test_a_fact_is_no_template() -> None:
+def test_a_fact_is_not_expanded_as_a_template() -> None:
     (code,) = parse_codes('T8.late: {means: x, message: "{name} {{}}"}', "time.yaml")
     assert next(code.fill({"name": "{name.__class__} {0}"})) == "{name.__class__} {0} {}"
 

@@ -74,7 +74,7 @@ def test_a_claim_beyond_an_axis_is_drawn_at_its_end_and_said() -> None:
     assert "beyond" not in alone.note
 
 
-def test_the_front_leaves_out_what_another_beats_in_both() -> None:
+def test_the_front_leaves_out_results_that_another_beats_in_both() -> None:
     assert find_front([(2, 5), (1, 9), (3, 6), (4, 1), (4, 2)]) == [(1, 9), (2, 5), (4, 1)]
     assert find_front([]) == []
 

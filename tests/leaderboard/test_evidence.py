@@ -145,7 +145,7 @@ def test_code_behind_a_link_is_not_copied(star_shape: Definition) -> None:
     assert not any(b"hunter2" in path.read_bytes() for path in Path("site").rglob("*.txt"))
 
 
-def test_what_is_too_large_is_named_and_not_copied(
+def test_a_file_that_is_too_large_is_named_and_not_copied(
     star_shape: Definition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_result(Path("out"), star_shape)
@@ -178,7 +178,7 @@ def test_logs_at_an_address(star_shape: Definition) -> None:
 
 
 @pytest.mark.parametrize("address", ["javascript:alert(1)", "ftp://x", "https://", "x", "//x/y"])
-def test_what_is_no_address(address: str, star_shape: Definition) -> None:
+def test_logs_that_are_at_no_address_are_refused(address: str, star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     with pytest.raises(UserError, match=r"fix: give one of them"):
         build_leaderboard.main(["out", "--output", "site", "--logs", address])

@@ -49,7 +49,7 @@ def test_a_process_that_is_killed_is_an_error() -> None:
         list(make_parts(die, 2, 2))
 
 
-def test_what_no_process_has_begun_is_not_made_for_nobody(tmp_path: Path) -> None:
+def test_parts_that_are_not_begun_are_dropped_with_their_caller(tmp_path: Path) -> None:
     def write(part: int) -> list[File]:
         (tmp_path / str(part)).touch()
         time.sleep(0.02)

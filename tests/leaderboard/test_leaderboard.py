@@ -234,7 +234,7 @@ def test_an_update_that_does_more_is_compared_with_a_plain_one(star_shape: Defin
     assert json.loads(write_json(found))[0]["update_time_ratio"] == row.progress.update_time_ratio
 
 
-def test_what_tells_no_plain_update_is_not_compared(rows: list[Entry]) -> None:
+def test_a_log_without_a_plain_update_is_not_compared(rows: list[Entry]) -> None:
     assert all(row.progress.update_time_ratio is None for row in rows)
     assert "update" not in write_table(rows)
 

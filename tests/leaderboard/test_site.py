@@ -218,7 +218,7 @@ def test_a_picture_stands_beside_its_page(field: dict[str, str]) -> None:
     assert '<img src="star_shape-mini-closed.png"' in field[f"{name}.html"]
 
 
-def test_what_is_no_picture_is_left_out(star_shape: Definition) -> None:
+def test_a_file_that_is_not_a_picture_is_left_out(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     (folder / "pictures_1.png").write_bytes(b"<svg onload=alert()>")
     assert not any(name.endswith(".png") for name in build_site(Path("out")))
@@ -229,7 +229,7 @@ def test_the_same_results_give_the_same_bytes(star_shape: Definition) -> None:
     assert build_site(Path("submissions")) == build_site(Path("submissions"))
 
 
-def test_what_was_judged_without_its_course_cannot_be_drawn(star_shape: Definition) -> None:
+def test_a_result_judged_without_its_course_cannot_be_drawn(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     judgement = judge_folder(Path("out"))
     with pytest.raises(ValueError, match="with_course=True"):
@@ -376,7 +376,7 @@ def test_what_changed_between_two_builds(star_shape: Definition) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"results": []}', "[" * 100_000])
-def test_what_is_no_index(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_index_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(text)
     with pytest.raises(UserError, match=r"results\.json"):
         index.read(tmp_path)

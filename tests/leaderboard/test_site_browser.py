@@ -191,7 +191,7 @@ def test_a_plot_of_families_obeys_filters_and_highlight(visitor: Visitor) -> Non
     assert all(str(name).startswith("bolt/") for name in lit)
 
 
-def test_what_is_folded_or_a_title_is_not_searched(visitor: Visitor) -> None:
+def test_folded_rows_and_titles_are_not_searched(visitor: Visitor) -> None:
     page = visitor.open(ROUND)
     page.get_by_label("filter").fill("runs around")  # a title of a drawing
     assert rows(visitor) == []
@@ -358,7 +358,7 @@ def test_twenty_results_are_one_table(visitor: Visitor) -> None:
     assert page.locator(".sentence:visible").count() == 0  # in a fold
 
 
-def test_a_result_that_is_no_more_there(visitor: Visitor) -> None:
+def test_an_address_with_an_unknown_result_says_so(visitor: Visitor) -> None:
     page = visitor.open("compare.html#r=<img src=x onerror=alert(1)>&r=nobody")
     text = page.locator("#comparison").inner_text()
     assert "<img src=x onerror=alert(1)>: there is no such result" in text

@@ -76,7 +76,7 @@ def test_a_folder_of_somebody_else_is_left_alone(foreign: str, star_shape: Defin
 
 
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_an_output_that_is_no_folder(kind: str, star_shape: Definition) -> None:
+def test_an_output_that_is_not_a_folder_is_refused(kind: str, star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     site = Path("site")
     if kind == "file":

@@ -110,7 +110,7 @@ def test_every_command_explains_itself_quickly(command: str) -> None:
     assert " torch\n" not in ended.stderr, f"cepheid {command} --help imports torch"
 
 
-def test_a_reader_that_stops_early_is_no_error() -> None:
+def test_a_reader_may_stop_early() -> None:
     ended = subprocess.run(
         f"{sys.executable} -m cepheid.tools.cli run --list | head -c 1",
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -57,7 +57,7 @@ def test_into_a_file_that_is_never_overwritten(
 
 
 @pytest.mark.parametrize("name", ["box", "-x.json", "a b.json", "\x1b[31m.json", ".json"])
-def test_names_that_no_system_can_have(name: str, tmp_path: Path) -> None:
+def test_names_that_a_system_cannot_have_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"expected <system>\.json"):
         describe_system.main([f"--output={tmp_path / name}"])
     assert list(tmp_path.iterdir()) == []

@@ -252,7 +252,7 @@ def test_a_rank_that_never_comes_is_named(
 
 
 @pytest.mark.parametrize("seconds", ["soon", "0", "nan"])
-def test_a_time_to_wait_that_is_none(
+def test_a_rank_timeout_that_is_not_a_time_is_refused(
     seconds: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", seconds)

@@ -37,7 +37,7 @@ def begin(tmp_path: Path, *options: str, benchmark: str = "galaxy_shape") -> Pat
 
 
 @pytest.mark.parametrize("benchmark", definition.names())
-def test_the_starter_is_whole(benchmark: str, tmp_path: Path) -> None:
+def test_the_copied_task_has_all_modules_that_it_imports(benchmark: str, tmp_path: Path) -> None:
     files = new_submission.copy_task(benchmark)
     assert "task.py" in files
     for name, text in files.items():
@@ -110,7 +110,7 @@ def test_the_description_of_another_machine_is_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-rf", "a\nb", "ü", "x" * 65])
-def test_names_that_no_folder_can_have(name: str, tmp_path: Path) -> None:
+def test_names_that_a_folder_cannot_have_are_refused(name: str, tmp_path: Path) -> None:
     where = ["--benchmark", "galaxy_shape", "--submissions", str(tmp_path), "--", name]
     with pytest.raises(UserError, match="cannot be the name of a submitter"):
         new_submission.main(where)
@@ -193,7 +193,7 @@ def test_a_task_leaves_no_byte_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["README.py", "LICENSE.so", "copying.pth", "README.sh"])
-def test_what_only_looks_like_text_is_code(name: str, tmp_path: Path) -> None:
+def test_files_that_only_look_like_text_are_code(name: str, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("text")
     before = digest_own_code(tmp_path)
     (tmp_path / name).write_text("code")

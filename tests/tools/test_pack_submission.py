@@ -56,7 +56,7 @@ def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None
     assert (root / "manifest.json").read_bytes() == first
 
 
-def test_what_belongs_to_no_manifest(root: Path) -> None:
+def test_byte_code_and_waivers_are_not_in_a_manifest(root: Path) -> None:
     pack(root)
     (root / "waivers.yaml").write_text("waivers: []\n")  # the organisers add it after packing
     assert find_all(root) == []
@@ -177,7 +177,9 @@ def test_errors_are_told_and_nothing_is_written(root: Path, capsys: Printed) -> 
 @pytest.mark.parametrize(
     ("where", "says"), [("nowhere", "no such folder"), (".", "not a submission")]
 )
-def test_what_is_no_submission(where: str, says: str, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_submission_is_refused(
+    where: str, says: str, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match=says):
         pack(tmp_path / where)
 

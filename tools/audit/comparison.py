@@ -77,10 +77,10 @@ def judge_values(
         shares = [pair.share for pair in pairs if pair.metric == target.metric]
         worst = max(shares, default=0.0)
         many = sum(share > tolerance for share in shares)
-        found = f"{many} of {len(shares)} values differ by more than {tolerance:.1%}"
+        differing = f"{many} of {len(shares)} values differ by more than {tolerance:.1%}"
         agreed = f"all {len(shares)} values within {worst:.1%}, the tolerance is {tolerance:.1%}"
         agrees = bool(shares) and not many
-        yield Verdict(target.metric, agrees, agreed if agrees else found)
+        yield Verdict(target.metric, agrees, agreed if agrees else differing)
 
 
 def judge_curves(
@@ -103,17 +103,19 @@ def judge_curves(
         if share is None:
             yield Verdict(metric, False, "no common evaluation")
         elif tolerance > TOLERANCE_MAX:
-            found = f"differs by {share:.1%}, but the runs of the result differ by {scatter:.1%}"
-            yield Verdict(metric, None, found)
+            result = f"differs by {share:.1%}, but the runs of the result differ by {scatter:.1%}"
+            yield Verdict(metric, None, result)
         else:
-            found = f"differs by {share:.1%} in the second half (median), tolerance {tolerance:.0%}"
-            yield Verdict(metric, share <= tolerance, found)
+            result = (
+                f"differs by {share:.1%} in the second half (median), tolerance {tolerance:.0%}"
+            )
+            yield Verdict(metric, share <= tolerance, result)
 
 
 def _judge_lengths(logged: RunLog, again: RunLog, allowed: int) -> Verdict:
     before, now = len(logged.quality_curve), len(again.quality_curve)
-    found = f"{before} in the log, {now} in the repeated run, {allowed} more or fewer allowed"
-    return Verdict("evaluations", abs(before - now) <= allowed, found)
+    lengths = f"{before} in the log, {now} in the repeated run, {allowed} more or fewer allowed"
+    return Verdict("evaluations", abs(before - now) <= allowed, lengths)
 
 
 def measure_differences(
@@ -129,7 +131,9 @@ def measure_differences(
         target.metric: [pair.share for pair in late if pair.metric == target.metric]
         for target in chosen.quality
     }
-    return {metric: statistics.median(found) if found else None for metric, found in shares.items()}
+    return {
+        metric: statistics.median(values) if values else None for metric, values in shares.items()
+    }
 
 
 def describe_other_machine(described: Mapping[str, object], here: Mapping[str, object]) -> str:

@@ -300,9 +300,9 @@ def watch(
     seen: Signature | None = None
     while not is_over():
         began = time.monotonic()
-        found = take_signature(paths, live.folder)
+        signature = take_signature(paths, live.folder)
         took_seconds = time.monotonic() - began
-        if seen is None or found.finished != seen.finished:
+        if seen is None or signature.finished != seen.finished:
             try:
                 entries = tuple(build())
                 live.build += 1
@@ -311,7 +311,7 @@ def watch(
                 if str(error) != live.problem:
                     print(f"not built: {error}", file=sys.stderr, flush=True)
                 live.problem = str(error)
-        if found != seen:
+        if signature != seen:
             report.tell(entries)
-        seen = found
+        seen = signature
         time.sleep(max(POLL_SECONDS, 10 * took_seconds))

@@ -44,8 +44,8 @@ class Change:
 
 def find_record(lines: Lines, key: str, nth: int = 0) -> int:
     """Return where the ``nth`` record of a key stands; -1 is the last one."""
-    found = [n for n, line in enumerate(lines) if line.startswith(MARKER) and f'"{key}"' in line]
-    return found[nth]
+    numbers = [n for n, line in enumerate(lines) if line.startswith(MARKER) and f'"{key}"' in line]
+    return numbers[nth]
 
 
 def put(key: str, nth: int = 0, /, **fields: object) -> Callable[[Lines], Lines]:
@@ -310,8 +310,8 @@ def ask_ours(path: Path, folder: Path) -> str:
     )
     if code == 2:
         return "refused"
-    found = json.loads(output)["findings"]
-    errors = dict.fromkeys(f["rule"] for f in found if f["severity"] == "error")
+    findings = json.loads(output)["findings"]
+    errors = dict.fromkeys(f["rule"] for f in findings if f["severity"] == "error")
     return ", ".join(errors) or "accepts"
 
 

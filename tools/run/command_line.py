@@ -144,11 +144,11 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     ranks, per_node = _read_planned_ranks(arguments)
     world_size = ranks or find_placement().world_size
     if world_size > 1 and not framework.takes_ranks:
-        found, fix = f"this is one of {world_size} ranks", "start it without a launcher"
+        problem, fix = f"this is one of {world_size} ranks", "start it without a launcher"
         if ranks:
-            found, fix = f"--ranks has {ranks}", "leave it out"
+            problem, fix = f"--ranks has {ranks}", "leave it out"
         raise UserError(
-            f"--framework {arguments.framework} runs in one process, but {found}: {fix}"
+            f"--framework {arguments.framework} runs in one process, but {problem}: {fix}"
         )
     return Request(
         config=config,

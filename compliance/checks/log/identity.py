@@ -210,10 +210,10 @@ def check_peak(run: RunLog, described: Described, definition: Definition) -> Ite
     pace = measure_pace(run)
     if pace is None or run.text("submission_division") != "closed":
         return
-    found = pace.compute_share(definition, find_peak(described.system, pace.precision))
-    if found is None or found.share <= 1:
+    peak_share = pace.compute_share(definition, find_peak(described.system, pace.precision))
+    if peak_share is None or peak_share.share <= 1:
         return
-    event, peak = run.first("implementation"), found.peak
+    event, peak = run.first("implementation"), peak_share.peak
     yield breach(
         run,
         event,
@@ -222,7 +222,7 @@ def check_peak(run: RunLog, described: Described, definition: Definition) -> Ite
         peak_tflops=peak.tflops,
         precision=peak.precision,
         basis=peak.basis,
-        tflops=found.share * peak.tflops,
+        tflops=peak_share.share * peak.tflops,
         samples_per_second=pace.samples_per_second,
         flops_per_sample=definition.flops_per_sample or 0,
     )

@@ -135,12 +135,12 @@ def check_attached(result: ResultLogs, definition: Definition, place: Place) -> 
         if not attached.content:
             continue  # a picture, or a file that says nothing
         runs = [run for run in result.runs if attached.number in (None, run.index)]
-        found = (
+        contradictions = (
             (run, wrong)
             for run in runs
             for wrong in _find_contradictions(attached, run, result, definition)
         )
-        for run, (what, said, logged) in [*found][:1]:  # one is enough to look at the file
+        for run, (what, said, logged) in [*contradictions][:1]:  # one is enough to look at the file
             yield breach(
                 attached,
                 None,

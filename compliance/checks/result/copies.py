@@ -178,7 +178,7 @@ def find_recycled(results: Sequence[TracedResult], judged_in: Round) -> list[lis
 
     Of two runs that agree, the one that says that it started later is named.
     """
-    found: list[list[Finding]] = [[] for _ in results]
+    of_results: list[list[Finding]] = [[] for _ in results]
     everywhere = [
         (trace, number) for number, result in enumerate(results) for trace in result.traces
     ]
@@ -211,9 +211,9 @@ def find_recycled(results: Sequence[TracedResult], judged_in: Round) -> list[lis
             if finding.rule in judged_in.rules:
                 level = judged_in.rules[finding.rule].severity
                 severity = level if finding.is_error else finding.severity
-                found[number].append(replace(finding, severity=severity))
+                of_results[number].append(replace(finding, severity=severity))
             reported.add(trace.path)
-    return found
+    return of_results
 
 
 def _is_same_file(path: Path, other: Path) -> bool:

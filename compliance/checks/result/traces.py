@@ -180,15 +180,15 @@ def _list_series(run: RunLog, definition: Definition) -> dict[int, list[float]]:
 
 def _measure_bits(of_runs: Sequence[Mapping[int, Sequence[float]]]) -> dict[tuple[int, int], float]:
     """Return how many bits each number of a series tells, from how much it varies between runs."""
-    found = {}
+    bits = {}
     for number in {number for series in of_runs for number in series}:
         columns = [series[number] for series in of_runs if number in series]
         for at in range(max(map(len, columns))):
             values = [column[at] for column in columns if at < len(column)]
             if len(set(values)) >= RUNS_MIN:
                 share = measure_spread(values) / max(map(abs, values))
-                found[number, at] = math.log2(max(1.0, share / CELL))
-    return found
+                bits[number, at] = math.log2(max(1.0, share / CELL))
+    return bits
 
 
 def _hash_curve(

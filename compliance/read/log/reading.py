@@ -149,8 +149,8 @@ class Reading:
         self.values += block.values
         self.dialects.setdefault(block.dialect, block.events[0].line)
         if block.labels:
-            left = max(0, records.PROBLEMS_MAX - self.problem_counts["around"])
-            self.labels += islice(zip(block.labelled, block.labels, strict=True), left)
+            room = max(0, records.PROBLEMS_MAX - self.problem_counts["around"])
+            self.labels += islice(zip(block.labelled, block.labels, strict=True), room)
             self.problem_counts["around"] += len(block.labels)
         for problem in block.problems:
             self.add_problem(*problem)

@@ -131,15 +131,15 @@ def make_decoder(duplicates: list[str]) -> json.JSONDecoder:
     """Return a slower decoder that reads NaN and adds duplicate keys to a list."""
 
     def pairs(items: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(items)
-        if len(found) < len(items):
+        record = dict(items)
+        if len(record) < len(items):
             seen: set[str] = set()
             for key, _ in items:
                 if key in seen:
                     duplicates.append(key[:80])
                     break
                 seen.add(key)
-        return found
+        return record
 
     def integer(digits: str) -> float:
         number = int(digits) if len(digits) <= 20 else 2**64

@@ -96,17 +96,17 @@ class RunLog:
     @cached_property
     def problems(self) -> tuple[Problem, ...]:
         """Everything that does not follow rule T1, in the order of the lines."""
-        found = [describe_label(line, label.decode()) for line, label in self.labels]
-        found += self.other_problems
-        return tuple(sorted(found, key=lambda problem: problem.line or math.inf))
+        problems = [describe_label(line, label.decode()) for line, label in self.labels]
+        problems += self.other_problems
+        return tuple(sorted(problems, key=lambda problem: problem.line or math.inf))
 
     @cached_property
     def by_key(self) -> Mapping[str, tuple[Event, ...]]:
         """The events of each key."""
-        found: defaultdict[str, list[Event]] = defaultdict(list)
+        by_key: defaultdict[str, list[Event]] = defaultdict(list)
         for event in self.events:
-            found[event.key].append(event)
-        return {key: tuple(events) for key, events in found.items()}
+            by_key[event.key].append(event)
+        return {key: tuple(events) for key, events in by_key.items()}
 
     def all(self, key: str) -> tuple[Event, ...]:
         """Return all events of a key, in the order of the lines."""

@@ -252,7 +252,7 @@ def test_times_of_generation_that_cannot_be_true(name: str, tmp_path: Path) -> N
     assert found[0].is_error or code in WARNINGS
 
 
-def test_a_hiccup_of_the_machine_is_no_cheat(tmp_path: Path) -> None:
+def test_a_short_pause_of_the_machine_is_accepted(tmp_path: Path) -> None:
     records: list[Record] = json.loads(json.dumps(GENERATED))
     event = next(record for record in records if record["key"] == "generation_times")
     seconds = event["value"]["decoding_seconds"]

@@ -767,7 +767,7 @@ def test_a_waiver_expires(root: Path) -> None:
     assert "expired on 2026-11-20" in found["S9.expired", "warning"].message
 
 
-def test_a_waiver_for_what_was_fixed_is_a_finding(root: Path) -> None:
+def test_a_waiver_without_effect_is_a_finding(root: Path) -> None:
     waiver()(root)
     (found,) = find_all(root)
     assert (found.code, found.severity) == ("S9.unused", "warning")

@@ -229,14 +229,14 @@ def double(items: Sequence[int]) -> Iterator[int]:
     return iter([2 * item for item in items])
 
 
-def test_isolating_strips_what_fails_alone_and_one_of_what_fails_together() -> None:
+def test_isolating_strips_items_that_fail_alone_and_one_of_a_pair() -> None:
     made, items = isolate([1, 3, 7, 13, 8, 9], double, lambda item, error: 0)
     assert items == [1, 0, 7, 0, 0, 9]
     assert list(made) == [2, 0, 14, 0, 0, 18]
 
 
 @pytest.mark.parametrize("items", [[], [1, 2]], ids=["without any item", "whatever the items are"])
-def test_isolating_raises_what_no_item_causes(items: list[int]) -> None:
+def test_isolating_raises_an_error_that_no_item_causes(items: list[int]) -> None:
     def fail(items: Sequence[int]) -> None:
         raise OurBugError
 

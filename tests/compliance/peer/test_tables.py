@@ -75,7 +75,7 @@ def test_the_readme_lists_every_disagreement() -> None:
     assert named == {(str(Path(log).parent), Path(log).name) for log in crashed}
 
 
-def test_what_is_said_alike_is_said_once() -> None:
+def test_logs_with_the_same_verdict_share_a_row() -> None:
     missing = Finding("M1.missing", "error", Path("x"), None, "epoch_stop is missing")
     again = Finding("M1.missing", "error", Path("x"), None, "epoch_start is missing")
     other = Finding(

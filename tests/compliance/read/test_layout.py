@@ -141,7 +141,7 @@ def test_an_output_folder_may_look_like_the_place_of_a_result(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("layout", ["v1.0", "mlperf-training-4.0"])
-def test_nothing_checked_is_no_pass(layout: str, tmp_path: Path) -> None:
+def test_a_folder_without_logs_does_not_pass(layout: str, tmp_path: Path) -> None:
     (tmp_path / "submissions").mkdir()
     with pytest.raises(UserError, match="no run logs here"):
         check_compliance.main([str(tmp_path / "submissions"), "--round", layout])

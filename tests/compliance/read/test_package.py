@@ -187,7 +187,7 @@ def test_before_the_first_submission(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "leaderboard"])
-def test_what_the_tools_leave_does_not_belong_in_a_submission(name: str, tmp_path: Path) -> None:
+def test_folders_that_tools_leave_do_not_belong_in_a_submission(name: str, tmp_path: Path) -> None:
     root = tmp_path / "submissions" / "acme"
     folder = write_result(root, MINI)
     (root / name).mkdir()
@@ -258,7 +258,7 @@ def test_other_results_are_not_rejected_with_one(tmp_path: Path) -> None:
     assert {finding.rule for finding in of[bad]} == {"S1", "S2"}
 
 
-def test_nothing_there_says_what_to_do(tmp_path: Path) -> None:
+def test_a_folder_without_logs_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no such file or folder"):
         package.read(tmp_path / "nowhere")
     with pytest.raises(UserError, match="too long"):
@@ -270,7 +270,7 @@ def test_nothing_there_says_what_to_do(tmp_path: Path) -> None:
         package.read(tmp_path)
 
 
-def test_a_checkout_is_no_result(tmp_path: Path) -> None:
+def test_a_checkout_without_logs_is_refused(tmp_path: Path) -> None:
     for name in ("README.md", "setup.cfg", "tools"):
         (tmp_path / name).write_text("")
     with pytest.raises(UserError, match="no run logs here; give a log"):

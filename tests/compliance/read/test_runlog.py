@@ -77,7 +77,7 @@ def test_glued_records_and_prefixes_are_read_with_their_line(tmp_path: Path) -> 
     assert run.is_complete
 
 
-def test_a_marker_within_a_string_is_no_record(tmp_path: Path) -> None:
+def test_a_marker_within_a_string_does_not_begin_a_record(tmp_path: Path) -> None:
     record = {**json.loads(LINES[0][9:]), "value": 'said ":::MLLOG {}" twice: :::MLLOG'}
     run = read(line_of(record).encode(), tmp_path)
     assert run.problems == ()

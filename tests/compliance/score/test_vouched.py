@@ -68,7 +68,7 @@ def test_other_rules_vouch_for_no_number(code: str) -> None:
     assert withhold_after(code, FOLDER) == [set()] * 3
 
 
-def test_a_warning_takes_nothing() -> None:
+def test_a_warning_withholds_no_number() -> None:
     """So a waiver does not, either: it makes a warning of an error."""
     assert withhold_after("T10.samples", FOLDER, "warning") == [set()] * 3
     assert is_vouched_for("samples", [Finding("T10.samples", "warning", FOLDER, 1, "few")])

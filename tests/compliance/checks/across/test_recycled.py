@@ -282,7 +282,7 @@ def test_coarse_metrics_may_agree(tmp_path: Path) -> None:
     assert {f.code for f in find_copies(tmp_path)} <= {"T19.copied_quality"}  # within a result
 
 
-def test_a_folder_that_is_given_twice_is_no_copy(tmp_path: Path) -> None:
+def test_a_folder_that_is_given_twice_is_not_a_copy(tmp_path: Path) -> None:
     write(tmp_path, MINI, BOX, make_runs(MINI))
     twice = judge([package.read(tmp_path), package.read(tmp_path / "acme")], ROUND).findings
     assert [finding for finding in twice if finding.rule == "T19"] == []

@@ -121,7 +121,7 @@ def test_a_batch_size_above_the_largest_is_noted(star_shape: Definition) -> None
     ],
     ids=["above all points", "below all points", "between two points"],
 )
-def test_no_batch_size_is_a_licence_to_converge_at_once(
+def test_a_batch_size_without_a_point_is_compared_with_the_nearest(
     samples: Mapping[int, Sequence[int | None]], expected: str, star_shape: Definition
 ) -> None:
     write_result(Path("out"), star_shape)

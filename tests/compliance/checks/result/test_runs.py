@@ -337,7 +337,7 @@ SET_ASIDE: dict[str, tuple[str, list[Record]]] = {
 
 
 @pytest.mark.parametrize("name", SET_ASIDE)
-def test_what_was_set_aside_is_judged_as_if_it_counted(name: str, tmp_path: Path) -> None:
+def test_a_run_that_was_set_aside_is_judged_as_if_it_counted(name: str, tmp_path: Path) -> None:
     code, records = SET_ASIDE[name]
     folder = write_result(tmp_path, MINI)
     write_log(folder / "interrupted_result_2_0.txt", records)
