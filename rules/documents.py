@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,24 +45,6 @@ def parse_json(text: str | bytes) -> Any:
         )
     except RecursionError as error:
         raise ValueError("lists and objects are nested too deeply") from error
-
-
-def read_json(path: Path, bytes_max: int, *, shown_max: int = 200) -> tuple[Any, str]:
-    """Read a JSON document up to a bound; return its content, and what is wrong with it.
-
-    Links are not followed, and a pipe does not block.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            data = file.read(bytes_max + 1)
-        if len(data) > bytes_max:
-            return None, f"is larger than {bytes_max // 2**20} MiB"
-        return parse_json(data), ""
-    except OSError as error:
-        return None, f"cannot be read: {error.strerror}"
-    except ValueError as error:
-        return None, f"is not JSON: {str(error)[:shown_max]}"
 
 
 def _refuse_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

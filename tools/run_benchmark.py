@@ -12,7 +12,7 @@ from cepheid.rules import definition, extras
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import end_on_interruption
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, EXIT_WRONG_USE, run_tool
-from cepheid.tools.run.command_line import list_benchmarks, list_settings, make_parser, read_request
+from cepheid.tools.run.command_line import COMMAND, list_benchmarks, list_settings, read_request
 
 if TYPE_CHECKING:
     from cepheid.reference.session.session import Session
@@ -24,7 +24,7 @@ EARLIER_RUNS, REACHED, MISSED = "CEPHEID_EARLIER_RUNS", "reached", "missed"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what the command line asks for. Exit code 1 if a run is not fine."""
     with _print_wrong_use_once():
-        arguments = make_parser().parse_args(argv)
+        arguments = COMMAND.parse(argv)
         if arguments.list:
             if arguments.benchmark:
                 print(list_settings(definition.load(arguments.benchmark, arguments.scale)))

@@ -33,7 +33,7 @@ from cepheid.compliance.read.log.records import FILE_BYTES_MAX as DIGESTED_BYTES
 from cepheid.compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from cepheid.compliance.read.powerlog import POWER_NAME
 from cepheid.rules import digests
-from cepheid.rules.documents import FILL_IN, read_json
+from cepheid.rules.documents import FILL_IN
 from cepheid.rules.errors import UserError
 
 ENTRIES_MAX = 10_000  # in one folder
@@ -362,7 +362,7 @@ def _explain_refusal(entry: os.DirEntry[str]) -> str:
 
 def _read_description(path: Path, name: str) -> SystemFile:
     """Read a system description up to a bound; rule S2 judges its content."""
-    content, problem = read_json(path, DESCRIPTION_BYTES_MAX)
+    content, problem = manifest.read_json(path, DESCRIPTION_BYTES_MAX)
     if isinstance(content, dict):
         return SystemFile(path, name, MappingProxyType(content))
     return SystemFile(path, name, None, problem or "is not a JSON object")

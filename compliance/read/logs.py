@@ -14,8 +14,8 @@ from cepheid.compliance.read import powerlog
 from cepheid.compliance.read.contents import CONFIGURATION, ResultFolder
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.manifest import read_json
 from cepheid.compliance.read.powerlog import PowerLog
-from cepheid.rules.documents import read_json
 
 FILE_BYTES_MAX = 2**20
 PNG = b"\x89PNG\r\n\x1a\n"

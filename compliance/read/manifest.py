@@ -1,13 +1,18 @@
-"""The ``manifest.json`` of a submission, which binds logs, systems and code together (S4)."""
+"""The ``manifest.json`` of a submission, which binds logs, systems and code together (S4).
+
+It is read as all JSON documents of a submission are: within bounds, and as strictly as can be.
+"""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from cepheid.rules import digests
-from cepheid.rules.documents import find_schema_problem, read_json
+from cepheid.rules.documents import find_schema_problem, parse_json
 
 FILE_NAME = "manifest.json"
 FILE_BYTES_MAX = 32 * 2**20
@@ -66,6 +71,24 @@ def format_manifest(manifest: Manifest) -> str:
         "files": dict(sorted(manifest.files.items())),
     }
     return json.dumps(content, indent=1) + "\n"
+
+
+def read_json(path: Path, bytes_max: int, *, shown_max: int = 200) -> tuple[Any, str]:
+    """Read a JSON document up to a bound; return its content, and what is wrong with it.
+
+    Links are not followed, and a pipe does not block.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            data = file.read(bytes_max + 1)
+        if len(data) > bytes_max:
+            return None, f"is larger than {bytes_max // 2**20} MiB"
+        return parse_json(data), ""
+    except OSError as error:
+        return None, f"cannot be read: {error.strerror}"
+    except ValueError as error:
+        return None, f"is not JSON: {str(error)[:shown_max]}"
 
 
 def read(path: Path) -> Manifest:

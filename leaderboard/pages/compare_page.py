@@ -41,22 +41,19 @@ def make_details(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, st
 
 def _describe_result(entry: Entry) -> dict[str, Any]:
     assert entry.level is not None
-    level = entry.level
+    level, hardware = entry.level, entry.hardware
     cell = make_score_cell(entry, 1.0)
     return {
         "id": entry.id,
         "name": entry.name,
         "group": ", ".join(filter(None, (entry.names.benchmark, entry.names.scale))),
         "division": entry.names.division,
-        "hardware": str(entry.hardware),
+        "hardware": str(hardware),
         "devices": entry.devices,
         "machine": ", ".join(
-            filter(
-                None,
-                (entry.names.submitter, entry.hardware.accelerator or entry.hardware.processor),
-            )
+            filter(None, (entry.names.submitter, hardware.accelerator or hardware.processor))
         ),
-        "framework": entry.hardware.framework,
+        "framework": hardware.framework,
         "batch": entry.batch_size,
         "score": cell.text,
         "mean": level.log_mean,

@@ -236,8 +236,8 @@ def _find_minutes(entry: Entry) -> float | None:
 
 def plot_rcp(entry: Entry) -> Plot | None:
     """Plot rule T21: samples of the reference, the least plausible mean, and this result."""
-    definition, compared = entry.definition, entry.judged.convergence
-    if definition is None or compared is None:
+    definition, test = entry.definition, entry.judged.convergence
+    if definition is None or test is None:
         return None
     known = load_reference_points(definition)
     points = rcp.load(definition.name, definition.scale)
@@ -250,11 +250,9 @@ def plot_rcp(entry: Entry) -> Plot | None:
         for count in point.samples
     )
     own = tuple(
-        (float(compared.batch_size), float(r.summary.samples))
-        for r in entry.runs
-        if r.summary.samples
+        (float(test.batch_size), float(r.summary.samples)) for r in entry.runs if r.summary.samples
     )
-    mean = ((float(compared.batch_size), compared.samples),)
+    mean = ((float(test.batch_size), test.samples),)
     series = [
         Series("runs of the reference", runs, COLOURS, "none"),
         Series("mean of the reference", _make_line(known, "mean"), COLOURS, mark="none"),
@@ -263,7 +261,7 @@ def plot_rcp(entry: Entry) -> Plot | None:
         Series("mean of this result", mean, 0, "none", "cross"),
     ]  # fmt: skip
     rows = [("reference", f"{p.batch_size:,}", f"{p.mean:,.0f}", f"{p.least:,.0f}") for p in known]
-    rows.append(("this result", f"{compared.batch_size:,}", f"{compared.samples:,.0f}", ""))
+    rows.append(("this result", f"{test.batch_size:,}", f"{test.samples:,.0f}", ""))
     sizes = {point[0] for one in series for point in one.points}
     return make_plot(
         "rcp",
@@ -272,7 +270,7 @@ def plot_rcp(entry: Entry) -> Plot | None:
         Axis("samples to the targets", is_log=False),
         series,
         table=make_table(("", "batch size", "mean, samples", "least plausible"), rows),
-        description=f"Rule T21: {compared.verdict}. A mean below the dashed line is implausible.",
+        description=f"Rule T21: {test.verdict}. A mean below the dashed line is implausible.",
     )
 
 

@@ -302,11 +302,7 @@ def draw_spread(entry: Entry, half_width: float) -> Spread | None:
         _draw_dot(kind, run, value, find_place)
         for value, run in sorted(
             ((kind.measure(run.summary), run) for run in entry.runs),
-            key=lambda measured: (
-                measured[0] is None,
-                measured[0] or 0.0,
-                measured[1].summary.number,
-            ),
+            key=lambda pair: (pair[0] is None, pair[0] or 0.0, pair[1].summary.number),
         )
     ]
     low, high = score.main.low, score.main.high

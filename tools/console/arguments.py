@@ -93,20 +93,6 @@ def offer_paths(what: str = FOLDERS) -> Argument:
     return declare("paths", what, Path, "PATH", nargs="*")
 
 
-def add_data_option(parser: argparse.ArgumentParser) -> None:
-    """Add ``--data DIR``."""
-    name, about = offer_data()
-    parser.add_argument(name, **about)
-
-
-def add_set_option(
-    parser: argparse.ArgumentParser, explanation: str = "as for `cepheid run`"
-) -> None:
-    """Add ``--set KEY=VALUE``."""
-    name, about = offer_set(explanation)
-    parser.add_argument(name, **about)
-
-
 def make_study_parser(study: "Study", command: str) -> argparse.ArgumentParser:
     """Return the parser of `cepheid COMMAND`."""
     parser = make_command_parser(command, study.description, study.examples)

@@ -16,7 +16,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.hyperparameters import Hyperparameter
 from cepheid.rules.names import refuse_name
-from cepheid.tools.console.arguments import add_data_option, add_set_option, make_command_parser
+from cepheid.tools.console.arguments import Command, declare, offer_data, offer_set
 
 MOST_RANKS = 1_000_000
 EXAMPLES = """\
@@ -46,71 +46,67 @@ answer
 """
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """Make the parser of `cepheid run`."""
-    parser = make_command_parser(
-        "run",
-        "Run a benchmark and write run logs that can be checked. Most benchmarks train to their "
-        "quality targets; galaxy_generation generates images and evaluates them.",
-        EXAMPLES,
-    )
-    add = parser.add_argument
-    add("benchmark", nargs="?", help="the benchmark (--list shows all)")
-    add(
-        "--list",
-        action="store_true",
-        help="list benchmarks, scales and targets; of a benchmark all settings, variants and "
-        "presets, with what each division allows; then stop",
-    )
-    add("--scale", default="full", help="mini (minutes on two cores) or full (default)")
-    add("--division", default="closed", help="closed (default) or open")
-    add(
-        "--runs",
-        metavar="N",
-        help="runs in all, or +N for N more; default: the number that the rules require",
-    )
-    add_set_option(
-        parser,
-        "a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off, threads=N. "
-        "Without a value the fastest of each of these three is measured and used. With keras, "
-        "compile means XLA, and threads are not measured. micro_batch=N: in training on torch a "
-        "rank takes N samples at once, with the mathematics of its whole share; without a value "
-        "as many as fit into memory, and micro_batch=whole takes all. parts_at_once=N: in "
-        "generation on torch N threads make a part of the images each, at the same time; without a "
-        "value this is compared with all threads on one part. preset=NAME stands for "
-        "several settings; later ones replace its own. `cepheid run BENCHMARK --list` shows the "
-        "settings, variants and presets of a benchmark; its README explains them.",
-    )
-    add("--seed", type=int, help="seed of run 0; default: derived, so that nobody can choose it")
-    add_data_option(parser)
-    add(
-        "--system",
-        type=Path,
-        metavar="FILE",
-        help="description of the system; default: this machine is described",
-    )
-    add("--submitter", default="local", help="the name of who submits (default: local)")
-    add("--framework", default="torch", help="torch (default) or keras, in one process")
-    add(
-        "--task",
-        type=Path,
-        metavar="FILE",
-        help="a task of your own instead of the reference's; see `cepheid new-submission`",
-    )
-    add("--output", type=Path, metavar="DIR", help="the folder for systems/ and results/")
-    add(
-        "--dry-run",
-        action="store_true",
-        help="print the plan and everything that would be refused; run nothing",
-    )
-    add("--ranks", type=int, metavar="N", help="with --dry-run: plan for N ranks, start none")
-    add(
-        "--ranks-per-node",
-        type=int,
-        metavar="M",
-        help="with --ranks: how many of them each node has (default: all)",
-    )
-    return parser
+COMMAND = Command(
+    "run",
+    "Run a benchmark and write run logs that can be checked. Most benchmarks train to their "
+    "quality targets; galaxy_generation generates images and evaluates them.",
+    EXAMPLES,
+    (
+        declare("benchmark", "the benchmark (--list shows all)", nargs="?"),
+        declare(
+            "--list",
+            "list benchmarks, scales and targets; of a benchmark all settings, variants and "
+            "presets, with what each division allows; then stop",
+            bool,
+        ),
+        declare("--scale", "mini (minutes on two cores) or full (default)", default="full"),
+        declare("--division", "closed (default) or open", default="closed"),
+        declare(
+            "--runs",
+            "runs in all, or +N for N more; default: the number that the rules require",
+            metavar="N",
+        ),
+        offer_set(
+            "a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off, "
+            "threads=N. Without a value the fastest of each of these three is measured and used. "
+            "With keras, compile means XLA, and threads are not measured. micro_batch=N: in "
+            "training on torch a rank takes N samples at once, with the mathematics of its whole "
+            "share; without a value as many as fit into memory, and micro_batch=whole takes all. "
+            "parts_at_once=N: in generation on torch N threads make a part of the images each, at "
+            "the same time; without a value this is compared with all threads on one part. "
+            "preset=NAME stands for several settings; later ones replace its own. "
+            "`cepheid run BENCHMARK --list` shows the settings, variants and presets of a "
+            "benchmark; its README explains them."
+        ),
+        declare("--seed", "seed of run 0; default: derived, so that nobody can choose it", int),
+        offer_data(),
+        declare(
+            "--system",
+            "description of the system; default: this machine is described",
+            Path,
+            "FILE",
+        ),
+        declare("--submitter", "the name of who submits (default: local)", default="local"),
+        declare("--framework", "torch (default) or keras, in one process", default="torch"),
+        declare(
+            "--task",
+            "a task of your own instead of the reference's; see `cepheid new-submission`",
+            Path,
+            "FILE",
+        ),
+        declare("--output", "the folder for systems/ and results/", Path, "DIR"),
+        declare(
+            "--dry-run", "print the plan and everything that would be refused; run nothing", bool
+        ),
+        declare("--ranks", "with --dry-run: plan for N ranks, start none", int, "N"),
+        declare(
+            "--ranks-per-node",
+            "with --ranks: how many of them each node has (default: all)",
+            int,
+            "M",
+        ),
+    ),
+)
 
 
 def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Request:

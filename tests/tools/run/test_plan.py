@@ -141,7 +141,7 @@ def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
     ],
 )
 def test_ranks_that_make_no_plan(options: list[str], why: str, tmp_path: Path) -> None:
-    line = command_line.make_parser().parse_args(
+    line = command_line.COMMAND.make_parser().parse_args(
         ["galaxy_shape", "--scale", "mini", "--output", str(tmp_path), *options]
     )
     with pytest.raises(UserError, match=re.escape(why)):
