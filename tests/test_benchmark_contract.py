@@ -98,6 +98,19 @@ def configuration(name: str, data_root: Path, *overrides: str, seed: int = 3) ->
     return config.name_system("acme", "box", "c" * 64, "")
 
 
+def assert_run_passes(task: Any, config: RunConfig, folder: Path) -> None:
+    """Require a run that reaches its targets, and a log without errors."""
+    log = RunLogWriter(folder / "result_0.txt")
+    assert run_task(task, config, log).reached
+    path = log.close()
+    assert path is not None
+    # Not errors here: a seed that was given, and data that are not the reference's.
+    findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
+    # Nor is a pause of a busy machine, which is long beside the few repetitions of this test.
+    errors = [str(f) for f in findings if f.is_error and f.code != "T24.untimed"]
+    assert not errors, "\n".join(errors)
+
+
 def produce(task: Any) -> Any:
     """What a run ends with: the images of the last repetition, else the loss."""
     chosen = task.config.definition
@@ -379,16 +392,8 @@ def test_a_whole_run_passes_the_checker_and_its_report_changes_nothing(
 ) -> None:
     install_easy(name, tmp_path / "benchmarks", monkeypatch)
     config = configuration(name, data_root)
-    log = RunLogWriter(tmp_path / "result_0.txt")
     task = tasks.create(config)
-    assert run_task(task, config, log).reached
-    path = log.close()
-    assert path is not None
-    # Not errors here: a seed that was given, and data that are not the reference's.
-    findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
-    # Nor is a pause of a busy machine, which is long beside the few repetitions of this test.
-    errors = [str(f) for f in findings if f.is_error and f.code != "T24.untimed"]
-    assert not errors, "\n".join(errors)
+    assert_run_passes(task, config, tmp_path)
     if isinstance(task, Reports):  # the quality of the others says it all
         assert_report_is_sound(name, task)
     if isinstance(task, Pictures):

@@ -18,20 +18,16 @@ pytest.importorskip("tensorflow", reason="needs the extra keras")
 pytest.importorskip("torch", reason="the small definitions are those of the contract for torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from cepheid.compliance.checks import Place, check_log
-from cepheid.compliance.read.log.runlog import read
-from cepheid.reference.keras import backend
 from cepheid.reference.keras.backend import FRAMEWORK
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run import checkpoint
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.log import RunLogWriter
-from cepheid.reference.run.loops import run_task
-from cepheid.rules import definition, rounds
+from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from tests.tasks import EVALUATION, TRAIN
 from tests.test_benchmark_contract import (
     TRAINING,
+    assert_run_passes,
     configuration,
     install_easy,
 )
@@ -198,21 +194,4 @@ def test_log_passes_the_checker(
 ) -> None:
     install_easy(name, tmp_path / "benchmarks", monkeypatch)
     config = dataclasses.replace(configuration(name, data_root), framework="keras")
-    log = RunLogWriter(tmp_path / "result_0.txt")
-    assert run_task(create_task(config), config, log).reached
-    path = log.close()
-    assert path is not None
-    findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
-    errors = [str(finding) for finding in findings if finding.is_error]
-    assert not errors, "\n".join(errors)
-
-
-def test_other_work_takes_threads_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(backend, "usable_processors", lambda: 4)
-    monkeypatch.setattr(backend, "measure_idle_processors", lambda: 3.9)
-    assert backend._choose_threads() == (4, "")
-    monkeypatch.setattr(backend, "measure_idle_processors", lambda: 1.6)
-    assert backend._choose_threads() == (1, "other work runs here: 1.6 of 4 processors are idle")
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert backend._choose_threads() == (3, "")
+    assert_run_passes(create_task(config), config, tmp_path)

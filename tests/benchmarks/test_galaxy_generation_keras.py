@@ -12,19 +12,14 @@ torch = pytest.importorskip("torch", reason="compares with the task in torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from cepheid.benchmarks.galaxy_generation import keras_task, task, weights_file
-from cepheid.compliance.checks import Place, check_log
-from cepheid.compliance.read.log.runlog import read
 from cepheid.measure.studies.sweep.measures import measure_generation
 from cepheid.reference.keras.backend import FRAMEWORK
 from cepheid.reference.machine.energy import find_sensors
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.log import RunLogWriter
-from cepheid.reference.run.loops import run_task
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from tests.test_benchmark_contract import configuration, install_easy
+from tests.test_benchmark_contract import assert_run_passes, configuration, install_easy
 
 ALONE = SingleProcess(FRAMEWORK)
 
@@ -62,13 +57,7 @@ def test_a_log_passes_the_checker(
 ) -> None:
     install_easy("galaxy_generation", tmp_path / "benchmarks", monkeypatch)
     config = configure(data_root)
-    log = RunLogWriter(tmp_path / "result_0.txt")
-    made = keras_task.create(config, ALONE)
-    assert run_task(made, config, log).reached
-    path = log.close()
-    assert path is not None
-    findings = check_log(read(path), Place(rounds.CURRENT), rounds.load())
-    assert not [str(finding) for finding in findings if finding.is_error]
+    assert_run_passes(keras_task.create(config, ALONE), config, tmp_path)
 
 
 def test_weights_that_cannot_be_used_are_refused(

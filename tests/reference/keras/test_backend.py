@@ -7,6 +7,7 @@ import pytest
 
 pytest.importorskip("tensorflow", reason="needs the extra keras")
 
+from cepheid.reference.keras import backend
 from cepheid.reference.keras.backend import FRAMEWORK, autotune
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.execution import Execution
@@ -51,3 +52,14 @@ def test_requested_settings_are_kept() -> None:
     chosen = choose(MILLISECONDS, precision="fp32", compile_="on")
     assert (chosen.precision, chosen.compile) == ("fp32", "on")
     assert not chosen.because
+
+
+def test_other_work_takes_threads_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(backend, "usable_processors", lambda: 4)
+    monkeypatch.setattr(backend, "measure_idle_processors", lambda: 3.9)
+    assert backend._choose_threads() == (4, "")
+    monkeypatch.setattr(backend, "measure_idle_processors", lambda: 1.6)
+    assert backend._choose_threads() == (1, "other work runs here: 1.6 of 4 processors are idle")
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert backend._choose_threads() == (3, "")

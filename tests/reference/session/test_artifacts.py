@@ -2,9 +2,8 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,12 @@ pytest.importorskip("mlperf_logging", reason="needs the extra torch")
 from matplotlib.figure import Figure
 
 from cepheid.compliance.read import powerlog
-from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies import pictures
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
 from cepheid.reference.machine.energy import Counter, Meter, Sensors
 from cepheid.reference.machine.node_energy import gather
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import configure
 from cepheid.reference.run.report import Table
 from cepheid.reference.session.artifacts import keep_pictures, keep_power_log, keep_report
 from cepheid.reference.session.result_folder import ResultFolder
@@ -45,73 +43,81 @@ TABLE = Table(
 )
 
 
-class Reporting:
-    """A task of which only the report is asked."""
+class Scripted:
+    """A task of which only the report and the pictures are asked."""
 
-    def __init__(self, answer: Sequence[Table] | Exception) -> None:
+    def __init__(self, answer: Any) -> None:
         self.answer = answer
 
-    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+    def report(self, on_progress: Callable[[int, int], None]) -> Any:
         on_progress(1, 1)
+        return self.pictures()
+
+    def pictures(self) -> Any:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer
 
 
-@pytest.fixture
-def config() -> RunConfig:
-    return configure(definition.load("galaxy_shape", "mini"), seed=7)
-
-
+CONFIG = configure(definition.load("galaxy_shape", "mini"), seed=7)
 NO_ENERGY = {"none": "no sensors"}
 
 
-def keep(
-    task: object, config: RunConfig, folder: Path, energy: Mapping[str, object] = NO_ENERGY
-) -> Recorder:
+def keep(task: object, folder: Path, energy: Mapping[str, object] = NO_ENERGY) -> Recorder:
     recorder = Recorder()
-    keep_report(task, config, ResultFolder(folder, folder), energy, recorder)
+    keep_report(task, CONFIG, ResultFolder(folder, folder), energy, recorder)
     return recorder
 
 
-def test_tables_are_shown_and_kept(config: RunConfig, tmp_path: Path) -> None:
-    recorder = keep(Reporting([TABLE]), config, tmp_path)
+def draw(task: object, folder: Path) -> Recorder:
+    recorder = Recorder()
+    keep_pictures(task, CONFIG, ResultFolder(folder, folder), recorder)
+    return recorder
+
+
+@pytest.mark.parametrize(
+    ("error", "stdout", "stderr"),
+    [
+        (UserError("no data there"), ": no data there; the run counts", ""),
+        (ModuleNotFoundError("x", name="matplotlib"), "matplotlib is not installed", ""),
+        (OSError(28, "No space left"), "No space left; the run counts", ""),
+        (ZeroDivisionError("a bug"), "see above; the run counts", "Traceback"),
+    ],
+)
+@pytest.mark.parametrize("write", [keep, draw])
+def test_failure_is_reported_and_costs_nothing(
+    write: Callable[[object, Path], Recorder], error: Exception, stdout: str, stderr: str,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    assert stdout in write(Scripted(error), tmp_path).text
+    assert capsys.readouterr().err.startswith(stderr)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("write", [keep, draw])
+def test_a_task_without_report_and_pictures_says_nothing(
+    write: Callable[[object, Path], Recorder], tmp_path: Path
+) -> None:
+    assert write(object(), tmp_path).messages == []
+
+
+def test_tables_are_shown_and_kept(tmp_path: Path) -> None:
+    recorder = keep(Scripted([TABLE]), tmp_path)
     assert recorder.tables == [TABLE]
     assert f"run 0: report: {tmp_path / 'report_0.json'}" in recorder.messages
     (kept,) = tmp_path.iterdir()  # no temporary file is left
     content = json.loads(kept.read_text())
     assert content["seed"] == 7
     assert content["energy"] == NO_ENERGY
-    assert content["definition_digest"] == config.definition.digest
+    assert content["definition_digest"] == CONFIG.definition.digest
     (table,) = content["tables"]
     assert table["rows"][0] == dict(TABLE.rows[0])
     assert table["rows"][2]["e1"] is None
     assert table["rows"][2]["e1_error"] is None
 
 
-@pytest.mark.parametrize(
-    ("error", "stdout", "stderr"),
-    [
-        (UserError("no data there"), "no report: no data there; the run counts", ""),
-        (OSError(28, "No space left"), "No space left; the run counts", ""),
-        (ZeroDivisionError("a bug"), "see above; the run counts", "Traceback"),
-    ],
-)
-def test_failure_is_reported_and_costs_nothing(
-    error: Exception, stdout: str, stderr: str,
-    config: RunConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    assert stdout in keep(Reporting(error), config, tmp_path).text
-    assert capsys.readouterr().err.startswith(stderr)
-    assert not list(tmp_path.iterdir())
-
-
-def test_task_without_a_report_says_nothing(config: RunConfig, tmp_path: Path) -> None:
-    assert keep(object(), config, tmp_path).messages == []
-
-
-def test_energy_is_kept_without_tables(config: RunConfig, tmp_path: Path) -> None:
-    keep(object(), config, tmp_path, {"joules": 12.5})
+def test_energy_is_kept_without_tables(tmp_path: Path) -> None:
+    keep(object(), tmp_path, {"joules": 12.5})
     content = json.loads((tmp_path / "report_0.json").read_text())
     assert content["energy"] == {"joules": 12.5}
     assert content["tables"] == []
@@ -120,30 +126,9 @@ def test_energy_is_kept_without_tables(config: RunConfig, tmp_path: Path) -> Non
 # Pictures -----------------------------------------------------------------------------------------
 
 
-CONFIG = configure(definition.load("galaxy_shape", "mini"), seed=7)
-
-
-class Showing:
-    """A task of which only the pictures are asked."""
-
-    def __init__(self, answer: Figure | list[Figure] | Exception) -> None:
-        self.answer = answer
-
-    def pictures(self) -> Figure | list[Figure]:
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
-
-
-def draw(task: object, folder: Path) -> str:
-    recorder = Recorder()
-    keep_pictures(task, CONFIG, ResultFolder(folder, folder), recorder)
-    return recorder.text
-
-
 def test_pictures_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "pictures_0.png"
-    assert str(path) in draw(Showing(Figure()), tmp_path)
+    assert str(path) in draw(Scripted(Figure()), tmp_path).text
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
     assert path.read_bytes()[12:20] == b"IHDR" + (768).to_bytes(4)  # 6.4 inches in our style
 
@@ -151,7 +136,7 @@ def test_pictures_are_kept(tmp_path: Path) -> None:
 def test_several_figures_become_one_moving_picture(tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     figures = [Figure(figsize=(1, 1), facecolor=colour) for colour in ("red", "green", "blue")]
-    draw(Showing(figures), tmp_path)
+    draw(Scripted(figures), tmp_path)
     colours = []
     with image.open(tmp_path / "pictures_0.png") as picture:
         assert picture.default_image  # for programs that know no moving pictures
@@ -160,26 +145,6 @@ def test_several_figures_become_one_moving_picture(tmp_path: Path) -> None:
             colours.append(picture.convert("RGB").getpixel((50, 50)))
     red, green, blue = (255, 0, 0), (0, 128, 0), (0, 0, 255)
     assert colours == [blue, red, green, blue]
-
-
-@pytest.mark.parametrize(
-    ("error", "stdout", "stderr"),
-    [
-        (ModuleNotFoundError("x", name="matplotlib"), "matplotlib is not installed", ""),
-        (OSError(28, "No space left"), "No space left; the run counts", ""),
-        (ZeroDivisionError("a bug"), "see above; the run counts", "Traceback"),
-    ],
-)
-def test_pictures_that_fail_are_reported_and_cost_nothing(
-    error: Exception, stdout: str, stderr: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert stdout in draw(Showing(error), tmp_path)
-    assert capsys.readouterr().err.startswith(stderr)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_task_without_pictures_says_nothing(tmp_path: Path) -> None:
-    assert draw(object(), tmp_path) == ""
 
 
 def draw_stamps() -> Any:
