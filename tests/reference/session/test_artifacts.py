@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ pytest.importorskip("mlperf_logging", reason="needs the extra torch")
 from matplotlib.figure import Figure
 
 from cepheid.compliance.read import powerlog
+from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies import pictures
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
 from cepheid.reference.machine.energy import Counter, Meter, Sensors
