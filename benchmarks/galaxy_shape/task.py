@@ -1,5 +1,8 @@
 """galaxy_shape in PyTorch: the ellipticity (e1, e2) of a galaxy, as a bivariate normal."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -8,8 +11,10 @@ from cepheid.benchmarks.galaxy_shape.model import (
     negative_log_likelihood,
     sum_metrics,
 )
+from cepheid.reference.galaxies import science
 from cepheid.reference.galaxies.shapes import name_metrics
 from cepheid.reference.galaxies.stamps import Galaxies
+from cepheid.reference.run.report import Table
 from cepheid.reference.torch import stamps as of_stamps
 from cepheid.reference.torch.workload import (
     Evaluation,
@@ -17,7 +22,9 @@ from cepheid.reference.torch.workload import (
     Inputs,
     Network,
     Norms,
+    OnProgress,
     Recipe,
+    Result,
     Workload,
 )
 
@@ -60,6 +67,18 @@ def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:
     return Evaluation(name_metrics(inference.ranks.sum(sums).tolist(), data.labels.shape[1]))
 
 
+def report(shape: Galaxies, result: Result, on_progress: OnProgress) -> Sequence[Table]:
+    """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
+    return science.make_report(result.data, of_stamps.make_estimate(result.inference), on_progress)
+
+
+def draw_posteriors(shape: Galaxies, result: Result) -> Any:
+    """Return a figure of the estimates of some galaxies of the evaluation set."""
+    from cepheid.reference.galaxies import pictures  # astropy is slow to import
+
+    return pictures.draw_posteriors(result.data, of_stamps.make_estimate(result.inference))
+
+
 WORKLOAD: Workload[Galaxies] = Workload(
     read_shape=Galaxies.read,
     make_network=make_network,
@@ -71,6 +90,6 @@ WORKLOAD: Workload[Galaxies] = Workload(
     open_data=of_stamps.TorchStamps,
     prepare_update=of_stamps.prepare_update,
     evaluate=evaluate,
-    report=of_stamps.report,
-    pictures=of_stamps.draw_posteriors,
+    report=report,
+    pictures=draw_posteriors,
 )

@@ -41,8 +41,8 @@ class Images(Stamps):
     ``split_input`` parts the two.
     """
 
-    def __init__(self, shape: Galaxies, share: Share, sky: Any) -> None:
-        super().__init__(shape, share, sky)
+    def __init__(self, shape: Galaxies, share: Share, sky: Any, source: Any) -> None:
+        super().__init__(shape, share, sky, source)
         self.shape, pixels = shape, self.definition.model["pixels"]
         self.stamps = crop_middle(self.sky.noise_free, pixels)
         is_noisy = is_input_noisy(shape)

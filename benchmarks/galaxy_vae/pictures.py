@@ -1,10 +1,10 @@
 """Real, reconstructed and generated galaxies side by side, in colour."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cepheid.reference.data.galaxies import SkyParameters, colour
+from cepheid.reference.data.image_files import colour
 from cepheid.reference.galaxies.pictures import ARCSEC_SHOWN, find_nearest, show_galaxy
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ COLUMNS, INCHES = 8, 1.1  # of the panel of generated galaxies, and the size of 
 
 
 def draw_panel(
-    parameters: SkyParameters, real: np.ndarray, reconstructed: np.ndarray, generated: np.ndarray
+    parameters: Any, real: np.ndarray, reconstructed: np.ndarray, generated: np.ndarray
 ) -> "Figure":
     """Return a figure with three rows of galaxies.
 
@@ -51,7 +51,7 @@ def _find_alike(generated: np.ndarray, real: np.ndarray, band: int) -> list[int]
     return find_nearest(made, wanted.tolist())
 
 
-def draw_generated(real: np.ndarray, generated: np.ndarray, parameters: SkyParameters) -> "Figure":
+def draw_generated(real: np.ndarray, generated: np.ndarray, parameters: Any) -> "Figure":
     """Return a figure of real galaxies above generated ones, noise-free and stretched alike.
 
     Both are (n, bands, y, x) in units of the sky noise, of the same number.

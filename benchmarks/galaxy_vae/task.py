@@ -54,7 +54,7 @@ class TorchImages(framework_free.Images):
     take = of_stamps.take
 
     def __init__(self, shape: Galaxies, seat: Seat) -> None:
-        super().__init__(shape, seat.share, seat.load())
+        super().__init__(shape, seat.share, seat.load(), seat.source)
 
 
 def make_network(shape: Galaxies, norms: Norms) -> nn.Module:

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cepheid.reference.data.galaxies import SkyParameters, colour
+from cepheid.reference.data.image_files import colour
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
 from cepheid.reference.galaxies.stamps import Estimate, Stamps
 
@@ -78,7 +78,7 @@ def find_nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
     return found
 
 
-def show_galaxy(axes: "Axes", image: np.ndarray, parameters: SkyParameters) -> None:
+def show_galaxy(axes: "Axes", image: np.ndarray, parameters: Any) -> None:
     """Show the middle of a picture (y, x, 3), x to the right and y upwards as in the data."""
     shown = min(len(image), round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
     first = (len(image) - shown) // 2

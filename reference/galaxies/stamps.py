@@ -6,8 +6,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from cepheid.reference.data import galaxies
-from cepheid.reference.data.galaxies import SkyParameters
 from cepheid.reference.data.order import SampleStream, Share
 from cepheid.reference.galaxies.images import reorient
 from cepheid.reference.optim.schedules import warmup_then_cosine
@@ -94,13 +92,14 @@ class Stamps:
     """Stamps and labels of a run, of which ``share`` is this rank's part.
 
     ``sky`` has everything, ``stamps`` are (n, bands, pixels, pixels), float16 in units of the sky
-    noise, and ``labels`` (n, d). The rows to train on come first.
+    noise, and ``labels`` (n, d). The rows to train on come first. ``source`` is the module of the
+    dataset (``cepheid.reference.data.galaxies``), which a task does not import.
     """
 
-    def __init__(self, shape: Galaxies, share: Share, sky: Any) -> None:
+    def __init__(self, shape: Galaxies, share: Share, sky: Any, source: Any) -> None:
         self.definition, self.share = shape.definition, share
         self.order = SampleStream(shape.config.seed, self.definition.train_samples)
-        self.sky, self.stamps = sky, sky.stamps
+        self.sky, self.stamps, self.source = sky, sky.stamps, source
         targets = self.definition.model["targets"]
         self.labels = np.stack([self.sky.labels[target] for target in targets], axis=1)
         self.train_samples = self.definition.train_samples
@@ -111,9 +110,9 @@ class Stamps:
         return np.arange(self.train_samples, len(self.labels))
 
     @property
-    def parameters(self) -> SkyParameters:
-        """What the sky was drawn with."""
-        return galaxies.parameters_of(self.definition.data)
+    def parameters(self) -> Any:
+        """The ``SkyParameters`` with which the sky was drawn."""
+        return self.source.parameters_of(self.definition.data)
 
     def read_batch(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
         """Return this rank's share of the batch after ``samples``: stamps and labels (n, …).

@@ -28,7 +28,7 @@ def find_share(task: Any) -> Share:
 
 def open_stamps(task: Any, kind: type[Stamps] = Stamps) -> None:
     """Map stamps and labels, or other data of the dataset."""
-    task.data = kind(task.shape, find_share(task), galaxies.load(task.folder))
+    task.data = kind(task.shape, find_share(task), galaxies.load(task.folder), galaxies)
 
 
 def make_noise_arrays(task: Any, count: int) -> tuple[np.ndarray, ...]:

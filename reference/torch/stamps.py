@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cepheid.reference.galaxies import science
 from cepheid.reference.galaxies.stamps import (
     Estimate,
     Galaxies,
@@ -16,13 +14,10 @@ from cepheid.reference.galaxies.stamps import (
     estimate_all,
     make_noise_arrays,
 )
-from cepheid.reference.run.report import Table
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.workload import (
     Inference,
-    OnProgress,
     Recipe,
-    Result,
     Seat,
     Update,
 )
@@ -40,7 +35,7 @@ class TorchStamps(Stamps):
     take = take
 
     def __init__(self, shape: Galaxies, seat: Seat) -> None:
-        super().__init__(shape, seat.share, seat.load())
+        super().__init__(shape, seat.share, seat.load(), seat.source)
 
 
 def make_noise(shape: Galaxies, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -70,15 +65,3 @@ def make_estimate(inference: Inference) -> Estimate:
         return mean.cpu().numpy(), scale.cpu().numpy()
 
     return partial(estimate_all, estimate_batch, inference.size)
-
-
-def report(shape: Galaxies, result: Result, on_progress: OnProgress) -> Sequence[Table]:
-    """Return shear bias, PSF leakage, and errors by signal-to-noise and size."""
-    return science.make_report(result.data, make_estimate(result.inference), on_progress)
-
-
-def draw_posteriors(shape: Galaxies, result: Result) -> Any:
-    """Return a figure of the estimates of some galaxies of the evaluation set."""
-    from cepheid.reference.galaxies import pictures  # astropy is slow to import
-
-    return pictures.draw_posteriors(result.data, make_estimate(result.inference))

@@ -5,12 +5,11 @@ the colours of bright pixels.
 """
 
 from functools import lru_cache
+from typing import Any
 
 import galsim
 import numpy as np
 from astropy.visualization import make_lupton_rgb
-
-from cepheid.reference.data.galaxies import SkyParameters
 
 BANDS = "irg"  # as red, green, blue
 STRETCH_SKY_NOISE = 10.0  # what is fainter, in sky noise of the r band, is shown linearly
@@ -18,10 +17,10 @@ SOFTENING = 8.0  # Lupton's Q: how strongly bright pixels are compressed
 DARKEST_SKY_NOISE = -2.0  # black; a little below the sky's mean, so that noise is seen as noise
 
 
-def compose_colours(stamps: np.ndarray, sky: SkyParameters) -> np.ndarray:
+def compose_colours(stamps: np.ndarray, sky: Any) -> np.ndarray:
     """Compose colour pictures, uint8 (n, y, x, 3), from stored stamps.
 
-    ``stamps`` are (n, bands, y, x) in units of the sky noise.
+    ``stamps`` are (n, bands, y, x) in units of the sky noise; ``sky`` are the ``SkyParameters``.
 
     All are stretched alike, so brightness can be compared between them. Row 0 is the bottom one:
     draw with ``origin="lower"``. Raises ValueError where a band is missing.
@@ -42,7 +41,7 @@ def compose_colours(stamps: np.ndarray, sky: SkyParameters) -> np.ndarray:
     )
 
 
-def _compute_noise_flux(sky: SkyParameters) -> np.ndarray:
+def _compute_noise_flux(sky: Any) -> np.ndarray:
     """Return the flux density of one sky noise per band, (3,), in units of AB magnitude 0."""
     numbers = [sky.bands.index(band) for band in BANDS]
     electrons = np.sqrt(np.array(sky.sky_electrons))[numbers]
