@@ -8,7 +8,8 @@ table, write JSON and figures, and say where other work on the machine disturbed
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -21,9 +22,12 @@ from cepheid.rules import definition as definitions
 from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, cannot_write
-from cepheid.rules.host import atomic_write
+from cepheid.rules.host import atomic_path, atomic_write
+from cepheid.rules.installation import FIGURE_STYLE
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from cepheid.reference.run.config import RunConfig
     from cepheid.reference.session.observer import Observer
     from cepheid.reference.torch.ranks.distributed import TorchRanks
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
     OpenDisplay = Callable[[IO[str] | None], Observer]
     """Opens what shows progress: on the terminal, or in a file as on a terminal."""
 
+OURS, REPORTED = "C0", "C5"  # colours of the style
+COLUMN_INCHES = 4.8
 BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
 
 
@@ -213,7 +219,7 @@ def _prepare_figure(arguments: argparse.Namespace) -> Path | None:
         return None
     extras.require("matplotlib")
     if folder:
-        from cepheid.measure.engine.drawing import make_folder
+        from cepheid.measure.engine.study import make_folder
 
         make_folder(folder, "--figures")
     elif file and not file.parent.is_dir():
@@ -266,3 +272,50 @@ def write_json(path: Path, facts: Mapping[str, Any]) -> None:
         atomic_write(path, json.dumps(facts, indent=1) + "\n")
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+# Figures: axes side by side, and a file that appears at once -----------------------------------
+
+
+@contextmanager
+def draw_figure(
+    path: Path, columns: int, column_inches: float = COLUMN_INCHES
+) -> Iterator[tuple["Figure", list[Any]]]:
+    """Yield a figure with ``columns`` axes side by side, and write it to ``path`` afterwards.
+
+    Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
+    """
+    from matplotlib.figure import Figure
+
+    with use_style():
+        figure = Figure(figsize=(column_inches * columns, 3.8), layout="constrained")
+        axes = figure.subplots(1, columns, squeeze=False)[0]
+        yield figure, list(axes)
+        save_figure(figure, path)
+
+
+def use_style() -> AbstractContextManager[None]:
+    """Return a context in which figures look as all of ours do; they are saved in it too."""
+    from matplotlib import rc_context
+
+    return rc_context(fname=FIGURE_STYLE)
+
+
+def save_figure(figure: "Figure", path: Path) -> None:
+    """Write a figure as PNG; the file appears when it is complete.
+
+    Raises UserError where it cannot be written.
+    """
+    try:
+        with atomic_path(path) as temporary:
+            figure.savefig(temporary, format="png", metadata={"Software": None})
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def make_folder(folder: Path, option: str) -> None:
+    """Make the folder that a command-line option names. Raises UserError where that fails."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{option} {folder}: cannot make this folder ({error.strerror})") from error

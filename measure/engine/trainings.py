@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
-from cepheid.measure.engine.study import Column, Measured, Request
+from cepheid.measure.engine.study import OURS, REPORTED, Column, Measured, Request, draw_figure
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import evidence

@@ -72,6 +72,11 @@ def find_middle_half(values: Sequence[float]) -> tuple[float, float]:
     return first, third
 
 
+def format_spread(middle: float, ends: tuple[float, float], form: str = ",.2f") -> str:
+    """Return a value with the ends of its spread in brackets, such as ``1.50 (1.20 to 1.70)``."""
+    return f"{middle:{form}} ({ends[0]:{form}} to {ends[1]:{form}})"
+
+
 def divide(timing: Timing, baseline: Timing) -> tuple[float, float, float]:
     """Return the ratio of the median times, and the quartiles of the ratios of each turn.
 

@@ -8,9 +8,17 @@ from typing import Any
 
 from cepheid.compliance.score.trimmed import two_sided_quantile
 from cepheid.measure.engine import options
-from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.options import Option
-from cepheid.measure.engine.study import Column, Measured, Request, Study
+from cepheid.measure.engine.study import (
+    OURS,
+    REPORTED,
+    Column,
+    Measured,
+    Request,
+    Study,
+    draw_figure,
+)
+from cepheid.measure.engine.turns import format_spread
 from cepheid.measure.studies import epochs
 from cepheid.measure.studies.epochs import Arm, Comparison, Run
 from cepheid.rules.definition import Definition
@@ -125,7 +133,7 @@ def compare_by_seed(first: Arm, arm: Arm, runs: Sequence[Run]) -> str:
         return ""
     half_width = two_sided_quantile(len(shares) - 1) * statistics.stdev(shares) / len(shares) ** 0.5
     mean = statistics.mean(shares)
-    return f"{mean:.2f} ({mean - half_width:.2f} to {mean + half_width:.2f})"
+    return format_spread(mean, (mean - half_width, mean + half_width), ".2f")
 
 
 def _join(values: Sequence[float]) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
+from cepheid.measure.engine.turns import format_spread
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError
 
@@ -275,7 +276,7 @@ def measure_reading(
 
 def format_rates(rates: Sequence[float]) -> str:
     """Return the median and the range of contents per second."""
-    return f"{statistics.median(rates):,.0f} ({min(rates):,.0f} to {max(rates):,.0f})"
+    return format_spread(statistics.median(rates), (min(rates), max(rates)), ",.0f")
 
 
 def _time_reading(contents: Iterator[Any], expected_bytes: int) -> float:

@@ -17,6 +17,7 @@ from cepheid.measure.engine.turns import (
     MIB,
     Timing,
     configure_open,
+    format_spread,
     make_task,
     time_in_turns,
 )
@@ -69,7 +70,7 @@ class SizeTimings:
         """Return how many times as fast as one rank it is, with the ends of its middle half."""
         base, timing = self.wall[ALONE].median_seconds, self.wall[label]
         low, high = timing.quartiles_seconds
-        return f"{base / timing.median_seconds:.2f} ({base / high:.2f} to {base / low:.2f})"
+        return format_spread(base / timing.median_seconds, (base / high, base / low), ".2f")
 
     def compare_processor(self, label: str) -> float:
         """Return how many times less processor time it takes than one rank."""
@@ -213,8 +214,7 @@ def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
 
 
 def _describe_seconds(timing: Timing) -> str:
-    first, third = timing.quartiles_seconds
-    return f"{timing.median_seconds:.3f} ({first:.3f} to {third:.3f})"
+    return format_spread(timing.median_seconds, timing.quartiles_seconds, ".3f")
 
 
 STUDY = Study(

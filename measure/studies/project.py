@@ -8,9 +8,17 @@ from functools import partial
 from pathlib import Path
 
 from cepheid.measure.engine import options
-from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.options import Option
-from cepheid.measure.engine.study import Column, Measured, Request, Study, Table
+from cepheid.measure.engine.study import (
+    OURS,
+    REPORTED,
+    Column,
+    Measured,
+    Request,
+    Study,
+    Table,
+    draw_figure,
+)
 from cepheid.measure.studies import cost_model
 from cepheid.measure.studies.cost_model import (
     SHAPES,

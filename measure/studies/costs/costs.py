@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from cepheid.measure.engine import options
-from cepheid.measure.engine.drawing import COLUMN_INCHES, OURS, REPORTED, draw_figure
 from cepheid.measure.engine.options import Option
-from cepheid.measure.engine.study import Measured, Request, Study, Table, make_table
+from cepheid.measure.engine.study import (
+    COLUMN_INCHES,
+    OURS,
+    REPORTED,
+    Measured,
+    Request,
+    Study,
+    Table,
+    draw_figure,
+    make_table,
+)
+from cepheid.measure.engine.turns import format_spread
 from cepheid.measure.studies.costs.declared import Costs, load_compared, load_costs
 from cepheid.measure.studies.costs.updates import (
     MeasuredCosts,
@@ -152,17 +162,12 @@ def _list_cells(setup: Setup, update: Update) -> Mapping[str, Any]:
         "step": setup.costs.name(update),
         f"{baseline.name} ms": f"{update.baseline_milliseconds:,.1f}",
         "ms": f"{update.milliseconds:,.1f}",
-        "ratio": _format_ratio((update.ratio, *update.ratio_quartiles)),
+        "ratio": format_spread(update.ratio, update.ratio_quartiles, ".2f"),
         "reported ms": reported,
         "reported ratio": ratio,
         "bytes sent": f"{sum(update.sent_bytes.values()):,}",
         **setup.parts.describe(update),
     }
-
-
-def _format_ratio(ratio: tuple[float, float, float]) -> str:
-    middle, low, high = ratio
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _list_times(setup: Setup, measured: MeasuredCosts, title: str) -> Table:
@@ -267,8 +272,14 @@ def measure_rungs(request: Request, setups: Sequence[Setup]) -> Measured:
         {
             "step": rung.name,
             "ms": f"{1000 * rung.timing.median_seconds:,.1f}",
-            "times as fast as the one before": _format_ratio(rung.speedup) if place else "",
-            "as the first": _format_ratio(rung.speedup_in_all) if place else "",
+            "times as fast as the one before": format_spread(
+                rung.speedup[0], rung.speedup[1:], ".2f"
+            )
+            if place
+            else "",
+            "as the first": format_spread(rung.speedup_in_all[0], rung.speedup_in_all[1:], ".2f")
+            if place
+            else "",
             **{
                 phase: f"{rung.phases_ms.get(phase, 0.0):,.1f}"
                 for phase in ("forward", "backward", "update", "other")
@@ -284,6 +295,10 @@ def measure_rungs(request: Request, setups: Sequence[Setup]) -> Measured:
         facts={**setup.describe(), **asdict(ladder)},
         found=(setup, ladder, where),
     )
+
+
+def _format(ratio: tuple[float, float, float]) -> str:
+    return format_spread(ratio[0], ratio[1:], ".2f")
 
 
 def draw_rungs(folder: Path, _: Request, measured: Measured) -> list[Path]:

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from cepheid.measure.engine.drawing import REPORTED, draw_figure
-from cepheid.measure.engine.study import Column, Table, make_table
+from cepheid.measure.engine.study import REPORTED, Column, Table, draw_figure, make_table
 from cepheid.measure.studies.costs.updates import PROJECTED_RANKS, OptimizerParts, find_kfac
 from cepheid.measure.studies.flops import count_passes
 from cepheid.reference.session.frameworks import find_create

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine import options, own_process
-from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.recorded_points import (
     PointFolder,
@@ -15,7 +14,16 @@ from cepheid.measure.engine.recorded_points import (
     open_folder,
     tell_written,
 )
-from cepheid.measure.engine.study import Column, Measured, Request, Study
+from cepheid.measure.engine.study import (
+    OURS,
+    REPORTED,
+    Column,
+    Measured,
+    Request,
+    Study,
+    draw_figure,
+)
+from cepheid.measure.engine.turns import format_spread
 from cepheid.measure.studies.scaling.points import (
     BATCH_SIZE,
     FILE,
@@ -217,7 +225,7 @@ def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
     return (
         Column("ranks", "ranks"),
         Column("batch", "batch_size", "{:,}"),
-        Column("samples/s", _find_rate, _format_rate),
+        Column("samples/s", _find_rate, partial(_format_spread, form=",.4g")),
         Column("speed-up", lambda point: point.ranks * _find_efficiency(point), "{:.2f}"),
         *(
             Column(f"efficiency, {kind}", partial(Point.efficiency, kind=kind), _format_spread)
@@ -241,12 +249,8 @@ def _find_rate(point: Point) -> Spread:
     return spread(point.rates(TOGETHER, point.inputs[0]))
 
 
-def _format_rate(rate: Spread) -> str:
-    return f"{rate.median:,.4g} ({rate.first_quartile:,.4g} to {rate.third_quartile:,.4g})"
-
-
-def _format_spread(value: Spread) -> str:
-    return f"{value.median:.2f} ({value.first_quartile:.2f} to {value.third_quartile:.2f})"
+def _format_spread(value: Spread, form: str = ".2f") -> str:
+    return format_spread(value.median, (value.first_quartile, value.third_quartile), form)
 
 
 def _judge_input(point: Point) -> str:

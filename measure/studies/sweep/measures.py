@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.recorded_points import describe_machine
@@ -34,7 +34,9 @@ from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Block, Definition, Generation
 from cepheid.rules.errors import UserError
 
-OpenDisplay = Callable[[IO[str] | None], Observer]
+if TYPE_CHECKING:
+    from cepheid.measure.engine.study import OpenDisplay
+
 BATCH_SIZE, DECAY = "global_batch_size", "opt_learning_rate_decay_samples"
 EPOCHS, WARM_UP_EPOCHS, EPOCH_SAMPLES = 100, 10, 8_000
 WARM_UP_IMAGES = 100
@@ -144,7 +146,7 @@ class Point:
     parts_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-def measure_size(job: Job, open_display: OpenDisplay) -> Point:
+def measure_size(job: Job, open_display: "OpenDisplay") -> Point:
     """Measure one size in this process, which was started for it.
 
     Raises UserError if the memory does not suffice.

@@ -16,15 +16,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine.drawing import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.recorded_points import PointFolder, describe_point, name_machine
+from cepheid.measure.engine.study import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.turns import make_task
-from cepheid.measure.studies.sweep.measures import Job, OpenDisplay
+from cepheid.measure.studies.sweep.measures import Job
 from cepheid.reference.session.frameworks import import_backend
 from cepheid.rules.definition import Block, Definition
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from cepheid.measure.engine.study import OpenDisplay
 
 COVERAGE = "coverage_"
 COLOURS = (OURS, "C4", "C3")
@@ -109,7 +111,7 @@ def _list_cells(point: QualityPoint) -> dict[str, Any]:
     }
 
 
-def train_once(job: Job, open_display: OpenDisplay) -> QualityPoint:
+def train_once(job: Job, open_display: "OpenDisplay") -> QualityPoint:
     """Train and evaluate in this process, which was started for it."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before the framework is loaded
     config, load, observer = job.configure(), os.getloadavg()[0], open_display(None)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import yaml
 
-from cepheid.measure.engine.drawing import save_figure, use_style
 from cepheid.measure.engine.recorded_points import (
     PointFolder,
     describe_point,
     name_machine,
     read_points,
 )
+from cepheid.measure.engine.study import save_figure, use_style
 from cepheid.measure.engine.turns import MIB
 from cepheid.measure.studies.sweep.measures import EPOCHS, MEASURES, Point
 from cepheid.rules.definition import locate_benchmarks
