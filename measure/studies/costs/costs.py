@@ -138,7 +138,7 @@ def _list_tables(measured: Sequence[tuple[Setup, MeasuredCosts]]) -> list[Table]
         tables.append(_list_times(one, found, f"{of_group}Time to target"))
     if costs.published:
         source = f"Reported: {costs.source}. {costs.note}"
-        tables.append(make_table(source, [asdict(row) for row in costs.published]))
+        tables.append(make_table(source, costs.published))
     return tables
 
 

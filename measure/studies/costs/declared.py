@@ -17,7 +17,9 @@ FILE = "costs.yaml"
 class Step:
     """Settings whose updates are timed; ``published_ms`` is what the source reports for them.
 
-    ``needs_ranks`` and ``needs_nodes`` are the fewest with which the settings change anything.
+    ``needs_ranks`` and ``needs_nodes`` are the fewest with which the settings change anything. A
+    rung of a ladder may have one of the benchmark's other ``networks`` (``OptimizerParts``), and
+    what the source has ``reported`` of its speed.
     """
 
     name: str
@@ -25,47 +27,24 @@ class Step:
     needs_ranks: int = 1
     needs_nodes: int = 1
     published_ms: float | None = None
-
-
-@dataclass(frozen=True)
-class Rung:
-    """A step of the baseline alone, which keeps what the steps before it changed.
-
-    ``network`` names one of the benchmark's other networks (``OptimizerParts.networks``);
-    ``reported`` is what the source says of its speed.
-    """
-
-    name: str
-    overrides: tuple[str, ...]
     network: str = ""
     reported: str = ""
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """What made an update of the baseline fast, step by step."""
+    """What made an update of the baseline fast: each rung keeps what those before it changed."""
 
     title: str
     published_at: str
-    rungs: tuple[Rung, ...]
-
-
-@dataclass(frozen=True)
-class PublishedTime:
-    """A row of what the source reports about times to target."""
-
-    ranks: int
-    batch: int
-    optimizer: str
-    updates: int
-    minutes: float
-    accuracy: float | None = None
+    rungs: tuple[Step, ...]
 
 
 @dataclass(frozen=True)
 class Costs:
     """The content of a benchmark's ``costs.yaml`` for one scale.
 
+    ``published`` are rows of what the source reports about times to the target.
     Without ``samples_per_rank`` the ranks share the batch of the definition. ``comparison`` is one
     of the benchmark's ``epochs.yaml``, whose first arm is the baseline and whose last arm has the
     settings of the last step. Where ``group`` names one of several that are compared, the baseline
@@ -81,7 +60,7 @@ class Costs:
     steps: tuple[Step, ...]
     comparison: str
     note: str
-    published: tuple[PublishedTime, ...]
+    published: tuple[Mapping[str, Any], ...]
     ladder: Ladder | None = None
     samples_per_rank: int | None = None
     group: str = ""

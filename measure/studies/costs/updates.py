@@ -22,7 +22,7 @@ from cepheid.measure.engine.turns import (
     time_steps,
 )
 from cepheid.measure.studies import epochs
-from cepheid.measure.studies.costs.declared import Costs, Rung, Step
+from cepheid.measure.studies.costs.declared import Costs, Step
 from cepheid.reference.run.execution import add_switches
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -160,10 +160,9 @@ class Setup:
         """Raise UserError for settings whose costs cannot be measured, before minutes are spent."""
         self.parts.refuse(self.configure().hyperparameters)
 
-    def make_settled_task(self, step: Step | Rung, ranks: "TorchRanks") -> Any:
+    def make_settled_task(self, step: Step, ranks: "TorchRanks") -> Any:
         """Return a task with the settings of a step that has made some updates."""
-        network = step.network if isinstance(step, Rung) else ""
-        create = self.parts.networks[network] if network else None
+        create = self.parts.networks[step.network] if step.network else None
         task = make_task(self.configure(*step.overrides), ranks, create)
         take_steps(task, self.settle)
         return task
