@@ -1,0 +1,150 @@
+"""`cepheid measure targets` as its user meets it, and how safely targets separate."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+
+from cepheid.measure.engine.trainings import CORRECT, Training
+from cepheid.measure.studies.targets import estimate_miss_probability, find_nearest_broken
+from cepheid.rules import definition, evidence
+from cepheid.rules.evidence import Curve, Evidence
+from cepheid.tools.measure.__main__ import main
+from tests.tools.no_training import GOOD, POOR, FakeTraining, Points, replace_training
+
+Printed = pytest.CaptureFixture[str]
+MINI = definition.load("galaxy_shape", "mini")
+BROKEN = ("shuffled_labels", "frozen", "blind_to_orientation", "fixed_covariance")
+
+
+def make_points(run: Training) -> Points:
+    quality = GOOD if run.variant == CORRECT else POOR
+    return (3008, quality), (MINI.timing.max_samples, quality)
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
+    """No training, and a folder of benchmarks with nothing measured."""
+    fake = FakeTraining(make_points)
+    replace_training(fake, tmp_path, monkeypatch)
+    return fake
+
+
+def measure(*arguments: str) -> int:
+    return main(["targets", "galaxy_shape", *arguments])
+
+
+def recorded() -> set[tuple[str, int]]:
+    found = evidence.load(MINI)
+    assert found is not None
+    return {(curve.variant, curve.seed) for curve in found.curves}
+
+
+def test_all_variants_are_run_and_separated(training: FakeTraining, capsys: Printed) -> None:
+    assert measure() == 0
+    wanted = {(CORRECT, seed) for seed in range(1, 11)}
+    wanted |= {(variant, seed) for variant in BROKEN for seed in (1, 2)}
+    assert recorded() == set(training.names) == wanted
+    printed = capsys.readouterr().out
+    assert "samples to target: fewest 3,008" in printed
+    assert printed.count("never reached") == 8
+    assert "18 runs took 0.0 hours" in printed
+    assert "one more seed misses the budget with a probability of 0.0%" in printed
+    training.runs = []
+    assert measure() == 0
+    assert training.runs == []
+
+
+def test_commands_share_the_work(training: FakeTraining, capsys: Printed) -> None:
+    assert measure("--only", "correct") == 1
+    assert "problem: the broken variant frozen was not tried" in capsys.readouterr().out
+    assert measure("--only", *BROKEN, "--broken-seeds", "1") == 0
+    assert training.names[10:] == [(variant, 1) for variant in BROKEN]
+
+
+def test_what_another_process_records_meanwhile_is_kept(training: FakeTraining) -> None:
+    def record_frozen(run: Training) -> Points:
+        if len(training.runs) == 1:
+            curve = Curve("frozen", 1, 2.0, ((MINI.timing.max_samples, POOR),))
+            evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, {}, (curve,)))
+        return make_points(run)
+
+    training.make_points = record_frozen
+    measure("--only", "correct", "--seeds", "2")
+    assert recorded() == {("frozen", 1), (CORRECT, 1), (CORRECT, 2)}
+
+
+# Margins: MINI has e_rmse <= 0.093, nll <= -2.55, 45,000 samples ----------------------------------
+
+EVERY, BUDGET = MINI.timing.eval_every_samples, MINI.timing.max_samples
+GENERATION = definition.load("galaxy_generation", "mini")
+
+
+def correct(seed: int, samples: int, nll: float = -3.0) -> Curve:
+    poor, good = {"e_rmse": 1.0, "nll": 9.0}, {"e_rmse": 0.08 + seed / 1000, "nll": nll}
+    return Curve("correct", seed, 1.0, ((EVERY, poor), (samples, good)))
+
+
+def broken(name: str, *metrics: tuple[float, float]) -> Curve:
+    points = [(EVERY * at, {"e_rmse": e, "nll": nll}) for at, (e, nll) in enumerate(metrics, 1)]
+    return Curve(name, 1, 1.0, tuple(points))
+
+
+def gather(*curves: Curve) -> Evidence:
+    return Evidence(MINI.digest, {}, curves)
+
+
+@given(needed=st.lists(st.integers(2, 14), min_size=2, max_size=12))
+def test_the_chance_of_a_miss_is_that_of_student(needed: list[int]) -> None:
+    """With a spread of one evaluation interval at least."""
+    samples = [EVERY * each for each in needed]
+    found = estimate_miss_probability(gather(*map(correct, range(12), samples)), MINI)
+    count, mean = len(samples), sum(samples) / len(samples)
+    spread = max(EVERY, statistics.stdev(samples)) * (1 + 1 / count) ** 0.5
+    assert found == pytest.approx(stats.t.sf((BUDGET - mean) / spread, count - 1))
+
+
+def test_more_seeds_make_a_miss_less_probable() -> None:
+    few, many = (gather(*(correct(k, 8 * EVERY) for k in range(n))) for n in (2, 10))
+    assert (estimate_miss_probability(few, MINI) or 0) > (
+        estimate_miss_probability(many, MINI) or 1
+    )
+    assert estimate_miss_probability(gather(correct(1, EVERY * 2)), MINI) is None
+
+
+def test_a_run_that_generates_misses_by_its_metrics() -> None:
+    target = GENERATION.quality[0]
+    others = {other.metric: 1.0 for other in GENERATION.quality[1:]}  # of all seeds
+
+    def judge(*values: float) -> float | None:
+        curves = [
+            Curve("correct", seed, 1.0, ((1, {target.metric: value, **others}),))
+            for seed, value in enumerate(values)
+        ]
+        return estimate_miss_probability(Evidence("", {}, tuple(curves)), GENERATION)
+
+    low, high = target.target / 2, target.target * 0.99
+    assert judge(low, low) == 0
+    assert (judge(low, low * 1.1) or 0) < (judge(low, high) or 0)
+
+
+def test_the_nearest_broken_run_is_the_one_that_misses_least() -> None:
+    """By the metric that it misses most, at its best evaluation."""
+    curves = [correct(seed, 8 * EVERY, -3.0 + seed / 100) for seed in range(3)]  # 0.001 and 0.01
+    found = find_nearest_broken(
+        gather(
+            *curves,
+            broken("far", (0.093, 0.0), (0.2, 0.0)),
+            broken("near", (0.2, -2.0), (0.095, -2.5), (0.08, -2.45)),
+        ),
+        MINI,
+    )
+    assert found is not None
+    assert (found.variant, found.metric, found.value) == ("near", "nll", -2.5)
+    assert found.deviations == pytest.approx(5.0)
+    assert find_nearest_broken(gather(*curves), MINI) is None
