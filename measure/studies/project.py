@@ -71,18 +71,11 @@ ANY_EPOCHS = {2**40: 1.0}
 """One epoch at any batch size, where nobody knows how many the target takes."""
 
 
-def list_families(request: Request) -> Sequence[Family]:
-    """Return the families of published times. Raises UserError where there are none."""
-    return cost_model.load_families(request.definition.name)
-
-
 def predict_published(_: Request, families: Sequence[Family]) -> Measured:
     """Predict the times of each family from two of them."""
     predicted = {
-        family.name: [
-            cost_model.predict_family(family, pair) for pair in cost_model.list_fits(family)
-        ]
-        for family in families
+        each.name: [cost_model.predict_family(each, pair) for pair in cost_model.list_fits(each)]
+        for each in families
     }
     facts = {
         name: [[{**asdict(row), "error": row.error} for row in rows] for rows in fits]
@@ -109,7 +102,7 @@ def _make_table(family: Family, fits: Sequence[Sequence[Prediction]]) -> Table:
 def _list_fit(number: int, how: str) -> list[Column]:
     return [
         Column(how, lambda row: row[number].predicted_seconds / 60, "{:.3f}".format),
-        Column(f"error, {how}", lambda row: _describe_error(row[number])),
+        Column(f"error, {how}", lambda row: row[number], _describe_error),
     ]
 
 
@@ -266,10 +259,8 @@ def plan_projection(request: Request) -> Plan:
     source = asked.source or Path("results", f"scaling-{definition.name}-{definition.scale}")
     configuration, points = scaling.read_scaling(source)
     for key, expected in (("benchmark", definition.name), ("scale", definition.scale)):
-        if configuration[key] != expected:
-            raise UserError(
-                f"--from {source}: its {key} is {configuration[key]}, expected {expected}"
-            )
+        if (found := configuration[key]) != expected:
+            raise UserError(f"--from {source}: its {key} is {found}, expected {expected}")
     refuse_sharing([str(each) for each in configuration.get("overrides", ())])
     batch = points[0].alone_batch_size if asked.batch_size is None else asked.batch_size
     network = Network(within, between, asked.devices_per_node, asked.sum)
@@ -377,7 +368,10 @@ STUDY = Study(
     plan_projection,
     project,
     figure=draw_projection,
-    others=(Study("published", list_families, predict_published, figure=draw_published),),
+    others=(
+        Study("published", lambda request: cost_model.load_families(request.definition.name),
+              predict_published, figure=draw_published),
+    ),
     description=DESCRIPTION,
     examples=EXAMPLES,
     options=(

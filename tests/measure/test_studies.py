@@ -1,8 +1,10 @@
 """The table of all studies: what each refuses before anything is measured, and its help."""
 
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +12,8 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 pytest.importorskip("matplotlib", reason="the figures need the extra site")
 
 from cepheid.measure.engine.study import Study
+from cepheid.measure.studies import formats
+from cepheid.measure.studies.formats import PACKINGS, Packing, is_installed
 from cepheid.measure.studies.scaling import scaling
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import MEASUREMENTS, main
@@ -127,3 +131,54 @@ def test_help_says_what_is_measured_and_how(name: str, capsys: pytest.CaptureFix
     assert study.name == name
     assert study.description in printed
     assert "exit codes: 0" in printed
+
+
+# Formats: what is read is what was written, and nothing is left behind ---------------------------
+
+CONTENTS = [bytes([number]) * (number * 37 % 11 + 1) for number in range(60)]
+
+
+@pytest.mark.parametrize("way", PACKINGS, ids=lambda way: way.name)
+def test_what_is_read_is_what_was_written(
+    way: Packing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_installed(way):
+        pytest.skip(f"{way.package} is not installed")
+    monkeypatch.setattr(formats, "SHARD_FILES", 25)
+    way.write(tmp_path, CONTENTS)
+    formats.drop_from_caches(tmp_path)
+    assert [bytes(content) for content in way.read(tmp_path, None)] == CONTENTS
+    order = [7, 0, 59, 7, 31]
+    if not way.only_in_order:
+        read = way.read(tmp_path, order)
+        assert [bytes(content) for content in read] == [CONTENTS[place] for place in order]
+
+
+def test_prints_a_table_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(formats, "is_installed", lambda way: not way.package)
+    data = tmp_path / "data"
+    assert main(["formats", "--data", str(data), "--files", "20", "--rounds", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "LMDB: left out, lmdb is not installed" in printed
+    assert "cold, random order" in printed
+    assert sum(line.startswith("raw file and index  2 ") for line in printed.splitlines()) == 1
+    assert not list(data.iterdir())
+
+
+def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10**6))
+    with pytest.raises(UserError, match=r"1 MB free, .* needed"):
+        main(["formats", "--data", str(tmp_path), "--files", "20"])
+    assert not list(tmp_path.iterdir())
+
+
+def test_png_decoding_is_measured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch", reason="images are resized by torch")
+    monkeypatch.setattr(formats, "PIXELS", 64)
+    monkeypatch.setattr(formats, "IMAGES", 2)
+    assert main(["formats", "--png", "--rounds", "1"]) == 0
+    assert "images/s on one core" in capsys.readouterr().out

@@ -209,8 +209,8 @@ def measure_profile(subject: Subject) -> Measurement:
     values = {**subject.config.hyperparameters, EVAL_OFFSET: 0}
     config = replace(subject.config, definition=short, hyperparameters=values)
     loop = time_run_loop(task, config, subject.open_display(short))
-    shares = dict(profile.shares)
-    shares["harness and log"] = loop.harness_seconds / (steps * profile.seconds)
+    of_harness = loop.harness_seconds / (steps * profile.seconds)
+    shares = {**profile.shares, "harness and log": of_harness}
     milliseconds = 1000 * profile.seconds
     row = Row(
         what=f"step of {batch} samples",

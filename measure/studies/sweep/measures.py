@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.recorded_points import describe_machine
-from cepheid.measure.engine.turns import find_middle_half, pick_create
+from cepheid.measure.engine.turns import configure_open, find_middle_half, pick_create
 from cepheid.reference.machine import energy, memory, system
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.generate import Generator, time_repetition
 from cepheid.reference.run.train import Task
 from cepheid.reference.session.frameworks import import_backend
@@ -97,9 +97,8 @@ class Job:
         return self._configure(definition, settings)
 
     def _configure(self, definition: Definition, settings: list[str]) -> RunConfig:
-        return configure(
+        return configure_open(
             definition,
-            division="open",
             overrides=settings,
             framework=self.framework,
             data_root=self.data_root,
