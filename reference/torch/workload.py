@@ -220,7 +220,7 @@ class Result:
     """What a run has left on the first rank: for the report and the pictures.
 
     ``curve`` has the samples and the metrics of each evaluation, ``details`` is of the last one.
-    ``seconds`` are of this process's "training" and "evaluation". ``preconditioner`` has K-FAC.
+    ``seconds`` of this process are "training" and "evaluation"; ``preconditioner`` is its own.
     """
 
     inference: Inference
