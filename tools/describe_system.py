@@ -107,7 +107,7 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
     try:
         import torch
 
-        from cepheid.reference.torch.peaks import measure_peaks as measure
+        from cepheid.reference.torch.backend import measure_peaks as measure
     except ModuleNotFoundError:
         return {}
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -27,8 +27,12 @@ from cepheid.reference.data.radiographs.auroc import (
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table, Value
-from cepheid.reference.torch.given_weights import load_given_weights
-from cepheid.reference.torch.images import draw_images, keep_pixel_moments, scale_pixels
+from cepheid.reference.torch.images import (
+    draw_images,
+    keep_pixel_moments,
+    load_given_weights,
+    scale_pixels,
+)
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.workload import (
     Evaluation,

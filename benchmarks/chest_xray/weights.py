@@ -19,7 +19,7 @@ from safetensors.torch import save
 from cepheid.benchmarks.chest_xray.given import FOLDER
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS
 from cepheid.reference.run import checkpoint
-from cepheid.reference.torch.given_weights import COUNTER
+from cepheid.reference.torch.images import COUNTER
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import atomic_write
 

@@ -19,8 +19,8 @@ from cepheid.reference.galaxies import properties
 from cepheid.reference.run.autotune import pick_fastest
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
-from cepheid.reference.torch import execution, precision
-from cepheid.reference.torch.compilation import Compiled
+from cepheid.reference.torch import execution
+from cepheid.reference.torch.execution import Compiled
 from cepheid.reference.torch.flow.sampling import (
     NoCompilerError,
     Sampler,
@@ -173,7 +173,7 @@ class GalaxyGeneration(GenerationTask):
 
     def decode_images(self, latents: Tensor) -> Tensor:
         """Return the images of latents on their device, (n, bands, pixels, pixels)."""
-        with precision.autocast(self.precision, self.ranks.device):
+        with execution.autocast(self.precision, self.ranks.device):
             return self.model.decoder.make_images(latents)
 
     def use_execution(self, settings: Execution) -> None:
@@ -181,7 +181,7 @@ class GalaxyGeneration(GenerationTask):
         self.execution = settings
         execution.use_threads(settings)
         # An "auto" that autotuning has not replaced yet computes in float32.
-        self.precision = precision.TYPES.get(settings.precision, torch.float32)
+        self.precision = execution.PRECISIONS.get(settings.precision, torch.float32)
         self.compiled_decode.enabled = settings.compile == "on"
         on_gpu = self.ranks.device.type == "cuda"
         self._sample, self.sampling_note = self._eager, "torch, a CUDA graph" if on_gpu else "torch"
@@ -235,11 +235,11 @@ class GalaxyGeneration(GenerationTask):
 
     def _check_bfloat16(self, requested: Execution, latents: Tensor) -> Execution:
         """Set the precision to float32 where bfloat16 would change the images' properties."""
-        if precision.list_candidates(self.ranks.device) == ("fp32",):
+        if execution.list_precisions(self.ranks.device) == ("fp32",):
             return requested
         measured = []
         for name in ("fp32", "bf16"):
-            self.precision = precision.TYPES[name]
+            self.precision = execution.PRECISIONS[name]
             measured.append(self._measure(self.decode_images(latents)))
         exact, rounded = measured
         distances = properties.compute_distances(rounded, exact, self.definition.data["bands"])

@@ -1,10 +1,16 @@
 """The network of resnet50 (ResNet-D at full scale, as published), its inputs and its weights."""
 
+import math
+import shutil
+import tempfile
+from collections.abc import Sequence
+
+import psutil
 import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.resnet50.model import ResNet, is_exempt
-from cepheid.reference.torch.large import allocate
+from cepheid.rules.errors import UserError
 
 __all__ = ["ResNet", "RunningMixup", "normalize_weights"]
 
@@ -75,3 +81,27 @@ def normalize_weights(model: nn.Module) -> None:
     wanted = torch.tensor([(2.0 * len(weight)) ** 0.5 for weight in weights], device=norms.device)
     for weight, factor in zip(weights, (wanted / (norms + 1e-9)).unbind(), strict=True):
         weight.mul_(factor)
+
+
+IN_MEMORY_MAX = 0.5  # of what is free; the rest is for what a step computes
+
+
+def allocate(shape: Sequence[int], device: torch.device) -> Tensor:
+    """Return zeros of ``shape``, (n, …), float32, on ``device``.
+
+    On the CPU they lie in a file without a name, in the folder for temporary files (``TMPDIR``),
+    where they would take more than half of the memory that is free. Raises UserError where that
+    folder has too little space.
+    """
+    wanted = 4 * math.prod(shape)
+    if device.type != "cpu" or wanted <= IN_MEMORY_MAX * psutil.virtual_memory().available:
+        return torch.zeros(shape, device=device)
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    if wanted > free:
+        raise UserError(
+            f"{folder}: has {free / 2**30:.1f} GiB free, but {wanted / 2**30:.1f} GiB that do not "
+            "fit into memory must lie there; fix: set TMPDIR to a folder on a larger disk"
+        )
+    with tempfile.NamedTemporaryFile(prefix="cepheid-") as file:  # its pages outlive its name
+        return torch.from_file(file.name, shared=True, size=math.prod(shape)).view(*shape)

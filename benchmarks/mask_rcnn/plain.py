@@ -114,8 +114,7 @@ def make_network(shape: Scenes, norms: Norms) -> nn.Module:
 def make_optimizer(shape: Scenes, network: nn.Module) -> Recipe:
     """Return torch's default SGD."""
     recipe = task.make_optimizer(shape, network)
-    options = {key: value for key, value in recipe.options.items() if key != "fused"}
-    return replace(recipe, options=options)
+    return replace(recipe, options={**recipe.options, "fused": None})
 
 
 WORKLOAD = task.WORKLOAD.vary(make_network=make_network, make_optimizer=make_optimizer)

@@ -29,8 +29,7 @@ def make_network(shape: Objects, norms: Norms) -> nn.Module:
 def make_optimizer(shape: Objects, network: nn.Module) -> Recipe:
     """Return torch's default SGD."""
     recipe = REFERENCE.make_optimizer(shape, network)
-    options = {key: value for key, value in recipe.options.items() if key != "fused"}
-    return replace(recipe, options=options)
+    return replace(recipe, options={**recipe.options, "fused": None})
 
 
 def match(shape: Objects, defaults: Tensor, targets: Tensor) -> Matches:

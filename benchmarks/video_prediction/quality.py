@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from cepheid.reference.torch.image_quality import compute_psnr, compute_ssim
+from cepheid.reference.torch.images import compute_psnr, compute_ssim
 
 
 def measure_edges(frames: Tensor) -> Tensor:

@@ -1,12 +1,21 @@
-"""Start runs on torch and free them afterwards, as ``reference/keras/backend.py`` does for Keras.
+"""Start runs on torch, free them afterwards, and measure what a device can do at best.
 
-A run takes from here what it needs of the framework that the user has chosen.
+A run takes from here what it needs of the framework that the user has chosen, as from
+``reference/keras/backend.py`` for Keras.
 """
 
 import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import psutil
 import torch
+from torch import Tensor
 
+from cepheid.reference.torch.execution import PRECISIONS, list_precisions
 from cepheid.reference.torch.ranks.distributed import plan_ranks, start_ranks
 
 __all__ = [
@@ -34,3 +43,115 @@ def free_earlier_tasks() -> None:
 def read_peak_device_bytes() -> int:
     """Return the most bytes that were allocated on this rank's accelerator at once."""
     return int(torch.cuda.max_memory_allocated())
+
+
+Clock = Callable[[], float]
+SECONDS, LONGEST_SECONDS = 0.3, 2.0  # for each kernel: by its own clock, and by that of the wall
+REPETITIONS_MIN = 3
+SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices: large enough for all units of the device
+COPIED_BYTES = {"cpu": 2**27, "cuda": 2**31}  # more than most caches hold
+DIGITS = 4
+
+
+def measure_peaks(device: torch.device) -> dict[str, Any]:
+    """Return ``peak_tflops`` and ``memory_gb_per_second``, as a system description has them.
+
+    That of a processor is the peak of a core times the cores. Precisions that the device emulates
+    are left out.
+    """
+    tflops = {name: measure_products(device, PRECISIONS[name]) for name in list_precisions(device)}
+    if device.type == "cuda":
+        tflops["fp16"] = measure_products(device, torch.float16)
+        if torch.cuda.get_device_capability(device) >= (8, 0) and not torch.version.hip:
+            with _allow_tf32():
+                tflops["tf32"] = measure_products(device, torch.float32)
+    copied = measure_copy(device)
+    return {
+        "peak_tflops": {name: {"measured": _round(value)} for name, value in tflops.items()},
+        "memory_gb_per_second": {"measured": _round(copied)},
+    }
+
+
+def measure_products(device: torch.device, dtype: torch.dtype) -> float:
+    """Return TFLOP/s of products of two square matrices.
+
+    A processor computes on one thread, timed by its own processor time: all cores together would
+    wait for the one that has other work to do.
+    """
+    side = SIDE[device.type]
+    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
+    out = torch.empty(side, side, device=device, dtype=dtype)
+    if device.type == "cuda":
+        seconds, units = _time_best(device, lambda: torch.mm(left, right, out=out)), 1
+    else:
+        with _use_threads(1):
+            seconds = _time_best(device, lambda: torch.mm(left, right, out=out), time.thread_time)
+        units = _count_cores()
+    return units * 2 * side**3 / seconds / 1e12
+
+
+def measure_copy(device: torch.device) -> float:
+    """Return GB/s of a copy within the memory; each byte is read and written."""
+    source = torch.ones(COPIED_BYTES[device.type] // 4, device=device)
+    target = torch.empty_like(source)
+    seconds = _time_best(device, lambda: target.copy_(source))
+    if device.type == "cpu":  # one core may be faster than all, of which some have other work to do
+        for threads, clock in ((_count_cores(), time.perf_counter), (1, time.thread_time)):
+            with _use_threads(threads):
+                seconds = min(seconds, _time_best(device, lambda: target.copy_(source), clock))
+    return 2 * source.numel() * source.element_size() / seconds / 1e9
+
+
+def _time_best(
+    device: torch.device, kernel: Callable[[], Tensor], clock: Clock = time.perf_counter
+) -> float:
+    """Return the seconds of the fastest call."""
+    kernel()
+    best, total, repetitions, began = float("inf"), 0.0, 0, time.perf_counter()
+    while repetitions < REPETITIONS_MIN or total < SECONDS:
+        _wait(device)
+        started = clock()
+        kernel()
+        _wait(device)
+        seconds = clock() - started
+        best, total, repetitions = min(best, seconds), total + seconds, repetitions + 1
+        if time.perf_counter() - began > LONGEST_SECONDS:
+            break
+    return best
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _count_cores() -> int:
+    """Count the cores that this process may use; two threads of a core share its units."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+    cores = psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    return min(cores, allowed or cores)
+
+
+@contextmanager
+def _use_threads(count: int) -> Iterator[None]:
+    """Compute with this many threads: a launcher may have allowed one only."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _allow_tf32() -> Iterator[None]:
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = allowed
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.{DIGITS}g}")

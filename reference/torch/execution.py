@@ -1,15 +1,19 @@
-"""Execution settings that the user left open are chosen by measurement on this machine.
+"""Compute with execution settings: threads, precision, compiled functions; try those left open.
 
 The choice is stored with the result, so that all its runs compute alike (rule T18); see
-``results.ResultFolder.execution``. The mathematics is the same whatever is chosen.
+``results.ResultFolder.execution``. The mathematics is the same whatever is chosen; parameters and
+losses stay in float32.
 """
 
 import os
 import platform
 import random
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +21,6 @@ import torch
 from cepheid.reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
 from cepheid.reference.run.autotune import Step, pick_fastest
 from cepheid.reference.run.execution import Execution
-from cepheid.reference.torch import precision
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
@@ -113,7 +116,7 @@ def _pick_precision(execution: Execution, step: Step, ranks: TorchRanks) -> Exec
 
     Other work on the machine does not affect the processor time of a thread.
     """
-    candidates = precision.list_candidates(ranks.device)
+    candidates = list_precisions(ranks.device)
     if ranks.device.type != "cpu":
         return pick_fastest(execution, "precision", candidates, step, ranks)
     one_thread = execution.with_setting("threads", "1")
@@ -140,3 +143,86 @@ def explain_out_of_memory(
         raise UserError(
             f"{what} needs more memory than {'the GPU' if is_gpu else 'this machine'} has: {fix}"
         ) from error
+
+
+PRECISIONS: Mapping[str, torch.dtype] = MappingProxyType(
+    {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+)
+"""The types by the names of ``--set precision=…``; fp16 needs a task that scales its loss."""
+
+
+def list_precisions(device: torch.device) -> tuple[str, ...]:
+    """Return the precisions worth comparing, the likely best first.
+
+    bfloat16 is one of them where the hardware multiplies it (GPUs with bfloat16 units, CPUs with
+    AVX512-BF16 or AMX). Elsewhere it is emulated.
+    """
+    if device.type == "cuda":
+        is_native = bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    else:
+        capabilities = (
+            torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
+        )
+        is_native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return ("bf16", "fp32") if is_native else ("fp32",)
+
+
+def autocast(precision: torch.dtype, device: torch.device) -> AbstractContextManager[object]:
+    """Return the context in which a forward pass runs at ``precision``."""
+    if precision is torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, dtype=precision)
+
+
+class Compiled:
+    """A function that runs compiled while ``enabled``, and eagerly otherwise.
+
+    It is compiled at its first call. Where that fails (no C++ compiler, no ``Python.h``), it runs
+    eagerly from then on and ``failure`` holds the reason. With ``insist`` it raises UserError
+    instead. ``dynamic`` is for arguments whose shapes vary, which would otherwise cause a
+    compilation for each shape.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], *, enabled: bool, insist: bool, dynamic: bool = False
+    ) -> None:
+        self._eager, self._dynamic = function, dynamic
+        self._compiled: Callable[..., Any] | None = (
+            None  # at the first call: loading the compiler takes seconds
+        )
+        self.enabled, self.insist = enabled, insist
+        self.failure = ""
+
+    @property
+    def note(self) -> str:
+        """``compiled`` or ``eager``."""
+        return "compiled" if self.enabled else "eager"
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the function, compiled if possible."""
+        if not self.enabled:
+            return self._eager(*arguments)
+        if self._compiled is None:
+            return self._first_call(*arguments)
+        return self._compiled(*arguments)
+
+    def _first_call(self, *arguments: Any) -> Any:
+        # The compiler warns about itself, also later, when it compiles the first backward pass.
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\._inductor")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compiled = torch.compile(self._eager, dynamic=self._dynamic)
+                result = compiled(*arguments)
+            self._compiled = compiled
+            return result
+        except Exception as error:  # the compiler's tool chain raises many types
+            result = self._eager(*arguments)  # an error here is a bug in the function itself
+            self.failure = str(error).strip().splitlines()[0][:200]
+            if self.insist:
+                raise UserError(
+                    f"compile=on, but torch.compile fails here: {self.failure} "
+                    "(a C++ compiler and Python.h are needed; compile=off runs without)"
+                ) from error
+            self.enabled = False
+            return result

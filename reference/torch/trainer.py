@@ -15,10 +15,9 @@ from cepheid.reference.data.imagenet.loader import count_workers
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.task import BenchmarkTask
-from cepheid.reference.torch import execution, precision
-from cepheid.reference.torch.compilation import Compiled
-from cepheid.reference.torch.execution import seed_everything
-from cepheid.reference.torch.norms import make_norms, refuse_other_norms
+from cepheid.reference.torch import execution
+from cepheid.reference.torch.execution import Compiled, seed_everything
+from cepheid.reference.torch.parallel.norms import make_norms, refuse_other_norms
 from cepheid.reference.torch.parallel.sharing import arrange, make_sharing
 from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.preconditioner import Preconditioner
@@ -350,7 +349,7 @@ class Trainer(BenchmarkTask):
         self.execution = settings
         execution.use_threads(settings)
         # An "auto" that autotuning has not replaced yet computes in float32.
-        self.precision = precision.TYPES.get(settings.precision, torch.float32)
+        self.precision = execution.PRECISIONS.get(settings.precision, torch.float32)
         is_compiled = settings.compile == "on"
         self.compiled_loss.enabled = is_compiled and self.workload.compiles_loss
         for compiled in (self.compiled_predict, *self.functions.values()):
@@ -392,7 +391,7 @@ class Trainer(BenchmarkTask):
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context in which a network runs at the precision of the run."""
-        return precision.autocast(self.precision, self.ranks.device)
+        return execution.autocast(self.precision, self.ranks.device)
 
     def to_device(self, values: Any) -> Tensor:
         """Return ``values`` on this rank's device, in the same shape and type."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution
 from cepheid.reference.torch.execution import explain_out_of_memory, is_out_of_memory
-from cepheid.reference.torch.norms import SETTING, TrainerNorms
+from cepheid.reference.torch.parallel.norms import SETTING, TrainerNorms
 from cepheid.reference.torch.pieces import Piece, cut
 from cepheid.reference.torch.workload import Both, Seat, Workload
 

@@ -18,7 +18,7 @@ from cepheid.benchmarks.chest_xray.task import WORKLOAD
 from cepheid.reference.data import radiographs
 from cepheid.reference.data.radiographs.auroc import METRICS
 from cepheid.reference.run.config import RunConfig, configure
-from cepheid.reference.torch.given_weights import load_given_weights
+from cepheid.reference.torch.images import load_given_weights
 from cepheid.reference.torch.workload import Update
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError

@@ -19,7 +19,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import ignore_progress
-from cepheid.reference.torch import precision
+from cepheid.reference.torch import execution
 from cepheid.reference.torch.flow.sampling import NoCompilerError
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.trainer import Trainer
@@ -115,7 +115,7 @@ def test_bfloat16_only_where_images_stay_as_they_are(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch, largest: float
 ) -> None:
     monkeypatch.setattr(task, "LARGEST_DISTANCE", largest)
-    monkeypatch.setattr(precision, "list_candidates", lambda device: ("bf16", "fp32"))
+    monkeypatch.setattr(execution, "list_precisions", lambda device: ("bf16", "fp32"))
     made = task.create(config, ALONE)
     made.build()
     chosen = made._check_bfloat16(Execution(), made.sample(12, 0))

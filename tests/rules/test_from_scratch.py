@@ -131,7 +131,7 @@ def test_radiographs(data_root: Path) -> None:
 def test_clips(data_root: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs the extra torch")
     from cepheid.reference.data import videos
-    from cepheid.reference.torch.image_quality import compute_ssim
+    from cepheid.reference.torch.images import compute_ssim
 
     folder, _ = prepare("video_prediction", data_root)
     frames = page.read_fixed(folder, "frames", range(3, 11))

@@ -15,7 +15,7 @@ pytest.importorskip("torch", reason="several ranks need the extra torch")
 
 from cepheid.reference.machine import hardware
 from cepheid.reference.machine.accelerators import Accelerators
-from cepheid.reference.torch import peaks
+from cepheid.reference.torch import backend
 from cepheid.rules.documents import FILL_IN, find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.tools import describe_system
@@ -25,9 +25,9 @@ from tests.distributed import on_ranks
 @pytest.fixture(autouse=True)
 def _short_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels of these tests take no time."""
-    monkeypatch.setattr(peaks, "SECONDS", 0.0)
-    monkeypatch.setattr(peaks, "SIDE", {"cpu": 64})
-    monkeypatch.setattr(peaks, "COPIED_BYTES", {"cpu": 2**16})
+    monkeypatch.setattr(backend, "SECONDS", 0.0)
+    monkeypatch.setattr(backend, "SIDE", {"cpu": 64})
+    monkeypatch.setattr(backend, "COPIED_BYTES", {"cpu": 2**16})
 
 
 def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +124,7 @@ def test_a_device_without_room_for_the_kernels_is_described(
     def fail(device: object) -> None:
         raise RuntimeError("out of memory\nand much more")
 
-    with patch.object(peaks, "measure_peaks", fail):
+    with patch.object(backend, "measure_peaks", fail):
         assert describe_system.main([]) == 0
     printed = capsys.readouterr()
     assert "peak_tflops" not in json.loads(printed.out)

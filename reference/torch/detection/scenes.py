@@ -10,7 +10,7 @@ from torch import Tensor
 from cepheid.reference.data.detection.average_precision import AveragePrecision
 from cepheid.reference.data.detection.loader import Augmentation, Loader
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.given_weights import load_given_weights
+from cepheid.reference.torch.images import load_given_weights
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.workload import Ranks, Seat
 

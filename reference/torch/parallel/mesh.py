@@ -4,6 +4,7 @@ A sum over rows, then over columns, lets only a share travel between the rows (Y
 arXiv:1811.06992, on a torus). Nodes are one choice of rows.
 """
 
+import inspect
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -14,7 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
+from cepheid.reference.torch.ranks import shared_memory
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
@@ -197,3 +200,34 @@ def _follow(work: Any, finish: Callable[[], Tensor]) -> "Future[Tensor]":
 
     future: Future[Tensor] = work.get_future().then(complete)
     return future
+
+
+BUCKET_MIB = 25
+
+
+def make_data_parallel(
+    model: nn.Module, ranks: TorchRanks, shape: tuple[int, int], bucket_mib: float = BUCKET_MIB
+) -> nn.Module:
+    """Return ``model`` wrapped so that the backward pass averages its gradients over all ranks.
+
+    On one rank the model itself is returned. If ``shape``, rows and columns, has several rows, the
+    ranks of each row sum and scatter the gradients, the parts are summed between the rows, and
+    gathered in each row. Ranks on one machine add in memory that they share, if they have no GPUs.
+    Buffers stay as they are.
+    """
+    if ranks.world_size == 1:
+        return model
+    parameters = inspect.signature(DistributedDataParallel).parameters
+    renamed = "forward_sync_buffers" in parameters  # in torch 2.13
+    options: dict[str, Any] = {
+        "forward_sync_buffers" if renamed else "broadcast_buffers": False,
+        "bucket_cap_mb": bucket_mib,
+        "gradient_as_bucket_view": True,
+    }
+    with detect_lost_rank():
+        parallel = DistributedDataParallel(model, **options)
+    if shape[0] > 1:
+        parallel.register_comm_hook(RankMesh(ranks, shape), average_bucket)
+    elif ranks.device.type == "cpu":
+        parallel.register_comm_hook(ranks.world_size, shared_memory.average_bucket)
+    return parallel

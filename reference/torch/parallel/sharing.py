@@ -19,8 +19,7 @@ from typing_extensions import override
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Grid
 from cepheid.reference.torch.parallel import model_parallel
-from cepheid.reference.torch.parallel.data_parallel import BUCKET_MIB, make_data_parallel
-from cepheid.reference.torch.parallel.mesh import RankMesh
+from cepheid.reference.torch.parallel.mesh import BUCKET_MIB, RankMesh, make_data_parallel
 from cepheid.reference.torch.parallel.model_parallel import SharedModel
 from cepheid.reference.torch.parallel.pipeline import Pipeline
 from cepheid.reference.torch.parallel.plan import (

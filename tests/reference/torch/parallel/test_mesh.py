@@ -15,8 +15,7 @@ from torch.futures import Future
 from cepheid.measure.engine.byte_counts import count_bytes, predict_bytes
 from cepheid.reference.machine.ranks import RankEndedError
 from cepheid.reference.run.execution import AllReduce
-from cepheid.reference.torch.parallel.data_parallel import make_data_parallel
-from cepheid.reference.torch.parallel.mesh import Chain, RankMesh
+from cepheid.reference.torch.parallel.mesh import Chain, RankMesh, make_data_parallel
 from cepheid.reference.torch.parallel.plan import find_shape
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks

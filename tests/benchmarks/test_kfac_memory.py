@@ -1,4 +1,4 @@
-"""Tensors that may be larger than the memory."""
+"""kfac keeps mixed batches that may be larger than the memory."""
 
 import os
 import tempfile
@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.reference.torch import large
+from cepheid.benchmarks.kfac.model import allocate
 from cepheid.rules.errors import UserError
 
 CPU = torch.device("cpu")
@@ -17,14 +17,14 @@ CPU = torch.device("cpu")
 
 def test_a_tensor_that_fits_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "NamedTemporaryFile", None)
-    assert large.allocate((3, 4), CPU).tolist() == [[0.0] * 4] * 3
+    assert allocate((3, 4), CPU).tolist() == [[0.0] * 4] * 3
 
 
 def test_a_tensor_that_does_not_fit_is_in_a_file_without_a_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     has_little_memory(monkeypatch, tmp_path)
-    tensor = large.allocate((256, 1024), CPU)
+    tensor = allocate((256, 1024), CPU)
     assert not list(tmp_path.iterdir())
     maps = Path("/proc/self/maps")
     if maps.exists():
@@ -38,7 +38,7 @@ def test_a_full_disk_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     has_little_memory(monkeypatch, tmp_path)
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=2**40))
     with pytest.raises(UserError, match=r"GiB free, but 4096\.0 GiB .* fix: set TMPDIR"):
-        large.allocate((2**20, 2**20), CPU)
+        allocate((2**20, 2**20), CPU)
     assert not os.listdir(tmp_path)
 
 

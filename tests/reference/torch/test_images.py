@@ -1,9 +1,10 @@
-"""Given weights are read as they are distributed, or refused in one sentence."""
+"""Given weights are read as they are distributed, or refused; likeness is that of scikit-image."""
 
 import hashlib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 from safetensors.torch import save
 from torch import nn
 
-from cepheid.reference.torch.given_weights import load_given_weights
+from cepheid.reference.torch.images import compute_psnr, compute_ssim, load_given_weights
 from cepheid.rules.errors import UserError
 
 
@@ -93,3 +94,19 @@ def test_safetensors_are_read_and_some_layers_are_the_modules_own(tmp_path: Path
     path.write_bytes(b"12345678{")
     with pytest.raises(UserError, match="not a file of weights"):
         load_given_weights(network, path, "")
+
+
+def test_similarity_and_signal_are_those_of_scikit_image() -> None:
+    metrics = pytest.importorskip("skimage.metrics", reason="needs scikit-image")
+    random = np.random.default_rng(0)
+    true, predicted = random.random((2, 20, 24))
+    predicted = 0.5 * true + 0.5 * predicted
+    _, expected = metrics.structural_similarity(
+        true, predicted, data_range=1, gaussian_weights=True, sigma=1.5,
+        use_sample_covariance=False, full=True,
+    )  # fmt: skip
+    found = compute_ssim(torch.from_numpy(predicted), torch.from_numpy(true))
+    assert float(found) == pytest.approx(expected.mean(), rel=1e-6)
+    psnr = metrics.peak_signal_noise_ratio(true, predicted, data_range=1)
+    found = compute_psnr(torch.from_numpy(predicted), torch.from_numpy(true))
+    assert float(found) == pytest.approx(psnr, rel=1e-9)
