@@ -1,8 +1,10 @@
-"""kfac on two nodes of two ranks each, as a run sees them that a launcher starts."""
+"""kfac on two nodes of two ranks each, as a launcher starts them; and where memory is short."""
 
 import json
 import os
+import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -11,12 +13,15 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac import after_run
+from cepheid.benchmarks.kfac.model import allocate
 from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
+from cepheid.rules.errors import UserError
 from cepheid.tools import run_benchmark
 from tests import tiny
 from tests.distributed import on_ranks
 
 NODES, PER_NODE = 2, 2
+CPU = torch.device("cpu")
 SIZES = {"train_samples": 16, "evaluation_samples": 21}
 
 
@@ -91,3 +96,36 @@ def test_two_nodes_of_a_launcher_sum_in_two_levels(
     for purpose, numbers in (("factors", packed), ("gradients", gradients)):
         assert sent[purpose, "between nodes"] == 4 * (NODES - 1) * numbers
         assert sent[purpose, "node"] == 4 * NODES * (PER_NODE - 1) * numbers
+
+
+def test_a_tensor_that_fits_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", None)
+    assert allocate((3, 4), CPU).tolist() == [[0.0] * 4] * 3
+
+
+def test_a_tensor_that_does_not_fit_is_in_a_file_without_a_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    has_little_memory(monkeypatch, tmp_path)
+    tensor = allocate((256, 1024), CPU)
+    assert not list(tmp_path.iterdir())
+    maps = Path("/proc/self/maps")
+    if maps.exists():
+        assert f"{tmp_path}/cepheid-" in maps.read_text(), "no file holds the tensor"
+    assert not tensor.any()
+    tensor[1:].copy_(torch.arange(1024.0))
+    assert tensor.sum() == 255 * 1023 * 512
+
+
+def test_a_full_disk_is_told_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    has_little_memory(monkeypatch, tmp_path)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=2**40))
+    with pytest.raises(UserError, match=r"GiB free, but 4096\.0 GiB .* fix: set TMPDIR"):
+        allocate((2**20, 2**20), CPU)
+    assert not os.listdir(tmp_path)
+
+
+def has_little_memory(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """A megabyte, and this folder for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=2**20))
