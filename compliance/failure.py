@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.rules.errors import UserError, explain_system_error
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 
 NOT_JUDGED = "S15.not_judged"
 

@@ -14,37 +14,25 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import yaml
 
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import Kind
-from cepheid.rules.hyperparameters import Hyperparameter, parse_hyperparameter
-from cepheid.rules.installation import ROOT
-from cepheid.rules.relations import Relations, parse_relations
+from cepheid.rules.host import ROOT
+from cepheid.rules.hyperparameters import (
+    ANY,
+    Allowed,
+    Hyperparameter,
+    canonicalise,
+    parse_hyperparameter,
+)
+from cepheid.rules.metrics import QualityTarget, Relations, parse_relations
 
 BENCHMARKS = ROOT / "benchmarks"
 BENCHMARKS_VARIABLE = "CEPHEID_BENCHMARKS"  # of the environment, for tests
-
-
-@dataclass(frozen=True)
-class QualityTarget:
-    """One metric and its target; ``better`` is the direction of improvement."""
-
-    metric: str
-    better: Literal["lower", "higher"]
-    target: float
-
-    def holds(self, value: float) -> bool:
-        """Return True if ``value`` is finite and at least as good as the target."""
-        if not math.isfinite(value):
-            return False
-        return value <= self.target if self.better == "lower" else value >= self.target
-
-    def __str__(self) -> str:
-        return f"{self.metric} {'<=' if self.better == 'lower' else '>='} {self.target:g}"
 
 
 @dataclass(frozen=True)
@@ -266,13 +254,14 @@ def parse(document: Mapping[str, Any], scale: str) -> Definition:
     known = facts["hyperparameters"]
     for name, counts in facts["model"].get("parameters_with", {}).items():
         for choice in counts:
-            if choice not in known.get(name, {}).get("choices", ()):
+            if choice not in Allowed.parse(known.get(name, {}).get("closed", ANY)).choices:
                 raise UserError(
                     f"{facts['name']}, scale {scale}: model.parameters_with has an entry for "
                     f"{name} {choice}, which is not one of its choices"
                 )
     for name, rule in known.items():
-        for other in {**rule.get("min_of", {}), **rule.get("max_of", {})}:
+        bounds = Allowed.parse(rule["closed"])
+        for other in {**bounds.at_least, **bounds.at_most}:
             if other not in known:
                 raise UserError(
                     f"{facts['name']}: {name} is bounded by {other}, which is not a hyperparameter"
@@ -345,7 +334,9 @@ def _read_document(folder: Path, name: str) -> _Document:
         raise UserError(f"{path}: not valid YAML: {error}") from error
     problem = find_schema_problem(document, "benchmark")
     if problem:
-        raise UserError(f"{path}: {problem}")
+        is_rule = problem.startswith("hyperparameters")
+        fix = "; fix: write closed: and open:, as rules/CHANGES.md shows" if is_rule else ""
+        raise UserError(f"{path}: {problem}{fix}")
     if document["name"] != name:
         raise UserError(f'{path}: name is "{document["name"]}", expected the folder\'s, "{name}"')
     return _Document(document)
@@ -397,8 +388,7 @@ def _digest(facts: Mapping[str, Any], targets: Mapping[str, float], scale: str) 
     covered = ("name", "task", "model", "data", "quality", "timing", "runs", "hyperparameters")
     content = {key: facts[key] for key in covered} | {"targets": targets, "scale": scale}
     content["hyperparameters"] = {
-        name: {key: value for key, value in rule.items() if key != "open"}
-        for name, rule in facts["hyperparameters"].items()
+        name: canonicalise(rule) for name, rule in facts["hyperparameters"].items()
     }
     content |= {"generation": facts["generation"]} if "generation" in facts else {}
     content |= {"reported": facts.get("reported", []), "bounds": facts.get("bounds", {})}

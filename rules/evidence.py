@@ -4,16 +4,21 @@
 broken variants, and the digest of their definition. `make check-targets` measures them, and the
 contract tests judge them with ``find_problems``. A run that generates is evaluated once, when all
 its images exist, so its curve has one point.
+
+``evidence.json`` and ``rcp.json`` are JSON objects with an entry for each scale.
 """
 
+import json
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from cepheid.rules import recorded
-from cepheid.rules.definition import Definition
+from cepheid.rules.definition import Definition, locate_benchmarks
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import atomic_write
 
 FILE = "evidence.json"
 # Seeds of the correct model. At full scale, where a run may take hours, as many as a result has.
@@ -64,7 +69,7 @@ def load(definition: Definition, file: str = FILE) -> Evidence | None:
 
     Evidence of another version of the definition may have other metrics, so it is left alone.
     """
-    entry = recorded.read(definition.name, file).get(definition.scale)
+    entry = read_file(definition.name, file).get(definition.scale)
     if entry is None or entry.get("definition_digest") != definition.digest:
         return None
     curves = tuple(
@@ -81,7 +86,7 @@ def load(definition: Definition, file: str = FILE) -> Evidence | None:
 
 def save(name: str, scale: str, evidence: Evidence, file: str = FILE) -> None:
     """Replace the evidence of one scale, keeping that of the others."""
-    document = recorded.read(name, file)
+    document = read_file(name, file)
     document[scale] = {
         "definition_digest": evidence.definition_digest,
         "measured": dict(evidence.measured),
@@ -97,7 +102,7 @@ def save(name: str, scale: str, evidence: Evidence, file: str = FILE) -> None:
             for curve in evidence.curves
         ],
     }
-    recorded.write(name, file, document)
+    write_file(name, file, document)
 
 
 def find_problems(
@@ -137,3 +142,36 @@ def summarize_samples(evidence: Evidence, definition: Definition) -> tuple[int, 
     needed = [curve.count_samples_to_target(definition) for curve in evidence.correct]
     counts = sorted(samples for samples in needed if samples is not None)
     return (counts[0], int(statistics.median(counts)), counts[-1]) if counts else None
+
+
+def locate_file(name: str, file: str) -> Path:
+    """Return the path of a benchmark's file."""
+    return locate_benchmarks() / name / file
+
+
+def read_file(name: str, file: str) -> dict[str, Any]:
+    """Return the content of a benchmark's file by scale, or nothing if the file is missing.
+
+    Raises UserError if the content is not a JSON object.
+    """
+    where = locate_file(name, file)
+    return parse_file(where, where.read_text(encoding="utf-8")) if where.exists() else {}
+
+
+def parse_file(where: Path, text: str) -> dict[str, Any]:
+    """Parse ``text``, the content of the file ``where``.
+
+    Raises UserError if it is not a JSON object.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{where}: not valid JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise UserError(f"{where}: expected an object with an entry for each scale")
+    return document
+
+
+def write_file(name: str, file: str, document: dict[str, Any]) -> None:
+    """Replace a benchmark's file as a whole."""
+    atomic_write(locate_file(name, file), json.dumps(document, indent=1) + "\n")

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from types import MappingProxyType
 
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import IS_CHECKOUT
+from cepheid.rules.host import IS_CHECKOUT
 
 SITE = "site"  # pictures of a run, pages of the leaderboard
 

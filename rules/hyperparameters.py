@@ -1,16 +1,29 @@
-"""Hyperparameters of a definition: the values that each division allows."""
+"""Hyperparameters of a definition: the values that each division allows.
+
+    opt_name: {closed: adam}                                  a constant
+    kfac_fisher: {closed: empirical, open: [sampled, exact]}  a constant; the reference knows others
+    opt_name: {default: lars, closed: [sgd, lars]}            the default is the first unless named
+    global_batch_size: {default: 3200, closed: {from: 8}}
+
+``closed`` is a constant, a list, a range ``{from, to}`` or ``any``; ``at_least`` and ``at_most`` of
+a range bound it by other hyperparameters, times a factor. ``open`` is written likewise. Without it
+the open division allows any value, but for a constant only what the reference knows: that value.
+"""
 
 import math
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 Value = bool | int | float | str
 
 RELATION_TOLERANCE = 1e-9  # 0.1 × 3 is not 0.3
 EVAL_OFFSET = "eval_offset_epochs"  # the hyperparameter that moves the schedule (rule T8)
+ANY = "any"
+CANONICAL = {"from": "min", "to": "max", "at_least": "min_of", "at_most": "max_of"}
+"""The words of a range, and those of the digest."""
 
 
 def to_float32(value: float) -> float:
@@ -29,34 +42,35 @@ def is_same(value: object, allowed: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Hyperparameter:
-    """The values that the closed division allows; the reference uses ``default``.
+class Allowed:
+    """The values that a division allows: some choices, or from ``minimum`` to ``maximum``.
 
-    If it is ``fixed``, only the default is allowed; ``open`` are values that the reference knows in
-    the open division, which no rule reads. Otherwise the value lies between ``minimum``
-    and ``maximum`` (inclusive, None is unbounded) or among ``choices``. ``min_of`` and ``max_of``
-    bound it by other hyperparameters: by their value times the factor.
+    Bounds are inclusive, and None is unbounded. ``at_least`` and ``at_most`` bound the value by
+    other hyperparameters: by their value times the factor.
     """
 
-    name: str
-    default: Value
-    fixed: bool = False
+    choices: tuple[Value, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
-    choices: tuple[Value, ...] = ()
-    min_of: Mapping[str, float] = field(default_factory=dict)
-    max_of: Mapping[str, float] = field(default_factory=dict)
-    open: tuple[Value, ...] = ()
+    at_least: Mapping[str, float] = field(default_factory=dict)
+    at_most: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, written: Any) -> Self:
+        """Return what a definition allows with ``closed:`` or ``open:``."""
+        if written == ANY:
+            return cls()
+        if isinstance(written, Mapping):
+            least, most = (written.get(key, {}) for key in ("at_least", "at_most"))
+            bounds = MappingProxyType(dict(least)), MappingProxyType(dict(most))
+            return cls((), written.get("from"), written.get("to"), *bounds)
+        return cls(tuple(written) if isinstance(written, list) else (written,))
 
     def find_problem(self, value: object) -> str | None:
-        """Return why the closed division refuses ``value``, or None: ``must be adam``."""
-        wrong_type = self.find_type_problem(value)
-        if wrong_type:
-            return wrong_type
-        if self.fixed and not is_same(value, self.default):
-            return f"must be {self.default}"
+        """Return why ``value`` is not allowed, or None: ``must be adam``."""
         if self.choices and not any(is_same(value, choice) for choice in self.choices):
-            return f"must be one of {', '.join(map(str, self.choices))}"
+            of = "one of " if len(self.choices) > 1 else ""
+            return f"must be {of}{', '.join(map(str, self.choices))}"
         if isinstance(value, int | float):
             if self.minimum is not None and value < min(self.minimum, to_float32(self.minimum)):
                 return f"must be at least {self.minimum:g}"
@@ -64,12 +78,32 @@ class Hyperparameter:
                 return f"must be at most {self.maximum:g}"
         return None
 
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """What each division allows; the reference uses ``default``, and no rule reads ``open``."""
+
+    name: str
+    default: Value
+    closed: Allowed = Allowed()
+    open: Allowed = Allowed()
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether the closed division allows the default alone."""
+        return len(self.closed.choices) == 1
+
+    def find_problem(self, value: object) -> str | None:
+        """Return why the closed division refuses ``value``, or None: ``must be adam``."""
+        return self.find_type_problem(value) or self.closed.find_problem(value)
+
     def find_conflict(self, value: float, others: Mapping[str, object]) -> str | None:
         """Return why ``value`` does not fit the values of other hyperparameters, or None.
 
         Another hyperparameter that is missing or not a number is ignored: it is wrong by itself.
         """
-        for bounds, word, sign in ((self.min_of, "at least", 1), (self.max_of, "at most", -1)):
+        sides = (self.closed.at_least, "at least", 1), (self.closed.at_most, "at most", -1)
+        for bounds, word, sign in sides:
             for name, factor in bounds.items():
                 other = others.get(name)
                 if isinstance(other, bool) or not isinstance(other, int | float):
@@ -100,14 +134,30 @@ class Hyperparameter:
 
 def parse_hyperparameter(name: str, rule: Mapping[str, Any]) -> Hyperparameter:
     """Make a Hyperparameter of its section in a validated ``benchmark.yaml``."""
-    if "fixed" in rule:
-        return Hyperparameter(name, rule["fixed"], fixed=True, open=tuple(rule.get("open", ())))
+    closed = Allowed.parse(rule["closed"])
+    default = rule["default"] if "default" in rule else closed.choices[0]
+    is_constant = len(closed.choices) == 1
     return Hyperparameter(
-        name,
-        rule["default"],
-        minimum=rule.get("min"),
-        maximum=rule.get("max"),
-        choices=tuple(rule.get("choices", ())),
-        min_of=MappingProxyType(dict(rule.get("min_of", {}))),
-        max_of=MappingProxyType(dict(rule.get("max_of", {}))),
+        name, default, closed, Allowed.parse(rule.get("open", default if is_constant else ANY))
     )
+
+
+def canonicalise(rule: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section of a hyperparameter in the form that the definition's digest covers.
+
+    Its words are those of the notation with which the digests of v1.0 were recorded. That wrote a
+    constant in three ways, which ``open`` tells apart: no other value or a list of them was
+    ``fixed``, any value one of ``choices``, and a range a ``min`` that equals ``max``.
+    """
+    closed = rule["closed"]
+    if isinstance(closed, Mapping):
+        renamed = {CANONICAL[key]: value for key, value in closed.items()}
+        return {"default": rule["default"], **renamed}
+    if isinstance(closed, list):
+        return {"default": rule.get("default", closed[0]), "choices": closed}
+    if closed == ANY:
+        return {"default": rule["default"]}
+    known = rule.get("open", [])
+    if isinstance(known, Mapping):
+        return {"default": closed, "min": closed, "max": closed}
+    return {"default": closed, "choices": [closed]} if known == ANY else {"fixed": closed}

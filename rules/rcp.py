@@ -14,10 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from cepheid.rules import recorded
 from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import locate_file, parse_file, read_file, write_file
 from cepheid.rules.hyperparameters import Value
 
 FILE = "rcp.json"
@@ -108,14 +108,14 @@ def load(name: str, scale: str) -> ReferencePoints | None:
     The caller must check that they belong to the current definition. Raises UserError for a file
     that breaks ``schemas/rcp.schema.json``.
     """
-    where = recorded.path(name, FILE)
+    where = locate_file(name, FILE)
     return _parse(where, where.read_text(encoding="utf-8"), scale) if where.exists() else None
 
 
 @lru_cache(maxsize=64)
 def _parse(where: Path, text: str, scale: str) -> ReferencePoints | None:
     """Parse each content once: thousands of results are judged by a few files."""
-    document = recorded.parse(where, text)
+    document = parse_file(where, text)
     problem = find_schema_problem(document, "rcp") if document else None
     if problem:
         raise UserError(f"{where}: {problem}")
@@ -136,7 +136,7 @@ def _run(entry: Mapping[str, Any]) -> Run:
 
 def save(name: str, scale: str, points: ReferencePoints) -> None:
     """Replace the points of one scale, keeping those of the others."""
-    document = recorded.read(name, FILE)
+    document = read_file(name, FILE)
     document[scale] = {
         "definition_digest": points.definition_digest,
         "points": [
@@ -148,7 +148,7 @@ def save(name: str, scale: str, points: ReferencePoints) -> None:
             for point in points.points
         ],
     }
-    recorded.write(name, FILE, document)
+    write_file(name, FILE, document)
 
 
 def find_problems(points: ReferencePoints, definition: Definition) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 
 PUBLISHED_LOGS = Path(
     os.environ.get("CEPHEID_PUBLISHED_LOGS", ROOT.parent / "shared" / "published_logs")

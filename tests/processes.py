@@ -27,7 +27,7 @@ import psutil
 
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 
 Prelude = Callable[[], object]
 

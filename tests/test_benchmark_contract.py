@@ -25,7 +25,7 @@ from cepheid.reference.run.execution import A_NUMBER, EXECUTION_CHOICES
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.loops import run_task
 from cepheid.reference.run.report import Reports
-from cepheid.reference.session.pictures import Pictures
+from cepheid.reference.session.artifacts import Pictures
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.stale import delay_gradients
 from cepheid.rules import definition, evidence, rcp, rounds
@@ -187,7 +187,7 @@ def test_closed_refuses_what_the_definition_does_not_allow(name: str, scale: str
             configure(chosen, overrides=[override])
         assert override.partition("=")[0] in str(raised.value), f"{name}: {override}"
     for rule in chosen.hyperparameters.values():
-        for value in rule.open:
+        for value in rule.open.choices:
             config = configure(chosen, division="open", overrides=[f"{rule.name}={value}"])
             assert config.hyperparameters[rule.name] == value
 

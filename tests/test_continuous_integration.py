@@ -12,7 +12,7 @@ import yaml
 
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from cepheid.tools.console.changed import find_change
 from tests.compliance.builder import SYSTEM, write_result

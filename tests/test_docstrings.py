@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests.checkout import ROOMS
 
 TENSOR = re.compile(r"\b(Tensor|ndarray)\b")

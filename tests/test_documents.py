@@ -15,7 +15,7 @@ import pytest
 from cepheid.compliance.read import powerlog
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules import definition
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests.compliance.builder import Record, run_records, write_log, write_result
 from tests.compliance.judging import judge_folder
 

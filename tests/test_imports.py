@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests.checkout import ROOMS
 from tests.compliance.builder import write_result
 

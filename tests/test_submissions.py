@@ -9,7 +9,7 @@ import pytest
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.rules import digests, rounds
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 
 SUBMISSIONS = ROOT / "submissions"
 PLAIN = SUBMISSIONS / "plain_tensorflow" / "benchmarks" / "galaxy_shape"

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests import tiny
 from tests.checkout import ROOMS, copy_folders
 

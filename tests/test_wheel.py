@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import pytest
 
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests import tiny
 from tests.checkout import ROOMS, copy_folders
 

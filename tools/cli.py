@@ -77,7 +77,7 @@ def _describe_version() -> str:
     from importlib import metadata
 
     from cepheid.rules import rounds
-    from cepheid.rules.installation import ROOT
+    from cepheid.rules.host import ROOT
 
     try:
         version = metadata.version("cepheid")

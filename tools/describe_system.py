@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError
-from cepheid.rules.names import NAME, refuse_name
+from cepheid.rules.systems import NAME, refuse_name
 from cepheid.tools.console.arguments import Command, declare, offer_data
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool, write_new
 

@@ -18,8 +18,7 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
 
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.host import usable_processors
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT, usable_processors
 from cepheid.tools.console.program import EXIT_FINE, run_tool
 
 EPILOG = """\

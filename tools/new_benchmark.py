@@ -11,7 +11,7 @@ import yaml
 
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT, require_checkout
+from cepheid.rules.host import ROOT, require_checkout
 from cepheid.tools.console.arguments import Command, declare
 from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool
 

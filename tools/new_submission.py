@@ -13,8 +13,8 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CHOICES
-from cepheid.rules.installation import read_licence
-from cepheid.rules.names import refuse_name
+from cepheid.rules.host import read_licence
+from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale
 from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool, write_new
 from cepheid.tools.describe_system import describe_machine

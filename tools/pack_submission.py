@@ -13,7 +13,7 @@ from cepheid.compliance.read.manifest import FILE_NAME, Manifest
 from cepheid.compliance.report import formats as report
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.names import refuse_name
+from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import Command, declare
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file, run_tool
 

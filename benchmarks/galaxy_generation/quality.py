@@ -25,8 +25,7 @@ from cepheid.benchmarks.galaxy_vae.sizes import scale_fluxes
 from cepheid.reference.galaxies import properties
 from cepheid.reference.run.generate import Times
 from cepheid.reference.run.report import Table, Value
-from cepheid.rules.generation import compute_metrics as compute_speed_metrics
-from cepheid.rules.generation import percentile
+from cepheid.rules.metrics import compute_generation_scores, percentile
 
 CELL_PIXELS = 4
 NEARER_THAN_PERCENT = 1.0
@@ -157,7 +156,7 @@ def make_speed_table(times: Sequence[Times], scale: str) -> Table:
         }
         for taken in times
     ]
-    score = compute_speed_metrics(
+    score = compute_generation_scores(
         [taken.images for taken in times], [taken.seconds for taken in times]
     )
     rate = score["images_per_second"]

@@ -6,7 +6,7 @@ from pathlib import Path
 from cepheid.reference.run.config import RunConfig
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import NO_WEIGHTS
+from cepheid.rules.host import NO_WEIGHTS
 
 FOLDER = definition.BENCHMARKS / "galaxy_generation" / "weights"  # also for a copy of this file
 UNTRAINED = "untrained"  # in place of a digest

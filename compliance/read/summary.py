@@ -16,9 +16,9 @@ from cepheid.compliance.read.log.runlog import RunLog, read_repetitions
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.powerlog import PowerLog
 from cepheid.rules.definition import Definition
-from cepheid.rules.devices import Peak, PeakShare, compute_share
 from cepheid.rules.events import CHOICES, STATUS_SUCCESS, is_integer, is_number
-from cepheid.rules.generation import METRICS
+from cepheid.rules.metrics import METRICS
+from cepheid.rules.systems import Peak, PeakShare, compute_share
 
 SPANS_MAX = 600  # of one run on the time line; more would be thinner than a hair
 

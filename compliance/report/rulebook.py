@@ -10,7 +10,7 @@ from pathlib import Path
 from cepheid.compliance.finding import MORE, Finding
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.findings import Code, load_codes
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 
 FOLDER = ROOT / "rules"
 _FIRST = ("training.md", "submission.md")  # in this order; other books follow by name

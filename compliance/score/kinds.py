@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cepheid.compliance.read.summary import RunSummary
 from cepheid.compliance.score.trimmed import Estimate, estimate, mean
 from cepheid.rules.definition import Definition, Runs
-from cepheid.rules.generation import METRICS, Metric
+from cepheid.rules.metrics import METRICS, Metric
 
 MINUTES = "minutes"
 

@@ -24,8 +24,8 @@ from cepheid.leaderboard.site.view import (
     render,
 )
 from cepheid.rules.definition import Definition
-from cepheid.rules.devices import PeakShare
-from cepheid.rules.generation import METRICS
+from cepheid.rules.metrics import METRICS
+from cepheid.rules.systems import PeakShare
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ def _describe_rules(definition: Definition) -> list[tuple[str, str]]:
         every = f"every {timing.eval_every_samples:,} samples"
         facts.append(("evaluation", f"{every}, at most {timing.max_samples:,} samples in all"))
         facts.append(("clock", "from run_start, before the data are touched, to run_stop"))
-    fixed = [f"{h.name} {h.default}" for h in definition.hyperparameters.values() if h.fixed]
+    fixed = [f"{h.name} {h.default}" for h in definition.hyperparameters.values() if h.is_constant]
     if fixed:
         facts.append(("fixed in the closed division", ", ".join(fixed)))
     return facts

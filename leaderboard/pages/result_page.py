@@ -23,7 +23,7 @@ from cepheid.leaderboard.site.view import (
     write_bar,
     write_spans,
 )
-from cepheid.rules.generation import METRICS
+from cepheid.rules.metrics import METRICS
 
 if TYPE_CHECKING:  # not part of the core
     from markupsafe import Markup

@@ -19,7 +19,8 @@ from cepheid.leaderboard.plots.plot import (
     make_table,
 )
 from cepheid.leaderboard.rows.entry import Entry, Run
-from cepheid.rules.definition import Definition, QualityTarget
+from cepheid.rules.definition import Definition
+from cepheid.rules.metrics import QualityTarget
 
 RESULTS_MAX = 200  # drawn in one plot
 RUNS_MAX = 12  # lines in one plot; of more runs, medians are drawn

@@ -12,7 +12,7 @@ from cepheid.compliance.score.kinds import MINUTES
 from cepheid.compliance.score.trimmed import Estimate
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.rows.runs import find_dates
-from cepheid.rules.generation import METRICS
+from cepheid.rules.metrics import METRICS
 
 Column = Callable[[Entry], Any]
 

@@ -40,7 +40,7 @@ from cepheid.leaderboard.rows.runs import (
     measure_pace,
 )
 from cepheid.rules.definition import Definition, Runs
-from cepheid.rules.devices import PeakShare
+from cepheid.rules.systems import PeakShare
 
 PICTURE_BYTES_MAX = 2**20
 

@@ -9,7 +9,7 @@ from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.summary import Pace, RunSummary
 from cepheid.compliance.score.standing import average_joules
 from cepheid.rules.definition import Definition
-from cepheid.rules.devices import PeakShare, find_peak
+from cepheid.rules.systems import PeakShare, find_peak
 
 _MS_MAX = 253_402_300_800_000  # the year 10000
 

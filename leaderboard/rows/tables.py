@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from cepheid.compliance.score.comparison import Rank, rank_levels
 from cepheid.compliance.score.kinds import GENERATION, MINUTES, BenchmarkKind, format_number
 from cepheid.leaderboard.rows.entry import Entry, group_entries
-from cepheid.rules.generation import METRICS
+from cepheid.rules.metrics import METRICS
 
 
 def format_reference(entry: Entry) -> str:

@@ -22,8 +22,7 @@ from cepheid.rules import definition as definitions
 from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, cannot_write
-from cepheid.rules.host import atomic_path, atomic_write
-from cepheid.rules.installation import FIGURE_STYLE
+from cepheid.rules.host import FIGURE_STYLE, atomic_path, atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,13 +98,13 @@ class Request:
         It is one of the open division: what is measured need not be allowed in a closed result.
         """
         from cepheid.reference.run.config import configure
+        from cepheid.reference.session.request import replace_old_keys
 
+        asked = getattr(self.arguments, "overrides", ())
+        current, _ = replace_old_keys(asked, self.definition.execution)
+        root = self.data_root
         return configure(
-            self.definition,
-            division="open",
-            overrides=getattr(self.arguments, "overrides", ()),
-            data_root=self.data_root,
-            seed=seed,
+            self.definition, division="open", overrides=current, data_root=root, seed=seed
         )
 
     def prepare_on_ranks(self) -> "TorchRanks":

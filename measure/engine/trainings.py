@@ -12,9 +12,8 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
-from cepheid.rules.evidence import Curve, Evidence
-from cepheid.rules.installation import require_checkout
-from cepheid.rules.recorded import path as find_path
+from cepheid.rules.evidence import Curve, Evidence, locate_file
+from cepheid.rules.host import require_checkout
 
 if TYPE_CHECKING:
     from cepheid.reference.run.progress import OnProgress, Progress
@@ -127,7 +126,7 @@ def _record(
     """Add a run to the file, in place of one of the same variant and seed; return all."""
     from filelock import FileLock  # here: who reads what is recorded needs no extra
 
-    path = find_path(definition.name, file)
+    path = locate_file(definition.name, file)
     with FileLock(path.with_name(f".{path.name}.lock")):
         others = [
             each

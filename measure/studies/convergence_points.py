@@ -11,7 +11,7 @@ from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.reference.run.config import configure, parse_override
 from cepheid.reference.session.frameworks import find_create
-from cepheid.rules import evidence, rcp, recorded
+from cepheid.rules import evidence, rcp
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve
@@ -156,7 +156,7 @@ def _refuse_other_hyperparameters(point: Point, training: Training, definition: 
         raise UserError(
             f"batch size {point.batch_size} was measured with other hyperparameters "
             f"({'; '.join(differing)}); give the same ones with --set, or delete the point from "
-            f"{recorded.path(definition.name, rcp.FILE)} to measure it again"
+            f"{evidence.locate_file(definition.name, rcp.FILE)} to measure it again"
         )
 
 

@@ -23,7 +23,7 @@ from cepheid.reference.optim.cycles import follow_cycles
 from cepheid.reference.run.execution import add_switches
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.observer import Observer
-from cepheid.rules import rcp, recorded
+from cepheid.rules import evidence, rcp
 from cepheid.rules.definition import Definition, locate_benchmarks
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.evidence import Curve
@@ -142,7 +142,7 @@ def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
 
 def load_runs(definition: Definition, comparison: Comparison) -> list[Run]:
     """Return the runs recorded for this very definition and these settings, by seed."""
-    entry = recorded.read(definition.name, MEASURED).get(definition.scale, {})
+    entry = evidence.read_file(definition.name, MEASURED).get(definition.scale, {})
     entry = entry.get(comparison.name, {})
     if entry.get("what") != _identify(definition, comparison):
         return []
@@ -173,7 +173,7 @@ def measure_missing(
     have = {(run.arm, run.seed) for run in load_runs(definition, comparison)}
     seeds = seeds or sorted({seed for _, seed in have}) or range(1, 6)
     missing: list[Training] = []
-    before = recorded.read(definition.name, MEASURED).get(definition.scale, {})
+    before = evidence.read_file(definition.name, MEASURED).get(definition.scale, {})
     for seed in seeds:
         for arm in comparison.arms:
             if (arm.name, seed) in have:
@@ -246,12 +246,12 @@ def _summarise(curve: Curve, definition: Definition) -> Run:
 def _keep_run(definition: Definition, comparison: Comparison, run: Run) -> None:
     """Record one more run, beside those that another process recorded meanwhile."""
     known = load_runs(definition, comparison)
-    document = recorded.read(definition.name, MEASURED)
+    document = evidence.read_file(definition.name, MEASURED)
     document.setdefault(definition.scale, {})[comparison.name] = {
         "what": _identify(definition, comparison),
         "runs": [asdict(each) for each in [*known, run]],
     }
-    recorded.write(definition.name, MEASURED, document)
+    evidence.write_file(definition.name, MEASURED, document)
 
 
 def _identify(definition: Definition, comparison: Comparison) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from cepheid.measure.studies.cost_model import (
 )
 from cepheid.measure.studies.scaling import points as scaling
 from cepheid.measure.studies.scaling.points import LinkTimes, Point, name_arm
-from cepheid.reference.run.old_keys import replace_old_keys
+from cepheid.reference.session.request import replace_old_keys
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError

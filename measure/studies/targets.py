@@ -19,9 +19,10 @@ from cepheid.measure.engine.trainings import CORRECT, Training, record_missing
 from cepheid.reference.run.config import configure
 from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import evidence
-from cepheid.rules.definition import Definition, QualityTarget
+from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.evidence import Curve, Evidence
+from cepheid.rules.metrics import QualityTarget
 
 DESCRIPTION = """\
 Train the reference with several seeds, and each broken variant (shuffled labels, frozen weights, …)

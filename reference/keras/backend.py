@@ -12,9 +12,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from cepheid.reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
 from cepheid.reference.machine.ranks import Ranks, SingleProcess
-from cepheid.reference.run.autotune import Step, pick_fastest
+from cepheid.reference.run.autotune import (
+    OTHER_WORK,
+    Step,
+    count_idle_threads,
+    measure_idle_processors,
+    pick_fastest,
+)
 from cepheid.reference.run.execution import Execution
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors import SafetensorError, deserialize
 
-from cepheid.reference.run.given_file import read_given_file
+from cepheid.reference.run.checkpoint import read_given_file
 from cepheid.rules.errors import UserError
 
 TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}

@@ -10,6 +10,7 @@ device below a file system nor RDMA networks, so these are read from ``/proc`` a
 import os
 import platform
 import re
+import resource
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -157,3 +158,18 @@ def find_differences(nodes: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _join_some(names: list[str]) -> str:
     few = ", ".join(sorted(names)[:3])
     return few if len(names) <= 3 else f"{few} and {len(names) - 3} more"
+
+
+def read_peak_resident_bytes() -> int:
+    """Return the largest resident memory of this process, pages of mapped files included.
+
+    On Linux the kernel's own figure (VmHWM) is read, which psutil does not have. ``ru_maxrss``
+    would be wrong there: a process inherits the value of the process that started it.
+    """
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        status = ""
+    peak = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+    kibibytes = int(peak.group(1)) if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return kibibytes * 1024

@@ -1,13 +1,26 @@
-"""The place of this process among the ranks, as its launcher set it. Needs no framework."""
+"""Where a process stands: its rank, the nodes of a run, and the address where the ranks meet.
 
+A launcher tells each rank its place. Every rank reports its host and what it was told. Ranks count
+on nodes of equal size with consecutive ranks, since sums in two levels, shares of work and sensors
+of a node rely on that.
+"""
+
+import json
 import os
+import re
+import socket
 import sys
 import time
-from dataclasses import dataclass
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import NoReturn
 
 from cepheid.reference.machine import launchers
 from cepheid.reference.machine.launchers import ContradictionError, Environment
+from cepheid.rules.errors import UserError
 
 EXIT_CODE_OF_CONTRADICTION = 2
 LINGER_SECONDS = 1.0
@@ -73,3 +86,185 @@ def end_rank(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+FIX_ORDER = (
+    "start consecutive ranks on each node (srun --distribution=block, mpirun.openmpi --map-by "
+    "slot, mpirun.mpich -ppn N)"
+)
+
+
+@dataclass(frozen=True)
+class Seat:
+    """What one rank reports: its host, its machine, and what its launcher told about its node."""
+
+    host: str
+    machine: str  # differs between two that are both called localhost; "" where unknown
+    local_rank: int | None
+    local_size: int | None
+
+    def encode(self) -> bytes:
+        """Return it as JSON."""
+        return json.dumps(asdict(self)).encode()
+
+
+def decode_seat(content: bytes) -> Seat:
+    """Return the seat that ``Seat.encode`` wrote."""
+    return Seat(**json.loads(content))
+
+
+def find_seat(place: Placement) -> Seat:
+    """Return the seat of this process."""
+    try:
+        machine = BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:  # not Linux
+        machine = ""
+    return Seat(socket.gethostname(), machine, place.local_rank, place.local_size)
+
+
+def seat_rank(place: Placement, seats: Sequence[Seat]) -> Placement:
+    """Return ``place`` with its local rank and the ranks on each node, given all seats by rank.
+
+    The launcher's word counts where it told all ranks both. Else ranks with the same host are on
+    one node. Raises UserError where the two contradict each other, or where nodes are not equal and
+    filled one after the other; the text is the same on all ranks.
+    """
+    if all(seat.local_rank is not None and seat.local_size is not None for seat in seats):
+        size = _read_told_size(seats)
+    else:
+        size = _count_on_hosts(seats)
+    for rank, seat in enumerate(seats):
+        _compare(rank, seat, size, seats[rank - rank % size])
+    return replace(place, local_rank=place.rank % size, local_size=size)
+
+
+def _read_told_size(seats: Sequence[Seat]) -> int:
+    """Return the ranks on each node, which the launcher told each rank."""
+    sizes = Counter(seat.local_size or 0 for seat in seats)
+    for rank, seat in enumerate(seats):
+        if (seat.local_rank or 0) >= (seat.local_size or 0):
+            raise UserError(
+                f"rank {rank} ({seat.host}) is local rank {seat.local_rank} of {seat.local_size} "
+                "ranks on its node, as its launcher says: expected a smaller one; fix: unset what "
+                "an earlier launcher has left, and start the ranks again"
+            )
+    if len(sizes) > 1:
+        raise UserError(
+            "the nodes have different numbers of ranks "
+            f"({', '.join(str(size) for size in sorted(sizes))}); fix: start the same number on "
+            "each node"
+        )
+    (size,) = sizes
+    if len(seats) % size:
+        raise UserError(
+            f"{len(seats)} ranks do not fill nodes of {size}, as their launcher says; fix: start "
+            "the same number on each node, and unset what an earlier launcher has left"
+        )
+    return size
+
+
+def _count_on_hosts(seats: Sequence[Seat]) -> int:
+    """Return the ranks on each node, found by the names of their hosts."""
+    ranks: dict[tuple[str, str], list[int]] = {}
+    for rank, seat in enumerate(seats):
+        ranks.setdefault((seat.host, seat.machine), []).append(rank)
+    for (host, _), there in ranks.items():
+        if there[-1] - there[0] >= len(there):
+            raise UserError(
+                f"the ranks on {host} are not consecutive ({there[0]}, {there[1]}, …); fix: "
+                f"{FIX_ORDER}"
+            )
+    sizes = {len(there) for there in ranks.values()}
+    if len(sizes) > 1:
+        counts = [f"{host}: {len(there)}" for (host, _), there in list(ranks.items())[:10]]
+        raise UserError(
+            f"the nodes have different numbers of ranks ({', '.join(counts)}); fix: start the same "
+            "number on each node"
+        )
+    return sizes.pop()
+
+
+def _compare(rank: int, seat: Seat, size: int, first: Seat) -> None:
+    """Raise UserError where a rank is not where its launcher says; ``first`` is its node's."""
+    if seat.local_size not in (None, size) or seat.local_rank not in (None, rank % size):
+        told = "on a node" if seat.local_rank is None else f"local rank {seat.local_rank}"
+        if seat.local_size is not None:
+            told += f" of {seat.local_size}"
+        raise UserError(
+            f"rank {rank} ({seat.host}) is {told}, as its launcher says: expected local rank "
+            f"{rank % size} of {size}, since each node must have {size} consecutive ranks; fix: "
+            f"{FIX_ORDER}, and unset what an earlier launcher has left"
+        )
+    if "" not in (seat.machine, first.machine) and seat.machine != first.machine:
+        raise UserError(
+            f"ranks {rank - rank % size} ({first.host}) and {rank} ({seat.host}) share a node, as "
+            "their launcher says, but run on two machines; fix: unset what an earlier launcher has "
+            "left, and start the ranks again"
+        )
+
+
+FIRST_PORT, PORTS = 10_000, 20_000  # below those that Linux gives to outgoing connections
+JOBS = {  # the variables that identify a job, by launcher
+    "Slurm": ("SLURM_JOB_ID", "SLURM_STEP_ID"),
+    "Open MPI": ("PMIX_NAMESPACE",),
+    "MPICH": ("PMI_JOBID",),
+    "PMIx": ("PMIX_NAMESPACE",),
+}
+EXPORTS = {  # how a launcher hands variables to the ranks
+    "Open MPI": "mpirun -x MASTER_ADDR=HOST -x MASTER_PORT=29400",
+    "MPICH": "mpirun -genv MASTER_ADDR HOST -genv MASTER_PORT 29400",
+}
+
+
+def find_address(place: Placement, environment: Environment) -> tuple[str, int]:
+    """Return host and port where the ranks meet; the first rank listens there.
+
+    MASTER_ADDR and MASTER_PORT count where they are set. Else the host is this one if all ranks are
+    here, or the first one of Slurm's job, and the port is derived from the job. Raises UserError
+    where the launcher tells neither.
+    """
+    host = environment.get("MASTER_ADDR") or _derive_host(place, environment)
+    port = environment.get("MASTER_PORT") or _derive_port(place, environment)
+    absent = [name for name, value in (("MASTER_ADDR", host), ("MASTER_PORT", port)) if not value]
+    if absent:
+        exports = EXPORTS.get(place.launcher, "")
+        raise UserError(
+            f"{absent[0]} is not set, although there are {place.world_size} ranks; fix: export "
+            "MASTER_ADDR (the host of the first rank, which all ranks reach) and MASTER_PORT"
+            f"{f' ({exports})' if exports else ''}, or start with torchrun"
+        )
+    if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 2**16:
+        raise UserError(
+            f"MASTER_PORT={port[:40]}: expected a number from 1 to 65535; fix: export a free port, "
+            "for example 29400"
+        )
+    return host, int(port)
+
+
+def find_first_host(nodes: str) -> str:
+    """Return the first host of a node list of Slurm: ``rack[01-03,7]n1,other`` begins rack01n1."""
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", nodes)
+    return re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", first[0] if first else "")
+
+
+def _derive_host(place: Placement, environment: Environment) -> str:
+    if place.local_size == place.world_size:
+        return "127.0.0.1"
+    # The daemons of an MPI are a step of their own, which may lack the first node of the job.
+    names = ("SLURM_STEP_NODELIST",) if place.launcher == "Slurm" else ()
+    lists = (environment.get(name, "") for name in (*names, "SLURM_JOB_NODELIST"))
+    return find_first_host(next(filter(None, lists), ""))
+
+
+def _derive_port(place: Placement, environment: Environment) -> str:
+    """Return a port that all ranks of this job derive, and another job hardly does."""
+    names = JOBS.get(place.launcher, ())
+    job = [environment[name] for name in names if name in environment]
+    if not job and "SLURM_JOB_ID" in environment:
+        job = [environment["SLURM_JOB_ID"]]
+    if not job and place.local_size == place.world_size:
+        job = [str(os.getuid()), os.getcwd(), *sys.argv]
+    if not job:
+        return ""
+    return str(FIRST_PORT + zlib.crc32("\n".join(job).encode()) % PORTS)

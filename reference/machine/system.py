@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.reference.machine import hardware
 from cepheid.reference.machine.accelerators import Accelerators, find_accelerators
-from cepheid.rules.devices import find_device
 from cepheid.rules.documents import FILL_IN, SCHEMAS, find_schema_problem, parse_json
 from cepheid.rules.errors import UserError, raise_if_refused
-from cepheid.rules.names import refuse_name
+from cepheid.rules.systems import find_device, refuse_name
 
 if TYPE_CHECKING:
     from cepheid.reference.machine.ranks import Ranks

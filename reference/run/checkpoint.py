@@ -1,9 +1,11 @@
-"""Checkpoints: the state of a task as tensors or arrays, numbers and strings; never code.
+"""Files of weights: checkpoints, and the file from which a training starts.
 
-The suffix decides the format: ``.npz`` holds NumPy arrays and needs no framework; any other suffix
-is torch's format.
+A checkpoint is the state of a task as tensors or arrays, numbers and strings; never code. The
+suffix decides the format: ``.npz`` holds NumPy arrays and needs no framework; any other suffix is
+torch's format.
 """
 
+import hashlib
 import pickle
 import zipfile
 from collections.abc import Mapping
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cepheid.rules.errors import UserError, raise_if_refused
-from cepheid.rules.host import atomic_path
+from cepheid.rules.host import NO_WEIGHTS, atomic_path
 
 DAMAGED = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, zipfile.BadZipFile)
 BETWEEN_KEYS = ":"  # Keras has slashes in the names of weights
@@ -80,3 +82,24 @@ def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
             place = place.setdefault(step, {})
         place[key] = value
     return state
+
+
+def read_given_file(path: Path, digest: str) -> tuple[bytes, str]:
+    """Return the content of a file and its SHA-256, which begins with ``digest``.
+
+    Raises UserError where the file is missing or another one.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"{path}: the training starts from these weights, and they cannot be read "
+            f"({error.strerror}); fix: put the file there{NO_WEIGHTS}"
+        ) from error
+    found = hashlib.sha256(content).hexdigest()
+    if not found.startswith(digest):
+        raise UserError(
+            f"{path}: its SHA-256 begins with {found[: len(digest)]}, expected {digest}; "
+            "fix: put the file there that the definition names"
+        )
+    return content, found

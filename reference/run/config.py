@@ -10,7 +10,6 @@ import yaml
 
 from cepheid.reference.run.execution import Execution, list_choices, make_execution, parse_choice
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
-from cepheid.reference.run.old_keys import replace_old_keys
 from cepheid.rules import events
 from cepheid.rules.definition import Definition
 from cepheid.rules.digests import derive_seed
@@ -41,7 +40,6 @@ class RunConfig:
     seed_origin: str
     index: int = 0
     task_digest: str = ""  # of a submitter's own code; empty for the reference's code
-    notes: tuple[str, ...] = ()  # for the user, on keys that were given under an old name
 
     @property
     def global_batch_size(self) -> int:
@@ -121,8 +119,7 @@ def configure(
     if division not in DIVISIONS:
         raise UserError(f'division is "{division}", expected one of {", ".join(DIVISIONS)}')
     choices = list_choices(definition, framework)
-    current, notes = replace_old_keys(overrides, [*definition.hyperparameters, *choices])
-    texts = list(_resolve_presets(definition, current))
+    texts = list(_resolve_presets(definition, overrides))
     for key, text in texts:
         _refuse_unknown(definition, choices, key, text)
     values = _choose_values(definition, texts, division, own_code)
@@ -144,7 +141,6 @@ def configure(
         data_root=data_root,
         seed=0 if seed is None else seed,
         seed_origin="derived" if seed is None else "given",
-        notes=notes,
     )
     return config.select_run(0)
 
@@ -253,10 +249,12 @@ def _parse_allowed(rule: Hyperparameter, text: str, division: str, own_code: boo
     if problem and rule.name == EVAL_OFFSET:
         raise UserError(f"--set {rule.name}={text}: in both divisions it {problem} (rule T8)")
     # The log must not name a value that no code here uses.
-    if problem and rule.fixed and value not in rule.open and not own_code:
-        known = ", ".join(map(str, (rule.default, *rule.open)))
+    unknown = rule.open.find_problem(value) if problem else None
+    if unknown and not own_code:
+        known = ", ".join(map(str, dict.fromkeys((rule.default, *rule.open.choices))))
+        what = f"this implementation knows only {known}" if rule.open.choices else f"it {unknown}"
         raise UserError(
-            f"--set {rule.name}={text}: this implementation knows only {known}; "
+            f"--set {rule.name}={text}: {what}; "
             "in the open division another value needs code of your own (--task)"
         )
     return value

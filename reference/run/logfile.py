@@ -21,7 +21,7 @@ from mlperf_logging.mllog import mllog
 
 from cepheid.rules import events
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 
 SAME_MOMENT_SECONDS = 1e-3
 READINGS_MAX = 20

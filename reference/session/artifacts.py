@@ -1,23 +1,30 @@
 """What a run leaves beside its log: weights, power log, report, pictures.
 
 The log is closed by then, so nothing here can cost a run that counts. Weights alone must not be
-lost in silence: where they cannot be written, the session ends.
+lost in silence: where they cannot be written, the session ends. Reports and pictures are neither
+timed nor scored; the first rank alone makes them.
 """
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from cepheid.reference.machine.node_energy import Measured
+from cepheid.reference.machine.energy import Measured
 from cepheid.reference.run import checkpoint, logfile, report
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.session import pictures
 from cepheid.reference.session.observer import Observer, SessionObserver
 from cepheid.reference.session.result_folder import ResultFolder
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError
-from cepheid.rules.host import atomic_write
+from cepheid.rules.host import FIGURE_STYLE, atomic_path, atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FRAME_MILLISECONDS = 400
 
 
 def keep_weights(
@@ -85,11 +92,11 @@ def keep_report(
 
 def keep_pictures(task: Any, config: RunConfig, folder: ResultFolder, observer: Observer) -> None:
     """Make and write the pictures of a task that has some."""
-    if not isinstance(task, pictures.Pictures):
+    if not isinstance(task, Pictures):
         return
     with _keep_going("pictures", config.index, observer):
         path = folder.pictures(config.index)
-        pictures.write(path, task)
+        write_pictures(path, task)
         observer.tell(f"run {config.index}: pictures: {path}")
 
 
@@ -113,3 +120,49 @@ def _read_clock_ms(folder: ResultFolder, index: int, key: str) -> float:
     record = logfile.find_last_record(folder.log(index), key)
     assert record is not None
     return float(record["metadata"]["monotonic_ms"])
+
+
+@runtime_checkable
+class Pictures(Protocol):
+    """A task whose model has something to show."""
+
+    def pictures(self) -> "Figure | Sequence[Figure]":
+        """Return a figure, from the model as the run left it, or those of a moving picture.
+
+        Only the first rank calls it, so it must not wait for other ranks.
+        """
+
+
+def write_pictures(path: Path, task: Pictures) -> None:
+    """Draw the pictures of a task and write them as PNG, atomically. Raises OSError.
+
+    Several figures become an animated PNG. Programs that do not know these show the last one.
+    """
+    from matplotlib import rc_context
+
+    with rc_context(fname=FIGURE_STYLE):
+        figure = task.pictures()
+        with atomic_path(path) as temporary:
+            if isinstance(figure, Sequence):
+                _write_moving(temporary, figure)
+            else:
+                figure.savefig(temporary, format="png", metadata={"Software": None})
+
+
+def _write_moving(path: Path, figures: "Sequence[Figure]") -> None:
+    from PIL import Image  # which matplotlib needs anyway
+
+    images = []
+    for figure in figures:
+        drawn = BytesIO()
+        figure.savefig(drawn, format="png")
+        images.append(Image.open(drawn).convert("P", palette=Image.Palette.ADAPTIVE))
+    images[-1].save(
+        path,
+        format="PNG",
+        save_all=True,
+        append_images=images,
+        default_image=True,
+        duration=FRAME_MILLISECONDS,
+        loop=0,
+    )

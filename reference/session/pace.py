@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cepheid.reference.machine.load import OTHER_WORK
+from cepheid.reference.run.autotune import OTHER_WORK
 from cepheid.reference.run.generate import GenerationProgress
 from cepheid.reference.run.progress import OnProgress, Progress, Stage
 from cepheid.rules.host import usable_processors

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cepheid.reference.machine import energy, system
-from cepheid.reference.machine.energy import Meter, Sensors
-from cepheid.reference.machine.node_energy import gather
+from cepheid.reference.machine.energy import Meter, Sensors, gather
 from cepheid.reference.machine.ranks import RankEndedError, Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.log import RunLogWriter
@@ -21,6 +20,7 @@ from cepheid.reference.run.loops import run_task
 from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage
 from cepheid.reference.session import watcher
 from cepheid.reference.session.artifacts import (
+    Pictures,
     keep_pictures,
     keep_power_log,
     keep_report,
@@ -31,12 +31,10 @@ from cepheid.reference.session.frameworks import find_create, import_backend, im
 from cepheid.reference.session.interruption import Interruption
 from cepheid.reference.session.observer import SessionObserver, prepare_data
 from cepheid.reference.session.pace import PaceWatch, explain_few_threads
-from cepheid.reference.session.pictures import Pictures
 from cepheid.reference.session.request import Request
 from cepheid.reference.session.result_folder import ResultFolder, open_result_folder
 from cepheid.rules.errors import UserError
-from cepheid.rules.host import end_on_interruption
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT, end_on_interruption
 
 EXIT_CODE_OF_INTERRUPTION = 1
 FINISHES = """
@@ -65,7 +63,7 @@ class Session:
         next one faster. ``SessionEnd.runs_left`` asks for another process.
         """
         with self.prepare() as (folder, missing):
-            for note in () if self.request.is_continued else self.config.notes:
+            for note in () if self.request.is_continued else self.request.notes:
                 self.observer.tell(f"note: {note}")
             sensors = self.find_sensors() if self.is_first_of_node else energy.Sensors()
             indices = missing if self.ranks.world_size > 1 else missing[:1]

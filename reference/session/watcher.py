@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cepheid.rules.installation import IMPORT_ROOT
+from cepheid.rules.host import IMPORT_ROOT
 
 GRACE_SECONDS = 10.0  # for a run to end after a signal; torchrun and Slurm kill after 30
 FINISHES = 0  # sent through the pipe among the numbers of signals, of which none is 0

@@ -18,8 +18,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from cepheid.reference.machine.load import OTHER_WORK, count_idle_threads, measure_idle_processors
-from cepheid.reference.run.autotune import Step, pick_fastest
+from cepheid.reference.run.autotune import (
+    OTHER_WORK,
+    Step,
+    count_idle_threads,
+    measure_idle_processors,
+    pick_fastest,
+)
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError

@@ -16,8 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
-from cepheid.reference.run.checkpoint import DAMAGED
-from cepheid.reference.run.given_file import read_given_file
+from cepheid.reference.run.checkpoint import DAMAGED, read_given_file
 from cepheid.rules.errors import UserError
 
 NOISE_BOXES = 4  # in each image of noise

@@ -12,7 +12,7 @@ import yaml
 from cepheid.rules.definition import Runs
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CURRENT_ROUND
-from cepheid.rules.requirements import Requirements, parse
+from cepheid.rules.rounds.requirements import Requirements, parse
 
 CURRENT = CURRENT_ROUND
 SHARED = Path(__file__).parent / "shared"  # requirements that several rounds include

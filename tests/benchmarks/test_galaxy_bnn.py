@@ -152,7 +152,7 @@ def test_the_kl_divergence_is_divided_by_the_training_samples() -> None:
         chosen = definition.load("galaxy_bnn", scale)
         logged = configure(chosen).hyperparameters["kl_divided_by_samples"]
         assert logged == chosen.train_samples
-        assert chosen.hyperparameters["kl_divided_by_samples"].fixed
+        assert chosen.hyperparameters["kl_divided_by_samples"].is_constant
 
 
 def test_without_noise_the_network_is_the_deterministic_one() -> None:

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from torch.nn import functional
 
-from cepheid.benchmarks.kfac.hyperparameters import Settings, make_damping_schedule, make_options
+from cepheid.benchmarks.kfac.hyperparameters import make_damping_schedule, make_options
 from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.epochs import load_comparison
@@ -164,32 +164,6 @@ def test_formats_of_what_travels_are_execution_settings(data_root: Path) -> None
         UserError, match="kfac_gradients=bfloat16: it has no effect without kfac_inv"
     ):
         build_task(data_root, "kfac_inverses=everywhere", "kfac_gradients=bfloat16")
-
-
-@pytest.mark.parametrize(
-    ("old", "current"),
-    [
-        (["kfac_float21=on"], "float21"),
-        (["kfac_half_factors=float16"], "float16"),
-        (["kfac_float21=off", "kfac_half_factors=off", "kfac_overlap=off"], "float32"),
-    ],
-)
-def test_old_keys_of_formats_mean_the_same(old: list[str], current: str) -> None:
-    config = configure(MINI, overrides=old)
-    assert config.execution.read(Settings).kfac_factor_format == current
-    assert config.execution.own.keys() == configure(MINI).execution.own.keys()
-    assert all("from the next one on, " in note for note in config.notes)
-    with pytest.raises(UserError, match="already travel as float21; fix: set kfac_factor_format="):
-        configure(MINI, overrides=["kfac_float21=on", "kfac_half_factors=float16"])
-
-
-@pytest.mark.parametrize("division", ["closed", "open"])
-@pytest.mark.parametrize(
-    "override", ["kfac_simulated_ranks=4", "kfac_sums=as_sent", "kfac_overlap=on"]
-)
-def test_what_only_studies_compare_is_refused_in_a_run(override: str, division: str) -> None:
-    with pytest.raises(UserError, match=f"--set {override}: only studies compare it now.*; fix: "):
-        configure(MINI, division=division, overrides=[override])
 
 
 def test_ranks_are_simulated_in_a_study(data_root: Path) -> None:

@@ -23,10 +23,10 @@ STAR_SHAPE: dict[str, Any] = {
     "timing": {"init_minutes_max": 10},
     "runs": {"required": 5, "drop": {"fastest": 1, "slowest": 1}},
     "hyperparameters": {
-        "global_batch_size": {"default": 10, "min": 2},
-        "opt_name": {"fixed": "adam"},
-        "opt_base_learning_rate": {"default": 0.001, "min": 1e-6, "max": 1.0},
-        "schedule": {"default": "cosine", "choices": ["cosine", "linear"]},
+        "global_batch_size": {"default": 10, "closed": {"from": 2}},
+        "opt_name": {"closed": "adam"},
+        "opt_base_learning_rate": {"default": 0.001, "closed": {"from": 1e-6, "to": 1.0}},
+        "schedule": {"closed": ["cosine", "linear"]},
     },
     "scales": {
         "full": {

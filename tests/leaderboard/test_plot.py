@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
 from cepheid.leaderboard.plots.plot import Axis, Guide, Plot, Series, make_plot
 from cepheid.leaderboard.plots.ranking import _make_axis
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
 MODEST = st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from cepheid.rules.definition import Definition
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests.compliance.many import write_many
 from tests.leaderboard.test_site import build_site
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cepheid.rules.definition import Definition
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from cepheid.tools import build_leaderboard
 from tests.compliance.mixed import write_mixed
 

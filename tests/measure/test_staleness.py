@@ -12,7 +12,7 @@ from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies import staleness
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.stale import StaleGradients
-from cepheid.rules import definition, recorded
+from cepheid.rules import definition, evidence
 from cepheid.tools.measure.__main__ import main as measure
 from tests import tiny
 from tests.tools.no_training import FakeTraining, Points
@@ -111,6 +111,6 @@ def test_a_missed_target_is_a_finding(
 def test_recorded_runs_belong_to_the_definition() -> None:
     for name in definition.names():
         for scale in definition.scales(name):
-            entry = recorded.read(name, staleness.FILE).get(scale)
+            entry = evidence.read_file(name, staleness.FILE).get(scale)
             if entry:
                 assert entry["definition_digest"] == definition.load(name, scale).digest

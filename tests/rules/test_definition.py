@@ -1,7 +1,8 @@
-"""Definitions: every benchmark loads, wrong ones say what is wrong, the schedule keeps rule T8."""
+"""Definitions: how they are read and refused, their schedule, and what holds between metrics."""
 
 import copy
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cepheid.rules import definition
-from cepheid.rules.definition import Definition, QualityTarget, Timing
+from cepheid.rules.definition import Definition, Timing
+from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
-from cepheid.rules.hyperparameters import Hyperparameter
+from cepheid.rules.hyperparameters import canonicalise, parse_hyperparameter
+from cepheid.rules.metrics import QualityTarget, Relations
+from tests.compliance.builder import quality
 from tests.compliance.small import STAR_SHAPE
 
+EARLIER = {"opt_name": {"fixed": "adam"}}  # the notation of the first definitions
 PAIRS = [(name, scale) for name in definition.names() for scale in definition.scales(name)]
 
 
@@ -49,15 +54,15 @@ def test_a_scale_is_merged_over_what_is_common() -> None:
 
 def test_a_scale_replaces_the_rule_of_a_hyperparameter_whole() -> None:
     scales = copy.deepcopy(STAR_SHAPE["scales"])
-    scales["mini"]["hyperparameters"] = {"global_batch_size": {"fixed": 4}}
+    scales["mini"]["hyperparameters"] = {"global_batch_size": {"closed": 4}}
     found = parse(scales=scales).hyperparameters["global_batch_size"]
-    assert found == Hyperparameter("global_batch_size", 4, fixed=True)
+    assert found == parse_hyperparameter("global_batch_size", {"closed": 4})
 
 
 def test_parameters_may_depend_on_a_choice() -> None:
     scales = copy.deepcopy(STAR_SHAPE["scales"])
     known = copy.deepcopy(STAR_SHAPE["hyperparameters"])
-    known["opt_name"] = {"default": "adam", "choices": ["adam", "sgd"]}
+    known["opt_name"] = {"closed": ["adam", "sgd"]}
     scales["mini"]["model"]["parameters_with"] = {"opt_name": {"sgd": 99}}
     found = parse(scales=scales, hyperparameters=known)
     usual = found.model["parameters"]
@@ -77,8 +82,7 @@ def test_targets_must_be_those_of_the_quality_metrics() -> None:
         parse(scales=scales)
 
 
-def test_the_digest_covers_what_rules_read_and_nothing_else() -> None:
-    assert parse().digest == parse(title="Another title").digest
+def test_the_digest_covers_scale_and_runs() -> None:
     assert parse().digest != parse("full").digest
     runs = {"required": 3, "drop": {"fastest": 1, "slowest": 1}}
     assert parse().digest != parse(runs=runs).digest
@@ -97,6 +101,7 @@ def test_a_definition_cannot_be_changed() -> None:
     [
         ("name: [", "not valid YAML"),
         ("name: star_shape", "required property"),
+        (yaml.safe_dump({**STAR_SHAPE, "hyperparameters": EARLIER}), "write closed: and open:"),
     ],
 )
 def test_a_wrong_file_is_named(
@@ -135,22 +140,67 @@ def test_all_targets_must_hold() -> None:
 @pytest.mark.parametrize(
     ("rule", "value", "why"),
     [
-        (Hyperparameter("a", "adam", fixed=True), "sgd", "must be adam"),
-        (Hyperparameter("a", "adam", fixed=True), "adam", None),
-        (Hyperparameter("a", 4, minimum=2), 1, "must be at least 2"),
-        (Hyperparameter("a", 4, minimum=2), True, "must be of type int"),
-        (Hyperparameter("a", 4, minimum=2), 4.0, "must be of type int"),
-        (Hyperparameter("a", 0.5, maximum=1), 2, "must be at most 1"),
-        (Hyperparameter("a", 0.5, maximum=1), 1, None),
-        (Hyperparameter("a", 0.5), float("nan"), "must be finite"),
-        (Hyperparameter("a", "x", choices=("x", "y")), "z", "must be one of x, y"),
-        (Hyperparameter("a", True), 1, "must be of type bool"),
+        ({"closed": "adam"}, "sgd", "must be adam"),
+        ({"closed": "adam"}, "adam", None),
+        ({"closed": "adam", "open": ["sgd"]}, "sgd", "must be adam"),
+        ({"default": 4, "closed": {"from": 2}}, 1, "must be at least 2"),
+        ({"default": 4, "closed": {"from": 2}}, True, "must be of type int"),
+        ({"default": 4, "closed": {"from": 2}}, 4.0, "must be of type int"),
+        ({"default": 0.5, "closed": {"to": 1}}, 2, "must be at most 1"),
+        ({"default": 0.5, "closed": {"to": 1}}, 1, None),
+        ({"default": 0.5, "closed": "any"}, float("nan"), "must be finite"),
+        ({"closed": ["x", "y"]}, "z", "must be one of x, y"),
+        ({"default": "y", "closed": ["x", "y"]}, "y", None),
+        ({"closed": [True, False]}, 1, "must be of type bool"),
     ],
 )
 def test_what_the_closed_division_allows(
-    rule: Hyperparameter, value: object, why: str | None
+    rule: dict[str, Any], value: object, why: str | None
 ) -> None:
-    assert rule.find_problem(value) == why
+    assert parse_hyperparameter("a", rule).find_problem(value) == why
+
+
+@pytest.mark.parametrize(
+    ("rule", "earlier"),
+    [
+        ({"closed": 0.9}, {"fixed": 0.9}),
+        ({"closed": "adam", "open": ["sgd"]}, {"fixed": "adam"}),
+        ({"closed": "adam", "open": "any"}, {"default": "adam", "choices": ["adam"]}),
+        ({"closed": 2, "open": {"from": 0}}, {"default": 2, "min": 2, "max": 2}),
+        ({"closed": [1, 2]}, {"default": 1, "choices": [1, 2]}),
+        ({"default": 2, "closed": [1, 2]}, {"default": 2, "choices": [1, 2]}),
+        ({"default": 2, "closed": {"from": 1}}, {"default": 2, "min": 1}),
+        (
+            {"default": 2, "closed": {"to": 9, "at_most": {"b": 0.5}}},
+            {"default": 2, "max": 9, "max_of": {"b": 0.5}},
+        ),
+        (
+            {"default": 2, "closed": {"from": 0.5, "at_least": {"b": 1}}},
+            {"default": 2, "min": 0.5, "min_of": {"b": 1}},
+        ),
+        ({"default": 0.5, "closed": "any"}, {"default": 0.5}),
+    ],
+)
+def test_digests_are_those_of_the_earlier_notation(
+    rule: dict[str, Any], earlier: dict[str, Any]
+) -> None:
+    assert canonicalise(rule) == earlier
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"closed": {"from": 1}}, "'default' is a required property"),
+        ({"closed": "any"}, "'default' is a required property"),
+        ({"closed": ["adam"]}, "hyperparameters.opt_name.closed: "),
+        ({"default": 1, "closed": {"least": 1}}, "hyperparameters.opt_name.closed: "),
+        ({"default": "sgd", "closed": "adam"}, "hyperparameters.opt_name"),
+    ],
+)
+def test_a_wrong_hyperparameter_is_refused(rule: dict[str, Any], says: str) -> None:
+    document = copy.deepcopy(STAR_SHAPE)
+    document["hyperparameters"]["opt_name"] = rule
+    assert says in str(find_schema_problem(document, "benchmark"))
 
 
 @given(
@@ -159,9 +209,8 @@ def test_what_the_closed_division_allows(
     batch=st.integers(1, 700),
 )
 def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None:
-    found = dataclasses.replace(
-        parse(), timing=Timing(10, eval_every_samples=every, max_samples=budget)
-    )
+    timing = Timing(10, eval_every_samples=every, max_samples=budget)
+    found = dataclasses.replace(parse(), timing=timing)
     blocks = list(found.schedule(batch))
     ends = [block.samples for block in blocks]
     assert blocks[0].first_sample == 0
@@ -177,38 +226,34 @@ def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None
 @given(offset=st.integers(0, 3), batch=st.integers(1, 700))
 def test_an_offset_moves_every_evaluation(offset: int, batch: int) -> None:
     every, budget = 4 * parse().train_samples, 23 * parse().train_samples
-    found = dataclasses.replace(
-        parse(), timing=Timing(10, eval_every_samples=every, max_samples=budget)
-    )
+    timing = Timing(10, eval_every_samples=every, max_samples=budget)
+    found = dataclasses.replace(parse(), timing=timing)
     ends = {block.samples for block in found.schedule(batch, offset)}
     shift = offset * parse().train_samples
     goals = {*range(shift or every, budget + 1, every), budget}
     assert ends == {-(-goal // batch) * batch for goal in goals}
 
 
-def test_words_for_readers_are_not_in_the_digest() -> None:
-    told = parse(meanings={"nll": "how surprising the truth is"})
-    assert told.meanings == {"nll": "how surprising the truth is"}
-    assert told.digest == parse().digest
-
-
-def test_the_summary_of_a_scale_is_not_in_the_digest() -> None:
-    document = yaml.safe_load((definition.BENCHMARKS / "resnet50/benchmark.yaml").read_text())
-    before = definition.parse(document, "mini")
-    assert "not ImageNet" in before.summary
-    del document["scales"]["mini"]["summary"]
-    assert definition.parse(document, "mini").digest == before.digest
-
-
-def test_settings_of_execution_are_not_in_the_digest() -> None:
-    assert parse(execution={"all_reduce": ["flat", "two_level"]}).digest == parse().digest
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"title": "Another title"},
+        {"meanings": {"nll": "how surprising the truth is"}},
+        {"units": {"nll": "nats"}},
+        {"execution": {"all_reduce": ["flat", "two_level"]}},
+    ],
+)
+def test_what_no_rule_reads_is_not_in_the_digest(changes: dict[str, Any]) -> None:
+    assert parse(**changes).digest == parse().digest
+    assert parse(**changes) != parse()
 
 
 def parse_related() -> Definition:
     """Learning rate up to a thousandth of the batch size, warm-up of 5 batches or more."""
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
-    hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_size": 0.001}
-    hyperparameters["warmup_samples"] = {"default": 50, "min_of": {"global_batch_size": 5}}
+    hyperparameters["opt_base_learning_rate"]["closed"]["at_most"] = {"global_batch_size": 0.001}
+    warm_up = {"default": 50, "closed": {"at_least": {"global_batch_size": 5}}}
+    hyperparameters["warmup_samples"] = warm_up
     return parse(hyperparameters=hyperparameters)
 
 
@@ -235,18 +280,67 @@ def test_a_value_may_depend_on_the_batch_size(
 
 def test_values_of_the_open_division_are_not_in_the_digest() -> None:
     known = copy.deepcopy(STAR_SHAPE["hyperparameters"])
-    known["opt_name"] = {"fixed": "adam"}
+    known["opt_name"] = {"closed": "adam"}
     before = parse(hyperparameters=copy.deepcopy(known))
     known["opt_name"]["open"] = ["sgd"]
     after = parse(hyperparameters=known)
     assert after.digest == before.digest
-    assert after.hyperparameters["opt_name"].open == ("sgd",)
+    assert after.hyperparameters["opt_name"].open.choices == ("sgd",)
     assert after.hyperparameters["opt_name"].find_problem("sgd") == "must be adam"
 
 
 def test_relations_are_part_of_the_digest_and_name_hyperparameters() -> None:
     assert parse_related().digest != parse().digest
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
-    hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_sise": 0.001}
+    hyperparameters["opt_base_learning_rate"]["closed"]["at_most"] = {"global_batch_sise": 0.001}
     with pytest.raises(UserError, match='did you mean "global_batch_size"'):
         parse(hyperparameters=hyperparameters)
+
+
+def find_all(chosen: Definition, metrics: dict[str, float]) -> list[str]:
+    relations = chosen.relations
+    wrong = [name for name, _ in relations.find_wrong_counts(metrics, chosen.evaluation_samples)]
+    return [*wrong, *(name for name, _, _ in relations.find_contradictions(metrics))]
+
+
+@pytest.mark.parametrize(("name", "scale"), PAIRS)
+def test_relations_concern_the_metrics_of_the_definition(name: str, scale: str) -> None:
+    chosen = definition.load(name, scale)
+    known = {target.metric for target in chosen.quality} | set(chosen.reported)
+    assert set(_list_names(chosen.relations)) <= known
+    assert find_all(chosen, quality(chosen, 2, reached=True, index=3)) == []
+
+
+def _list_names(relations: Relations) -> Iterator[str]:
+    yield from relations.counted
+    for names in (*relations.ascending, *relations.means.values()):
+        yield from names
+    yield from (*relations.means, *relations.distances, *relations.losses)
+    yield from relations.losses.values()
+    yield from (other for other, _ in relations.distances.values())
+
+
+@pytest.mark.parametrize(("name", "scale"), PAIRS)
+def test_whatever_breaks_a_relation_is_found(name: str, scale: str) -> None:
+    chosen = definition.load(name, scale)
+    honest = quality(chosen, 2, reached=True, index=3)
+    for metric in chosen.relations.counted:
+        changed = {**honest, metric: honest[metric] - 0.3 / chosen.evaluation_samples}
+        assert metric in find_all(chosen, changed)
+    for low, high in chosen.relations.ascending:
+        changed = {**honest, low: honest[high] + 1 / chosen.evaluation_samples}
+        assert low in find_all(chosen, changed)
+    for metric in (*chosen.relations.means, *chosen.relations.distances):
+        assert metric in find_all(chosen, {**honest, metric: honest[metric] - 0.001})
+    for loss, accuracy in chosen.relations.losses.items():
+        assert loss in find_all(chosen, {**honest, accuracy: 0.9, loss: 0.06})
+        assert loss not in find_all(chosen, {**honest, accuracy: 0.9, loss: 0.07})
+
+
+def test_rounding_is_no_cheat() -> None:
+    relations = Relations(("accuracy",), (("accuracy", "top5"),))
+    for accuracy in (0.7591400146484375, 0.75914, 1 / 3):  # float32, and digits of 50,001
+        metrics = {"accuracy": accuracy, "top5": accuracy - 1e-7}
+        samples = 3 if accuracy == 1 / 3 else 50_000
+        assert not list(relations.find_wrong_counts(metrics, samples))
+        assert not list(relations.find_contradictions(metrics))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cepheid.rules import definition, extras
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests.checkout import ROOMS
 
 PAGES = ("README.md", "docs/tutorial.md")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cepheid.rules import definition, digests
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 
 PAGE = (ROOT / "rules" / "from_scratch.md").read_text(encoding="utf-8")
 SIZES = {"train_samples": 24, "evaluation_samples": 8}

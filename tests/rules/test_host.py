@@ -1,14 +1,32 @@
-"""Files that appear as a whole, and the processors of a machine."""
+"""Files that appear as a whole, their digests, processors, and messages about mistakes."""
 
+import errno
+import hashlib
 import os
+import re
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from cepheid.rules.errors import cannot_write
-from cepheid.rules.host import atomic_path, atomic_write, end_on_interruption, usable_processors
+from cepheid.rules.digests import derive_seed
+from cepheid.rules.errors import (
+    cannot_read,
+    cannot_write,
+    describe_system_error,
+    explain_system_error,
+)
+from cepheid.rules.host import (
+    ROOT,
+    atomic_path,
+    atomic_write,
+    end_on_interruption,
+    usable_processors,
+)
 from tests.full_disk import files_end_after
 from tests.processes import run
 
@@ -93,3 +111,67 @@ def test_ctrl_c_is_not_lost_while_modules_are_imported() -> None:
     with end_on_interruption(1):
         assert signal.getsignal(signal.SIGINT) is not before
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(errno.EIO, "x", "a.npy"), "a.npy: Input/output error, EIO; fix: the disk"),
+        (OSError(errno.EMFILE, "x"), "the system: Too many open files, EMFILE; fix: raise"),
+        (PermissionError(errno.EACCES, "x", "b"), "b: Permission denied, EACCES; fix: ask"),
+        (MemoryError(), "Cannot allocate memory, ENOMEM; fix: end other programs"),
+        (MemoryError("9 GiB"), "MemoryError: 9 GiB; fix: end other programs"),
+        (ImportError("libx.so: failed to map segment from shared object"), "Cannot allocate"),
+        (FileNotFoundError(errno.ENOENT, "x", "c"), ""),
+        (RuntimeError("cpu: can't allocate memory: 9\nat x"), "MemoryError: cpu: can't allocate"),
+        (RuntimeError("a bug"), ""),
+        (ImportError("no module x"), ""),
+        (ValueError("x"), ""),
+    ],
+    ids=repr,
+)
+def test_what_the_system_refused_is_told_in_one_line(error: BaseException, says: str) -> None:
+    told = explain_system_error(error)
+    assert told.startswith(says)
+    assert bool(told) == bool(says)
+    assert "\n" not in told
+
+
+def test_a_file_that_cannot_be_read_is_named() -> None:
+    told = str(cannot_read(Path("x/labels.npy"), OSError(errno.ENOMEM, "")))
+    assert told.startswith("x/labels.npy: cannot be read (Cannot allocate memory, ENOMEM; fix: ")
+    assert describe_system_error(OSError("odd")) == "odd"
+
+
+def test_the_seed_is_the_first_four_bytes_of_the_digest() -> None:
+    digest = hashlib.sha256(b"d\ns\nc\n3").digest()
+    assert derive_seed("d", "s", "c", 3) == int.from_bytes(digest[:4], "big")
+
+
+def test_the_seed_never_changes_between_versions() -> None:
+    """The value is that of ``printf 'definition\\nsystem\\ncode\\n0' | sha256sum | cut -c1-8``."""
+    assert derive_seed("definition", "system", "code", 0) == 0xDA16CACA
+
+
+def test_the_rule_book_says_how_to_derive_it() -> None:
+    rule = (ROOT / "rules" / "training.md").read_text("utf-8").split("### T15")[1].split("###")[0]
+    (command,) = re.findall(r"^    (printf .*)$", rule, re.MULTILINE)
+    variables = {"definition": "d1", "system": "my box", "code": "c0de", "k": "4"}
+    printed = subprocess.run(
+        ["sh", "-c", command], env={**os.environ, **variables}, capture_output=True, check=True
+    )
+    assert int(printed.stdout, 16) == derive_seed("d1", "my box", "c0de", 4)
+
+
+def test_runs_differ() -> None:
+    assert len({derive_seed("d", "s", "c", index) for index in range(100)}) == 100
+
+
+@given(st.text(st.characters(codec=None)), st.integers(0, 2**40))
+def test_any_name_gives_a_seed_of_32_bits(system: str, index: int) -> None:
+    assert 0 <= derive_seed("d", system, "c", index) < 2**32
+
+
+def test_a_negative_index_is_an_error() -> None:
+    with pytest.raises(ValueError, match="run index"):
+        derive_seed("d", "s", "c", -1)

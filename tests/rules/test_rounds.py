@@ -1,17 +1,35 @@
-"""Rounds, rule books, checks and their tests name the same rules."""
+"""Rounds, their events, and the peaks of devices."""
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from cepheid.compliance.checks import CHECKS
-from cepheid.rules import requirements, rounds
+from cepheid.rules import rounds
 from cepheid.rules.documents import SCHEMAS, find_schema_problem
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.events import (
+    CHOICES,
+    CLOCK_METADATA,
+    EVENTS,
+    IMPLEMENTATION_TYPES,
+    INTERRUPTED_METADATA,
+    METADATA_TYPES,
+    REASON_METADATA,
+    EventRule,
+    Phase,
+    find_event_type,
+    has_type,
+    make_hyperparameter_rule,
+)
+from cepheid.rules.host import ROOT
+from cepheid.rules.rounds import requirements
+from cepheid.rules.systems import Peak, compute_share, find_device, find_peak, load_devices
 
 BOOKS = ("training.md", "submission.md", "mlperf.md")
 
@@ -136,3 +154,190 @@ def test_an_unknown_round_gets_a_suggestion() -> None:
 @pytest.mark.parametrize("name", rounds.names())
 def test_a_round_has_the_name_of_its_file(name: str) -> None:
     assert rounds.load(name).name == name
+
+
+T2 = (ROOT / "rules" / "training.md").read_text(encoding="utf-8").split("### T2")[1].split("###")[0]
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The rows of the tables under T2 that begin with a heading."""
+    tables = [table.splitlines() for table in T2.split("\n\n") if table.startswith("|")]
+    found = [line for table in tables if table[0].startswith(heading) for line in table[2:]]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
+
+
+ALL = [rule for known in EVENTS.values() for rule in known.values()]
+
+
+def as_rows(rules: Iterable[EventRule]) -> list[list[str]]:
+    """As the rule book writes them."""
+    return [
+        [
+            rule.phase.name.lower(),
+            f"`{rule.key}`",
+            rule.count,
+            f"`{rule.event_type}`",
+            rule.value,
+            ", ".join(f"`{name}`" for name in rule.metadata) or "–",
+            rule.meaning,
+        ]
+        for rule in rules
+    ]
+
+
+def test_the_rule_book_has_the_tables_of_events() -> None:
+    """A vendor complies by the rule book alone, so it says all that the tables in code say."""
+    training, generation = EVENTS["train"], EVENTS["generate"]
+    *of_book, hyperparameters = rows("| phase |")
+    assert of_book == as_rows(training.values())
+    own = [rule for key, rule in generation.items() if rule.phase >= Phase.TIMED]
+    assert rows("| generate |") == as_rows([generation["weights_digest"], *own])
+    shared = [key for key, rule in training.items() if rule.phase < Phase.TIMED]
+    shared.remove("weights_digest")  # most trainings start from none
+    assert [training[key] for key in shared] == [generation[key] for key in shared]
+    rule = make_hyperparameter_rule("opt_name")
+    assert hyperparameters[0] == rule.phase.name.lower()
+    assert hyperparameters[2:4] == [rule.count, f"`{rule.event_type}`"]
+
+
+def test_the_rule_book_tells_every_field_of_metadata_and_of_the_implementation() -> None:
+    types = {field.strip("`"): type_name for field, type_name, _ in rows("| field |")}
+    assert types.pop("file`, `lineno") == "string, integer"
+    asked = {CLOCK_METADATA: "number", REASON_METADATA: "string", INTERRUPTED_METADATA: "true"}
+    assert types == {**METADATA_TYPES, **IMPLEMENTATION_TYPES, **asked}
+    meanings = {field.strip("`"): meaning for field, _, meaning in rows("| field |")}
+    for name in set(CHOICES) & set(METADATA_TYPES):
+        assert all(f"`{choice}`" in meanings[name] for choice in CHOICES[name])
+
+
+@pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.key)
+def test_an_event_is_described(rule: EventRule) -> None:
+    assert find_event_type(rule.key) == rule.event_type
+    assert rule.key == rule.key.lower()
+    assert rule.meaning
+    assert set(rule.metadata) <= set(METADATA_TYPES)
+    assert CLOCK_METADATA not in rule.metadata
+    is_interval = rule.key.endswith(("_start", "_stop"))
+    assert is_interval == (rule.event_type != "POINT_IN_TIME")
+
+
+def test_choices_are_of_known_events_or_metadata() -> None:
+    assert set(CHOICES) <= {rule.key for rule in ALL} | set(METADATA_TYPES)
+
+
+def test_each_phase_has_events() -> None:
+    for known in EVENTS.values():
+        assert {rule.phase for rule in known.values()} >= set(Phase) - {Phase.AFTER}
+
+
+@pytest.mark.parametrize(
+    ("value", "types"),
+    [
+        (None, {"null", "any"}),
+        (True, {"true", "any"}),
+        (False, {"any"}),
+        (0, {"integer", "number", "any"}),
+        (1.0, {"number", "any"}),
+        ("", {"string", "any"}),
+        ({}, {"object", "any"}),
+        ([], {"any"}),
+    ],
+)
+def test_a_value_has_these_types_only(value: object, types: set[str]) -> None:
+    every = ("null", "true", "integer", "number", "string", "object", "any")
+    assert {name for name in every if has_type(value, name)} == types  # type: ignore[arg-type]
+
+
+H200 = {"nodes": 2, "accelerators_per_node": 8, "accelerator": "NVIDIA H200"}
+CPU: dict[str, Any] = {
+    "nodes": 2,
+    "accelerators_per_node": 0,
+    "accelerator": None,
+    "peak_tflops": {"fp32": {"measured": 0.15}},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("NVIDIA H200", "NVIDIA H200 SXM"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 SXM"),
+        ("NVIDIA A100-SXM4-80GB", "NVIDIA A100 SXM4 80 GB"),
+        ("Tesla V100-PCIE-32GB", "NVIDIA V100 PCIe"),
+        ("Tesla V100-SXM2-16GB", "NVIDIA V100 SXM2"),
+        ("TPU v3", "Google TPU v3, a chip"),
+        ("Graphcore Colossus™ GC2", "Graphcore Colossus GC2"),
+    ],
+)
+def test_known_names(name: str, device: str) -> None:
+    found = find_device(name)
+    assert found is not None
+    assert found.device == device
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 NVL", "NVIDIA H100 PCIe", "Example A100", "", None, 7],
+)
+def test_other_devices_are_not_guessed(name: object) -> None:
+    assert find_device(name) is None
+
+
+def test_every_number_has_a_source_and_a_known_precision() -> None:
+    for known in load_devices():
+        assert known.source
+        for precision, tflops in known.peak_tflops.items():
+            system = {**H200, "nodes": 1, "accelerators_per_node": 1, "accelerator": None}
+            system["peak_tflops"] = {precision: {"datasheet": tflops}}
+            peak = find_peak(system, precision)
+            assert peak == Peak(precision, tflops, "datasheet")
+
+
+def test_the_peak_is_that_of_all_devices() -> None:
+    assert find_peak(H200, "torch.bfloat16") == Peak("bf16", 16 * 989.4, "datasheet")
+    assert find_peak(CPU, "float32") == Peak("fp32", 2 * 0.15, "measured")
+
+
+def test_float32_may_use_units_for_tf32() -> None:
+    assert find_peak(H200, "float32") == Peak("tf32", 16 * 494.7, "datasheet")
+    assert find_peak({**H200, "accelerator": "Tesla V100-SXM2-16GB"}, "fp32") == Peak(
+        "fp32", 16 * 15.7, "datasheet"
+    )
+
+
+def test_measured_units_for_tf32_count_before_a_datasheet_without_them() -> None:
+    described = {"fp32": {"datasheet": 40.0, "measured": 30.0}, "tf32": {"measured": 90.0}}
+    system = {**H200, "nodes": 1, "accelerator": "Example A9", "peak_tflops": described}
+    assert find_peak(system, "fp32") == Peak("tf32", 8 * 90.0, "measured")
+
+
+@pytest.mark.parametrize(
+    ("system", "precision"),
+    [
+        (CPU, "bf16"),  # never measured
+        (CPU, "int4"),
+        ({**CPU, "peak_tflops": {}}, "fp32"),
+        ({**CPU, "peak_tflops": {"fp32": "fast"}}, "fp32"),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": True}}}, "fp32"),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": 5e-324}}}, "fp32"),
+        ({**CPU, "peak_tflops": {"fp32": {"measured": 10**400}}}, "fp32"),
+        ({**CPU, "peak_tflops": {"fp32": {"datasheet": float("inf")}}}, "fp32"),
+        ({**CPU, "nodes": 0}, "fp32"),
+        ({**CPU, "nodes": "2"}, "fp32"),
+        ({}, "fp32"),
+    ],
+)
+def test_an_unknown_peak_stays_unknown(system: dict[str, Any], precision: str) -> None:
+    assert find_peak(system, precision) is None
+
+
+def test_a_datasheet_counts_before_a_measurement() -> None:
+    described = {"bf16": {"measured": 700.0}}
+    peak = find_peak({**H200, "nodes": 1, "peak_tflops": described}, "bf16")
+    assert peak == Peak("bf16", 8 * 989.4, "datasheet")
+
+
+def test_the_share() -> None:
+    found = compute_share(10**9, 500.0, Peak("bf16", 2.0, "datasheet"))
+    assert found.share == pytest.approx(0.25)
+    assert str(found) == "25% (bf16, datasheet)"

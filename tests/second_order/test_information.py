@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from cepheid.second_order import KFAC, Options, information
 from cepheid.second_order.information.blocks import Block, FisherBlocks
 from cepheid.second_order.options import UseError

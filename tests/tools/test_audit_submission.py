@@ -17,7 +17,7 @@ from cepheid.compliance.read.log.runlog import RunLog, read
 from cepheid.reference.session.code_digest import digest_own_code
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from cepheid.tools import audit_submission, new_submission
 from cepheid.tools.audit import rerun
 from cepheid.tools.audit.choice import choose_run

@@ -12,7 +12,7 @@ import pytest
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from tests.compliance import small
 from tests.compliance.builder import put, run_records, write_log, write_result

@@ -14,7 +14,7 @@ import pytest
 
 from cepheid.rules import definition, extras
 from cepheid.rules.definition import Definition
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests.compliance.builder import write_result
 from tests.leaderboard.test_site import build_site
 

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from cepheid.tools import prepare_data
 from tests import tiny
 

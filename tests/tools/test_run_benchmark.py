@@ -18,7 +18,7 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from cepheid.tools import run_benchmark
 from tests import tiny
 from tests.processes import Ended, Program, cepheid

@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow", reason="needs the extra keras")
 pytest.importorskip("torch", reason="the small command is that of the tests for torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests.tools.test_run_benchmark import FAST, environment, events
 
 KERAS = ["galaxy_shape", *FAST, "--framework", "keras", "--runs", "1"]

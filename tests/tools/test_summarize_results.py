@@ -9,7 +9,7 @@ import pytest
 
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from cepheid.tools import summarize_results
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.golden import assert_golden

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
-from cepheid.rules.generation import METRICS
+from cepheid.rules.metrics import METRICS
 
 TOLERANCE = 0.1
 SCATTERS = 2  # the tolerance in units of the scatter between the converged runs of the result

@@ -18,11 +18,12 @@ from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.reference.run.config import parse_override
 from cepheid.reference.session.code_digest import digest_code, digest_own_code
-from cepheid.rules import extras, names
+from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.events import CHOICES
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
+from cepheid.rules.systems import NAME
 from cepheid.tools.audit.choice import Choice
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE
 
@@ -288,7 +289,7 @@ def _result_folder(choice: Choice, output: Path) -> Path:
     """Return where the logs go. Raises UserError for names that could lead out of the output."""
     chosen, logged = choice.definition, choice.logged
     system, division = logged.text("submission_platform"), logged.text("submission_division")
-    if not names.NAME.fullmatch(system or "") or division not in DIVISIONS:
+    if not NAME.fullmatch(system or "") or division not in DIVISIONS:
         raise UserError(f"{logged.path}: no valid system or division (rule T14)")
     return output / "results" / str(system) / f"{chosen.name}-{chosen.scale}-{division}"
 

@@ -20,7 +20,7 @@ from cepheid.reference.run.report import Table, Value
 from cepheid.reference.session.observer import OnCount
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
-from cepheid.rules.generation import percentile
+from cepheid.rules.metrics import percentile
 
 REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
 # No thread draws (`auto_refresh`), because it would take processor time from the training.

@@ -18,7 +18,7 @@ from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from cepheid.tools.console.program import EXIT_FINE, run_tool
 from cepheid.tools.peer import changed
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cepheid.rules.errors import UserError
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 
 ROUND, SUBMITTER = "mlperf-training-4.0", "NVIDIA"
 SYSTEM, BENCHMARK = "h200_ngc24.04_mxnet", "resnet"

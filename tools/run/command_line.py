@@ -10,12 +10,12 @@ from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import describe_choices
 from cepheid.reference.session.frameworks import find_framework, find_own_task
-from cepheid.reference.session.request import Request, WantedRuns
+from cepheid.reference.session.request import Request, WantedRuns, replace_old_keys
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.hyperparameters import Hyperparameter
-from cepheid.rules.names import refuse_name
+from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
+from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_set
 
 MOST_RANKS = 1_000_000
@@ -126,10 +126,11 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
 
     # A plan shows everything that the closed division refuses, not only the first value.
     is_closed_plan = arguments.dry_run and arguments.division == "closed"
+    overrides, notes = replace_old_keys(arguments.overrides, chosen.execution)
     config = configure(
         chosen,
         division="open" if is_closed_plan else arguments.division,
-        overrides=arguments.overrides,
+        overrides=overrides,
         framework=arguments.framework,
         data_root=arguments.data,
         seed=arguments.seed,
@@ -156,6 +157,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         own_task=find_own_task(arguments.task) if arguments.task else None,
         planned_ranks=ranks,
         planned_ranks_per_node=per_node,
+        notes=notes,
         is_continued=is_continued,
     )
 
@@ -224,16 +226,20 @@ def list_settings(chosen: Definition) -> str:
     """Return what ``--set`` knows of a benchmark at one scale, and what each division allows."""
     title = f"{chosen.name}, {chosen.scale} scale: {_describe_targets(chosen)}"
     about = [title, *([chosen.summary] if chosen.summary else [])]
+    known = chosen.hyperparameters.values()
+    constants = [each for each in known if each.is_constant and each.open == each.closed]
     hyperparameters = [
         {
             "hyperparameter": each.name,
             "default": each.default,
-            "closed division": _describe_allowed(each),
+            "closed division": "the default" if each.is_constant else _describe(each.closed),
             "open division": _describe_open(each),
         }
-        for each in chosen.hyperparameters.values()
+        for each in known
+        if each not in constants
     ]
-    tables = ["\n".join(about), _format(hyperparameters)]
+    fixed = [{"constant in both divisions": each.name, "value": each.default} for each in constants]
+    tables = ["\n".join(about), *map(_format, filter(None, (hyperparameters, fixed)))]
     if chosen.variants:
         tables.append(_format_choices("variant, open division only", chosen.variants))
     if chosen.execution:
@@ -253,29 +259,27 @@ def _describe_targets(chosen: Definition) -> str:
     return " and ".join(map(str, chosen.quality)) + provisional
 
 
-def _describe_allowed(rule: Hyperparameter) -> str:
-    """Return what the closed division allows: ``from 4 to 3,000``."""
-    if rule.fixed or len(rule.choices) == 1 or rule.minimum == rule.maximum is not None:
-        return "the default"
-    if rule.choices:
-        return ", ".join(map(str, rule.choices))
-    words = [("from", rule.minimum), ("to", rule.maximum)]
+def _describe(allowed: Allowed) -> str:
+    """Return what a division allows: ``from 4 to 3,000``."""
+    if allowed.choices:
+        return ", ".join(map(str, allowed.choices))
+    words = [("from", allowed.minimum), ("to", allowed.maximum)]
     limits = [f"{word} {limit:,g}" for word, limit in words if limit is not None]
-    for word, bounds in (("at least", rule.min_of), ("at most", rule.max_of)):
+    for word, bounds in (("at least", allowed.at_least), ("at most", allowed.at_most)):
         limits += [
             f"{word} {'' if factor == 1 else f'{factor:g} × '}{name}"
             for name, factor in bounds.items()
         ]
-    return " ".join(limits) or "any"
+    return " ".join(limits) or ANY
 
 
 def _describe_open(rule: Hyperparameter) -> str:
-    """Return what the reference knows beyond that in the open division."""
-    if not isinstance(rule.default, str):
-        return "any"
-    if not rule.fixed:
+    """Return what the open division allows."""
+    if rule.open.choices:
+        return f"also {_describe(rule.open)}"
+    if isinstance(rule.default, str):
         return "any that the implementation knows"
-    return f"also {', '.join(map(str, rule.open))}" if rule.open else "the reference knows no other"
+    return _describe(rule.open)
 
 
 def _format_choices(title: str, choices: Mapping[str, Sequence[str]]) -> str:

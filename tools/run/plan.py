@@ -105,7 +105,7 @@ def plan(session: Session, division: str) -> Plan:
     present = find_result_folder(request.output, config).present()
     count = request.wanted.count(len(present))
     refusals: list[str] = list(_find_all(session, config))
-    notes: Sequence[str] = config.notes
+    notes: Sequence[str] = request.notes
     if not any(find_refusals(config)):  # a task may not know a value that the division forbids
         try:
             task = find_create(session.task_module)(config, session.ranks)

@@ -15,7 +15,7 @@ from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
 from cepheid.rules.events import EVENTS, Phase, is_number
-from cepheid.rules.hyperparameters import Hyperparameter
+from cepheid.rules.hyperparameters import Allowed, Hyperparameter
 
 
 @rule("T12", Needs.DEFINITION)
@@ -87,19 +87,20 @@ def check_open_division(run: RunLog, definition: Definition, place: Place) -> It
 
 def _describe_allowed(rule_for: Hyperparameter) -> str:
     """Describe what the closed division allows, for example ``from 4 up``."""
-    if rule_for.fixed:
+    if rule_for.is_constant:
         return format_value(rule_for.default)
-    if rule_for.choices:
-        return "one of " + ", ".join(map(format_value, rule_for.choices))
-    related = [f"at least {factor:g} × {name}" for name, factor in rule_for.min_of.items()]
-    related += [f"at most {factor:g} × {name}" for name, factor in rule_for.max_of.items()]
-    return ", ".join([*filter(None, [_format_range(rule_for)]), *related]) or (
+    closed = rule_for.closed
+    if closed.choices:
+        return "one of " + ", ".join(map(format_value, closed.choices))
+    related = [f"at least {factor:g} × {name}" for name, factor in closed.at_least.items()]
+    related += [f"at most {factor:g} × {name}" for name, factor in closed.at_most.items()]
+    return ", ".join([*filter(None, [_format_range(closed)]), *related]) or (
         f"any value of type {type(rule_for.default).__name__}"
     )
 
 
-def _format_range(rule_for: Hyperparameter) -> str:
-    lowest, highest = rule_for.minimum, rule_for.maximum
+def _format_range(closed: Allowed) -> str:
+    lowest, highest = closed.minimum, closed.maximum
     if lowest is not None and highest is not None:
         return f"from {lowest:g} to {highest:g}"
     if lowest is not None:

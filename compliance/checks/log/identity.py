@@ -19,9 +19,9 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.summary import measure_pace
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
-from cepheid.rules.devices import find_peak
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import is_integer
+from cepheid.rules.systems import find_peak
 
 _IDENTITY = {
     "submission_org": "submitter",

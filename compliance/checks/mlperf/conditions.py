@@ -10,8 +10,8 @@ from cepheid.compliance.finding import format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import rounds
-from cepheid.rules.requirements import Metadata, Requirement, Requirements
 from cepheid.rules.rounds import Round
+from cepheid.rules.rounds.requirements import Metadata, Requirement, Requirements
 
 
 def find_requirements(

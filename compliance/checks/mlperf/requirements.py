@@ -15,8 +15,8 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules.definition import Definition
 from cepheid.rules.events import is_number
-from cepheid.rules.requirements import RequiredCount, Requirement, Requirements
 from cepheid.rules.rounds import RoundBenchmark
+from cepheid.rules.rounds.requirements import RequiredCount, Requirement, Requirements
 
 _FITTING: Mapping[RequiredCount, range] = {  # how many records of a key are surely right
     "once": range(1, 2),

@@ -104,7 +104,7 @@ def check_sameness(result: ResultLogs, definition: Definition, place: Place) -> 
             yield from _check_key(result.runs, key)
     yield from _check_key(result.runs, "task_digest", may_lack=True)
     for name, allowed in definition.hyperparameters.items():
-        if not (closed and allowed.fixed):  # T12 compares fixed values with the definition
+        if not (closed and allowed.is_constant):  # T12 compares constants with the definition
             may_lack = not closed and name != BATCH_SIZE  # otherwise T12 or T13 reports it
             yield from _check_key(result.runs, name, may_lack=may_lack)
 

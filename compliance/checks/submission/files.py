@@ -21,7 +21,7 @@ from cepheid.compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from cepheid.rules import definition
 from cepheid.rules.digests import BYTE_CODE, has_modes, is_executable_text
 from cepheid.rules.errors import did_you_mean
-from cepheid.rules.names import DEVICE_NAME, explain_name
+from cepheid.rules.systems import DEVICE_NAME, explain_name
 
 FILE_BYTES_MAX = 16 * 2**20  # of a file that is not a log
 PATH_CHARACTERS_MAX = 200

@@ -9,11 +9,10 @@ from cepheid.compliance.checks.log.identity import read_versions
 from cepheid.compliance.checks.registry import Described, Needs, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.contents import Submitter, SystemFile
-from cepheid.rules.devices import find_device
 from cepheid.rules.documents import SCHEMAS, find_unfilled
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import is_integer
-from cepheid.rules.names import explain_name
+from cepheid.rules.systems import explain_name, find_device
 
 THREADS_PER_CORE_MAX = 16
 RANKS_PER_CORE_MAX = 4

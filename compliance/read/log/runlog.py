@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from cepheid.compliance.read.log import records
 from cepheid.compliance.read.log.reading import Reading
 from cepheid.compliance.read.log.records import Event, Problem, describe_label
-from cepheid.rules import generation
 from cepheid.rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
+from cepheid.rules.metrics import compute_generation_scores
 from cepheid.rules.rounds import Dialect
 
 CHUNK_BYTES = 2**20
@@ -212,7 +212,7 @@ class RunLog:
                 return {}
             images.append(count)
             seconds.append(times)
-        return generation.compute_metrics(images, seconds) if images and self.converged else {}
+        return compute_generation_scores(images, seconds) if images and self.converged else {}
 
     @property
     def evaluations(self) -> tuple[Event, ...]:

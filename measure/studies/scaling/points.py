@@ -25,8 +25,8 @@ from cepheid.measure.engine.recorded_points import (
     read_points,
 )
 from cepheid.measure.engine.turns import configure_open, find_middle_half
-from cepheid.reference.run.old_keys import replace_old_keys
 from cepheid.reference.session.observer import Observer, prepare_data
+from cepheid.reference.session.request import replace_old_keys
 from cepheid.rules import definition as definitions
 
 if TYPE_CHECKING:
@@ -98,7 +98,8 @@ class Job:
         as how images are partitioned, stay those of the ranks. Ranks that share a model compute
         eagerly, in micro-batches of their own. Raises UserError for wrong settings.
         """
-        config = self._configure(self.global_batch_size, self.overrides)
+        current, _ = replace_old_keys(self.overrides)
+        config = self._configure(self.global_batch_size, current)
         if execution is None:
             return config
         asked = config.execution

@@ -324,7 +324,7 @@ def measure_peak_bytes(
 
     The run has ``blocks`` blocks, or generates each number of images once.
     """
-    from cepheid.reference.machine.memory import read_peak_resident_bytes
+    from cepheid.reference.machine.hardware import read_peak_resident_bytes
     from cepheid.reference.run.log import RunLogWriter
     from cepheid.reference.run.loops import run_task
     from cepheid.reference.torch.ranks.distributed import start_ranks

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.recorded_points import describe_machine
 from cepheid.measure.engine.turns import configure_open, find_middle_half, pick_create
-from cepheid.reference.machine import energy, memory, system
+from cepheid.reference.machine import energy, hardware, system
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.generate import Generator, time_repetition
 from cepheid.reference.run.train import Task
 from cepheid.reference.session.frameworks import import_backend
 from cepheid.reference.session.observer import Observer, OnCount, prepare_data
+from cepheid.reference.session.request import replace_old_keys
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Block, Definition, Generation
 from cepheid.rules.errors import UserError
@@ -99,7 +100,7 @@ class Job:
     def _configure(self, definition: Definition, settings: list[str]) -> RunConfig:
         return configure_open(
             definition,
-            overrides=settings,
+            overrides=replace_old_keys(settings, definition.execution)[0],
             framework=self.framework,
             data_root=self.data_root,
             seed=self.seed,
@@ -210,7 +211,7 @@ def measure_training(
             "timed_epochs": EPOCHS * steps.fraction,
             "train_loss": train.loss if math.isfinite(train.loss) else None,
         },
-        peak_resident_bytes=memory.read_peak_resident_bytes(),
+        peak_resident_bytes=hardware.read_peak_resident_bytes(),
         peak_device_bytes=_read_peak_device_bytes(ranks),
         energy_joules=None if joules is None else joules / steps.fraction,
         implementation=dict(task.implementation()),
@@ -316,7 +317,7 @@ def measure_generation(
         images_per_second=images / median_seconds,
         fraction=1.0,
         counts={"warm_up_images": WARM_UP_IMAGES + images, "repetitions": repetitions},
-        peak_resident_bytes=memory.read_peak_resident_bytes(),
+        peak_resident_bytes=hardware.read_peak_resident_bytes(),
         peak_device_bytes=_read_peak_device_bytes(ranks),
         energy_joules=None if joules is None else joules / repetitions,
         implementation=dict(task.implementation()),

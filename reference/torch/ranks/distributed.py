@@ -13,9 +13,13 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
-from cepheid.reference.machine.placement import Placement, find_placement, leave_quietly
+from cepheid.reference.machine.placement import (
+    Placement,
+    find_address,
+    find_placement,
+    leave_quietly,
+)
 from cepheid.reference.machine.ranks import RankEndedError, RankTimeout, read_rank_timeout
-from cepheid.reference.machine.rendezvous_address import find_address
 from cepheid.reference.torch.ranks.collectives import (
     SIGNS_OF_LOSS,
     FailureReport,

@@ -9,8 +9,7 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from cepheid.reference.machine.nodes import decode_seat, find_seat, seat_rank
-from cepheid.reference.machine.placement import Placement
+from cepheid.reference.machine.placement import Placement, decode_seat, find_seat, seat_rank
 from cepheid.reference.machine.ranks import RankEndedError, RankTimeout
 from cepheid.reference.torch.ranks.heartbeats import name_ranks, print_message
 from cepheid.rules.errors import UserError

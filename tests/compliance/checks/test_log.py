@@ -85,7 +85,7 @@ def test_a_log_cut_off_anywhere_gives_few_findings(lines: int, tmp_path: Path) -
 def test_a_hyperparameter_that_depends_on_the_batch_size(tmp_path: Path) -> None:
     """No definition has such a relation yet: the check is asked with one that has."""
     hyperparameters = copy.deepcopy(STAR_SHAPE["hyperparameters"])
-    hyperparameters["opt_base_learning_rate"]["max_of"] = {"global_batch_size": 1e-4}
+    hyperparameters["opt_base_learning_rate"]["closed"]["at_most"] = {"global_batch_size": 1e-4}
     judged_by = definition.parse({**STAR_SHAPE, "hyperparameters": hyperparameters}, "mini")
     place = Place("v1.0", division="closed")
     records = run_records(judged_by)

@@ -11,7 +11,7 @@ from cepheid.compliance.finding import Finding
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.names import RESERVED, explain_name
+from cepheid.rules.systems import RESERVED, explain_name
 from cepheid.tools import (
     check_compliance,
     describe_system,

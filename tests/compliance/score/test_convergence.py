@@ -16,7 +16,7 @@ from cepheid.compliance.score.convergence import Convergence, list_expected
 from cepheid.compliance.score.convergence import compare as compare_samples
 from cepheid.compliance.score.trimmed import ONE_SIDED_95, one_sided_quantile
 from cepheid.rules import definition
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests.compliance.builder import reference_points
 
 MINI = definition.load("galaxy_shape", "mini")

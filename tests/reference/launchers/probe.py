@@ -8,8 +8,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from cepheid.reference.machine.placement import end_rank, find_placement
-from cepheid.reference.machine.rendezvous_address import find_address
+from cepheid.reference.machine.placement import end_rank, find_address, find_placement
 from cepheid.tools.console.program import run_tool
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cepheid.rules.installation import ROOT
+from cepheid.rules.host import ROOT
 from tests.reference.launchers.cluster import find_obstacle, start_cluster
 
 PROBE = [sys.executable, "-m", "tests.reference.launchers.probe"]

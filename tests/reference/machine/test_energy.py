@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from cepheid.compliance.read import powerlog
-from cepheid.reference.machine import energy, node_energy
-from cepheid.reference.machine.energy import Counter, Meter, Sensors, Trace
-from cepheid.reference.machine.node_energy import Measured
+from cepheid.reference.machine import energy
+from cepheid.reference.machine.energy import Counter, Measured, Meter, Sensors, Trace
 from cepheid.reference.machine.ranks import SingleProcess
 
 RANGE_MICROJOULES = 262_143_328_850
@@ -59,7 +58,7 @@ def test_no_sensors_are_told_with_the_reason(tmp_path: Path) -> None:
     with Meter(sensors) as meter:
         pass
     assert meter.trace is None
-    measured = node_energy.gather(meter, SingleProcess("none"))
+    measured = energy.gather(meter, SingleProcess("none"))
     assert "no sensors" in measured.report(0, 1)["none"]
 
 
@@ -188,7 +187,7 @@ class FakeRanks(SingleProcess):
 def gather(*others: Any, mine: Trace | None = FIRST, failure: str = "") -> Measured:
     ranks: Any = FakeRanks("none", others=others)
     meter: Any = FakeMeter(mine, failure)
-    return node_energy.gather(meter, ranks)
+    return energy.gather(meter, ranks)
 
 
 def other(trace: Trace | None, clock: float = 490.1, failure: str = "") -> tuple[Any, ...]:
@@ -246,7 +245,7 @@ def _gather_on_rank() -> tuple[str, ...]:
         joules = iter(range(1000))
         with Meter(Sensors((Counter("a", lambda: float(next(joules))),), "")) as meter:
             ranks.barrier()
-        return node_energy.gather(meter, ranks).names
+        return energy.gather(meter, ranks).names
 
 
 def test_ranks_gather_what_their_nodes_measured() -> None:

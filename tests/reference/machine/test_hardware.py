@@ -15,8 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from cepheid.reference.machine import accelerators, hardware, load
+from cepheid.reference.machine import accelerators, hardware
 from cepheid.reference.machine.accelerators import Accelerators
+from cepheid.reference.run import autotune
 
 CPU = """processor\t: {thread}
 model name\t: Example CPU 9000
@@ -250,22 +251,22 @@ def test_idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     counters = cycle([before, after])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(counters))
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 2, 3})
-    assert load.measure_idle_processors(0) == pytest.approx(0 + 1 + 0.5 + 1)
+    assert autotune.measure_idle_processors(0) == pytest.approx(0 + 1 + 0.5 + 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
-    assert load.measure_idle_processors(0) == 0
+    assert autotune.measure_idle_processors(0) == 0
 
 
 def test_a_processor_that_the_system_hides_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = cycle([[Times(0, 0, 0)], [Times(1, 0, 0)]])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(busy))
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 40, 41})
-    assert load.measure_idle_processors(0) == 2
+    assert autotune.measure_idle_processors(0) == 2
 
     def fail(percpu: bool) -> None:
         raise FileNotFoundError("/proc/stat")
 
     monkeypatch.setattr(psutil, "cpu_times", fail)
-    assert load.measure_idle_processors(0) == 3
+    assert autotune.measure_idle_processors(0) == 3
 
 
 @pytest.mark.parametrize(
@@ -275,4 +276,4 @@ def test_a_processor_that_the_system_hides_counts_as_idle(monkeypatch: pytest.Mo
 def test_other_work_takes_its_share_of_the_threads(
     idle_share: float, sharers: int, threads: int
 ) -> None:
-    assert load.count_idle_threads(4, idle_share, sharers) == threads
+    assert autotune.count_idle_threads(4, idle_share, sharers) == threads

@@ -6,9 +6,17 @@ from contextlib import suppress
 import pytest
 
 from cepheid.reference.machine.launchers import ContradictionError
-from cepheid.reference.machine.nodes import Seat, decode_seat, find_seat, seat_rank
-from cepheid.reference.machine.placement import Placement, find_placement, read_placement
-from cepheid.reference.machine.rendezvous_address import find_address, find_first_host
+from cepheid.reference.machine.placement import (
+    Placement,
+    Seat,
+    decode_seat,
+    find_address,
+    find_first_host,
+    find_placement,
+    find_seat,
+    read_placement,
+    seat_rank,
+)
 from cepheid.rules.errors import UserError
 
 TORCHRUN = {

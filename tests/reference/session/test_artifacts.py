@@ -20,8 +20,7 @@ from cepheid.compliance.read import powerlog
 from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies import pictures
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
-from cepheid.reference.machine.energy import Counter, Meter, Sensors
-from cepheid.reference.machine.node_energy import gather
+from cepheid.reference.machine.energy import Counter, Meter, Sensors, gather
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.report import Table

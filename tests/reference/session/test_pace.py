@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cepheid.reference.machine.load import OTHER_WORK
+from cepheid.reference.run.autotune import OTHER_WORK
 from cepheid.reference.run.generate import GenerationProgress
 from cepheid.reference.run.progress import Progress, Stage
 from cepheid.reference.session.pace import PaceWatch, explain_few_threads, explain_slowness

@@ -1,18 +1,38 @@
-"""What holds between the metrics of one evaluation because of what they are (rule T9).
+"""Metrics: their targets, what holds between them (rule T9), and the scores of generation (T26).
 
-The definition's digest does not cover these relations, because they change no result: they follow
+The definition's digest does not cover the relations, because they change no result: they follow
 from the meaning of the metrics, and an evaluation that breaks one was not computed.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 COUNT_TOLERANCE = 1e-6  # of a share: float32 rounds to 6e-8
 EQUAL_TOLERANCE = 1e-5
 LOSS_TOLERANCE = 0.95  # for losses in bfloat16
+
+
+@dataclass(frozen=True)
+class QualityTarget:
+    """One metric and its target; ``better`` is the direction of improvement."""
+
+    metric: str
+    better: Literal["lower", "higher"]
+    target: float
+
+    def holds(self, value: float) -> bool:
+        """Return True if ``value`` is finite and at least as good as the target."""
+        if not math.isfinite(value):
+            return False
+        return value <= self.target if self.better == "lower" else value >= self.target
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'<=' if self.better == 'lower' else '>='} {self.target:g}"
 
 
 @dataclass(frozen=True)
@@ -79,3 +99,44 @@ def parse_relations(facts: Mapping[str, Any]) -> Relations:
         },
         dict(facts.get("losses", {})),
     )
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The name of a score, its better direction, and its heading in a table."""
+
+    name: str
+    better: Literal["lower", "higher"]
+    heading: str
+
+
+METRICS = (
+    Metric("latency_ms_p50", "lower", "p50 ms"),
+    Metric("latency_ms_p99", "lower", "p99 ms"),
+    Metric("images_per_second", "higher", "images/s"),
+)
+"""The scores; results are ranked by the last one."""
+
+
+def compute_generation_scores(
+    images: Sequence[int], seconds: Sequence[Sequence[float]]
+) -> Mapping[str, float]:
+    """Return the scores of a run.
+
+    ``seconds[i]`` holds the seconds of each repetition that generated ``images[i]`` images. The
+    counts rise and the times are positive. Latency is the time for the smallest count. Images per
+    second is the largest count over the median of its times.
+    """
+    return MappingProxyType(
+        {
+            "latency_ms_p50": 1000 * percentile(seconds[0], 50),
+            "latency_ms_p99": 1000 * percentile(seconds[0], 99),
+            "images_per_second": images[-1] / statistics.median(seconds[-1]),
+        }
+    )
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return the smallest value that at least ``percent`` percent of ``values`` do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
