@@ -15,9 +15,10 @@ if __package__ in (None, ""):  # run as a file of a checkout that is not install
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from cepheid.compliance.finding import Finding, has_error, sort_findings
-from cepheid.compliance.judge.judgement import find_place, find_today, judge
+from cepheid.compliance.judge.decided import apply_waivers
+from cepheid.compliance.judge.judgement import find_place, judge
 from cepheid.compliance.judge.unit import use_processes
-from cepheid.compliance.read import package, waivers
+from cepheid.compliance.read import package
 from cepheid.compliance.read.layout import SUBMISSIONS
 from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
@@ -142,12 +143,12 @@ def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     who = package.find_around_log(path, judged_in.layout)
     place = find_place(who.results[0], who, judged_in)
     print_now = report.ONE_BY_ONE.get(arguments.format) if arguments.output is None else None
-    interrupted, today = threading.Event(), find_today()
+    interrupted = threading.Event()
     before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
     findings: list[Finding] = []
     try:
         for new in follow_log(path, place, judged_in, _report, interrupted.wait):
-            (finding,) = waivers.apply_waivers([new], who.waivers, who.path, judged_in, today)
+            (finding,), _ = apply_waivers([new], who, judged_in)
             findings.append(finding)
             if print_now:
                 print(print_now(finding), flush=True)

@@ -1,6 +1,5 @@
 """Turn what was read into findings: every check that a round requires, over whole packages."""
 
-import datetime
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,9 +18,11 @@ from cepheid.compliance.checks.submission.files import report_stray
 from cepheid.compliance.checks.submission.machine import describe_machine
 from cepheid.compliance.failure import Failures, isolate, report_failure
 from cepheid.compliance.finding import Finding, sort_findings
+from cepheid.compliance.judge.decided import apply_waivers, report_decisions
 from cepheid.compliance.judge.unit import Each, JudgedUnit, Unit, find_definition, judge_unit
-from cepheid.compliance.read import waivers
 from cepheid.compliance.read.contents import ResultFolder, Submitter
+from cepheid.compliance.read.decisions import Waiver
+from cepheid.compliance.read.layout import SUBMISSIONS
 from cepheid.compliance.read.package import Package
 from cepheid.compliance.read.summary import ResultSummary, RunSummary
 from cepheid.compliance.score.convergence import Convergence
@@ -64,11 +65,15 @@ class JudgedResult:
 
 @dataclass(frozen=True)
 class JudgedSubmitter:
-    """A submitter's folder, its results, and the findings about all of it."""
+    """A submitter's folder, its results, and the findings about all of it.
+
+    ``waivers`` are those that cover an error here.
+    """
 
     who: Submitter
     results: tuple[JudgedResult, ...]
     findings: tuple[Finding, ...]
+    waivers: tuple[Waiver, ...] = ()
 
     @property
     def summaries(self) -> Mapping[Path, ResultSummary]:
@@ -95,15 +100,13 @@ def judge(
     packages: Sequence[Package],
     judged_in: Round,
     each: Each = map,
-    today: datetime.date | None = None,
     with_course: bool = False,
 ) -> Judgement:
     """Judge everything that was listed, and parse each log once.
 
-    ``each`` decides in which process the logs of a result are judged. ``today`` (UTC) decides
-    which waivers still hold. ``with_course`` keeps what is needed to draw the runs.
+    ``each`` decides in which process the logs of a result are judged. ``with_course``
+    keeps what is needed to draw the runs.
     """
-    today = today or find_today()
     listed = [(package, who) for package in packages for who in package.submitters]
     units_of = [list_units(who, package, judged_in, with_course) for package, who in listed]
     every = [unit for units in units_of for unit in units]
@@ -112,7 +115,8 @@ def judge(
     strays = [report_stray(path) for package in packages for path in package.strays]
     for (package, who), units in zip(listed, units_of, strict=True):
         judged = [(unit, next(answers)) for unit in units]
-        submitters.append(_judge_submitter(who, package.is_single_log, judged, judged_in, today))
+        submitters.append(_judge_submitter(who, package.is_single_log, judged, judged_in))
+    strays += _report_decisions(packages, submitters, judged_in)
     return Judgement(
         judged_in.name,
         tuple(submitters),
@@ -123,6 +127,21 @@ def judge(
         ),
         sum(package.logs for package in packages),
     )
+
+
+def _report_decisions(
+    packages: Sequence[Package], submitters: Sequence[JudgedSubmitter], judged_in: Round
+) -> list[Finding]:
+    """Report what is wrong with the organisers' files, each once."""
+    used = [waiver for judged in submitters for waiver in judged.waivers]
+    findings: list[Finding] = []
+    for package in packages:
+        if package.decisions:
+            whole = [who.name for who in package.submitters if who.is_whole and who.name]
+            is_collection = Path(os.path.abspath(package.path)).name == SUBMISSIONS
+            named = None if is_collection else whole
+            findings += report_decisions(package.decisions, judged_in, used, named)
+    return list(dict.fromkeys(findings))
 
 
 def _compare_all(
@@ -144,11 +163,6 @@ def _compare_all(
         replace(answer, findings=(*answer.findings, *recycled), traces=())
         for (_, answer), recycled in zip(judged, of_results, strict=True)
     ]
-
-
-def find_today() -> datetime.date:
-    """Return the day that decides which waivers hold, which is the same everywhere."""
-    return datetime.datetime.now(datetime.UTC).date()
 
 
 def list_units(
@@ -197,14 +211,13 @@ def _judge_submitter(
     is_single_log: bool,
     judged: Sequence[tuple[Unit, JudgedUnit]],
     judged_in: Round,
-    today: datetime.date,
 ) -> JudgedSubmitter:
     """Judge the folder around the results, and apply the waivers that hold.
 
     What fails in that is an error of all results of the submitter (S15).
     """
     failures = Failures()
-    caught, waived_in = failures.caught, (who.waivers, who.path, judged_in, today)
+    caught, used = failures.caught, list[Waiver]()
     about_folder: list[Finding] = []
     if not is_single_log:  # of a single log only the log itself is judged
         summaries = {unit.folder.path: answer.summary for unit, answer in judged}
@@ -213,15 +226,12 @@ def _judge_submitter(
         with caught(who.path):
             about_folder += check_logs_of_submitter(who, summaries, judged_in)
         about_folder = sort_findings(about_folder)
-    if who.is_whole:  # else the file that a waiver names may not have been read
-        about_logs = [finding for _, answer in judged for finding in answer.findings]
-        every = [*about_folder, *about_logs]
-        with caught(who.path):
-            about_folder += list(waivers.find_ineffective(every, *waived_in))
 
     def waive(findings: Sequence[Finding]) -> Sequence[Finding]:
         with caught(who.path):
-            return waivers.apply_waivers(findings, *waived_in)
+            applied, waived_by = apply_waivers(findings, who, judged_in)
+            used.extend(waived_by)
+            return applied
         return findings
 
     about_folder = list(waive(about_folder))
@@ -232,7 +242,7 @@ def _judge_submitter(
     for (unit, answer), about in zip(judged, about_results, strict=True):
         findings += about
         results.append(_make_result(unit, answer, who, [*touching[unit.folder.path], *about]))
-    return JudgedSubmitter(who, tuple(results), tuple(findings))
+    return JudgedSubmitter(who, tuple(results), tuple(findings), tuple(used))
 
 
 def _make_result(

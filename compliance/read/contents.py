@@ -12,12 +12,13 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cepheid.compliance.finding import Finding
+from cepheid.compliance.read.decisions import Decisions
 from cepheid.compliance.read.manifest import Manifest
-from cepheid.compliance.read.waivers import Waivers
 
 LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 README = "README.md"
 CONFIGURATION = "configuration.json"
+OLD_WAIVERS = "waivers.yaml"  # of an earlier version, in the folder of a submitter
 LEFT_BY_TOOLS = ("checkpoints", "leaderboard")  # folders that no submission holds
 
 
@@ -107,6 +108,8 @@ class Submitter:
     beside the results that only their owner needs. ``is_whole`` is True where all results were
     found, not only one or those of one system. ``files`` is everything that lies in a submission;
     it is None where only a part of the folder was read, or where it is no submission.
+    ``decisions`` are those of the organisers, beside the folder; ``old_waivers`` is a file of
+    waivers in it, which counts for nothing.
     ``unfilled`` are the READMEs among the files in which a person still has to write something.
     ``failures`` are our own while the folder was read (S15).
     """
@@ -120,7 +123,8 @@ class Submitter:
     left_by_tools: tuple[Path, ...] = ()
     is_whole: bool = False
     files: tuple[SubmittedFile, ...] | None = None
-    waivers: Waivers | None = None
+    decisions: Decisions | None = None
+    old_waivers: Path | None = None
     manifest: Manifest | None = None
     unfilled: tuple[PurePosixPath, ...] = ()
     failures: tuple[Finding, ...] = ()

@@ -17,11 +17,12 @@ from types import MappingProxyType
 
 from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import escape
-from cepheid.compliance.read import layout, manifest, waivers
+from cepheid.compliance.read import decisions, layout, manifest
 from cepheid.compliance.read.contents import (
     CONFIGURATION,
     LEFT_BY_TOOLS,
     LOG_NAME,
+    OLD_WAIVERS,
     README,
     Refused,
     ResultFolder,
@@ -57,6 +58,7 @@ class Reader:
         self.keep_absolute = keep_absolute
         self.refused: list[Refused] = []
         self.failures = Failures()
+        self.decided: dict[Path, decisions.Decisions] = {}
 
     def show(self, path: Path) -> Path:
         """Return the path as the user would write it: relative if the given path was."""
@@ -215,10 +217,10 @@ class Reader:
     ) -> Submitter:
         """Put together what was read of a submitter's folder, and everything that was refused."""
         is_listed = root.parent.name == layout.SUBMISSIONS
-        granted = None
-        if _is_file(root / waivers.FILE_NAME):
-            with self.caught(root):
-                granted = waivers.read(self.show(root / waivers.FILE_NAME))
+        decided = None
+        with self.caught(root):
+            decided = self.read_decisions(root.parent) if is_listed else None
+        old = root / OLD_WAIVERS
         refused, self.refused = tuple(dict.fromkeys(self.refused)), []
         failures, self.failures = tuple(self.failures.findings), Failures()
         return Submitter(
@@ -228,9 +230,17 @@ class Reader:
             systems=MappingProxyType(dict(systems)),
             results=tuple(results),
             refused=refused,
-            waivers=granted,
+            decisions=decided,
+            old_waivers=self.show(old) if _is_file(old) else None,
             failures=failures,
         )
+
+    def read_decisions(self, submissions: Path) -> decisions.Decisions | None:
+        """Read what the organisers decided, once for all submitters."""
+        path = submissions / decisions.FILE_NAME
+        if path not in self.decided and _is_file(path):
+            self.decided[path] = decisions.read(self.show(path))
+        return self.decided.get(path)
 
     def list_result(self, folder: Path, system: str | None) -> ResultFolder:
         """List the logs of a folder in the order of their numbers, and what else lies there."""

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read.contents import LOG_NAME, README, is_like_log
+from cepheid.compliance.read.decisions import FILE_NAME as DECISIONS
 from cepheid.compliance.read.manifest import FILE_NAME as MANIFEST
 from cepheid.rules.errors import UserError
 
@@ -74,14 +75,14 @@ def is_in_layout(folder: Path) -> bool:
 
 
 def find_strays(folder: Path) -> Iterator[Path]:
-    """Find what lies beside the submitters' folders in ``submissions/``: all but a README.
+    """Find what lies beside the submitters' folders in ``submissions/``: all but two files.
 
     Of two folders whose names differ only in case, the second is no submitter's.
     """
     seen: set[str] = set()
     for entry in _list(folder) if folder.name == SUBMISSIONS else ():
         is_folder, name = entry.is_dir(follow_symlinks=False), entry.name.casefold()
-        is_expected = name not in seen if is_folder else entry.name == README
+        is_expected = name not in seen if is_folder else entry.name in (README, DECISIONS)
         if not is_expected and not entry.name.startswith("."):
             yield Path(entry.path)
         seen |= {name} if is_folder else set()

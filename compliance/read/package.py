@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read.contents import Submitter, is_like_log
+from cepheid.compliance.read.decisions import Decisions
 from cepheid.compliance.read.folders import Reader
 from cepheid.compliance.read.layout import SUBMISSIONS, find_strays
 from cepheid.compliance.read.mlperf_folders import MlperfReader
@@ -28,6 +29,11 @@ class Package:
     submitters: tuple[Submitter, ...]
     is_single_log: bool = False
     strays: tuple[Path, ...] = ()
+
+    @property
+    def decisions(self) -> Decisions | None:
+        """What the organisers decided about the submitters."""
+        return next(filter(None, (who.decisions for who in self.submitters)), None)
 
     @property
     def logs(self) -> int:

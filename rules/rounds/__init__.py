@@ -1,5 +1,6 @@
 """Rounds: frozen versions of the rules. ``load(name)`` reads ``rounds/<name>.yaml``."""
 
+import datetime
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -78,6 +79,7 @@ class Round:
 
     A round of MLPerf is history: its scores are shown beside their verdicts, and its benchmarks and
     requirements are listed here. The benchmarks of our own rounds are definitions.
+    ``due`` is the day on which submissions are due (S10), None while it is not announced.
     ``data_not_proven`` are the digests of the code whose results are older than rule T27.
     """
 
@@ -90,6 +92,7 @@ class Round:
     benchmarks: Mapping[str, RoundBenchmark] = field(default_factory=dict)
     requirements: tuple[Requirements, ...] = ()
     data_not_proven: frozenset[str] = frozenset()
+    due: datetime.date | None = None
 
     def benchmark(self, name: str | None) -> RoundBenchmark | None:
         """Return the benchmark that a log calls by this name, or None."""
@@ -137,6 +140,7 @@ def load(name: str = CURRENT) -> Round:
             )
         ),
         data_not_proven=frozenset(document.get("data_not_proven", ())),
+        due=document.get("due"),
     )
 
 

@@ -83,8 +83,8 @@ def write_submissions(root: Path, mini: Definition) -> Path:
         json.dumps({**known, "run": 1, "tables": tables})
     )
     (folder_of(root) / "pictures_1.png").write_bytes(PNG)
-    (root / BAD / "waivers.yaml").write_text(
-        "waivers:\n  - rule: T10\n    path: results/box/star_shape-mini-open\n"
+    (root / "decisions.yaml").write_text(
+        f"waivers:\n  - rule: T10\n    path: {BAD}/results/box/star_shape-mini-open\n"
         "    reason: The loader drops the last image.\n    who: Jane Doe\n    until: 2099-12-31\n"
     )
     for name in (BAD, GOOD):

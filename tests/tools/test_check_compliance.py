@@ -105,12 +105,12 @@ def test_following_a_whole_log_is_checking_it(star_shape: Definition, capsys: Pr
 
 
 def test_following_knows_waivers(star_shape: Definition, capsys: Printed) -> None:
-    result = write_result(Path("out"), star_shape)
+    result = write_result(Path("submissions/acme"), star_shape)
     records = run_records(star_shape)
     wrong = put(records, "opt_name", value="sgd")
     log = write_log(result / "result_0.txt", wrong)
-    waiver = "rule: T12, path: results, reason: tried out once, who: Jane Doe, until: 9999-12-31"
-    Path("out/waivers.yaml").write_text(f"waivers: [{{{waiver}}}]\n")
+    waiver = "rule: T12, path: acme, reason: tried out once, who: Jane Doe, until: 9999-12-31"
+    Path("submissions/decisions.yaml").write_text(f"waivers: [{{{waiver}}}]\n")
     assert check_compliance.main([str(log)]) == 0
     checked = capsys.readouterr().out
     assert check_compliance.main([str(log), "--follow"]) == 0
@@ -225,14 +225,14 @@ def test_following_knows_a_log_by_the_name_it_will_have(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """A waiver names the log as it will be called; one of another log does not hold."""
-    result = write_result(Path("out"), star_shape)
+    result = write_result(Path("submissions/acme"), star_shape)
     (result / "result_0.txt").unlink()
     records = run_records(star_shape)
     wrong = put(records, "opt_name", value="sgd")
     write_log(result / "result_0.txt.partial", wrong[:-10])
-    place = (result / waived).relative_to("out")
+    place = (result / waived).relative_to("submissions")
     waiver = f"rule: T12, path: {place}, reason: tried once, who: Jane Doe, until: 9999-12-31"
-    Path("out/waivers.yaml").write_text(f"waivers: [{{{waiver}}}]\n")
+    Path("submissions/decisions.yaml").write_text(f"waivers: [{{{waiver}}}]\n")
     with monkeypatch.context() as patch:  # Ctrl-C as soon as nothing is new
         patch.setattr(threading.Event, "wait", lambda _, seconds: bool(seconds))
         check_compliance.main([str(result / "result_0.txt"), "--follow"])

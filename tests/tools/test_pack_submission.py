@@ -56,9 +56,11 @@ def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None
     assert (root / "manifest.json").read_bytes() == first
 
 
-def test_byte_code_and_waivers_are_not_in_a_manifest(root: Path) -> None:
+def test_byte_code_and_decisions_are_not_in_a_manifest(root: Path) -> None:
     pack(root)
-    (root / "waivers.yaml").write_text("waivers: []\n")  # the organisers add it after packing
+    (root.parent / "decisions.yaml").write_text(
+        "waivers: []\n"
+    )  # the organisers add it after packing
     assert find_all(root) == []
     (root / CODE / "__pycache__").mkdir()
     (root / CODE / "__pycache__" / "train.pyc").touch()

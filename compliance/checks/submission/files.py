@@ -209,7 +209,7 @@ def _describe_place(name: PurePosixPath) -> str:
         "results": "results/<system>/<benchmark>-<scale>-<division>/",
         "benchmarks": "benchmarks/<benchmark>/ with code, and no logs or manifests in it",
     }.get(name.parts[0] if len(name.parts) > 1 else "", "systems/, results/, benchmarks/, LICENSE,"
-          f" {README}, manifest.json, waivers.yaml")  # fmt: skip
+          f" {README}, manifest.json")  # fmt: skip
 
 
 def _check_numbers(who: Submitter) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""S4 and S9: the manifest, which binds logs, systems and code together, and the form of waivers."""
+"""S4 and S9: the manifest, which binds logs, systems and code together, and own waivers."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -15,13 +15,9 @@ from cepheid.rules import rounds
 
 @rule("S9", Needs.SUBMITTER)
 def check_waivers(who: Submitter) -> Iterator[Finding]:
-    """Check that waivers are complete and name a path in the folder (S9)."""
-    if who.waivers is None:
-        return
-    for problem in who.waivers.problems:
-        yield breach(
-            who.waivers, problem, "S9.form", problem=escape(problem.message)[:300], got=problem.got
-        )
+    """Check that a submitter grants no waivers in the own folder (S9)."""
+    if who.old_waivers is not None:
+        yield breach(who.old_waivers, None, "S9.own")
 
 
 PROBLEMS_MAX = 20  # listed one by one

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -41,15 +41,16 @@ from tests.compliance.builder import (
 pytestmark = pytest.mark.usefixtures("fast_reference")
 
 MINI = definition.load("galaxy_shape", "mini")
-ROUND = rounds.load("v1.0")
+DUE = datetime.date(2026, 11, 21)
+ROUND = replace(rounds.load("v1.0"), due=DUE)
 RECORDS = run_records(MINI)
-TODAY = datetime.date(2026, 11, 21)
 RESULT = "results/box/galaxy_shape-mini-closed"
 CODE = "benchmarks/galaxy_shape"
 WATTS = {"node0": 800.0, "node1": 790.5}
+DECIDED = "../decisions.yaml"  # beside the submitter's folder
 WAIVER = {
     "rule": "T12",
-    "path": f"{RESULT}/result_1.txt",
+    "path": f"acme/{RESULT}/result_1.txt",
     "reason": "the default of another release was used by mistake",
     "who": "Jane Doe, organiser",
     "until": "2026-12-31",
@@ -77,7 +78,7 @@ class Case:
 
 def find_all(root: Path) -> list[Finding]:
     """All but that there is no manifest: ``tests/tools/test_pack_submission.py`` is about that."""
-    found = judge([package.read(root)], ROUND, today=TODAY).findings
+    found = judge([package.read(root)], ROUND).findings
     return [finding for finding in found if finding.rule != "S4"]
 
 
@@ -299,7 +300,7 @@ def sparse(name: str, size_bytes: int) -> Callable[[Path], object]:
 
 
 def waivers(text: str) -> Callable[[Path], object]:
-    return file("waivers.yaml", text.encode())
+    return file(DECIDED, text.encode())
 
 
 def waiver(**fields: str) -> Callable[[Path], object]:
@@ -648,38 +649,42 @@ CASES = [
     Case("folders in folders", "S5.refused", CODE + "/x" * 15,
          lambda root: (root / (CODE + "/x" * 15)).mkdir(parents=True), says="deeper"),
     # S9: waivers
-    Case("a waiver without a reason", "S9.form", "waivers.yaml", waivers(
+    Case("a waiver in the own folder", "S9.own", "waivers.yaml",
+         file("waivers.yaml", yaml_of(WAIVER).encode())),
+    Case("a decision of no kind", "S9.form", DECIDED, waivers("wishes: []\n"), 1, "wishes"),
+    Case("waivers that are no list", "S9.form", DECIDED, waivers("waivers: none\n"), 1, "list"),
+    Case("a waiver without a reason", "S9.form", DECIDED, waivers(
         yaml_of({key: text for key, text in WAIVER.items() if key != "reason"})), 2, "reason"),
-    Case("a waiver of an unwritten reason", "S9.form", "waivers.yaml", waiver(reason="-"), 2,
+    Case("a waiver of an unwritten reason", "S9.form", DECIDED, waiver(reason="-"), 2,
          "reason: '-' is too short (minLength: 10)"),
-    Case("a waiver for ever", "S9.form", "waivers.yaml", waiver(until="forever"), 2, "until"),
+    Case("a waiver for ever", "S9.form", DECIDED, waiver(until="forever"), 2, "until"),
     Case("a day that is none", "S9.form",
-         "waivers.yaml", waiver(until="2026-02-30"), 2, "calendar"),
-    Case("a waiver that leaves the folder", "S9.form", "waivers.yaml",
-         waiver(path="../umbrella/results"), 2, "../umbrella"),
+         DECIDED, waiver(until="2026-02-30"), 2, "calendar"),
+    Case("a waiver that leaves the folder", "S9.form", DECIDED,
+         waiver(path="acme/../umbrella/results"), 2, "acme/../umbrella"),
     Case("a waiver of an absolute path", "S9.form",
-         "waivers.yaml", waiver(path="/etc"), 2, '"/etc"'),
-    Case("a waiver of everything", "S9.form", "waivers.yaml", waiver(path="."), 2, "path is no"),
+         DECIDED, waiver(path="/etc"), 2, '"/etc"'),
+    Case("a waiver of everything", "S9.form", DECIDED, waiver(path="."), 2, "path is no"),
     Case("a waiver of the clock", "S9.not_waivable",
-         "waivers.yaml", waiver(rule="T4"), 2, "cannot be waived"),
+         DECIDED, waiver(rule="T4"), 2, "cannot be waived"),
     Case("a waiver of the targets", "S9.not_waivable",
-         "waivers.yaml", waiver(rule="T9"), 2, "cannot be"),
+         DECIDED, waiver(rule="T9"), 2, "cannot be"),
     Case("a waiver of waivers", "S9.not_waivable",
-         "waivers.yaml", waiver(rule="S9"), 2, "cannot be waived"),
-    Case("a waiver of no rule", "S9.not_waivable", "waivers.yaml", waiver(rule="T99"), 2, "T99"),
+         DECIDED, waiver(rule="S9"), 2, "cannot be waived"),
+    Case("a waiver of no rule", "S9.not_waivable", DECIDED, waiver(rule="T99"), 2, "T99"),
     Case("a field of a waiver too many", "S9.form",
-         "waivers.yaml", waiver(silent="yes"), 2, "silent"),
-    Case("a field of a waiver twice", "S9.form", "waivers.yaml",
+         DECIDED, waiver(silent="yes"), 2, "silent"),
+    Case("a field of a waiver twice", "S9.form", DECIDED,
          waivers(yaml_of(WAIVER) + '    rule: "T4"\n'), 7, "more than once"),
-    Case("a YAML bomb", "S9.form", "waivers.yaml", waivers(BOMB), 1, "anchors"),
-    Case("YAML that runs code", "S9.form", "waivers.yaml",
+    Case("a YAML bomb", "S9.form", DECIDED, waivers(BOMB), 1, "anchors"),
+    Case("YAML that runs code", "S9.form", DECIDED,
          waivers("waivers: !!python/object/apply:os.system [id]\n"), 1, "tags"),
-    Case("YAML nested deeply", "S9.form", "waivers.yaml", waivers("[" * 5_000), 1, "deeply"),
-    Case("YAML that is none", "S9.form", "waivers.yaml", waivers("waivers:\n - a: b: c\n"), 2),
-    Case("no UTF-8 in YAML", "S9.form", "waivers.yaml", file("waivers.yaml", b"waivers: \xff")),
-    Case("an empty file of waivers", "S9.form", "waivers.yaml", waivers(""), 1),
-    Case("a huge file of waivers", "S9.form", "waivers.yaml", sparse("waivers.yaml", 2**20)),
-    Case("too many waivers", "S9.form", "waivers.yaml", waivers(yaml_of(*[WAIVER] * 101)), 502),
+    Case("YAML nested deeply", "S9.form", DECIDED, waivers("[" * 5_000), 1, "deeply"),
+    Case("YAML that is none", "S9.form", DECIDED, waivers("waivers:\n - a: b: c\n"), 2),
+    Case("no UTF-8 in YAML", "S9.form", DECIDED, file(DECIDED, b"waivers: \xff")),
+    Case("an empty file of waivers", "S9.form", DECIDED, waivers(""), 1),
+    Case("a huge file of waivers", "S9.form", DECIDED, sparse(DECIDED, 2**20)),
+    Case("too many waivers", "S9.form", DECIDED, waivers(yaml_of(*[WAIVER] * 101)), 502),
 ]  # fmt: skip
 
 
@@ -692,7 +697,7 @@ def test_one_change_gives_one_finding(case: Case, root: Path) -> None:
         errors = errors[:1]
     assert [finding.code for finding in errors] == [case.code], format_text(findings, 5)
     (found,) = errors
-    assert (found.path, found.line) == (root / case.path, case.line), found
+    assert (found.path, found.line) == (Path(os.path.normpath(root / case.path)), case.line), found
     assert case.says in found.text()
     assert found.message
     assert found.hint, "a finding says how to fix it"
@@ -730,7 +735,7 @@ def test_a_waiver_is_shown_and_lets_the_result_stand(root: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("path", [RESULT, "results/box", "results"])
+@pytest.mark.parametrize("path", [f"acme/{RESULT}", "acme/results/box", "acme"])
 def test_a_waiver_of_a_folder_covers_what_is_in_it(path: str, root: Path) -> None:
     log(1, "opt_name", value="sgd")(root)
     waiver(path=path)(root)
@@ -740,7 +745,7 @@ def test_a_waiver_of_a_folder_covers_what_is_in_it(path: str, root: Path) -> Non
 
 @pytest.mark.parametrize(
     "fields",
-    [{"rule": "T10"}, {"path": f"{RESULT}/result_2.txt"}, {"path": f"{RESULT}/result_1"}],
+    [{"rule": "T10"}, {"path": f"acme/{RESULT}/result_2.txt"}, {"path": f"acme/{RESULT}/result_1"}],
     ids=["another rule", "another file", "a name that begins alike"],
 )
 def test_a_waiver_covers_nothing_else(fields: dict[str, str], root: Path) -> None:
@@ -749,13 +754,13 @@ def test_a_waiver_covers_nothing_else(fields: dict[str, str], root: Path) -> Non
     found = {(finding.code, finding.severity): finding for finding in find_all(root)}
     assert set(found) == {("T12.not_allowed", "error"), ("S9.unused", "warning")}
     unused = found["S9.unused", "warning"]
-    assert (unused.path, unused.line) == (root / "waivers.yaml", 2)
+    assert (unused.path, unused.line) == (root.parent / "decisions.yaml", 2)
     assert "covers no error" in unused.message
 
 
-def test_a_waiver_of_the_last_day_holds(root: Path) -> None:
+def test_a_waiver_of_the_day_on_which_the_round_is_due_holds(root: Path) -> None:
     log(1, "opt_name", value="sgd")(root)
-    waiver(until=TODAY.isoformat())(root)
+    waiver(until=DUE.isoformat())(root)
     assert [finding.severity for finding in find_all(root)] == ["warning"]
 
 
@@ -764,7 +769,7 @@ def test_a_waiver_expires(root: Path) -> None:
     waiver(until="2026-11-20")(root)
     found = {(finding.code, finding.severity): finding for finding in find_all(root)}
     assert set(found) == {("T12.not_allowed", "error"), ("S9.expired", "warning")}
-    assert "expired on 2026-11-20" in found["S9.expired", "warning"].message
+    assert "ended on 2026-11-20" in found["S9.expired", "warning"].message
 
 
 def test_a_waiver_without_effect_is_a_finding(root: Path) -> None:

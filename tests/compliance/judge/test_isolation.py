@@ -13,7 +13,7 @@ from cepheid.compliance.checks import CHECKS
 from cepheid.compliance.checks.result import copies
 from cepheid.compliance.failure import Failures, isolate
 from cepheid.compliance.judge import follow, judgement, unit
-from cepheid.compliance.read import manifest, waivers
+from cepheid.compliance.read import manifest
 from cepheid.compliance.read.log import runlog
 from cepheid.leaderboard.pages import benchmark_page, result_page
 from cepheid.leaderboard.plots import curves
@@ -55,7 +55,6 @@ def submissions(star_shape: Definition) -> Path:
         for index in range(5):
             lines = power_lines(run_records(star_shape, index, system=system), {"node0": 900.0})
             (folder / f"power_{index}.csv").write_text("\n".join(lines))
-        (root / "waivers.yaml").write_text("waivers: []\n")
         assert pack_submission.main([str(root)]) == 0
     return Path("submissions")
 
@@ -83,8 +82,7 @@ IN_JUDGING = {
     "a rule for manifests": let_rule_fail("S4"),
     "reading a log": let_fail(runlog, "read"),
     "reading a manifest": let_fail(manifest, "read"),
-    "reading waivers": let_fail(waivers, "read"),
-    "applying waivers": let_fail(waivers, "apply_waivers"),
+    "applying waivers": let_fail(judgement, "apply_waivers"),
     "summarizing": let_fail(unit, "summarize"),
     "tracing": let_fail(unit, "trace_runs"),
     "comparing with the reference": let_fail(unit, "compare_convergence"),
