@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from cepheid.reference.data.wmt.batches import pad
-from cepheid.reference.data.wmt.pairs import Pairs
-from cepheid.reference.data.wmt.vocabulary import END
+from cepheid.reference.data.sentences.batches import pad
+from cepheid.reference.data.sentences.pairs import END, Pairs
 from cepheid.reference.torch.translation.beam_search import shift
 from cepheid.reference.torch.translation.sentences import Translation
 from cepheid.reference.torch.workload import Inference, Result

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant
 from cepheid.benchmarks.gnmt.pictures import draw
 from cepheid.benchmarks.gnmt.recurrent import Form
-from cepheid.reference.data.wmt.batches import LOCAL, ROUND_ROBIN, Batch, Bucketing, Pass
+from cepheid.reference.data.sentences.batches import LOCAL, ROUND_ROBIN, Batch, Bucketing, Pass
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters

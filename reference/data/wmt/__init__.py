@@ -1,10 +1,10 @@
-"""Translation text from WMT or from a grammar; ``pairs`` says what is stored."""
+"""Translation text from WMT or from a grammar; ``parameters`` says what is stored."""
 
 from pathlib import Path
 
 from cepheid.reference.data.dataset import Dataset
 from cepheid.reference.data.wmt.packing import plan
-from cepheid.reference.data.wmt.pairs import TextParameters, open_pairs, remark
+from cepheid.reference.data.wmt.parameters import TextParameters, open_pairs, remark
 
 
 def remarks(folder: Path) -> list[str]:

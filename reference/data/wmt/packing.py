@@ -1,4 +1,4 @@
-"""Preparing pairs of sentences: from text to packed token numbers, as ``pairs`` describes them."""
+"""Preparing pairs of sentences: from text to packed token numbers, as ``parameters`` describes them."""
 
 import hashlib
 import json
@@ -14,6 +14,7 @@ from cepheid.reference.data import store
 from cepheid.reference.data.columns import Ragged
 from cepheid.reference.data.dataset import Work
 from cepheid.reference.data.preparation import Contents
+from cepheid.reference.data.sentences.pairs import TOKEN
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.cleaning import (
     check_evaluation,
@@ -25,12 +26,11 @@ from cepheid.reference.data.wmt.cleaning import (
 )
 from cepheid.reference.data.wmt.drawn_text import DrawnText
 from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN
-from cepheid.reference.data.wmt.pairs import GRAMMAR, MOSES, TextParameters, name_vocabulary
 from cepheid.reference.data.wmt.parallel_text import PIECE, Corpus
+from cepheid.reference.data.wmt.parameters import GRAMMAR, MOSES, TextParameters, name_vocabulary
 from cepheid.reference.data.wmt.vocabulary import (
     MERGES_SUFFIX,
     MODEL_SUFFIX,
-    TOKEN,
     Encoding,
     train_vocabulary,
 )

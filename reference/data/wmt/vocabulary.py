@@ -5,37 +5,21 @@ It is a file: ``vocabulary.model`` has byte-pair encoding by sentencepiece, of t
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Protocol
 
-import numpy as np
 import sentencepiece
 
 from cepheid.reference.data.disk import explain_disk_errors
+from cepheid.reference.data.sentences.pairs import END, PADDING, UNKNOWN, Subwords
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt.parallel_text import Corpus
 from cepheid.rules.host import atomic_write
 
-PADDING, END, UNKNOWN = 0, 1, 2
-TOKEN = np.dtype(np.uint16)
 VOCABULARY_PAIRS = 1_000_000
 MODEL_SUFFIX, MERGES_SUFFIX = ".model", ".json"
-
-
-class Subwords(Protocol):
-    """A vocabulary: what sentencepiece's processors have, as far as it is used."""
-
-    def __len__(self) -> int:
-        """Return the number of subwords, with PADDING, END and UNKNOWN."""
-
-    def encode(self, text: str, /) -> list[int]:
-        """Return the numbers of the subwords of a sentence."""
-
-    def decode(self, numbers: Sequence[int], /) -> str:
-        """Return the text of numbers of subwords."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.data.wmt.batches import (
+from cepheid.reference.data.sentences.batches import (
     AS_DRAWN,
     Batch,
     Batches,
@@ -24,8 +24,7 @@ from cepheid.reference.data.wmt.batches import (
     pad,
     sort_by_length,
 )
-from cepheid.reference.data.wmt.pairs import Pairs
-from cepheid.reference.data.wmt.vocabulary import PADDING, UNKNOWN
+from cepheid.reference.data.sentences.pairs import PADDING, UNKNOWN, Pairs
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.hyperparameters import AdamHyperparameters

@@ -16,6 +16,7 @@ pytest.importorskip("subword_nmt", reason="needs the extra translation")
 from subword_nmt.learn_bpe import learn_bpe
 
 from cepheid.reference.data import verification, wmt
+from cepheid.reference.data.sentences.pairs import END, UNKNOWN, Pairs
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.moses import (
@@ -26,8 +27,7 @@ from cepheid.reference.data.wmt.moses import (
     join_words,
     split_words,
 )
-from cepheid.reference.data.wmt.pairs import MOSES, Pairs, TextParameters
-from cepheid.reference.data.wmt.vocabulary import END, UNKNOWN
+from cepheid.reference.data.wmt.parameters import MOSES, TextParameters
 from tests.reference.data.wmt.replica import (
     COMMON_CRAWL,
     DROPPED,

@@ -9,10 +9,11 @@ import pytest
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
 from cepheid.reference.data import wmt
+from cepheid.reference.data.sentences.pairs import Pairs
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt.cleaning import REPEATED, mark_repeated
-from cepheid.reference.data.wmt.pairs import Pairs, TextParameters
 from cepheid.reference.data.wmt.parallel_text import open_corpus
+from cepheid.reference.data.wmt.parameters import TextParameters
 
 SHORT = TextParameters("grammar", 250, 22, 40, 8, seed=5, grammar=2)
 TRANSFORMER = TextParameters("grammar", 300, 80, train_samples=60, evaluation_samples=9, seed=5)

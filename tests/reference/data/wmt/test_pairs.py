@@ -10,9 +10,7 @@ import pytest
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
 from cepheid.reference.data import verification, wmt
-from cepheid.reference.data.store import StoreError
-from cepheid.reference.data.wmt import parallel_text
-from cepheid.reference.data.wmt.batches import (
+from cepheid.reference.data.sentences.batches import (
     AS_DRAWN,
     Batches,
     BatchOrder,
@@ -20,8 +18,10 @@ from cepheid.reference.data.wmt.batches import (
     pad,
     sort_by_length,
 )
-from cepheid.reference.data.wmt.pairs import REAL, Pairs, TextParameters
-from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.data.sentences.pairs import END, PADDING, Pairs
+from cepheid.reference.data.store import StoreError
+from cepheid.reference.data.wmt import parallel_text
+from cepheid.reference.data.wmt.parameters import REAL, TextParameters
 
 DRAWN = TextParameters("grammar", 300, 80, train_samples=60, evaluation_samples=9, seed=5)
 GIVEN = replace(

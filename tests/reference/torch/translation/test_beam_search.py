@@ -10,7 +10,7 @@ pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
 from torch import Tensor
 
-from cepheid.reference.data.wmt.vocabulary import END, PADDING
+from cepheid.reference.data.sentences.pairs import END, PADDING
 from cepheid.reference.torch.translation.beam_search import Search, translate
 from tests.reference.torch.translation.slow_search import search_slowly
 

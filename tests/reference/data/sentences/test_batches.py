@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cepheid.reference.data.order import SampleStream
-from cepheid.reference.data.wmt.batches import (
+from cepheid.reference.data.sentences.batches import (
     GLOBAL,
     LOCAL,
     RANDOM,

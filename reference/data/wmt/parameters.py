@@ -27,26 +27,17 @@ Stored arrays
 """
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from cepheid.reference.data import dataset
 from cepheid.reference.data.dataset import Opened
-from cepheid.reference.data.store import Manifest, StoreError
+from cepheid.reference.data.sentences.pairs import TOKEN, UNKNOWN, Pairs, Tokens
+from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN, VERSIONS
-from cepheid.reference.data.wmt.vocabulary import (
-    END,
-    MERGES_SUFFIX,
-    MODEL_SUFFIX,
-    TOKEN,
-    UNKNOWN,
-    Subwords,
-    parse_subwords,
-)
+from cepheid.reference.data.wmt.vocabulary import MERGES_SUFFIX, MODEL_SUFFIX, parse_subwords
 
 GRAMMAR, REAL, MOSES = "grammar", "WMT17", "WMT16"
 REASONS = {  # why training pairs are left out, as ``remarks`` says it
@@ -124,49 +115,6 @@ class TextParameters(dataset.Parameters):
         if self.source == MOSES:
             files |= {"merges": self.merges, "longest_words": self.longest_words}
         return files
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Sentences one after the other: row i is ``values[ends[i - 1]:ends[i]]``, uint16."""
-
-    values: np.ndarray
-    ends: np.ndarray
-
-    def row(self, number: int) -> np.ndarray:
-        """Return the tokens of a sentence, END last; uint16 (tokens,)."""
-        return self.values[self.ends[number - 1] if number else 0 : self.ends[number]]
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """The number of tokens of every row, END included; int64 (rows,)."""
-        return np.diff(self.ends, prepend=0)
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """A prepared dataset. ``references`` is the German text of the evaluation set."""
-
-    train_samples: int
-    evaluation_samples: int
-    source: Tokens
-    target: Tokens
-    references: tuple[str, ...]
-    subwords: Subwords
-    manifest: Manifest
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """The numbers of tokens of source and target of every row, END included; (rows, 2)."""
-        return np.stack([self.source.lengths, self.target.lengths], axis=1)
-
-    def text(self, tokens: Sequence[int]) -> str:
-        """Return the text of token numbers up to END."""
-        numbers = list(tokens)
-        if END in numbers:
-            numbers = numbers[: numbers.index(END)]
-        known = [number for number in numbers if UNKNOWN < number < len(self.subwords)]
-        return self.subwords.decode(known)
 
 
 def name_vocabulary(source: str) -> str:

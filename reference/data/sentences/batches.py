@@ -40,8 +40,7 @@ import numpy as np
 
 from cepheid.reference.data.order import SampleStream
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.data.wmt.pairs import Pairs, Tokens
-from cepheid.reference.data.wmt.vocabulary import PADDING
+from cepheid.reference.data.sentences.pairs import PADDING, Pairs, Tokens
 
 RANDOM, LOCAL, GLOBAL, ROUND_ROBIN = "random", "local", "global", "round_robin"
 INPUTS = (RANDOM, LOCAL, GLOBAL, ROUND_ROBIN)
