@@ -1,4 +1,4 @@
-"""Preparing pairs of sentences: from text to packed token numbers, as ``parameters`` describes them."""
+"""Preparing pairs of sentences: from text to packed numbers, as ``parameters`` describes them."""
 
 import hashlib
 import json
