@@ -131,6 +131,7 @@ OF_STUDIES = {
 }
 """By the old keys of kfac that only studies have now: the value that each run has."""
 
+# By today's key and the old ones: what returns the setting that stands for these, or "".
 REPLACED: Mapping[tuple[str, tuple[str, ...]], Callable[[Texts, Texts], str]] = {
     ("all_reduce", ("mesh_rows",)): _join_mesh,
     ("pipeline", ("pipeline_stages", "pipeline_schedule", "pipeline_micro_batches")): (
@@ -139,7 +140,3 @@ REPLACED: Mapping[tuple[str, tuple[str, ...]], Callable[[Texts, Texts], str]] = 
     ("kfac_factor_format", ("kfac_float21", "kfac_half_factors")): _join_formats,
     ("kfac_factor_format", tuple(OF_STUDIES)): _leave_out,
 }
-"""By today's key and the old ones: what returns the setting that stands for these.
-
-It takes the old settings and all overrides; "" leaves them out.
-"""

@@ -6,17 +6,20 @@ import platform
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
-from importlib import metadata
+from importlib import import_module, metadata
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
-from cepheid.rules import rounds
+from cepheid.reference.run.execution import list_choices
+from cepheid.rules import definition, rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools import cli
 from cepheid.tools.console import program
+from cepheid.tools.console.arguments import make_study_parser
 from cepheid.tools.measure.__main__ import MEASUREMENTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,6 +111,36 @@ def test_every_command_explains_itself_quickly(command: str) -> None:
     assert ended.returncode == 0, ended.stderr
     assert f"usage: cepheid {command}" in ended.stdout
     assert " torch\n" not in ended.stderr, f"cepheid {command} --help imports torch"
+
+
+SCALES = ("mini", "full")
+
+
+def list_options() -> set[str]:
+    """Return the options of all commands and studies."""
+    parsers = []
+    for name, (module, _) in {**cli.COMMANDS, **MEASUREMENTS}.items():
+        found = vars(import_module(module))
+        if command := found.get("COMMAND"):
+            parsers.append(command.make_parser())
+        elif study := found.get("STUDY"):
+            parsers.append(make_study_parser(study, name))
+    return {each for parser in parsers for each in parser._option_string_actions} - {"-h", "--help"}
+
+
+def test_keys_and_options_are_those_that_the_plan_lists() -> None:
+    plan = tomllib.loads((ROOT / "tests/house.toml").read_text(encoding="utf-8"))["settings"]
+    chosen = [
+        definition.load(n, scale) for n in definition.names() for scale in definition.scales(n)
+    ]
+    rules = [rule for each in chosen for rule in each.hyperparameters.values()]
+    keys = {rule.name for rule in rules if not (rule.is_constant and rule.open == rule.closed)}
+    keys |= {key for each in chosen for key in (*list_choices(each, "torch"), *each.variants)}
+    constants = {rule.name for rule in rules} - keys
+    here = {"keys": keys, "constants": constants, "options": list_options()}
+    why = "a new key or option stands in [settings] of tests/house.toml; its commit names its user"
+    assert {kind: sorted(names) for kind, names in here.items()} == plan, why
+    assert len(keys) <= 80
 
 
 def test_a_reader_may_stop_early() -> None:
