@@ -1,13 +1,18 @@
-"""Evidence: what it must hold before a target is believed."""
+"""Evidence and reference convergence points: what they must hold before they are believed."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cepheid.rules import definition, evidence
+from cepheid.rules import definition, evidence, rcp
+from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence
+from cepheid.rules.rcp import ReferencePoints
+from tests.compliance.builder import reference_points
 
 MINI = definition.load("galaxy_shape", "mini")
 GOOD = {"e_rmse": 0.0, "nll": -99.0}
@@ -65,19 +70,144 @@ def test_what_is_wrong_is_said(change: Callable[[Evidence], Evidence], problem: 
     assert problem in found
 
 
-def test_saved_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where rcp.json is kept."""
     monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
     (tmp_path / "galaxy_shape").mkdir()
+    return tmp_path / "galaxy_shape"
+
+
+@pytest.mark.usefixtures("folder")
+def test_saved_and_loaded() -> None:
     assert evidence.load(MINI) is None
     evidence.save("galaxy_shape", "mini", SOUND)
     evidence.save("galaxy_shape", "full", replace(SOUND, curves=()))
     assert evidence.load(MINI) == SOUND
 
 
-def test_evidence_of_another_definition_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
-    (tmp_path / "galaxy_shape").mkdir()
+@pytest.mark.usefixtures("folder")
+def test_evidence_of_another_definition_is_not_used() -> None:
     evidence.save("galaxy_shape", "mini", replace(SOUND, definition_digest="0" * 64))
     assert evidence.load(MINI) is None
+
+
+SAMPLES = {16: [21_000] * 5, 32: [24_000] * 5, 64: [27_008] * 6}
+POINTS = reference_points(MINI, SAMPLES)
+
+
+def test_points_are_saved_and_loaded(folder: Path) -> None:
+    assert rcp.load("galaxy_shape", "mini") is None
+    rcp.save("galaxy_shape", "mini", POINTS)
+    rcp.save("galaxy_shape", "full", replace(POINTS, points=()))
+    assert rcp.load("galaxy_shape", "mini") == POINTS
+    assert [path.name for path in folder.iterdir()] == ["rcp.json"]
+
+
+def test_points_are_in_the_order_of_batch_sizes() -> None:
+    backwards = reference_points(MINI, dict(reversed(SAMPLES.items())))
+    assert backwards == POINTS
+
+
+def test_runs_are_added_and_machines_named_once() -> None:
+    (point,) = reference_points(MINI, {32: [1, None, 3]}).points
+    assert [run.seed for run in point.runs] == [1, 2, 3]
+    assert point.samples == (1, 3)
+    assert len(point.measured) == 1
+    other = {"framework": "torch", "device": "cuda"}
+    run = replace(point.runs[0], seed=4)
+    grown = ReferencePoints(MINI.digest, (point,)).add_run(point.hyperparameters, other, run)
+    assert grown.points[0].measured == (*point.measured, other)
+
+
+def test_one_batch_size_has_one_set_of_hyperparameters() -> None:
+    point = POINTS.points[0]
+    others = {**point.hyperparameters, "opt_base_learning_rate": 0.5}
+    with pytest.raises(ValueError, match="batch size 16"):
+        POINTS.add_run(others, {}, point.runs[0])
+
+
+def test_sound_points_lack_nothing() -> None:
+    assert rcp.find_problems(POINTS, MINI) == []
+
+
+def _with(**changes: object) -> Callable[[Mapping[str, Any]], Any]:
+    return lambda hyperparameters: {**hyperparameters, **changes}
+
+
+@pytest.mark.parametrize(
+    ("points", "problem"),
+    [
+        (replace(POINTS, definition_digest="f" * 64), "measured for another version"),
+        (replace(POINTS, points=POINTS.points[1:]), "2 of 3 batch sizes"),
+        (replace(POINTS, points=(*POINTS.points, POINTS.points[2])), "64 is there 2 times"),
+        (
+            reference_points(MINI, {16: [30_000] * 5, 32: [24_000] * 5, 64: [24_000] * 5}),
+            "batch size 16 needs more samples than 32 (median 30,000 against 24,000)",
+        ),
+        (
+            replace(
+                POINTS,
+                points=(
+                    *POINTS.points,
+                    replace(
+                        POINTS.points[2],
+                        hyperparameters=_with(global_batch_size=128, opt_name="sgd")(
+                            POINTS.points[2].hyperparameters
+                        ),
+                    ),
+                ),
+            ),
+            "batch size 128: opt_name must be adam",
+        ),
+        (
+            reference_points(MINI, {**SAMPLES, 128: [27_008] * 4}),
+            "batch size 128: 4 of 5 runs",
+        ),
+        (
+            reference_points(MINI, {**SAMPLES, 128: [27_008] * 5 + [None]}),
+            "batch size 128: seed 6 missed the targets",
+        ),
+    ],
+)
+def test_what_is_wrong_with_points_is_said(points: ReferencePoints, problem: str) -> None:
+    (found,) = rcp.find_problems(points, MINI)
+    assert problem in found
+
+
+def test_an_inversion_within_an_evaluation_interval_is_chance() -> None:
+    points = reference_points(MINI, {16: [27_000] * 5, 32: [24_000] * 5, 64: [24_000] * 5})
+    assert rcp.find_problems(points, MINI) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda d: d["mini"].pop("definition_digest"), "mini: 'definition_digest' is a required"),
+        (lambda d: d.update(huge={}), "'huge'"),
+        (lambda d: d["mini"]["points"][0]["hyperparameters"].clear(), "mini.points.0"),
+        (
+            lambda d: d["mini"]["points"][0]["runs"][1].update(samples_to_target="many"),
+            "mini.points.0.runs.1.samples_to_target",
+        ),
+        (lambda d: d["mini"]["points"][0]["runs"][1].update(note="x"), "'note' was unexpected"),
+    ],
+)
+def test_a_broken_file_is_refused_with_the_place(
+    change: Callable[[dict[str, Any]], object], problem: str, folder: Path
+) -> None:
+    rcp.save("galaxy_shape", "mini", POINTS)
+    path = folder / "rcp.json"
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
+    with pytest.raises(UserError, match=r"rcp\.json") as error:
+        rcp.load("galaxy_shape", "mini")
+    assert problem in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["{", "[]"])
+def test_what_is_no_object_is_refused(text: str, folder: Path) -> None:
+    (folder / "rcp.json").write_text(text)
+    with pytest.raises(UserError, match=r"rcp\.json"):
+        rcp.load("galaxy_shape", "mini")

@@ -118,13 +118,10 @@ SCALES = ("mini", "full")
 
 def list_options() -> set[str]:
     """Return the options of all commands and studies."""
-    parsers = []
-    for name, (module, _) in {**cli.COMMANDS, **MEASUREMENTS}.items():
-        found = vars(import_module(module))
-        if command := found.get("COMMAND"):
-            parsers.append(command.make_parser())
-        elif study := found.get("STUDY"):
-            parsers.append(make_study_parser(study, name))
+    commands = (*cli.COMMANDS.values(), *MEASUREMENTS.values())
+    modules = [import_module(module) for module, _ in commands]
+    parsers = [each.COMMAND.make_parser() for each in modules if hasattr(each, "COMMAND")]
+    parsers += [make_study_parser(each.STUDY, "") for each in modules if hasattr(each, "STUDY")]
     return {each for parser in parsers for each in parser._option_string_actions} - {"-h", "--help"}
 
 
