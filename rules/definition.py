@@ -32,6 +32,7 @@ from cepheid.rules.hyperparameters import (
 from cepheid.rules.metrics import QualityTarget, Relations, parse_relations
 
 BENCHMARKS = ROOT / "benchmarks"
+FROZEN = ROOT / "rules" / "rounds" / "frozen"  # a folder for each round that is frozen
 BENCHMARKS_VARIABLE = "CEPHEID_BENCHMARKS"  # of the environment, for tests
 
 
@@ -203,18 +204,21 @@ class Definition:
             done = end
 
 
-def locate_benchmarks() -> Path:
+def locate_benchmarks(judged_in: str | None = None) -> Path:
     """Return the folder of the definitions: ``$CEPHEID_BENCHMARKS``, else this checkout's.
 
-    The code of a benchmark is always this checkout's.
+    A round ``judged_in`` whose definitions are frozen has its own. The code of a benchmark is
+    always this checkout's.
     """
+    if judged_in and (FROZEN / judged_in).is_dir():
+        return FROZEN / judged_in
     elsewhere = os.environ.get(BENCHMARKS_VARIABLE)
     return Path(elsewhere) if elsewhere else BENCHMARKS
 
 
-def names() -> tuple[str, ...]:
+def names(judged_in: str | None = None) -> tuple[str, ...]:
     """Return the benchmarks in alphabetical order: every folder with a ``benchmark.yaml``."""
-    folder = locate_benchmarks()
+    folder = locate_benchmarks(judged_in)
     return _list_names(folder, folder.stat().st_mtime_ns)
 
 
@@ -224,14 +228,17 @@ def _list_names(folder: Path, changed_ns: int) -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in folder.glob("*/benchmark.yaml")))
 
 
-def scales(name: str) -> tuple[str, ...]:
+def scales(name: str, judged_in: str | None = None) -> tuple[str, ...]:
     """Return the scales that a benchmark defines. Raises UserError for an unknown name."""
-    return tuple(_read_document(locate_benchmarks(), name)["scales"])
+    return tuple(_read_document(locate_benchmarks(judged_in), name)["scales"])
 
 
-def load(name: str, scale: str) -> Definition:
-    """Return a benchmark's definition at a scale. Raises UserError for an unknown name or scale."""
-    document = _read_document(locate_benchmarks(), name)
+def load(name: str, scale: str, judged_in: str | None = None) -> Definition:
+    """Return a benchmark's definition at a scale, that of a round where it is frozen.
+
+    Raises UserError for an unknown name or scale.
+    """
+    document = _read_document(locate_benchmarks(judged_in), name)
     if scale not in document["scales"]:
         known = ", ".join(document["scales"])
         raise UserError(
@@ -323,9 +330,10 @@ class _Document(dict[str, Any]):
 @cache
 def _read_document(folder: Path, name: str) -> _Document:
     """Read the YAML of one benchmark and validate it against the schema."""
-    if name not in names():
+    known = _list_names(folder, folder.stat().st_mtime_ns)
+    if name not in known:
         raise UserError(
-            f'no benchmark "{name}"{did_you_mean(name, names())} (all: {", ".join(names())})'
+            f'no benchmark "{name}"{did_you_mean(name, known)} (all: {", ".join(known)})'
         )
     path = folder / name / "benchmark.yaml"
     try:

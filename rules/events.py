@@ -8,11 +8,12 @@ hyperparameters come from its definition and are events of the settings phase to
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeGuard
 
 MARKER = ":::MLLOG"
-CURRENT_ROUND = "v1.0"
+CURRENT_ROUND = (Path(__file__).parent / "rounds" / "CURRENT").read_text("utf-8").strip()
 """The value of ``submission_round``: the round that runs are for."""
 
 Kind = Literal["train", "generate"]

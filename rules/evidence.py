@@ -144,9 +144,9 @@ def summarize_samples(evidence: Evidence, definition: Definition) -> tuple[int, 
     return (counts[0], int(statistics.median(counts)), counts[-1]) if counts else None
 
 
-def locate_file(name: str, file: str) -> Path:
-    """Return the path of a benchmark's file."""
-    return locate_benchmarks() / name / file
+def locate_file(name: str, file: str, judged_in: str | None = None) -> Path:
+    """Return the path of a benchmark's file, that of a round where it is frozen."""
+    return locate_benchmarks(judged_in) / name / file
 
 
 def read_file(name: str, file: str) -> dict[str, Any]:

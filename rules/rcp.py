@@ -102,13 +102,13 @@ class ReferencePoints:
         return replace(self, points=tuple(ordered))
 
 
-def load(name: str, scale: str) -> ReferencePoints | None:
-    """Return the points of a benchmark at a scale, or None if there are none.
+def load(name: str, scale: str, judged_in: str | None = None) -> ReferencePoints | None:
+    """Return the points of a benchmark at a scale, those of a round where they are frozen, or None.
 
     The caller must check that they belong to the current definition. Raises UserError for a file
     that breaks ``schemas/rcp.schema.json``.
     """
-    where = locate_file(name, FILE)
+    where = locate_file(name, FILE, judged_in)
     return _parse(where, where.read_text(encoding="utf-8"), scale) if where.exists() else None
 
 

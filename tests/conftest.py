@@ -116,7 +116,7 @@ def star_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Definition:
 def fast_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reference points that no result undercuts, whatever was measured for the real benchmarks."""
 
-    def load(name: str, scale: str) -> rcp.ReferencePoints:
+    def load(name: str, scale: str, judged_in: str | None = None) -> rcp.ReferencePoints:
         return reference_points(definition.load(name, scale), {1: [1] * 5, 10**6: [1] * 5})
 
     monkeypatch.setattr(rcp, "load", load)

@@ -98,6 +98,7 @@ def check_result(logs: ResultLogs, place: Place, judged_in: Round) -> list[Findi
 
 def check_submitter(who: Submitter, judged_in: Round) -> list[Finding]:
     """Return the findings about a submitter's folder and its system descriptions."""
+    who = replace(who, round=judged_in.name)
     return sort_findings(_run_checks(judged_in, Needs.SUBMITTER, who))
 
 
@@ -108,6 +109,7 @@ def check_logs_of_submitter(
 
     ``summaries`` are what remains of the logs of each result, by the folder of the result.
     """
+    who = replace(who, round=judged_in.name)
     return sort_findings(_run_checks(judged_in, Needs.SUMMARIES, who, summaries))
 
 

@@ -94,15 +94,20 @@ def find_log_definition(run: HasTexts, place: Place) -> Definition | None:
     """
     if rounds.load(place.round).is_history:
         return None
-    return find_named_definition(place.benchmark, place.scale) or find_named_definition(
-        run.text("submission_benchmark"), run.text("submission_scale")
+    return find_named_definition(
+        place.benchmark, place.scale, place.round
+    ) or find_named_definition(
+        run.text("submission_benchmark"), run.text("submission_scale"), place.round
     )
 
 
-def find_named_definition(benchmark: str | None, scale: str | None) -> Definition | None:
-    """Return the definition of a benchmark at a scale, or None if there is none."""
-    if benchmark in definition.names() and scale in definition.scales(benchmark):
-        return definition.load(benchmark, scale)
+def find_named_definition(
+    benchmark: str | None, scale: str | None, judged_in: str | None = None
+) -> Definition | None:
+    """Return the definition of a benchmark at a scale in a round, or None if there is none."""
+    is_known = benchmark in definition.names(judged_in)
+    if benchmark and is_known and scale in definition.scales(benchmark, judged_in):
+        return definition.load(benchmark, scale, judged_in)
     return None
 
 

@@ -77,7 +77,7 @@ def judge_unit(unit: Unit) -> JudgedUnit:
     convergence, traces = None, tuple[RunTrace, ...]()
     if definition and logs.runs:
         with failures.caught(path):
-            points = rcp.load(definition.name, definition.scale)
+            points = rcp.load(definition.name, definition.scale, place.round)
             convergence = compare_convergence(logs, definition, place, points)
     if definition and place.in_result:
         with failures.caught(path):

@@ -14,6 +14,7 @@ from typing import Any
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.decisions import Decisions
 from cepheid.compliance.read.manifest import Manifest
+from cepheid.rules import rounds
 
 LOG_NAME = re.compile(r"result_(0|[1-9][0-9]{0,5})\.txt")
 README = "README.md"
@@ -111,6 +112,7 @@ class Submitter:
     ``decisions`` are those of the organisers, beside the folder; ``old_waivers`` is a file of
     waivers in it, which counts for nothing.
     ``unfilled`` are the READMEs among the files in which a person still has to write something.
+    ``round`` is the one that it is judged in.
     ``failures`` are our own while the folder was read (S15).
     """
 
@@ -127,4 +129,5 @@ class Submitter:
     old_waivers: Path | None = None
     manifest: Manifest | None = None
     unfilled: tuple[PurePosixPath, ...] = ()
+    round: str = rounds.CURRENT
     failures: tuple[Finding, ...] = ()

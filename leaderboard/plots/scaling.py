@@ -19,7 +19,6 @@ from cepheid.leaderboard.plots.plot import (
 )
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.rules import rcp
-from cepheid.rules.definition import Definition
 
 DEVICES_DRAWN_MAX = 200_000  # axes end here, so that no claim can squeeze all other results
 BATCH_DRAWN_MAX = 10_000_000
@@ -147,7 +146,7 @@ def plot_convergence(
         if number < COLOURS:
             row = (entry.name, f"{entry.batch_size:,}", format_number(median))
             rows.append((*row, f"{format_number(pair[0])} to {format_number(pair[1])}"))
-    known_points = load_reference_points(definition) if definition else ()
+    known_points = load_reference_points(entries[0]) if definition else ()
     reference = tuple((float(p.batch_size), p.mean / samples_in_epoch) for p in known_points)
     if reference:
         series.append(Series("reference (T21)", reference, COLOURS, "dashed"))
@@ -169,10 +168,18 @@ def plot_convergence(
     )
 
 
-def load_reference_points(definition: Definition) -> tuple[Expected, ...]:
+def load_reference_points(entry: Entry) -> tuple[Expected, ...]:
     """Return the samples that the reference needs at each batch size, if they were measured."""
-    points = rcp.load(definition.name, definition.scale)
-    return list_expected(points, definition) if points else ()
+    definition, points = entry.definition, _load_points(entry)
+    return list_expected(points, definition) if definition and points else ()
+
+
+def _load_points(entry: Entry) -> rcp.ReferencePoints | None:
+    """Load the reference points of a result's benchmark in its round."""
+    known = entry.definition
+    if known is None:
+        return None
+    return rcp.load(known.name, known.scale, entry.judged.judged_in.name)
 
 
 def plot_energy(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> Plot | None:
@@ -239,8 +246,8 @@ def plot_rcp(entry: Entry) -> Plot | None:
     definition, test = entry.definition, entry.judged.convergence
     if definition is None or test is None:
         return None
-    known = load_reference_points(definition)
-    points = rcp.load(definition.name, definition.scale)
+    known = load_reference_points(entry)
+    points = _load_points(entry)
     if not known or points is None:
         return None
     runs = tuple(

@@ -16,6 +16,7 @@ from cepheid.rules.events import CURRENT_ROUND
 from cepheid.rules.rounds.requirements import Requirements, parse
 
 CURRENT = CURRENT_ROUND
+FOLDER = Path(__file__).parent
 SHARED = Path(__file__).parent / "shared"  # requirements that several rounds include
 
 Severity = Literal["error", "warning", "note"]
@@ -80,6 +81,9 @@ class Round:
     A round of MLPerf is history: its scores are shown beside their verdicts, and its benchmarks and
     requirements are listed here. The benchmarks of our own rounds are definitions.
     ``due`` is the day on which submissions are due (S10), None while it is not announced.
+    ``carries`` are earlier rounds whose results may be submitted again where their definition is
+    the same. ``checker`` is the version of this program that judges the round, empty until it is
+    frozen, and ``published`` the day of its tables.
     ``data_not_proven`` are the digests of the code whose results are older than rule T27.
     """
 
@@ -93,6 +97,9 @@ class Round:
     requirements: tuple[Requirements, ...] = ()
     data_not_proven: frozenset[str] = frozenset()
     due: datetime.date | None = None
+    carries: tuple[str, ...] = ()
+    checker: str = ""
+    published: datetime.date | None = None
 
     def benchmark(self, name: str | None) -> RoundBenchmark | None:
         """Return the benchmark that a log calls by this name, or None."""
@@ -107,7 +114,7 @@ class Round:
 
 def names() -> tuple[str, ...]:
     """Return the names of all rounds."""
-    return tuple(sorted(path.stem for path in Path(__file__).parent.glob("*.yaml")))
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 
 
 @cache
@@ -117,7 +124,7 @@ def load(name: str = CURRENT) -> Round:
         raise UserError(
             f'no round "{name}"{did_you_mean(name, names())} (all: {", ".join(names())})'
         )
-    document = _read(Path(__file__).parent / f"{name}.yaml")
+    document = _read(FOLDER / f"{name}.yaml")
     form = document.get("log", {})
     return Round(
         document["name"],
@@ -141,6 +148,9 @@ def load(name: str = CURRENT) -> Round:
         ),
         data_not_proven=frozenset(document.get("data_not_proven", ())),
         due=document.get("due"),
+        carries=tuple(document.get("carries", ())),
+        checker=document.get("checker", ""),
+        published=document.get("published"),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cepheid.compliance.checks import CHECKS
-from cepheid.rules import rounds
+from cepheid.rules import definition, rounds
 from cepheid.rules.documents import SCHEMAS, find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.rules.events import (
@@ -72,6 +72,14 @@ def test_the_books_number_without_gaps() -> None:
 
 def test_every_rule_of_a_round_has_a_check_and_the_reverse() -> None:
     assert set(CHECKS) == {rule for name in rounds.names() for rule in rounds.load(name).rules}
+
+
+def test_the_frozen_definitions_of_the_current_round_are_those_that_run() -> None:
+    """Else the reference would train by one definition and be judged by another."""
+    frozen = definition.FROZEN / rounds.CURRENT
+    for path in frozen.glob("*/*"):
+        now = definition.BENCHMARKS / path.relative_to(frozen)
+        assert now.read_bytes() == path.read_bytes(), f"{path}: `cepheid round freeze` again"
 
 
 @pytest.mark.parametrize("name", rounds.names())

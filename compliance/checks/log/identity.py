@@ -35,12 +35,13 @@ _IDENTITY = {
 @rule("T14", Needs.RECORDS)
 def check_identity(run: RunLog, place: Place) -> Iterator[Finding]:
     """Check round, submitter, system, benchmark, scale, division and definition (T14)."""
-    yield from _check_benchmark(run)
+    yield from _check_benchmark(run, place)
     yield from _check_folder(run, place)
     if place.described:
         yield from check_machine(run, place.described)
     round_event = run.first("submission_round")
-    if round_event and isinstance(round_event.value, str) and round_event.value != place.round:
+    accepted = (place.round, *rounds.load(place.round).carries)
+    if round_event and isinstance(round_event.value, str) and round_event.value not in accepted:
         yield breach(
             run, round_event, "T14.round", round=place.round, logged=format_value(round_event.value)
         )
@@ -60,11 +61,11 @@ def check_identity(run: RunLog, place: Place) -> Iterator[Finding]:
         )
 
 
-def _check_benchmark(run: RunLog) -> Iterator[Finding]:
+def _check_benchmark(run: RunLog, place: Place) -> Iterator[Finding]:
     benchmark, scale = run.first("submission_benchmark"), run.first("submission_scale")
     if benchmark is None or not isinstance(benchmark.value, str):
         return
-    names = definition.names()
+    names = definition.names(place.round)
     if benchmark.value not in names:
         guess = did_you_mean(benchmark.value[:100], names)
         yield breach(
@@ -76,7 +77,7 @@ def _check_benchmark(run: RunLog) -> Iterator[Finding]:
             names=", ".join(names),
         )
     elif scale is not None and isinstance(scale.value, str):
-        scales = definition.scales(benchmark.value)
+        scales = definition.scales(benchmark.value, place.round)
         if scale.value not in scales:
             yield breach(
                 run,
@@ -115,9 +116,9 @@ def _check_folder(run: RunLog, place: Place) -> Iterator[Finding]:
 def _is_unknown(key: str, value: str, place: Place) -> bool:
     """Return True if another finding already reports that the name does not exist."""
     if key == "submission_benchmark":
-        return value not in definition.names()
-    if key == "submission_scale" and place.benchmark in definition.names():
-        return value not in definition.scales(place.benchmark)
+        return value not in definition.names(place.round)
+    if key == "submission_scale" and place.benchmark in definition.names(place.round):
+        return value not in definition.scales(place.benchmark, place.round)
     return key == "submission_division" and value not in DIVISIONS
 
 

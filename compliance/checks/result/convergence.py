@@ -24,7 +24,7 @@ def check_convergence(
     result: ResultLogs, definition: Definition, place: Place
 ) -> Iterator[Finding]:
     """Check that the mean of samples to target is not implausibly small (T21)."""
-    points = rcp.load(definition.name, definition.scale)
+    points = rcp.load(definition.name, definition.scale, place.round)
     comparison = compare_convergence(result, definition, place, points)
     if comparison is None or comparison.verdict == "pass":
         return

@@ -46,7 +46,7 @@ def check_code(who: Submitter) -> Iterator[Finding]:
         yield breach(who.path / name, None, "S3.unfilled")
     sizes = {file.name: file.size_bytes for file in who.files if not file.is_folder}
     parts = [result.parts for result in who.results if result.runs and result.parts]
-    for benchmark in sorted({part[0] for part in parts if part[0] in definition.names()}):
+    for benchmark in sorted({part[0] for part in parts if part[0] in definition.names(who.round)}):
         folder = PurePosixPath("benchmarks", benchmark)
         inside = [name for name in sizes if name.parts[:2] == folder.parts and sizes[name]]
         if not any(_is_code(name) for name in inside):
@@ -68,12 +68,13 @@ def check_code(who: Submitter) -> Iterator[Finding]:
 def _check_unused(who: Submitter) -> Iterator[Finding]:
     """Report code for a benchmark without a result: no digest of a result's code covers it."""
     used = {result.parts[0] for result in who.results if result.parts}
-    if not used <= set(definition.names()):
+    known = definition.names(who.round)
+    if not used <= set(known):
         return  # S1 reports the name, and the code may be that of this result
     for file in sorted(who.files or (), key=lambda file: file.name):
         parts = file.name.parts
         is_code = file.is_folder and len(parts) == 2 and parts[0] == "benchmarks"
-        if used and is_code and parts[1] in definition.names() and parts[1] not in used:
+        if used and is_code and parts[1] in known and parts[1] not in used:
             yield breach(who.path / file.name, None, "S3.unused", benchmark=parts[1])
 
 
@@ -168,7 +169,7 @@ def _check_places(who: Submitter) -> Iterator[Finding]:
     """Report what lies in a submission where nothing belongs; not what is inside of that."""
     misplaced: set[PurePosixPath] = set()
     for file in sorted(who.files or (), key=lambda file: file.name):
-        if misplaced.isdisjoint(file.name.parents) and not _has_place(file):
+        if misplaced.isdisjoint(file.name.parents) and not _has_place(file, who.round):
             misplaced.add(file.name)
             yield breach(
                 who.path / file.name,
@@ -180,7 +181,7 @@ def _check_places(who: Submitter) -> Iterator[Finding]:
     yield from _check_numbers(who)
 
 
-def _has_place(file: SubmittedFile) -> bool:
+def _has_place(file: SubmittedFile, judged_in: str) -> bool:
     """Return True where a file or folder may lie; what lists results reports what is in theirs."""
     parts = file.name.parts
     if any(part.startswith(".") for part in parts):
@@ -195,7 +196,7 @@ def _has_place(file: SubmittedFile) -> bool:
             return file.is_folder
         case ("benchmarks", name):
             is_licence = _LICENCE_NAME.fullmatch(name) is not None
-            return name in definition.names() if file.is_folder else is_licence
+            return name in definition.names(judged_in) if file.is_folder else is_licence
         case ("benchmarks", _, *_, name):
             return file.is_folder or _OF_RESULT.fullmatch(name) is None
         case ("results" | "checkpoints" | "leaderboard", *_):
@@ -236,7 +237,7 @@ def check_layout(who: Submitter) -> Iterator[Finding]:
         yield from _check_system(who, system)
     for result in who.results:
         if result.system is not None:
-            yield from _check_result_name(result)
+            yield from _check_result_name(result, who.round)
         yield from _check_result_files(result, who.in_submission)
 
 
@@ -265,18 +266,18 @@ def _check_system(who: Submitter, system: str) -> Iterator[Finding]:
         )
 
 
-def _check_result_name(result: ResultFolder) -> Iterator[Finding]:
+def _check_result_name(result: ResultFolder, judged_in: str) -> Iterator[Finding]:
     parts = result.parts
     if parts is None:
         yield breach(result, None, "S1.result_name", result=format_value(result.path.name))
         return
     benchmark, scale, division = parts
-    benchmarks = definition.names()
+    benchmarks = definition.names(judged_in)
     known: tuple[str, ...]
     if benchmark not in benchmarks:
         what, word, known = "benchmark", benchmark, benchmarks
-    elif scale not in definition.scales(benchmark):
-        what, word, known = "scale", scale, definition.scales(benchmark)
+    elif scale not in definition.scales(benchmark, judged_in):
+        what, word, known = "scale", scale, definition.scales(benchmark, judged_in)
     elif division not in DIVISIONS:
         what, word, known = "division", division, DIVISIONS
     else:

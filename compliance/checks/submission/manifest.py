@@ -10,7 +10,6 @@ from cepheid.compliance.read import manifest
 from cepheid.compliance.read.contents import Submitter
 from cepheid.compliance.read.manifest import Manifest
 from cepheid.compliance.read.summary import ResultSummary
-from cepheid.rules import rounds
 
 
 @rule("S9", Needs.SUBMITTER)
@@ -50,12 +49,12 @@ def _check_content(who: Submitter, listed: Manifest, summaries: Summaries) -> It
     if listed.problem:
         yield breach(listed, None, "S4.unreadable", problem=escape(listed.problem))
         return
-    if listed.round != rounds.CURRENT:
+    if listed.round != who.round:
         yield breach(
             listed,
             None,
             "S4.round",
-            expected=format_value(rounds.CURRENT),
+            expected=format_value(who.round),
             round=format_value(listed.round),
         )
     if who.name and listed.submitter != who.name:
