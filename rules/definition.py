@@ -207,8 +207,7 @@ class Definition:
 def locate_benchmarks(judged_in: str | None = None) -> Path:
     """Return the folder of the definitions: ``$CEPHEID_BENCHMARKS``, else this checkout's.
 
-    A round ``judged_in`` whose definitions are frozen has its own. The code of a benchmark is
-    always this checkout's.
+    A round ``judged_in`` that is frozen has its own. The code is always this checkout's.
     """
     if judged_in and (FROZEN / judged_in).is_dir():
         return FROZEN / judged_in
@@ -234,10 +233,7 @@ def scales(name: str, judged_in: str | None = None) -> tuple[str, ...]:
 
 
 def load(name: str, scale: str, judged_in: str | None = None) -> Definition:
-    """Return a benchmark's definition at a scale, that of a round where it is frozen.
-
-    Raises UserError for an unknown name or scale.
-    """
+    """Return a benchmark's definition at a scale. Raises UserError for an unknown name or scale."""
     document = _read_document(locate_benchmarks(judged_in), name)
     if scale not in document["scales"]:
         known = ", ".join(document["scales"])
