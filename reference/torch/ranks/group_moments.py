@@ -63,9 +63,10 @@ class _NormalizeByMoments(torch.autograd.Function):
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         images, weight = context.saved_tensors
         mean, scale, over = context.mean, context.scale, context.over
-        tensors = _make_tensor(mean), _make_tensor(context.variance)
+        # First as running moments, which a processor reads, then as saved ones for CUDA.
+        tensors = map(_make_tensor, (mean, context.variance, mean, context.inverse))
         _, of_weight, of_bias = _sum_backward(
-            gradient, images, weight, *tensors, None, None, False, context.epsilon, _SUMS_ONLY
+            gradient, images, weight, *tensors, False, context.epsilon, _SUMS_ONLY
         )
         of_weights, of_biases = gather_rows((of_weight, of_bias), over.group).sum(0)
         # The gradient as if the moments were constants, and the one through the moments.

@@ -122,7 +122,7 @@ def test_a_lost_rank_is_an_error(
 
 
 class _Messages(TorchDispatchMode):
-    """The collectives that torch starts."""
+    """The collectives that torch starts; what ends a run on CUDA is an error."""
 
     count = 0
 
@@ -130,6 +130,9 @@ class _Messages(TorchDispatchMode):
         self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         self.count += str(operation.name()).startswith("c10d::")
+        if operation is torch.ops.aten.native_batch_norm_backward.default:
+            *_, saved_mean, saved_inverse, _, _, wanted = args
+            assert wanted[0] or None not in (saved_mean, saved_inverse), "CUDA requires the moments"
         return operation(*args, **(kwargs or {}))
 
 
