@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cepheid.reference.data.image_files import colour
+from cepheid.reference.data.sky import colour
 from cepheid.reference.galaxies.pictures import ARCSEC_SHOWN, find_nearest, show_galaxy
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cepheid.reference.data.image_files import colour
+from cepheid.reference.data.sky import colour
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
 from cepheid.reference.galaxies.stamps import Estimate, Stamps
 

@@ -278,7 +278,7 @@ def test_each_real_galaxy_stands_above_a_new_one_of_like_brightness() -> None:
     pytest.importorskip("galsim", reason="needs the extra galsim")
     from cepheid.benchmarks.galaxy_vae import pictures
     from cepheid.reference.data.galaxies import SkyParameters
-    from cepheid.reference.data.image_files import colour
+    from cepheid.reference.data.sky import colour
 
     parameters = SkyParameters(samples=8)
     real = np.concatenate([gaussian_galaxy(flux=flux).numpy() for flux in (10.0, 1e3)])

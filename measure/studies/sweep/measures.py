@@ -26,8 +26,6 @@ from cepheid.measure.engine.recorded_points import describe_machine
 from cepheid.measure.engine.turns import configure_open, find_middle_half, pick_create
 from cepheid.reference.machine import energy, hardware, system
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.generate import Generator, time_repetition
-from cepheid.reference.run.train import Task
 from cepheid.reference.session.frameworks import import_backend
 from cepheid.reference.session.observer import Observer, OnCount, prepare_data
 from cepheid.reference.session.request import replace_old_keys
@@ -37,6 +35,8 @@ from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
     from cepheid.measure.engine.study import OpenDisplay
+    from cepheid.reference.run.generate import Generator
+    from cepheid.reference.run.train import Task
 
 BATCH_SIZE, DECAY = "global_batch_size", "opt_learning_rate_decay_samples"
 EPOCHS, WARM_UP_EPOCHS, EPOCH_SAMPLES = 100, 10, 8_000
@@ -182,7 +182,7 @@ class TrainingSteps:
 
 
 def measure_training(
-    task: Task,
+    task: "Task",
     batch_size: int,
     ranks: Any,
     sensors: energy.Sensors,
@@ -222,7 +222,7 @@ def measure_training(
 class _Stepper:
     """Takes training steps and waits until the device has done them."""
 
-    def __init__(self, task: Task, batch_size: int) -> None:
+    def __init__(self, task: "Task", batch_size: int) -> None:
         self.task, self.batch_size = task, batch_size
         self.samples = 0
         self.loss = 0.0  # the mean over the last steps
@@ -287,13 +287,15 @@ def _time_parts(
 
 
 def measure_generation(
-    task: Generator,
+    task: "Generator",
     images: int,
     ranks: Any,
     sensors: energy.Sensors,
     on_progress: OnCount = lambda done, total: None,
 ) -> Point:
     """Build a task and time the generation of ``images`` images repeatedly."""
+    from cepheid.reference.run.generate import time_repetition  # needs numpy
+
     load = os.getloadavg()[0]
     task.build()
     task.warm_up(WARM_UP_IMAGES)

@@ -125,7 +125,7 @@ class Scenes:
 
         ``data`` is that of the definition.
         """
-        from cepheid.reference.data.image_files import colour  # astropy is slow to import
+        from cepheid.reference.data.sky import colour  # astropy is slow to import
 
         images = np.stack([self.read_image(row) for row in rows])
         signals = compute_sky_noises(images).transpose(0, 3, 1, 2)

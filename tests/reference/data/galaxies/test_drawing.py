@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cepheid.reference.data import galaxies
 from cepheid.reference.data.galaxies import SkyParameters, drawing, population
 from cepheid.reference.data.galaxies.drawing import Optics, Profile
-from cepheid.reference.data.image_files import colour
+from cepheid.reference.data.sky import colour
 from cepheid.reference.data.store import StoreError
 
 LSST = Optics(pixels=64, pixel_scale_arcsec=0.2, psf_fwhm_arcsec=0.65)

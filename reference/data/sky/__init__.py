@@ -1,0 +1,1 @@
+"""What datasets and pictures of the sky share, without the galaxies themselves."""
