@@ -91,6 +91,11 @@ def cases_of(argument: ast.expr | None, tree: ast.AST) -> set[str]:
         assigned = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
         values = [node.value for node in assigned if ast.unparse(node.targets[0]) == argument.id]
         return {text for value in values for text in constants_in(value)}
+    if ast.unparse(argument) == "problem.case":  # T1's, from the tables of what damages a log
+        of_form = {
+            case for name, code in load_codes().items() if "T1." in name for case in code.cases
+        }
+        return of_form & set(strings(ROOT / "compliance" / "read" / "log" / "damage.py"))
     assert isinstance(argument, ast.IfExp)
     return {*constants_in(argument.body), *constants_in(argument.orelse)}
 
@@ -116,6 +121,10 @@ def test_every_call_gives_the_facts_that_the_texts_of_its_code_need(call: Call) 
 def test_every_code_and_every_case_is_given_by_a_call() -> None:
     given = {(code, case) for call in CALLS for code in call.codes for case in (*call.cases, "")}
     codes = load_codes().values()
+    of_form = {(code, case) for code, case in given if code.startswith("T1.")}
+    given -= {
+        (code, case) for code, case in of_form if case and case not in load_codes()[code].cases
+    }
     assert given == {(code.name, case) for code in codes for case in (*code.cases, "")}
 
 

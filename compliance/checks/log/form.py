@@ -6,7 +6,7 @@ from typing import Any
 
 from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
-from cepheid.compliance.read.log.records import Problem
+from cepheid.compliance.read.log.records import PROBLEMS_MAX, TOO_MANY, Problem
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import rounds
 from cepheid.rules.rounds import Dialect
@@ -20,13 +20,19 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
     tolerated = log_rules.tolerated
     problems = run.other_problems if "around" in tolerated else run.problems
     reported = [p for p in problems if p.lost or p.kind not in tolerated]
-    for problem, times in _group_by_mistake(reported):
-        everywhere = f", in {times:,} records" if times > 1 else ""
+    groups = _group_by_mistake(reported)
+    for problem, times in groups:
+        if problem.message == TOO_MANY and any(times >= PROBLEMS_MAX for _, times in groups):
+            continue  # the one mistake of all these records says it
+        many = f"{times:,} or more" if times >= PROBLEMS_MAX else f"{times:,}"
+        everywhere = f", in {many} records" if times > 1 else ""
+        place = f" (from column {problem.column:,} on)" if problem.column else ""
         yield breach(
             run,
             problem,
             f"T1.{problem.kind}",
-            problem=escape(problem.message) + everywhere,
+            case=problem.case,
+            problem=escape(problem.message) + place + everywhere,
             got=_format_problem(problem),
         )
     if not run.events and not run.other_problems:
@@ -36,13 +42,12 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
 def _group_by_mistake(problems: Iterable[Problem]) -> list[tuple[Problem, int]]:
     """Return the problems with how often each is there.
 
-    One mistake of a program, such as a field that it never writes, is in every record. It is one
-    problem, at the first of them.
+    One mistake of a program, such as a field that it never writes, or one damage is in every
+    record. It is one problem, at the first of them.
     """
-    groups: dict[object, tuple[Problem, int]] = {}
+    groups: dict[tuple[str, str], tuple[Problem, int]] = {}
     for problem in problems:
-        is_systematic = problem.kind == "schema" and not problem.lost
-        mistake = (problem.kind, problem.message) if is_systematic else id(problem)
+        mistake = problem.kind, problem.message
         first, times = groups.get(mistake, (problem, 0))
         groups[mistake] = first, times + 1
     return list(groups.values())

@@ -200,12 +200,14 @@ def _check_configuration(content: Mapping[str, Any], run: RunLog) -> Iterator[Co
     given = content.get("hyperparameters")
     for name, value in given.items() if isinstance(given, dict) else ():
         event = run.first(name)
+        if event is None and not run.is_complete:
+            continue  # a record that T1 misses may say it
         if event is None or not _is_equal(value, event.value):
             yield name, value, event.value if event else f"no {name}"
     how = run.value("implementation")
     used = how if isinstance(how, dict) else {}
     framework, logged = content.get("framework"), str(used.get("framework", ""))
-    if isinstance(framework, str) and framework.casefold() not in logged.casefold():
+    if used and isinstance(framework, str) and framework.casefold() not in logged.casefold():
         yield "framework", framework, logged
     wanted, execution = content.get("execution"), used.get("execution")
     if isinstance(wanted, dict) and isinstance(execution, dict):

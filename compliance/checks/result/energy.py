@@ -1,6 +1,6 @@
 """T23: power logs, where a result has them."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from cepheid.compliance.checks.registry import Needs, Place, rule
@@ -11,6 +11,7 @@ from cepheid.compliance.read.powerlog import PowerLog, Sensor
 from cepheid.rules.definition import Definition
 
 GAP_MS_MAX = 2_000.0  # a sampler with one reading per second is sometimes late
+MEAN_MS_MAX = 1_100.0  # between readings; each of them may come a little late
 HEADER_LINE = 2
 UNCHANGED_READINGS_MAX = 60
 COMPARED_READINGS = 60  # from the beginning, because a copy may be shortened
@@ -28,6 +29,7 @@ def check_energy(result: ResultLogs, definition: Definition, place: Place) -> It
             yield breach(log, None, "T23.no_run", index=str(log.index))
             continue
         findings = [*_check_form(log), *(_check_cover(log, run) if not log.problems else ())]
+        findings = findings or [*_check_period(log, run)]
         yield from findings
         if not findings:
             sound.append(log)
@@ -79,6 +81,23 @@ def _check_cover(log: PowerLog, run: RunLog) -> Iterator[Finding]:
             from_ms=from_ms,
             to_ms=to_ms,
         )
+
+
+def _check_period(log: PowerLog, run: RunLog) -> Iterator[Finding]:
+    """Check that each sensor is read once a second or more often, on average over the run."""
+    start, stop = run.first("run_start"), run.first("run_stop")
+    begin_ms = start.monotonic_ms if start else None
+    end_ms = stop.monotonic_ms if stop else None
+    for sensor in log.sensors if begin_ms is not None and end_ms is not None else ():
+        first = bisect_right(sensor.times_ms, begin_ms) - 1
+        last = bisect_left(sensor.times_ms, end_ms)
+        if last <= first:
+            continue
+        mean_ms = (sensor.times_ms[last] - sensor.times_ms[first]) / (last - first)
+        if mean_ms > MEAN_MS_MAX:
+            line, seconds = sensor.lines[first], mean_ms / 1000
+            yield breach(log, line, "T23.sparse", sensor=sensor.name, seconds=seconds)
+            return
 
 
 def _find_gap(sensor: Sensor, start_ms: float, stop_ms: float) -> tuple[int, float, float] | None:

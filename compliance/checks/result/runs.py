@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from cepheid.compliance.checks.log.events import find_phase_end
 from cepheid.compliance.checks.registry import BATCH_SIZE, Needs, Place, find_division, rule
+from cepheid.compliance.checks.result.seeds import are_numbered_from_one
 from cepheid.compliance.finding import Finding, breach, encode_canonically, format_value
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
@@ -23,7 +24,9 @@ def check_number_of_runs(
     runs, folder, required = result.runs, result.path, definition.runs.required
     indices = sorted(run.index for run in runs if run.index is not None)
     gaps = sorted(set(range(len(indices))) - set(indices))
-    if gaps:
+    if are_numbered_from_one(runs):
+        yield breach(folder, None, "T16.from_one", runs=len(runs), last=len(runs) - 1)
+    elif gaps:
         yield breach(
             folder, None, "T16.missing", index=gaps[0], last=len(indices) - 1, found=indices[-1]
         )

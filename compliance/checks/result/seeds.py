@@ -14,6 +14,12 @@ from cepheid.rules.digests import derive_seed
 from cepheid.rules.events import REASON_METADATA, is_integer
 from cepheid.rules.rounds import RoundBenchmark
 
+
+def are_numbered_from_one(runs: Sequence[RunLog]) -> bool:
+    """Return True for logs result_1.txt, result_2.txt … without a gap (T16)."""
+    return bool(runs) and [run.index for run in runs] == [*range(1, len(runs) + 1)]
+
+
 NOT_FINITE = "not finite"  # in the reason of a run that ended by itself
 
 
@@ -81,19 +87,20 @@ def check_seeds(
     if isinstance(definition, RoundBenchmark):
         yield from _check_seeds_of_history(result, place)
         return
+    first = int(place.in_result and are_numbered_from_one(result.runs))
     by_seed: dict[int, RunLog] = {}
     wrong: list[Finding] = []
     for run in result.runs:
         event = run.first("seed")
         if event is None or not is_integer(event.value):
             continue
-        not_derived = _check_derived(run, definition)
+        not_derived = _check_derived(run, definition, first)
         if not_derived:
             wrong.append(not_derived)
         elif event.value in by_seed:
             wrong.append(_report_repeated_seed(run, event, by_seed[event.value]))
         by_seed.setdefault(event.value, run)
-    wrong += _check_chosen_seeds(result.runs, definition)
+    wrong += _check_chosen_seeds(result.runs, definition, first)
     yield from wrong
     yield from _check_sources(result.runs)
     yield from _check_given_seeds(result.runs, may_report=not wrong)
@@ -171,7 +178,9 @@ def _check_given_seeds(runs: Sequence[RunLog], may_report: bool) -> Iterator[Fin
         yield breach(run, event, "T15.given", times=count)
 
 
-def _check_chosen_seeds(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]:
+def _check_chosen_seeds(
+    runs: Sequence[RunLog], definition: Definition, first: int
+) -> Iterator[Finding]:
     """Report given seeds that would be the derived ones of other runs: the best of many runs."""
     numbers: dict[tuple[str, str], dict[int, int]] = {}
     for run in runs:
@@ -187,26 +196,30 @@ def _check_chosen_seeds(runs: Sequence[RunLog], definition: Definition) -> Itera
                 for number in reversed(range(DERIVED_COMPARED))
             }
         number = numbers[system, code_digest].get(event.value % 2**32)
-        if number is not None and number != run.index:
+        if number is not None and number != run.index - first:
             yield breach(
                 run,
                 event,
                 "T15.chosen",
                 number=number,
-                index=run.index,
+                index=run.index - first,
                 seed=format_value(event.value),
             )
 
 
-def _check_derived(run: RunLog, definition: Definition) -> Finding | None:
-    """Return a finding if the log says ``origin: derived`` but the seed is another one."""
+def _check_derived(run: RunLog, definition: Definition, first: int) -> Finding | None:
+    """Return a finding if the log says ``origin: derived`` but the seed is another one.
+
+    ``first`` is the number of the first log, 1 where T16 reports that.
+    """
     event = run.all("seed")[0]
     system, code_digest = run.text("submission_platform"), run.text("code_digest")
     if event.metadata.get("origin") != "derived" or run.index is None:
         return None
     if system is None or code_digest is None or not has_digest_of(run, definition):
         return None  # T2 or T14 reports it
-    expected = derive_seed(definition.digest, system, code_digest, run.index)
+    number = run.index - first
+    expected = derive_seed(definition.digest, system, code_digest, number)
     if event.value == expected:
         return None
     of_run = [
@@ -219,7 +232,7 @@ def _check_derived(run: RunLog, definition: Definition) -> Finding | None:
         event,
         "T15.not_derived",
         expected=expected,
-        index=run.index,
+        index=number,
         seed=event.value,
         of_run=f", the seed of run {of_run[0]}" if of_run else "",
     )

@@ -52,7 +52,12 @@ def _check_description(system: SystemFile, submitter: str | None) -> Iterator[Fi
         yield breach(system, None, "S2.submitter_name", why=why, submitter=format_value(by))
     elif by is not None and submitter is not None and by != submitter:
         yield breach(
-            system, None, "S2.submitter", folder=format_value(submitter), submitter=format_value(by)
+            system,
+            None,
+            "S2.submitter",
+            case="team" if re.fullmatch(rf"{re.escape(by)}[_-]?[0-9]+", submitter) else "",
+            folder=format_value(submitter),
+            submitter=format_value(by),
         )
 
 

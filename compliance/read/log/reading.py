@@ -10,12 +10,12 @@ records are read all the same. Blocks of lines without surprises are read by ``b
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO
 
-from cepheid.compliance.read.log import records
+from cepheid.compliance.read.log import damage, records
 from cepheid.compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
 from cepheid.compliance.read.log.records import (
     EVENT_TYPES,
@@ -64,7 +64,14 @@ class Reading:
     is_stopped: bool = False  # a bound was reached: nothing more is read
 
     def add_problem(
-        self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
+        self,
+        line: int | None,
+        kind: ProblemKind,
+        message: str,
+        got: str = "",
+        lost: bool = False,
+        case: str = "",
+        column: int | None = None,
     ) -> None:
         """Note a problem; of each kind the first thousand are kept.
 
@@ -74,16 +81,15 @@ class Reading:
         self.problem_counts[kind] += 1
         if self.problem_counts[kind] <= records.PROBLEMS_MAX:
             self.problems.append(
-                Problem(line, kind, message, got[: records.GOT_CHARACTERS_MAX], lost)
+                Problem(line, kind, message, got[: records.GOT_CHARACTERS_MAX], lost, case, column)
             )
         elif lost:
-            last = Problem(line, "file", f"more than {records.PROBLEMS_MAX} problems", lost=True)
-            self.problems.append(last)
+            self.problems.append(Problem(line, "file", records.TOO_MANY, lost=True))
             raise _StopReadingError
 
     def read_file(self, file: BinaryIO) -> None:
         """Read all lines of a file."""
-        for chunk in _read_pieces(file):
+        for chunk in records.read_pieces(file):
             if self.is_stopped:
                 break
             self.read_lines(chunk)
@@ -91,7 +97,11 @@ class Reading:
     def read_lines(self, chunk: bytes) -> None:
         """Read the next lines, of which only the last may be too long."""
         if not self.is_stopped:
+            cause = None if self.lines_read else damage.recognise(chunk)
             try:
+                if cause:
+                    self.add_problem(1, "text", cause.message, lost=True, case=cause.case)
+                    raise _StopReadingError
                 self.lines_read += self.read_chunk(self.lines_read + 1, chunk)
             except _StopReadingError:
                 self.is_stopped = True
@@ -168,12 +178,13 @@ class Reading:
         """Report lines without a record if they show that the file is not text."""
         if not self.is_text or (text.isascii() and b"\0" not in text):
             return
-        at, message = text.find(b"\0"), "the file holds NUL bytes"
+        at, cause = text.find(b"\0"), damage.explain_nul(text)
         if at < 0:
-            at, message = _find_not_utf8(text), "the file is not UTF-8 text"
+            at, cause = _find_not_utf8(text), damage.Cause("", "the file is not UTF-8 text")
         if at >= 0:
             self.is_text = False  # one finding says it
-            self.add_problem(number + text.count(b"\n", 0, at), "text", message)
+            line, is_lost = number + text.count(b"\n", 0, at), bool(cause.case)
+            self.add_problem(line, "text", cause.message, lost=is_lost, case=cause.case)
 
     def read_line(self, number: int, line: bytes) -> None:
         """Read one line with a record carefully, within the bounds."""
@@ -220,9 +231,13 @@ class Reading:
             self.add_problem(number, "text", "the line is not UTF-8 text")
             encoding = "latin-1"  # whatever the bytes are, each is a character there
         text = line.decode(encoding).rstrip()
-        at = text.index(STEM.decode())
+        if damage.COLOURS.search(text):
+            message = "colour codes of a terminal stand around the record"
+            self.add_problem(number, "around", message, text[:60], case="colours")
+            text = damage.COLOURS.sub("", text).rstrip()
+        at = text.find(STEM.decode())
         if at > 0:
-            self.add_problem(*records.describe_label(number, text[:at]))
+            self.add_problem(*damage.describe_label(number, text[:at]))
         elif text.startswith(MARKER) and not text.startswith(MARKER + " "):
             self.add_problem(number, "place", "no blank follows the marker")
         while at >= 0:
@@ -235,15 +250,16 @@ class Reading:
                 record, end = make_decoder(duplicates).raw_decode(text, start)
                 if count_keys(record) is None:
                     raise ValueError("nested too deeply")
-            except (ValueError, RecursionError):
+            except (ValueError, RecursionError) as error:
                 broken_at, at = at, text.find(STEM.decode(), at + len(STEM))
                 if at < 0 and not line.endswith(b"\n"):
                     message = "the log ends in the middle of this record"
                     self.add_problem(number, "truncated", message, text[-60:], lost=True)
                 else:
                     broken = text[broken_at : at if at >= 0 else None]
-                    message = "what follows the marker is not JSON"
-                    self.add_problem(number, "json", message, broken, lost=True)
+                    (case, message), column = damage.explain_json(text, error)
+                    shown = broken if column is None else text[max(column - 30, 0) : column + 30]
+                    self.add_problem(number, "json", message, shown, True, case, column)
                 continue
             if duplicates:
                 message = f'the record holds "{duplicates[0]}" more than once'
@@ -296,7 +312,7 @@ class Reading:
             self.add_problem(number, "fields", message, _format_field(record, "key"), lost=True)
             return
         if not is_number(time_ms) or not 0 <= time_ms < records.INTEGER_MAX:
-            message = f'time_ms of "{key[:80]}" is not a time in milliseconds'
+            message = "time_ms is not a time in milliseconds"
             self.add_problem(number, "fields", message, _format_field(record, "time_ms"), lost=True)
             return
         metadata = record.get("metadata")
@@ -357,27 +373,6 @@ class Reading:
     ) -> None:
         """Report a field with its value."""
         self.add_problem(number, kind, f"{name} {wrong}", _format_field(record, name))
-
-
-def _read_pieces(file: BinaryIO) -> Iterator[bytes]:
-    """Return the file in pieces that end where a line ends.
-
-    Of a line that is too long, a piece holds a part that is too long as well. Nothing is read
-    beyond the bound of a file.
-    """
-    most = records.LINE_BYTES_MAX
-    total_bytes = 0
-    while total_bytes <= records.FILE_BYTES_MAX and (chunk := file.read(most)):
-        if not chunk.endswith(b"\n"):
-            chunk += file.readline(most + 1)
-        total_bytes += len(chunk)
-        is_cut = len(chunk) > most and not chunk.endswith(b"\n")
-        while is_cut and total_bytes <= records.FILE_BYTES_MAX and (rest := file.readline(most)):
-            total_bytes += len(rest)
-            if rest.endswith(b"\n"):
-                chunk += b"\n"
-                break
-        yield chunk
 
 
 def _find_not_utf8(text: bytes) -> int:

@@ -2,8 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta, Struct
@@ -19,6 +19,7 @@ EVENTS_MAX = 250_000
 VALUES_PER_RECORD_MAX = 20_000
 VALUES_MAX = 4_000_000
 PROBLEMS_MAX = 1_000  # of one kind
+TOO_MANY = f"more than {PROBLEMS_MAX} problems"
 GOT_CHARACTERS_MAX = 1_000  # of the text that a problem quotes
 NAME_CHARACTERS_MAX = 200  # of a key or a namespace
 SOURCE_CHARACTERS_MAX = 1_000  # of metadata.file
@@ -32,7 +33,8 @@ class Problem(NamedTuple):
     """Something on a line (None: the file as a whole) that does not follow rule T1.
 
     ``lost`` says that a record could not be read. Then no check can judge what follows from a
-    complete log.
+    complete log. ``case`` is that of the code of T1 where the cause is known, ``column`` (from 1)
+    where on the line it shows.
     """
 
     line: int | None
@@ -40,13 +42,8 @@ class Problem(NamedTuple):
     message: str
     got: str = ""
     lost: bool = False
-
-
-def describe_label(line: int, label: str) -> Problem:
-    """Return the problem of a line on which text, or only blanks, stand before the marker."""
-    if label.strip():
-        return Problem(line, "around", "text stands before the marker", label[:GOT_CHARACTERS_MAX])
-    return Problem(line, "around", "blanks stand before the marker")
+    case: str = ""
+    column: int | None = None
 
 
 class Event(Struct, kw_only=True, eq=False, gc=False):
@@ -172,3 +169,24 @@ def is_finite(value: object) -> bool:
         return math.isfinite(value)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return all(map(is_finite, inner))
+
+
+def read_pieces(file: BinaryIO) -> Iterator[bytes]:
+    """Return the file in pieces that end where a line ends.
+
+    Of a line that is too long, a piece holds a part that is too long as well. Nothing is read
+    beyond the bound of a file.
+    """
+    most = LINE_BYTES_MAX
+    total_bytes = 0
+    while total_bytes <= FILE_BYTES_MAX and (chunk := file.read(most)):
+        if not chunk.endswith(b"\n"):
+            chunk += file.readline(most + 1)
+        total_bytes += len(chunk)
+        is_cut = len(chunk) > most and not chunk.endswith(b"\n")
+        while is_cut and total_bytes <= FILE_BYTES_MAX and (rest := file.readline(most)):
+            total_bytes += len(rest)
+            if rest.endswith(b"\n"):
+                chunk += b"\n"
+                break
+        yield chunk

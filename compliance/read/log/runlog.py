@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cepheid.compliance.read.log import records
+from cepheid.compliance.read.log.damage import describe_label
 from cepheid.compliance.read.log.reading import Reading
-from cepheid.compliance.read.log.records import Event, Problem, describe_label
+from cepheid.compliance.read.log.records import Event, Problem
 from cepheid.rules.events import GENERATION_SECONDS, STATUS_SUCCESS, is_integer, is_number
 from cepheid.rules.metrics import compute_generation_scores
 from cepheid.rules.rounds import Dialect

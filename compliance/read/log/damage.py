@@ -1,0 +1,91 @@
+"""What has happened to a damaged log: the cause behind what its bytes show.
+
+One damage has one cause, however many records show it. Each cause is a case of a code of T1 in
+``rules/findings/log.yaml``, which says what helps.
+"""
+
+import json
+import re
+from typing import NamedTuple
+
+from cepheid.compliance.read.log.records import GOT_CHARACTERS_MAX, Problem
+
+
+class Cause(NamedTuple):
+    """Why something cannot be read: the case of a code, and what a reader is told."""
+
+    case: str
+    message: str
+
+
+COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+"""The control sequences with which programs colour what they show on a terminal."""
+
+_UTF_16 = Cause("utf_16", "the file is UTF-16 text")
+_UTF_32 = Cause("utf_32", "the file is UTF-32 text")
+_BEGINNINGS = {  # of a whole file; the longer ones first
+    rb"\xff\xfe\0\0|\0\0\xfe\xff|([\t-~]\0\0\0){4}|(\0\0\0[\t-~]){4}": _UTF_32,
+    rb"\xff\xfe|\xfe\xff|([\t-~]\0){8}|(\0[\t-~]){8}": _UTF_16,
+    rb"\x1f\x8b": Cause("compressed", "the file is compressed (gzip)"),
+    rb"BZh[1-9]1AY": Cause("compressed", "the file is compressed (bzip2)"),
+    rb"\xfd7zXZ\0": Cause("compressed", "the file is compressed (xz)"),
+    rb"\x28\xb5\x2f\xfd": Cause("compressed", "the file is compressed (zstd)"),
+    rb"PK\x03\x04": Cause("compressed", "the file is compressed (zip)"),
+}
+_beginnings = [(re.compile(pattern), cause) for pattern, cause in _BEGINNINGS.items()]
+_wide_text = re.compile(rb"([\t-~]\0){8}|(\0[\t-~]){8}")
+
+_LABELS = {  # what stands before the marker
+    r"\ufeff": Cause("mark", "a byte order mark stands before the marker"),
+    COLOURS.pattern: Cause("colours", "colour codes of a terminal stand before the marker"),
+    r" *[0-9]+: *$": Cause("rank", "a rank stands before the marker (srun --label)"),
+    r"\[[0-9,. ]+\] ?(<std(out|err)>)?:? *$": Cause(
+        "rank", "a rank stands before the marker (mpirun --tag-output)"
+    ),
+    r"\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(Z|[+-][0-9:]+)?\]?[ :]*$": Cause(
+        "time", "a time stands before the marker (kubectl logs --timestamps)"
+    ),
+}
+_labels = [(re.compile(pattern), cause) for pattern, cause in _LABELS.items()]
+
+_CUT = re.compile(r",?\s*(|t|tr|tru|f|fa|fal|fals|n|nu|nul|-|\.|[eE][+-]?)$")
+"""The rest of a line that ends within a record, from where it is no JSON."""
+
+_PYTHON = re.compile(r"'|None\b|True\b|False\b")
+
+
+def recognise(beginning: bytes) -> Cause | None:
+    """Return what a whole file is by its first bytes if it is no plain text, else None."""
+    return next((cause for known, cause in _beginnings if known.match(beginning)), None)
+
+
+def explain_nul(text: bytes) -> Cause:
+    """Return why lines hold NUL bytes."""
+    if _wide_text.search(text):
+        return _UTF_16._replace(message="a part of the file is UTF-16 text")
+    return Cause("", "the file holds NUL bytes")
+
+
+def describe_label(line: int, label: str) -> Problem:
+    """Return the problem of a line on which text, or only blanks, stand before the marker."""
+    if not label.strip():
+        return Problem(line, "around", "blanks stand before the marker")
+    known = (cause for pattern, cause in _labels if pattern.match(label))
+    case, message = next(known, Cause("", "text stands before the marker"))
+    return Problem(line, "around", message, label[:GOT_CHARACTERS_MAX], case=case)
+
+
+def explain_json(text: str, error: Exception) -> tuple[Cause, int | None]:
+    """Return why the record on a line is not JSON, and the column from which it is not."""
+    if not isinstance(error, json.JSONDecodeError):
+        return Cause("", "what follows the marker is not JSON"), None
+    what, at = error.msg.rstrip(": ").removesuffix(" at"), error.pos
+    if "escape" in what:
+        cause = Cause("escape", "a backslash in it escapes nothing")
+    elif what.startswith("Unterminated string") or _CUT.match(text, at):
+        cause = Cause("wrapped", "the record goes on on the next line")
+    elif _PYTHON.match(text, at):
+        cause = Cause("python", "it is written as Python writes its values")
+    else:
+        cause = Cause("", f"{what[:1].lower()}{what[1:]}")
+    return cause._replace(message=f"what follows the marker is not JSON: {cause.message}"), at + 1

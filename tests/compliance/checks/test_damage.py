@@ -1,0 +1,221 @@
+"""What befalls logs in the field: one damage is one finding, with its cause, on no other file."""
+
+import bz2
+import gzip
+import json
+import lzma
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from cepheid.compliance.finding import Finding
+from cepheid.rules import definition
+from tests.compliance.builder import (
+    Record,
+    edit,
+    line_of,
+    power_lines,
+    run_records,
+    write_log,
+    write_result,
+)
+from tests.compliance.judging import find_all
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+MINI = definition.load("galaxy_shape", "mini")
+MARK = ":::MLLOG"
+
+
+def result_with(tmp_path: Path, change: Callable[[bytes], bytes], *damaged: int) -> Path:
+    """Write a compliant result with its configuration; damage some of its logs."""
+    folder = write_result(tmp_path / "out", MINI)
+    values = {name: known.default for name, known in MINI.hyperparameters.items()}
+    configuration = {"benchmark": MINI.name, "framework": "torch", "hyperparameters": values}
+    (folder / "configuration.json").write_text(json.dumps(configuration))
+    for index in damaged:
+        log = folder / f"result_{index}.txt"
+        log.write_bytes(change(log.read_bytes()))
+    return folder
+
+
+def each_line(change: Callable[[str], str]) -> Callable[[bytes], bytes]:
+    def damage(content: bytes) -> bytes:
+        return "".join(change(line) for line in content.decode().splitlines(True)).encode()
+
+    return damage
+
+
+def wrap(width: int) -> Callable[[bytes], bytes]:
+    return each_line(lambda line: "\n".join(re.findall(f".{{1,{width}}}", line)) + "\n")
+
+
+def label(text: str) -> Callable[[bytes], bytes]:
+    return each_line(lambda line: text + line)
+
+
+def write_path(line: str) -> str:
+    return line.replace('"train.py"', '"D:\\work\\train.py"')
+
+
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str, str, str]] = {
+    "UTF-16 of Windows PowerShell": (
+        lambda log: log.decode().encode("utf-16"), "T1.text", "UTF-16", "iconv -f UTF-16"),
+    "UTF-16, the other order": (
+        lambda log: b"\xfe\xff" + log.decode().encode("utf-16-be"), "T1.text", "UTF-16", "iconv"),
+    "UTF-16 without a mark": (
+        lambda log: log.decode().encode("utf-16-le"), "T1.text", "UTF-16", "iconv"),
+    "UTF-16 from the middle on": (
+        lambda log: log[: log.index(b"\n") + 1]
+        + log[log.index(b"\n") + 1 :].decode().encode("utf-16-le"),
+        "T1.text", "a part of the file is UTF-16", "iconv"),
+    "UTF-32": (lambda log: log.decode().encode("utf-32"), "T1.text", "UTF-32", "iconv"),
+    "gzip": (gzip.compress, "T1.text", "gzip", "unpack"),
+    "bzip2": (bz2.compress, "T1.text", "bzip2", "unpack"),
+    "xz": (lzma.compress, "T1.text", "xz", "unpack"),
+    "zip": (lambda log: b"PK\x03\x04\x14\0" + log[::-1], "T1.text", "zip", "unpack"),
+    "a byte order mark": (lambda log: b"\xef\xbb\xbf" + log, "T1.around", "byte order", "tail"),
+    "srun --label": (label("0: "), "T1.around", "srun --label", "grep -o"),
+    "srun --label, many ranks": (label("  12: "), "T1.around", "srun --label", "grep -o"),
+    "mpirun": (label("[1,0]<stdout>:"), "T1.around", "mpirun", "grep -o"),
+    "kubectl": (label("2026-11-20T03:04:05.678901234Z "), "T1.around", "kubectl", "grep -o"),
+    "another label": (label("INFO root "), "T1.around", "text stands before", "start of a line"),
+    "wrapped at 80": (wrap(80), "T1.json", "goes on on the next line", "the file itself"),
+    "wrapped at 200": (wrap(200), "T1.json", "goes on on the next line", "the file itself"),
+    "indented": (
+        each_line(lambda line: f"{MARK} {json.dumps(json.loads(line[9:]), indent=1)}\n"),
+        "T1.json", "goes on on the next line", "on one line"),
+    "backslashes": (each_line(write_path), "T1.json", "a backslash", "two backslashes"),
+    "Python's notation": (
+        each_line(lambda line: f"{MARK} {json.loads(line[9:])!r}\n"), "T1.json", "Python", "dumps"),
+    "colours": (
+        each_line(lambda line: f"\x1b[32m{line.rstrip()}\x1b[0m\n"), "T1.around", "colour", "sed"),
+    "grep with colours": (
+        each_line(lambda line: line.replace(MARK, f"\x1b[01;31m\x1b[K{MARK}\x1b[m\x1b[K")),
+        "T1.around", "colour", "sed"),
+    "times as text": (
+        each_line(lambda line: re.sub('"time_ms": ([0-9]+)', r'"time_ms": "\1"', line)),
+        "T1.fields", "time_ms is not a time", "mllog"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("damaged", [(1,), (0, 1, 2, 3, 4)], ids=["one log", "all logs"])
+@pytest.mark.parametrize("name", DAMAGES)
+def test_one_damage_is_one_finding_for_each_log(
+    name: str, damaged: Sequence[int], tmp_path: Path
+) -> None:
+    change, code, says, cure = DAMAGES[name]
+    folder = result_with(tmp_path, change, *damaged)
+    found = [each for each in find_all(folder) if each.severity != "note"]
+    assert [each.path.name for each in found] == [f"result_{index}.txt" for index in damaged]
+    assert {each.code for each in found} == {code}
+    assert all(says in each.message and cure in each.hint for each in found), found
+
+
+def test_a_mistake_in_more_records_than_are_kept_is_still_one_finding(tmp_path: Path) -> None:
+    broken = (line_of(record).replace(": ", ": '", 1) for record in run_records(MINI) * 60)
+    log = tmp_path / "result_0.txt"
+    log.write_text("\n".join(broken) + "\n")
+    (found,) = find_all(log)
+    assert found.code == "T1.json"
+    assert "in 1,000 or more records" in found.message
+
+
+def find_codes(folder: Path) -> list[tuple[str, str]]:
+    return [(each.code, each.path.name) for each in find_all(folder) if each.is_error]
+
+
+def change_log(folder: Path, index: int, records: Sequence[Record]) -> list[tuple[str, str]]:
+    write_log(folder / f"result_{index}.txt", records)
+    return find_codes(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A compliant result."""
+    return result_with(tmp_path, lambda log: log)
+
+
+def test_a_reading_every_two_seconds_is_too_few(folder: Path) -> None:
+    for every_ms, expected in ((1_990.0, "T23.sparse"), (1_080.0, "")):
+        for index in range(MINI.runs.required):
+            lines = power_lines(run_records(MINI, index), {"node0": 300.0}, every_ms=every_ms)
+            lines.append(f"{float(lines[-1].split(',')[0]) + every_ms},301")
+            (folder / f"power_{index}.csv").write_text("\n".join(lines) + "\n")
+        assert {code for code, _ in find_codes(folder)} == ({expected} if expected else set())
+        if expected:
+            assert "1.99 seconds" in find_all(folder)[0].message
+
+
+def test_power_logs_that_some_runs_lack(folder: Path) -> None:
+    for index in range(MINI.runs.required - 1):
+        lines = power_lines(run_records(MINI, index), {"node0": 300.0})
+        (folder / f"power_{index}.csv").write_text("\n".join(lines) + "\n")
+    assert find_codes(folder) == [("T23.missing", folder.name)]
+
+
+def test_logs_that_are_numbered_from_one_are_one_mistake(folder: Path) -> None:
+    for index in reversed(range(MINI.runs.required)):
+        (folder / f"result_{index}.txt").rename(folder / f"result_{index + 1}.txt")
+    (found,) = find_all(folder)
+    assert (found.code, found.message) == ("T16.from_one", "the 5 logs are numbered from 1")
+    assert "number before" in found.hint
+
+
+def test_one_seed_in_two_runs(folder: Path) -> None:
+    seed = next(record for record in run_records(MINI, 0) if record["key"] == "seed")["value"]
+    records = edit(run_records(MINI, 1), "seed", lambda record: record.update(value=seed))
+    assert change_log(folder, 1, records) == [("T15.not_derived", "result_1.txt")]
+
+
+def test_run_stop_of_two_nodes(folder: Path) -> None:
+    records = run_records(MINI, 1)
+    at = next(n for n, record in enumerate(records) if record["key"] == "run_stop")
+    assert change_log(folder, 1, [*records[: at + 1], *records[at:]]) == [
+        ("T2.repeated", "result_1.txt")
+    ]
+
+
+def test_run_stop_in_the_name_of_a_file(folder: Path) -> None:
+    for index in range(MINI.runs.required):
+        records = run_records(MINI, index)
+        for record in records:
+            record["metadata"]["file"] = "/tmp/run_stop/train.py"
+        write_log(folder / f"result_{index}.txt", records)
+    assert find_codes(folder) == []
+
+
+def test_two_ranks_on_one_line(folder: Path) -> None:
+    log = folder / "result_1.txt"
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([*lines[:20], lines[20] + lines[21], *lines[22:]]) + "\n")
+    assert find_codes(folder) == [("T1.place", "result_1.txt")]
+
+
+def test_samples_that_count_one_block_less(folder: Path) -> None:
+    records = run_records(MINI, 1)
+    first = next(record for record in records if record["key"] == "block_stop")
+    trained = first["metadata"]["samples_count"]
+    for key in ("eval_start", "eval_accuracy", "eval_stop"):
+        records = edit(records, key, lambda r: r["metadata"].update(samples_count=trained), nth=1)
+    assert {code for code, _ in change_log(folder, 1, records)} == {
+        "T8.evaluation_count", "T10.epoch_num"
+    }  # fmt: skip
+
+
+def test_an_hour_of_other_output(folder: Path) -> None:
+    log = folder / "result_1.txt"
+    lines = log.read_text().splitlines(True)
+    lines[30:30] = [f"step {n}: loss {n / 7:.5f}\n" for n in range(200_000)]
+    log.write_text("".join(lines))
+    assert find_codes(folder) == []
+
+
+def test_a_second_team_is_told_how_it_hands_in(tmp_path: Path) -> None:
+    for team in ("acme", "acme_2"):
+        write_result(tmp_path / "submissions" / team, MINI)
+    found: list[Finding] = find_all(tmp_path / "submissions")
+    (wrong,) = (finding for finding in found if finding.code == "S2.submitter")
+    assert "two teams of one submitter" in wrong.hint
