@@ -26,13 +26,13 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
             continue  # the one mistake of all these records says it
         many = f"{times:,} or more" if times >= PROBLEMS_MAX else f"{times:,}"
         everywhere = f", in {many} records" if times > 1 else ""
-        place = f" (from column {problem.column:,} on)" if problem.column else ""
+        column = f" (from column {problem.column:,} on)" if problem.column else ""
         yield breach(
             run,
             problem,
             f"T1.{problem.kind}",
             case=problem.case,
-            problem=escape(problem.message) + place + everywhere,
+            problem=escape(problem.message) + column + everywhere,
             got=_format_problem(problem),
         )
     if not run.events and not run.other_problems:

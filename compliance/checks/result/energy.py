@@ -86,11 +86,11 @@ def _check_cover(log: PowerLog, run: RunLog) -> Iterator[Finding]:
 def _check_period(log: PowerLog, run: RunLog) -> Iterator[Finding]:
     """Check that each sensor is read once a second or more often, on average over the run."""
     start, stop = run.first("run_start"), run.first("run_stop")
-    begin_ms = start.monotonic_ms if start else None
-    end_ms = stop.monotonic_ms if stop else None
-    for sensor in log.sensors if begin_ms is not None and end_ms is not None else ():
-        first = bisect_right(sensor.times_ms, begin_ms) - 1
-        last = bisect_left(sensor.times_ms, end_ms)
+    if start is None or stop is None or start.monotonic_ms is None or stop.monotonic_ms is None:
+        return
+    for sensor in log.sensors:
+        first = bisect_right(sensor.times_ms, start.monotonic_ms) - 1
+        last = bisect_left(sensor.times_ms, stop.monotonic_ms)
         if last <= first:
             continue
         mean_ms = (sensor.times_ms[last] - sensor.times_ms[first]) / (last - first)
