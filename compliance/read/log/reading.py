@@ -64,27 +64,22 @@ class Reading:
     is_stopped: bool = False  # a bound was reached: nothing more is read
 
     def add_problem(
-        self,
-        line: int | None,
-        kind: ProblemKind,
-        message: str,
-        got: str = "",
-        lost: bool = False,
-        case: str = "",
-        column: int | None = None,
+        self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
     ) -> None:
+        """Note a problem of no known cause."""
+        self.add(Problem(line, kind, message, got[: records.GOT_CHARACTERS_MAX], lost))
+
+    def add(self, problem: Problem) -> None:
         """Note a problem; of each kind the first thousand are kept.
 
         More of a kind by which records are lost end the reading. Others do not: a rank may stand
         before each record of a log that is sound otherwise.
         """
-        self.problem_counts[kind] += 1
-        if self.problem_counts[kind] <= records.PROBLEMS_MAX:
-            self.problems.append(
-                Problem(line, kind, message, got[: records.GOT_CHARACTERS_MAX], lost, case, column)
-            )
-        elif lost:
-            self.problems.append(Problem(line, "file", records.TOO_MANY, lost=True))
+        self.problem_counts[problem.kind] += 1
+        if self.problem_counts[problem.kind] <= records.PROBLEMS_MAX:
+            self.problems.append(problem)
+        elif problem.lost:
+            self.problems.append(Problem(problem.line, "file", records.TOO_MANY, lost=True))
             raise _StopReadingError
 
     def read_file(self, file: BinaryIO) -> None:
@@ -100,7 +95,7 @@ class Reading:
             cause = None if self.lines_read else damage.recognise(chunk)
             try:
                 if cause:
-                    self.add_problem(1, "text", cause.message, lost=True, case=cause.case)
+                    self.add(Problem(1, "text", cause.message, lost=True, case=cause.case))
                     raise _StopReadingError
                 self.lines_read += self.read_chunk(self.lines_read + 1, chunk)
             except _StopReadingError:
@@ -163,7 +158,7 @@ class Reading:
             self.labels += islice(zip(block.labelled, block.labels, strict=True), room)
             self.problem_counts["around"] += len(block.labels)
         for problem in block.problems:
-            self.add_problem(*problem)
+            self.add(problem)
 
     def drop_long_line(self, number: int, chunk: bytes) -> bytes:
         """Return the chunk without its last line if that is too long; no other line can be."""
@@ -184,7 +179,7 @@ class Reading:
         if at >= 0:
             self.is_text = False  # one finding says it
             line, is_lost = number + text.count(b"\n", 0, at), bool(cause.case)
-            self.add_problem(line, "text", cause.message, lost=is_lost, case=cause.case)
+            self.add(Problem(line, "text", cause.message, lost=is_lost, case=cause.case))
 
     def read_line(self, number: int, line: bytes) -> None:
         """Read one line with a record carefully, within the bounds."""
@@ -233,11 +228,11 @@ class Reading:
         text = line.decode(encoding).rstrip()
         if damage.COLOURS.search(text):
             message = "colour codes of a terminal stand around the record"
-            self.add_problem(number, "around", message, text[:60], case="colours")
+            self.add(Problem(number, "around", message, text[:60], case="colours"))
             text = damage.COLOURS.sub("", text).rstrip()
         at = text.find(STEM.decode())
         if at > 0:
-            self.add_problem(*damage.describe_label(number, text[:at]))
+            self.add(damage.describe_label(number, text[:at]))
         elif text.startswith(MARKER) and not text.startswith(MARKER + " "):
             self.add_problem(number, "place", "no blank follows the marker")
         while at >= 0:
@@ -259,7 +254,7 @@ class Reading:
                     broken = text[broken_at : at if at >= 0 else None]
                     (case, message), column = damage.explain_json(text, error)
                     shown = broken if column is None else text[max(column - 30, 0) : column + 30]
-                    self.add_problem(number, "json", message, shown, True, case, column)
+                    self.add(Problem(number, "json", message, shown[:300], True, case, column))
                 continue
             if duplicates:
                 message = f'the record holds "{duplicates[0]}" more than once'
