@@ -21,12 +21,24 @@ from cepheid.tools.audit.comparison import (
     judge_times,
     judge_values,
 )
-from cepheid.tools.audit.rerun import FLAG, Rerun, Settings, find_origin, repeat
+from cepheid.tools.audit.containment import SHARE_FLAG, SYSTEM, UNCONTAINED_FLAG
+from cepheid.tools.audit.newness import judge_newness
+from cepheid.tools.audit.rerun import (
+    FLAG,
+    SECONDS_MIN,
+    TIMES_DEFAULT,
+    Rerun,
+    Settings,
+    find_origin,
+    repeat,
+)
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_set
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file, run_tool
 
 SEEDS = 2**32
 SHOWN_MAX = 10
+TIMES_FLAG = "--times"
+TIMES = f"{TIMES_DEFAULT:g}"
 RUN = (sys.executable, "-m", "cepheid.tools.run_benchmark")
 EXAMPLES = f"""\
 examples:
@@ -62,8 +74,12 @@ per sample. Keep the machine free of other work.
 
 Code of the submitter runs only with {FLAG}: a task for `cepheid run --task`, or
 `run.sh DATA OUTPUT` of a program of their own, which finds the other logs of the result in OUTPUT
-and makes the missing run. It has a process of its own, without network where bwrap or unshare
-works; the table says which. Without them it runs with your permissions.
+and makes the missing run. Bubblewrap (bwrap) contains it: it has no network, and sees no process,
+socket, device, home or variable of this machine, only {SYSTEM[0]}, this Python, its own code and
+the data, read-only. It writes to its output folder alone, and is ended after {TIMES} times the
+logged time, but not before {SECONDS_MIN:.0f} s. {SHARE_FLAG} shows it more, such as a GPU. Its log
+must be new: a regular file, made in this audit, with all times inside it and durations that are not
+those of the old log.
 
 exit codes: 0 everything that was judged agrees; 1 something differs, or the checker rejects the
 logs; 2 wrong use, or the run could not be repeated
@@ -84,6 +100,22 @@ COMMAND = Command(
             "that is slow with those; not possible with a program of the submitter's own"
         ),
         declare(FLAG, "run the submitter's own code if it wrote the log", bool),
+        declare(
+            SHARE_FLAG,
+            "show submitted code this file, folder or device, too (may be repeated)",
+            Path,
+            "PATH",
+            action="append",
+            default=[],
+        ),
+        declare(
+            TIMES_FLAG,
+            f"end submitted code after so many times the logged time ({TIMES})",
+            float,
+            "N",
+            default=TIMES_DEFAULT,
+        ),
+        declare(UNCONTAINED_FLAG, "run submitted code with all that you may do yourself", bool),
         declare("--against", "do not repeat the run; compare with this log", Path, "LOG"),
         declare("--json", "write the table and the curves there as JSON", Path, "FILE"),
         declare("--output", "keep the repeated run here (default: delete it)", Path, "DIR"),
@@ -97,6 +129,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = COMMAND.parse(argv)
     if arguments.tolerance is not None and not 0 <= arguments.tolerance < 1:
         raise UserError(f"--tolerance {arguments.tolerance}: expected a share, for example 0.1")
+    if not arguments.times > 0:
+        raise UserError(f"{TIMES_FLAG} {arguments.times:g}: expected a number above 0")
     seed = secrets.randbelow(SEEDS) if arguments.seed is None else arguments.seed
     choice = choose_run(arguments.path, arguments.run, seed)
     if choice.errors:
@@ -112,10 +146,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             rerun = Rerun(runlog.read(arguments.against))
         else:
             is_allowed = arguments.run_submitted_code
-            how = Settings(arguments.data, output, tuple(arguments.overrides), RUN)
+            how = Settings(
+                arguments.data,
+                output,
+                tuple(arguments.overrides),
+                RUN,
+                tuple(arguments.share),
+                arguments.times,
+                is_contained=not arguments.without_containment,
+            )
             rerun = repeat(choice, origin, how, is_allowed=is_allowed)
-    is_elsewhere = arguments.against is not None
-    verdicts = _judge(choice, rerun, arguments.tolerance, arguments.data, is_elsewhere)
+        is_elsewhere = arguments.against is not None
+        verdicts = _judge(choice, rerun, arguments.tolerance, arguments.data, is_elsewhere)
     account = Account(choice, origin, rerun, is_elsewhere, verdicts)
     print(account.format())
     if arguments.json:
@@ -151,6 +193,7 @@ def _judge(
         otherwise = describe_other_machine(choice.result.system, here) or describe_other_arithmetic(
             logged, rerun.overrides, has_bfloat16=has_bfloat16()
         )
+    verdicts += judge_newness(logged, again, rerun.span)
     return [*verdicts, *judge_times(logged, again, otherwise)]
 
 

@@ -1,9 +1,10 @@
 """`cepheid audit`: the same run again, and curves that agree or do not."""
 
+import itertools
 import json
 import random
-import subprocess
-import sys
+import shutil
+from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
+from cepheid.compliance.checks.result.traces import list_durations_ms
 from cepheid.compliance.read.log.runlog import RunLog, read
 from cepheid.reference.session.code_digest import digest_own_code
 from cepheid.rules import definition
@@ -29,12 +31,14 @@ from cepheid.tools.audit.comparison import (
     judge_times,
     judge_values,
 )
+from cepheid.tools.audit.newness import ALIKE_COUNT_MIN, is_alike
 from tests.compliance.builder import SYSTEM, Record, edit, put, run_records, write_log, write_result
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 
 MINI = definition.load("galaxy_shape", "mini")
 BLOCKS = 9  # about as many as the reference needs (T21)
 Printed = pytest.CaptureFixture[str]
+needs_bwrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
 
 
 def value_of(arguments: list[str], key: str) -> str:
@@ -228,7 +232,7 @@ def test_a_log_without_our_settings_is_not_ours(framework: str, tmp_path: Path) 
 
 PROGRAM = """\
 #!/usr/bin/env bash
-# run.sh DATA OUTPUT: "trains" by printing recorded logs; those that are there stay
+# run.sh DATA OUTPUT: "trains" by writing recorded logs as new ones; those that are there stay
 set -e
 test -d "$1"
 folder="$2/results/box/galaxy_shape-mini-closed"
@@ -236,20 +240,33 @@ mkdir -p "$folder"
 for run in 0 1 2 3 4; do
   [ -e "$folder/result_$run.txt" ] && continue
   echo "making $run" >> "$2/made"
-  cp "$(dirname "$0")/recorded_$run.txt" "$folder/result_$run.txt"
+  python3 "$(dirname "$0")/train.py" "$(dirname "$0")/recorded_$run.txt" "$folder/result_$run.txt"
 done
+"""
+
+TRAIN = """\
+import json, pathlib, random, sys, time
+recorded = pathlib.Path(sys.argv[1]).read_text().splitlines()
+with open(sys.argv[2], "w") as log:
+    for line in recorded:
+        record = json.loads(line.removeprefix(":::MLLOG "))
+        time.sleep(random.uniform(0.002, 0.02))
+        record["time_ms"] = time.time() * 1000
+        record["metadata"]["monotonic_ms"] = time.monotonic() * 1000
+        print(":::MLLOG " + json.dumps(record), file=log)
 """
 
 
 RUN_3 = random.Random(3).choice(range(5))  # what seed 3 draws
 
 
-def write_foreign(root: Path) -> Path:
+def write_foreign(root: Path, program: str = PROGRAM) -> Path:
     """A submission whose code is a program of its own, which writes recorded logs."""
     folder = write_result(root, MINI, blocks=lambda index: BLOCKS)
     code = root / "benchmarks" / "galaxy_shape"
     code.mkdir(parents=True, exist_ok=True)
-    (code / "run.sh").write_text(PROGRAM)
+    (code / "run.sh").write_text(program)
+    (code / "train.py").write_text(TRAIN)
     for index in range(5):
         write_log(code / f"recorded_{index}.txt", run_records(MINI, index, blocks=BLOCKS))
     digest = digest_own_code(code)
@@ -261,6 +278,7 @@ def write_foreign(root: Path) -> Path:
     return folder
 
 
+@needs_bwrap
 def test_foreign_code_runs_only_if_asked_and_then_alone(
     tmp_path: Path, capsys: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,13 +300,97 @@ def test_foreign_code_runs_only_if_asked_and_then_alone(
     assert printed.endswith("agrees\n")
     content = json.loads(report.read_text())
     assert (content["code"], content["seed"], content["agrees"]) == ("foreign", 3, True)
-    assert content["isolation"] in ("bwrap", "unshare -rn", "none")
+    assert content["containment"] == "bwrap"
     # A log that differs, repeated elsewhere:
     other = write_log(tmp_path / "other.txt", run_records(MINI, blocks=14))
     assert (
         audit_submission.main([str(folder / "result_0.txt"), *data, "--against", str(other)]) == 1
     )
     assert "differs: evaluations: 9 in the log, 14 in" in capsys.readouterr().out
+
+
+COPY = 'cp "$(dirname "$0")/recorded_$run.txt" "$folder/result_$run.txt"'
+WRITE = PROGRAM.splitlines()[-2].strip()
+SHIFT = """python3 -c 'if True:
+    import json, sys, time
+    lines = [json.loads(line[9:]) for line in open(sys.argv[1])]
+    later = time.time() * 1000 - lines[-1]["time_ms"]
+    with open(sys.argv[2], "w") as log:
+        for line in lines:
+            line["time_ms"] += later
+            print(":::MLLOG " + json.dumps(line), file=log)
+' "$(dirname "$0")/recorded_$run.txt" "$folder/result_$run.txt"
+"""
+
+
+@needs_bwrap
+@pytest.mark.parametrize(
+    ("instead", "code", "says"),
+    [
+        (COPY, 1, "differs: newness: the log begins outside of this audit, "),
+        (SHIFT, 1, "s before it began; own durations: the durations are those of the log"),
+        (f'{WRITE}; touch -d 2020-01-01 "$folder/result_$run.txt"', 1, "older than this audit"),
+        ('ln -s /etc/passwd "$folder/result_$run.txt"', 2, "not a regular file of its own"),
+        ('mkfifo "$folder/result_$run.txt"', 2, "not a regular file of its own"),
+        (f'{WRITE}; ln "$folder/result_$run.txt" "$folder/x"', 2, "not a regular file of its own"),
+        (f'{WRITE}; mv "$2/results" "$2/r"; ln -s r "$2/results"', 2, "a link leads there"),
+        (f"{WRITE}; exit 3", 2, "could not be repeated"),
+        ("true", 2, "could not be repeated"),
+        ("sleep 600", 2, "ended after 2 s"),
+    ],
+)
+def test_a_repetition_is_proven_to_be_new(
+    instead: str,
+    code: int,
+    says: str,
+    tmp_path: Path,
+    capsys: Printed,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = write_foreign(tmp_path / "acme", PROGRAM.replace(WRITE, instead))
+    (tmp_path / "data").mkdir()
+    monkeypatch.setattr(rerun, "_prepare", lambda choice, data: data)
+    monkeypatch.setattr(rerun, "SECONDS_MIN", 2.0 if instead == "sleep 600" else 60.0)
+    line = [str(folder), "--data", str(tmp_path / "data"), rerun.FLAG, "--times", "0.01"]
+    if code == 1:
+        assert audit_submission.main(line) == 1
+        assert says in capsys.readouterr().out
+    else:
+        with pytest.raises(UserError, match=says):
+            audit_submission.main(line)
+
+
+def test_an_output_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    folder = write_foreign(tmp_path / "acme")
+    with pytest.raises(UserError, match="not empty, so what is made could not be told apart"):
+        audit_submission.main([str(folder), rerun.FLAG, "--output", str(tmp_path)])
+
+
+def test_the_same_log_is_no_repetition(tmp_path: Path, capsys: Printed) -> None:
+    folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
+    log = str(folder / "result_0.txt")
+    assert audit_submission.main([log, "--against", log]) == 1
+    assert "differs: own durations: the durations are those of the log" in capsys.readouterr().out
+
+
+SUBMISSIONS = ROOT / "submissions"
+
+
+def test_no_two_recorded_runs_are_alike_but_a_run_is_like_itself() -> None:
+    """However steadily a machine works: also where only a factor or a little noise lies between."""
+    of_benchmark = defaultdict(list)
+    for path in sorted(SUBMISSIONS.glob("*/results/*/*/result_*.txt")):
+        of_benchmark[path.parent.name].append(list_durations_ms(read(path)))
+    pairs = [pair for runs in of_benchmark.values() for pair in itertools.combinations(runs, 2)]
+    assert len(pairs) > 500
+    assert not [pair for pair in pairs if is_alike(*pair)]
+    noise = random.Random(1)
+    for durations in itertools.chain(*of_benchmark.values()):
+        if len(durations) < ALIKE_COUNT_MIN:
+            assert is_alike(durations, durations)
+            continue
+        assert is_alike(durations, [2 * value for value in durations])
+        assert is_alike(durations, [value + noise.uniform(-1, 1) for value in durations])
 
 
 def test_only_the_arithmetic_may_be_repeated_otherwise(tmp_path: Path) -> None:
@@ -335,28 +437,7 @@ def test_the_table_says_why_times_are_not_judged(
     assert ("not judged" in line) == bool(overrides)
 
 
-def test_isolation_takes_what_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rerun, "_works", lambda prefix: False)
-    assert rerun.find_isolation(tmp_path).name == "none"
-    monkeypatch.setattr(rerun, "_works", lambda prefix: prefix[0] == "unshare")
-    monkeypatch.setattr("shutil.which", lambda name: name)
-    found = rerun.find_isolation(tmp_path)
-    assert found.name == "unshare -rn"
-    monkeypatch.setattr(rerun, "_works", lambda prefix: True)
-    assert rerun.find_isolation(tmp_path).name == "bwrap"
-    assert str(tmp_path) in rerun.find_isolation(tmp_path).prefix
-
-
-def test_isolated_code_has_no_network(tmp_path: Path) -> None:
-    found = rerun.find_isolation(tmp_path)
-    if found.name == "none":
-        pytest.skip("neither bwrap nor unshare works here")
-    connect = "import socket; socket.create_connection(('192.0.2.1', 9), timeout=2)"
-    done = subprocess.run([*found.prefix, sys.executable, "-c", connect], capture_output=True,
-                          text=True, check=False)  # fmt: skip
-    assert "Network is unreachable" in done.stderr
-
-
+@needs_bwrap
 @pytest.mark.promise
 def test_a_submissions_own_code_is_run_again(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

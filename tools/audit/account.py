@@ -16,6 +16,10 @@ CODE_PROVES = {
     "task": "the submitted code gives the curves below; it was not read: read it",
     "foreign": "the submitted program writes the log below; it could print a recorded one: read it",
 }
+NEWNESS = {
+    "newness": "the code wrote this log during the audit",
+    "own durations": "it is not the old log with other times",
+}
 NOT_PROVEN = (
     "that the other runs of the result are as honest as this one; another audit draws another",
     "that the machine is the one described, and that nothing else ran on it",
@@ -34,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Account:
-    """Everything that an audit found. ``rerun`` has no isolation where no submitted code ran."""
+    """Everything that an audit found. ``rerun`` has no containment where no submitted code ran."""
 
     choice: Choice
     origin: Origin
@@ -78,8 +82,8 @@ class Account:
         proves = CODE_PROVES[self.origin.kind]
         if self.origin.kind == "reference" and not self.origin.is_same:
             proves += "; compare the versions"
-        isolation = self.rerun.isolation
-        ran = f"; isolated by {isolation.name}: {isolation.what}" if isolation else ""
+        containment = self.rerun.containment
+        ran = f"; contained by {containment.name}: {containment.what}" if containment else ""
         changed = "".join(
             f"; {override} in place of the log's" for override in self.rerun.overrides
         )
@@ -107,7 +111,7 @@ class Account:
 
     def as_json(self) -> dict[str, Any]:
         """Return the same as plain JSON."""
-        isolation = self.rerun.isolation
+        containment = self.rerun.containment
         return {
             "log": str(self.choice.logged.path),
             "run": self.choice.logged.index,
@@ -115,7 +119,7 @@ class Account:
             "code": self.origin.kind,
             "code_is_the_logs": self.origin.is_same,
             "overrides": list(self.rerun.overrides),
-            "isolation": isolation.name if isolation else None,
+            "containment": containment.name if containment else None,
             "verdicts": [
                 {"what": v.what, "agrees": v.agrees, "found": v.found} for v in self.verdicts
             ],
@@ -131,6 +135,8 @@ def _say_what_proves(verdict: Verdict) -> str:
         return "nothing"
     if verdict.agrees is False:
         return "the log, or this repetition, is not what it should be"
+    if verdict.what in NEWNESS:
+        return NEWNESS[verdict.what]
     if verdict.what == "evaluations":
         return "the run needs as many samples"
     if "time" in verdict.what or "latency" in verdict.what or "images" in verdict.what:

@@ -1,15 +1,13 @@
 """Repeat a logged run: with the reference, or with the submitter's code if the user asks for it.
 
-That code runs in a process without network, where the system offers one.
+That code runs in a container.
 """
 
-import os
 import shlex
 import shutil
 import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,50 +23,23 @@ from cepheid.rules.events import CHOICES
 from cepheid.rules.host import ROOT
 from cepheid.rules.systems import NAME
 from cepheid.tools.audit.choice import Choice
+from cepheid.tools.audit.containment import (
+    UNCONTAINED,
+    Containment,
+    View,
+    contain,
+    make_environment,
+    run_to_an_end,
+    sweep,
+)
+from cepheid.tools.audit.newness import Span, require_own_file
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE
-
-SHARED_LOOPBACK = 'ip link set lo up 2>/dev/null; exec "$@"'
-
-
-@dataclass(frozen=True)
-class Isolation:
-    """How a command is kept from the network; ``prefix`` stands before the command."""
-
-    name: str
-    what: str
-    prefix: tuple[str, ...] = ()
-
-
-def find_isolation(writable: Path) -> Isolation:
-    """Return the strictest isolation that works here; ``writable`` is the only folder it may fill.
-
-    Each is tried with a command that does nothing, because many systems have the programs but
-    forbid their use.
-    """
-    folder = str(writable.resolve())
-    bubblewrap = ("bwrap", "--ro-bind", "/", "/", "--dev-bind", "/dev", "/dev", "--proc", "/proc",
-                  "--bind", folder, folder, "--unshare-net", "--die-with-parent")  # fmt: skip
-    unshare = ("unshare", "-rn", "sh", "-c", SHARED_LOOPBACK, "sh")
-    candidates = (
-        Isolation("bwrap", "no network; could write only to its output folder", bubblewrap),
-        Isolation("unshare -rn", "no network; could write wherever you can", unshare),
-    )
-    for candidate in candidates:
-        if shutil.which(candidate.prefix[0]) and _works(candidate.prefix):
-            return candidate
-    return Isolation("none", "neither bwrap nor unshare works here: it had network and your files")
-
-
-def _works(prefix: Sequence[str]) -> bool:
-    try:
-        done = subprocess.run([*prefix, "true"], check=False, capture_output=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
-
 
 FLAG = "--run-submitted-code"
 SCRIPT = "run.sh"
+TIMES_DEFAULT = 10.0  # the logged time, after which submitted code is ended
+TEMPORARY = "tmp"  # within the output, for what is too large for memory
+SECONDS_MIN = 120.0  # for its start on a machine that is busy
 DIVISIONS = CHOICES["submission_division"]
 
 
@@ -93,11 +64,15 @@ class Origin:
 
 @dataclass(frozen=True)
 class Rerun:
-    """The repeated run, and how its code was kept from doing harm (None for our own)."""
+    """The repeated run, how its code was contained (None for our own), and when it ran.
+
+    ``span`` is None where the run was repeated by hand.
+    """
 
     log: RunLog
-    isolation: Isolation | None = None
+    containment: Containment | None = None
     overrides: tuple[str, ...] = ()
+    span: Span | None = None
 
 
 def find_origin(logged: RunLog, chosen: Definition, root: Path) -> Origin:
@@ -126,12 +101,16 @@ class Settings:
     """Where data and the repeated run lie, and settings that replace those of the log.
 
     ``run`` is the command of `cepheid run`, with which a log of the reference is repeated.
+    Submitted code sees what is ``shared`` and ends after so many ``times`` the logged time.
     """
 
     data: Path
     output: Path
     overrides: tuple[str, ...] = ()
     run: tuple[str, ...] = ()
+    shared: tuple[Path, ...] = ()
+    times: float = TIMES_DEFAULT
+    is_contained: bool = True
 
     def check(self, chosen: Definition, origin: Origin) -> None:
         """Raise UserError for a setting that would make it another run."""
@@ -163,29 +142,58 @@ def repeat(choice: Choice, origin: Origin, settings: Settings, *, is_allowed: bo
     else:
         extras.require_for_runs(choice.definition.extras, _find_framework(logged))
     output.mkdir(parents=True, exist_ok=True)
-    isolation = find_isolation(output) if origin.kind != "reference" else None
-    if isolation:
-        print(f"the submitter's code runs isolated by {isolation.name}: {isolation.what}")
+    if any(output.iterdir()):
+        raise UserError(f"--output {output}: not empty, so what is made could not be told apart")
+    is_submitted = origin.kind != "reference"
+    script = _find_script(origin) if origin.kind == "foreign" else []
+    folder = _prepare(choice, data)
+    containment = _contain(origin, folder, settings) if is_submitted else None
+    if containment:
+        print(f"the submitter's code, contained by {containment.name}: {containment.what}")
     if origin.kind == "foreign":
-        command = [*_find_script(origin), str(_prepare(choice, data)), str(output.resolve())]
+        command = [*script, str(folder), str(output.resolve())]
         _copy_other_logs(choice, output)
     else:
-        _prepare(choice, data)
         command = [*settings.run, *list_arguments(logged, choice.definition)]
         command += [text for override in settings.overrides for text in ("--set", override)]
-        command += ["--task", str(origin.code)] if origin.kind == "task" else []
-        command += ["--data", str(data), "--output", str(output)]
+        command += ["--task", str(origin.code.resolve())] if origin.kind == "task" else []
+        command += ["--data", str(data.resolve()), "--output", str(output.resolve())]
     print(f"repeating: {logged.path}", flush=True)
     before = set(_list_logs(choice, output))
-    prefix = isolation.prefix if isolation else ()
-    with tempfile.TemporaryDirectory(dir=output, prefix="tmp-") as temporary:
-        environment = _make_environment(Path(temporary))
-        code = subprocess.run([*prefix, *command], check=False, env=environment).returncode
-    made = [path for path in _list_logs(choice, output) if path not in before]
+    began = time.time()
+    try:
+        if containment:
+            code = _run_submitted([*containment.prefix, *command], choice, settings)
+        else:
+            code = subprocess.run(command, check=False).returncode
+        span = Span(began, time.time())
+        made = [path for path in _list_logs(choice, output) if path not in before]
+        for path in made:
+            require_own_file(path, output)
+    finally:
+        if is_submitted:
+            sweep(output)
+            shutil.rmtree(output / TEMPORARY, ignore_errors=True)
     if code not in (EXIT_FINE, EXIT_FINDINGS) or not made:
         raise UserError(f"{logged.path}: the run could not be repeated, see above")
     same = [path for path in made if path.name == logged.path.name]
-    return Rerun(runlog.read((same or made)[0]), isolation, settings.overrides)
+    return Rerun(runlog.read((same or made)[0]), containment, settings.overrides, span)
+
+
+def _contain(origin: Origin, data: Path, settings: Settings) -> Containment:
+    if not settings.is_contained:
+        return UNCONTAINED
+    return contain(View((origin.code, data), settings.output, settings.shared))
+
+
+def _run_submitted(command: list[str], choice: Choice, settings: Settings) -> int:
+    """Run submitted code until it ends, or for as many times the logged time as was allowed."""
+    times = [event.time_ms / 1000 for event in choice.logged.events]
+    most = max(SECONDS_MIN, settings.times * (max(times) - min(times)))
+    temporary = settings.output / TEMPORARY
+    temporary.mkdir()
+    environment = make_environment(temporary, is_contained=settings.is_contained)
+    return run_to_an_end(command, environment, most)
 
 
 def list_arguments(logged: RunLog, chosen: Definition) -> list[str]:
@@ -235,13 +243,13 @@ def _explain_refusal(choice: Choice, origin: Origin, data: Path) -> str:
     lines = [f"{logged.path}: written by the submitter's own code, which is run only if you ask"]
     lines.append(f"  1. read {origin.code}")
     if origin.kind == "task":
-        lines.append(f"  2. add {FLAG}: `cepheid run --task` runs it, without network if possible")
+        lines.append(f"  2. add {FLAG}: `cepheid run --task` runs it, contained by bubblewrap")
         return "\n".join(lines)
     script = origin.code / SCRIPT
     name, scale = choice.definition.name, choice.definition.scale
     if script.is_file():
         lines.append(f"  2. install what {origin.code / 'README.md'} asks for")
-        lines.append(f"  3. add {FLAG}: runs `{SCRIPT} DATA OUTPUT`, without network if possible")
+        lines.append(f"  3. add {FLAG}: runs `{SCRIPT} DATA OUTPUT`, contained by bubblewrap")
         lines.append(f"     or by hand: cepheid data {name} --scale {scale} --data {data}")
         by_hand = shlex.join([str(script), str(_find_data(choice, data)), "OUTPUT"])
         lines.append(f"                 {by_hand}")
@@ -298,9 +306,3 @@ def _list_logs(choice: Choice, output: Path) -> Iterator[Path]:
     """Yield the run logs of this benchmark in the output, of whatever system."""
     name = _result_folder(choice, output).name
     yield from sorted(output.glob(f"results/*/{name}/result_*.txt"))
-
-
-def _make_environment(temporary: Path) -> Mapping[str, str]:
-    """Return the environment of the repeated run: this Python, temporary files in the output."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {**os.environ, "PATH": path, "TMPDIR": str(temporary.resolve())}

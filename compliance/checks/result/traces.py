@@ -114,7 +114,7 @@ class RunTrace:
 def trace_runs(logs: ResultLogs, definition: Definition) -> tuple[RunTrace, ...]:
     """Return the traces of the runs of a result."""
     runs = [run for run in logs.runs if len(run.all("run_start")) == 1]  # T2 reports others
-    durations = [_list_durations_ms(run) for run in runs]
+    durations = [list_durations_ms(run) for run in runs]
     spreads = _measure_spreads_ms(durations)
     of_runs = [_list_series(run, definition) for run in runs]
     bits = _measure_bits(of_runs)
@@ -244,7 +244,7 @@ def _tells_runs_apart(values: Sequence[float], samples: int) -> bool:
     )
 
 
-def _list_durations_ms(run: RunLog) -> list[float]:
+def list_durations_ms(run: RunLog) -> list[float]:
     """Return the durations of blocks, generations and evaluations, without the first one."""
     durations = [measure_ms(start, stop) for start, stop in list_intervals(run)[1:]]
     return [duration if 0 < duration < INTEGER_MAX else 0.0 for duration in durations]

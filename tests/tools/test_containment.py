@@ -1,0 +1,262 @@
+"""What `cepheid audit --run-submitted-code` promises: one test for each claim."""
+
+import ctypes
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from cepheid.rules.errors import UserError
+from cepheid.tools.audit.containment import View, contain, make_environment, run_to_an_end, sweep
+
+needs_bwrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
+
+# Ways out of the container. Each succeeds without one, and so is worth trying.
+ATTEMPTS = {
+    "connect to this machine": """
+        import socket
+        socket.create_connection(("127.0.0.1", {port}), timeout=5)
+    """,
+    "see its interfaces": """
+        import socket
+        assert [name for _, name in socket.if_nameindex() if name != "lo"]
+    """,
+    "connect to a socket in a file": """
+        import socket
+        socket.socket(socket.AF_UNIX).connect("{secrets}/socket")
+    """,
+    "connect to an abstract socket": """
+        import socket
+        socket.socket(socket.AF_UNIX).connect(chr(0) + "{marker}")
+    """,
+    "signal a process": "import os; os.kill({pid}, 0)",
+    "list processes": "open('/proc/{pid}/cmdline')",
+    "use a key": """
+        import ctypes
+        assert ctypes.CDLL(None).syscall(250, 10, -3, b"user", b"{marker}", 0) > 0
+    """,
+    "read the files of a process": "open('/proc/{pid}/root{secrets}/key')",
+    "use a queue of messages": """
+        import ctypes
+        assert ctypes.CDLL(None).msgget({pid}, 0) >= 0
+    """,
+    "use a device": "import os; assert os.listdir('/dev/shm') or os.path.exists('/dev/mem')",
+    "use an open file": "import os; os.fstat({descriptor})",
+    "keep a privilege": """
+        status = open("/proc/self/status").read()
+        assert int(status.split("CapEff:")[1].split()[0], 16)
+    """,
+    "mount": """
+        import subprocess
+        subprocess.run(["unshare", "-rm", "true"], check=True)
+    """,
+    "know the name of the machine": "import socket; assert socket.gethostname() != 'audit'",
+    "know its identity": "open('/etc/machine-id')",
+    "read a variable": "import os; assert os.environ['AUDIT_SECRET']",
+    "read a secret": "open('{secrets}/key')",
+    "read a folder beside its own": "import os; os.listdir('{secrets}')",
+    "read the logs beside its code": "open('{code}/../results/result_0.txt')",
+    "see a home": "import os; assert os.listdir('/home') is not None",
+    "read passwords": "open('/etc/shadow')",
+    "list users": "open('/etc/passwd')",
+    "read shared memory": "open('/dev/shm/{marker}')",
+    "read a temporary file": "open('/tmp/{marker}')",
+    "read a file of a service": "open('/run/{marker}')",
+    "write beside the output": "open('{secrets}/written', 'w')",
+    "write to its code": "open('{code}/written', 'w')",
+    "write to the data": "open('{data}/written', 'w')",
+    "write to this Python": "import sys; open(sys.prefix + '/{marker}', 'w')",
+    "write to programs": "open('/usr/{marker}', 'w')",
+    "write to the root": "open('/{marker}', 'w')",
+    "change a setting of the kernel": "open('/proc/sys/kernel/core_uses_pid', 'r+')",
+}
+
+FORBIDDEN_IN_SOME_CONTAINERS = (
+    "mount",
+    "change a setting of the kernel",
+    "see its interfaces",
+    "use a key",
+)
+
+
+@dataclass(frozen=True)
+class Host:
+    """Things of this machine that the code must not reach."""
+
+    facts: dict[str, object]
+    view: View
+
+    def write(self, attempt: str) -> list[str]:
+        """Return a command that tries something and says whether it worked."""
+        source = textwrap.dedent(ATTEMPTS.get(attempt, attempt)).format(**self.facts)
+        return [sys.executable, "-c", f"{source}\nprint('reached')"]
+
+    def run(self, command: list[str], seconds: float = 60) -> int:
+        """Run a command as an audit does."""
+        environment = make_environment(self.view.output, is_contained=True)
+        return run_to_an_end([*contain(self.view).prefix, *command], environment, seconds)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    marker = f"audit-test-{os.getpid()}"
+    for name in ("code", "data", "output", "secrets", "results"):
+        (tmp_path / name).mkdir()
+    secrets = tmp_path / "secrets"
+    (secrets / "key").touch()
+    (tmp_path / "results" / "result_0.txt").touch()
+    monkeypatch.setenv("AUDIT_SECRET", "secret")
+    monkeypatch.chdir(secrets)  # the whole path may be too long for a socket
+    planted = [Path(folder) / marker for folder in ("/dev/shm", "/tmp", "/run")]
+    sleeping = subprocess.Popen([sys.executable, "-c", "input()", marker], stdin=subprocess.PIPE)
+    library = ctypes.CDLL(None)
+    library.syscall(248, b"user", marker.encode(), b"secret", 6, -3)  # add_key to the session
+    queue = library.msgget(sleeping.pid, 0o1600)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.socket(socket.AF_UNIX) as named,
+        socket.socket(socket.AF_UNIX) as abstract,
+        open(secrets / "key") as opened,
+    ):
+        for end, address in ((named, "socket"), (abstract, f"\0{marker}")):
+            end.bind(address)
+            end.listen()
+        os.set_inheritable(opened.fileno(), True)
+        facts: dict[str, object] = {n: tmp_path / n for n in ("code", "data", "secrets")}
+        port = server.getsockname()[1]
+        facts |= {"port": port, "pid": sleeping.pid, "descriptor": opened.fileno()}
+        try:
+            for path in planted:
+                path.touch()
+            view = View((tmp_path / "code", tmp_path / "data"), tmp_path / "output")
+            yield Host({**facts, "marker": marker}, view)
+        finally:
+            written = [Path(folder) / marker for folder in ("/", "/usr", sys.prefix)]
+            for path in [*planted, *written]:
+                path.unlink(missing_ok=True)
+            library.msgctl(queue, 0, None)
+            sleeping.kill()
+            sleeping.communicate()
+
+
+@needs_bwrap
+@pytest.mark.parametrize("attempt", ATTEMPTS)
+def test_no_attempt_leaves_the_container(
+    attempt: str, host: Host, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert host.run(host.write(attempt)) == 1
+    printed = capfd.readouterr().out
+    assert "Error" in printed
+    assert "reached" not in printed
+    if os.geteuid() == 0:
+        free = subprocess.run(host.write(attempt), close_fds=False, capture_output=True, text=True)
+        if attempt not in FORBIDDEN_IN_SOME_CONTAINERS:
+            assert "reached" in free.stdout, free.stderr
+
+
+@needs_bwrap
+def test_the_code_may_do_what_a_run_needs(host: Host) -> None:
+    for place in (host.view.output, host.view.output.parent, "/tmp", "/dev/shm"):
+        host.run(host.write(f"open('{place}/written', 'w').write('x')"))
+    assert (host.view.output / "written").read_text() == "x"
+    for place in (host.view.output.parent, Path("/tmp"), Path("/dev/shm")):
+        assert not (place / "written").exists()
+    assert host.run(host.write("import os; os.listdir('{code}'); os.listdir('{data}')")) == 0
+    assert host.run(host.write("import cepheid.rules, numpy, tempfile; tempfile.mkdtemp()")) == 0
+
+
+@needs_bwrap
+def test_what_the_user_shares_is_there(host: Host) -> None:
+    secrets = Path(str(host.facts["secrets"]))
+    shared = Host(host.facts, View((), host.view.output, (secrets, Path("/dev/fuse"))))
+    if not Path("/dev/fuse").exists():
+        shared = Host(host.facts, View((), host.view.output, (secrets,)))
+    assert shared.run(host.write("read a secret")) == 0
+    assert shared.run(host.write("write beside the output")) == 1
+    with pytest.raises(UserError, match="--share /nowhere: there is no such file"):
+        contain(View((), host.view.output, (Path("/nowhere"),)))
+
+
+@needs_bwrap
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import time; time.sleep(600)",
+        "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(600)",
+        "import os, time; os.fork(); os.setsid() if os.fork() == 0 else 0; time.sleep(600)",
+    ],
+)
+def test_the_code_ends_in_time_with_all_that_it_started(code: str, host: Host) -> None:
+    began = time.monotonic()
+    with pytest.raises(UserError, match="ended after 2 s: it took too long"):
+        host.run([sys.executable, "-c", code, "late-" + str(host.facts["marker"])], 2)
+    assert time.monotonic() - began < 20
+    assert_no_process(f"late-{host.facts['marker']}")
+
+
+@needs_bwrap
+def test_nothing_goes_on_after_the_code(host: Host) -> None:
+    marker = f"left-{host.facts['marker']}"
+    code = "import os, sys, time; os.fork() or (os.setsid(), time.sleep(600)); sys.exit(0)"
+    assert host.run([sys.executable, "-c", code, marker]) == 0
+    assert_no_process(marker)
+
+
+def assert_no_process(marker: str) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        found = []
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                found += [path] if marker.encode() in path.read_bytes() else []
+            except OSError:
+                continue
+        if not found:
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
+@needs_bwrap
+def test_what_the_code_prints_cannot_command_the_terminal(
+    host: Host, capfd: pytest.CaptureFixture[str]
+) -> None:
+    host.run([sys.executable, "-c", "print('\x1b]0;title\x07'); print('x' * 10_000, end='')"])
+    printed = capfd.readouterr().out
+    assert "\x1b" not in printed
+    assert "\\x1b]0;title\\x07" in printed
+    assert printed.count("x") >= 10_000
+
+
+def test_links_and_privileges_are_swept_out_of_the_output(tmp_path: Path) -> None:
+    output = tmp_path / "output"
+    (output / "folder").mkdir(parents=True)
+    (output / "folder" / "log").write_text("kept")
+    (output / "folder" / "log").chmod(0o4777)
+    (output / "file").symlink_to("/etc/passwd")
+    (output / "away").symlink_to("/etc")
+    os.mkfifo(output / "folder" / "pipe")
+    sweep(output)
+    left = sorted(path.relative_to(output).as_posix() for path in output.rglob("*"))
+    assert left == ["folder", "folder/log"]
+    assert stat.S_IMODE((output / "folder" / "log").stat().st_mode) == 0o644
+
+
+def test_without_bubblewrap_nothing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    view = View((), tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match=r"no program bwrap here; install .* --without-containment"):
+        contain(view)
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'No permissions' >&2; exit 1\n")
+    (tmp_path / "bwrap").chmod(0o755)
+    with pytest.raises(UserError, match=r"bwrap does not work here \(No permissions\)"):
+        contain(view)
