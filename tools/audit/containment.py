@@ -19,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from cepheid.rules.installation import IMPORT_ROOT, IS_CHECKOUT
-
 from cepheid.compliance.finding import escape
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.errors import UserError
+from cepheid.rules.host import IMPORT_ROOT, IS_CHECKOUT
 
 UNCONTAINED_FLAG = "--without-containment"
 SHARE_FLAG = "--share"
