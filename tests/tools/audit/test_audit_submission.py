@@ -1,10 +1,8 @@
 """`cepheid audit`: the same run again, and curves that agree or do not."""
 
-import itertools
 import json
 import random
 import shutil
-from collections import defaultdict
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -14,7 +12,6 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from cepheid.compliance.checks.result.traces import list_durations_ms
 from cepheid.compliance.read.log.runlog import RunLog, read
 from cepheid.reference.session.code_digest import digest_own_code
 from cepheid.rules import definition
@@ -31,7 +28,6 @@ from cepheid.tools.audit.comparison import (
     judge_times,
     judge_values,
 )
-from cepheid.tools.audit.newness import ALIKE_COUNT_MIN, is_alike
 from tests.compliance.builder import SYSTEM, Record, edit, put, run_records, write_log, write_result
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 
@@ -307,90 +303,6 @@ def test_foreign_code_runs_only_if_asked_and_then_alone(
         audit_submission.main([str(folder / "result_0.txt"), *data, "--against", str(other)]) == 1
     )
     assert "differs: evaluations: 9 in the log, 14 in" in capsys.readouterr().out
-
-
-COPY = 'cp "$(dirname "$0")/recorded_$run.txt" "$folder/result_$run.txt"'
-WRITE = PROGRAM.splitlines()[-2].strip()
-SHIFT = """python3 -c 'if True:
-    import json, sys, time
-    lines = [json.loads(line[9:]) for line in open(sys.argv[1])]
-    later = time.time() * 1000 - lines[-1]["time_ms"]
-    with open(sys.argv[2], "w") as log:
-        for line in lines:
-            line["time_ms"] += later
-            print(":::MLLOG " + json.dumps(line), file=log)
-' "$(dirname "$0")/recorded_$run.txt" "$folder/result_$run.txt"
-"""
-
-
-@needs_bwrap
-@pytest.mark.parametrize(
-    ("instead", "code", "says"),
-    [
-        (COPY, 1, "differs: newness: the log begins outside of this audit, "),
-        (SHIFT, 1, "s before it began; own durations: the durations are those of the log"),
-        (f'{WRITE}; touch -d 2020-01-01 "$folder/result_$run.txt"', 1, "older than this audit"),
-        ('ln -s /etc/passwd "$folder/result_$run.txt"', 2, "not a regular file of its own"),
-        ('mkfifo "$folder/result_$run.txt"', 2, "not a regular file of its own"),
-        (f'{WRITE}; ln "$folder/result_$run.txt" "$folder/x"', 2, "not a regular file of its own"),
-        (f'{WRITE}; mv "$2/results" "$2/r"; ln -s r "$2/results"', 2, "a link leads there"),
-        (f"{WRITE}; exit 3", 2, "could not be repeated"),
-        ("true", 2, "could not be repeated"),
-        ("sleep 600", 2, "ended after 2 s"),
-    ],
-)
-def test_a_repetition_is_proven_to_be_new(
-    instead: str,
-    code: int,
-    says: str,
-    tmp_path: Path,
-    capsys: Printed,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    folder = write_foreign(tmp_path / "acme", PROGRAM.replace(WRITE, instead))
-    (tmp_path / "data").mkdir()
-    monkeypatch.setattr(rerun, "_prepare", lambda choice, data: data)
-    monkeypatch.setattr(rerun, "SECONDS_MIN", 2.0 if instead == "sleep 600" else 60.0)
-    line = [str(folder), "--data", str(tmp_path / "data"), rerun.FLAG, "--times", "0.01"]
-    if code == 1:
-        assert audit_submission.main(line) == 1
-        assert says in capsys.readouterr().out
-    else:
-        with pytest.raises(UserError, match=says):
-            audit_submission.main(line)
-
-
-def test_an_output_that_is_not_empty_is_refused(tmp_path: Path) -> None:
-    folder = write_foreign(tmp_path / "acme")
-    with pytest.raises(UserError, match="not empty, so what is made could not be told apart"):
-        audit_submission.main([str(folder), rerun.FLAG, "--output", str(tmp_path)])
-
-
-def test_the_same_log_is_no_repetition(tmp_path: Path, capsys: Printed) -> None:
-    folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
-    log = str(folder / "result_0.txt")
-    assert audit_submission.main([log, "--against", log]) == 1
-    assert "differs: own durations: the durations are those of the log" in capsys.readouterr().out
-
-
-SUBMISSIONS = ROOT / "submissions"
-
-
-def test_no_two_recorded_runs_are_alike_but_a_run_is_like_itself() -> None:
-    """However steadily a machine works: also where only a factor or a little noise lies between."""
-    of_benchmark = defaultdict(list)
-    for path in sorted(SUBMISSIONS.glob("*/results/*/*/result_*.txt")):
-        of_benchmark[path.parent.name].append(list_durations_ms(read(path)))
-    pairs = [pair for runs in of_benchmark.values() for pair in itertools.combinations(runs, 2)]
-    assert len(pairs) > 500
-    assert not [pair for pair in pairs if is_alike(*pair)]
-    noise = random.Random(1)
-    for durations in itertools.chain(*of_benchmark.values()):
-        if len(durations) < ALIKE_COUNT_MIN:
-            assert is_alike(durations, durations)
-            continue
-        assert is_alike(durations, [2 * value for value in durations])
-        assert is_alike(durations, [value + noise.uniform(-1, 1) for value in durations])
 
 
 def test_only_the_arithmetic_may_be_repeated_otherwise(tmp_path: Path) -> None:
