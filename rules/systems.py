@@ -10,6 +10,7 @@ Nothing is guessed: without either there is no share.
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -66,13 +67,20 @@ def refuse_name(name: str, of: str) -> None:
         )
 
 
-Basis = Literal["datasheet", "measured"]
+Basis = Literal["datasheet", "measured", "bound"]
 BASES: tuple[Basis, ...] = ("datasheet", "measured")
 TABLE = Path(__file__).resolve().parent / "devices.yaml"
 _NAMES = {
     "fp32": "fp32", "float32": "fp32", "tf32": "tf32", "fp64": "fp64", "float64": "fp64",
     "bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "float16": "fp16", "fp8": "fp8",
 }  # fmt: skip
+PRECISIONS = tuple(_NAMES)
+ORDER = ("fp64", "fp32", "tf32", "bf16", "fp8")
+"""Precisions whose peaks on one device rise in this order, or are equal."""
+CORE_TFLOPS_MAX = {"fp64": 1.0, "fp32": 2.0, "": 16.0}
+ACCELERATOR_TFLOPS_MAX = {"fp64": 1_000.0, "fp32": 10_000.0, "": 100_000.0}
+"""More than any of them computes, several times over; "" is any other precision."""
+_LOOK_ALIKE = str.maketrans("АВЕЅІЈКМНОРСТХавеѕіјорсхуԁԛ", "ABESIJKMHOPCTXabesijopcxydq")
 TERA = 1e12
 TFLOPS_MIN, TFLOPS_MAX = 1e-9, 1e6  # of a device that is described, as in the schema
 
@@ -113,17 +121,42 @@ class PeakShare:
 def load_devices() -> tuple[Device, ...]:
     """Return the table of devices."""
     rows = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
-    return tuple(
-        Device(**{**row, "names": re.compile(row["names"], re.IGNORECASE)}) for row in rows
-    )
+    return tuple(Device(**{**row, "names": _compile(row["names"])}) for row in rows)
+
+
+def _compile(names: str) -> re.Pattern[str]:
+    return re.compile(names.replace("-", " "), re.IGNORECASE)
 
 
 def find_device(name: object) -> Device | None:
-    """Return what is known of a device by its whole name, or None."""
+    """Return what is known of a device by the words of its whole name, or None.
+
+    Case, brackets, dashes and letters of other alphabets that look alike make no difference.
+    """
     if not isinstance(name, str):
         return None
-    plain = re.sub(r"\((R|TM)\)|[™®]", "", name[:200]).strip()
-    return next((known for known in load_devices() if known.names.fullmatch(plain)), None)
+    plain = unicodedata.normalize("NFKC", re.sub(r"\((R|TM)\)|[™®]", "", name[:200]))
+    words = " ".join(re.split(r"[^\w.]+|_+", plain.translate(_LOOK_ALIKE))).strip()
+    return next((known for known in load_devices() if known.names.fullmatch(words)), None)
+
+
+def name_precision(logged: str) -> str | None:
+    """Return the precision that a log means, as peaks are named by it; None for an unknown one."""
+    return _NAMES.get(logged.strip().casefold().removeprefix("torch.").removeprefix("mixed_"))
+
+
+def find_bound(system: Mapping[str, object], precision: str) -> Peak | None:
+    """Return what no system with so many cores and accelerators computes, whatever they are."""
+    counts = [system.get(f"{what}_per_node") for what in ("processor_cores", "accelerators")]
+    nodes = system.get("nodes")
+    if not is_integer(nodes) or nodes < 1 or not all(is_integer(count) for count in counts):
+        return None
+    name = name_precision(precision) or ""
+    cores, accelerators = (int(str(count)) for count in counts)
+    of_core = CORE_TFLOPS_MAX.get(name, CORE_TFLOPS_MAX[""])
+    of_accelerator = ACCELERATOR_TFLOPS_MAX.get(name, ACCELERATOR_TFLOPS_MAX[""])
+    tflops = nodes * (cores * of_core + accelerators * of_accelerator)
+    return Peak(name or "any precision", tflops, "bound") if tflops > 0 else None
 
 
 def find_peak(system: Mapping[str, object], precision: str) -> Peak | None:
@@ -133,7 +166,7 @@ def find_peak(system: Mapping[str, object], precision: str) -> Peak | None:
     Where a device has units for tf32, a run in fp32 may use them, and its log does not tell: it is
     compared with tf32, even if that was only measured. None where no peak is known.
     """
-    name = _NAMES.get(precision.strip().casefold().removeprefix("torch."))
+    name = name_precision(precision)
     per_node, nodes = system.get("accelerators_per_node"), system.get("nodes")
     if name is None or not (is_integer(per_node) and is_integer(nodes) and nodes > 0):
         return None

@@ -29,7 +29,14 @@ from cepheid.rules.events import (
 )
 from cepheid.rules.host import ROOT
 from cepheid.rules.rounds import requirements
-from cepheid.rules.systems import Peak, compute_share, find_device, find_peak, load_devices
+from cepheid.rules.systems import (
+    Peak,
+    compute_share,
+    find_bound,
+    find_device,
+    find_peak,
+    load_devices,
+)
 
 BOOKS = ("training.md", "submission.md", "mlperf.md")
 
@@ -275,6 +282,10 @@ CPU: dict[str, Any] = {
         ("Tesla V100-SXM2-16GB", "NVIDIA V100 SXM2"),
         ("TPU v3", "Google TPU v3, a chip"),
         ("Graphcore Colossus™ GC2", "Graphcore Colossus GC2"),
+        ("nvidia h200 (SXM5)", "NVIDIA H200 SXM"),
+        ("NVIDIA_H100_SXM5", "NVIDIA H100 SXM"),
+        ("NVIDIA A100 SXM4 [80GB]", "NVIDIA A100 SXM4 80 GB"),
+        ("NVIDIA\u00a0\u041d200", "NVIDIA H200 SXM"),  # a Cyrillic H after a wide blank
     ],
 )
 def test_known_names(name: str, device: str) -> None:
@@ -337,6 +348,19 @@ def test_measured_units_for_tf32_count_before_a_datasheet_without_them() -> None
 )
 def test_an_unknown_peak_stays_unknown(system: dict[str, Any], precision: str) -> None:
     assert find_peak(system, precision) is None
+
+
+@pytest.mark.parametrize("precision", ["fp32", "torch.bfloat16", "mixed_bfloat16", "int4"])
+@pytest.mark.parametrize("system", [CPU, H200], ids=["cores", "accelerators"])
+def test_a_bound_needs_no_optional_field_and_is_above_every_peak(
+    system: dict[str, Any], precision: str
+) -> None:
+    cores = {"processor_cores_per_node": 8}
+    bound = find_bound({**system, **cores}, precision)
+    assert bound is not None
+    peak = find_peak(system, precision)
+    assert peak is None or bound.tflops > 5 * peak.tflops
+    assert find_bound(system, precision) is None
 
 
 def test_a_datasheet_counts_before_a_measurement() -> None:

@@ -21,7 +21,7 @@ from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import is_integer
-from cepheid.rules.systems import find_peak
+from cepheid.rules.systems import PRECISIONS, find_bound, find_peak, name_precision
 
 _IDENTITY = {
     "submission_org": "submitter",
@@ -144,6 +144,10 @@ def check_machine(run: RunLog, described: Described) -> Iterator[Finding]:
     yield from _check_itself(run, event.value)
     if isinstance(framework, str) and not _agree(framework, described.framework):
         yield _report(run, "framework", framework, format_value(described.framework))
+    precision = event.value.get("precision")
+    is_closed = run.text("submission_division") == "closed"
+    if is_closed and isinstance(precision, str) and not name_precision(precision):
+        yield _report(run, "precision", precision, f"one of {', '.join(PRECISIONS)}")
     if isinstance(device, str):
         if _PROCESSOR.fullmatch(device) and described.accelerators:
             yield _report(run, "device", device, f"one of {described.accelerators:,} accelerators")
@@ -206,20 +210,24 @@ def _agree(logged: str, described: str) -> bool:
 def check_peak(run: RunLog, described: Described, definition: Definition) -> Iterator[Finding]:
     """Check that the pace of a closed run is below the peak of its system (T14).
 
+    Where none is described, a generous bound counts, by cores and accelerators.
+
     A measured peak may be too low, if the machine was busy; so this is a warning then.
     """
     pace = measure_pace(run)
     if pace is None or run.text("submission_division") != "closed":
         return
-    peak_share = pace.compute_share(definition, find_peak(described.system, pace.precision))
-    if peak_share is None or peak_share.share <= 1:
+    peaks = [find(described.system, pace.precision) for find in (find_bound, find_peak)]
+    shares = [pace.compute_share(definition, peak) for peak in peaks]
+    peak_share = next((share for share in shares if share and share.share > 1), None)
+    if peak_share is None:
         return
     event, peak = run.first("implementation"), peak_share.peak
     yield breach(
         run,
         event,
         "T14.above_peak",
-        case="" if peak.basis == "datasheet" else "measured",
+        case="measured" if peak.basis == "measured" else "",
         peak_tflops=peak.tflops,
         precision=peak.precision,
         basis=peak.basis,

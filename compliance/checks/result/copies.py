@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.result.steady import check_steadiness
 from cepheid.compliance.checks.result.traces import CURVE, POWER, TIMES, WITHIN, RunTrace
 from cepheid.compliance.finding import Finding, breach, encode_canonically, escape, format_value
 from cepheid.compliance.read.log.runlog import QualityPoint, RunLog
@@ -40,7 +41,9 @@ def check_copies(
     copied += _check_traces(runs, {finding.path for finding in copied})
     yield from copied
     reported = {finding.path for finding in copied}
-    yield from _check_overlap([run for run in runs if run.path not in reported])
+    others = [run for run in runs if run.path not in reported]
+    yield from _check_overlap(others)
+    yield from check_steadiness(others)
 
 
 def _check_quality(runs: Sequence[RunLog], definition: Definition) -> Iterator[Finding]:

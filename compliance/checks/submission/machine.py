@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from cepheid.compliance.checks.log.identity import read_versions
@@ -12,7 +13,7 @@ from cepheid.compliance.read.contents import Submitter, SystemFile
 from cepheid.rules.documents import SCHEMAS, find_unfilled
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import is_integer
-from cepheid.rules.systems import explain_name, find_device
+from cepheid.rules.systems import ORDER, explain_name, find_device
 
 THREADS_PER_CORE_MAX = 16
 RANKS_PER_CORE_MAX = 4
@@ -146,6 +147,7 @@ def _find_other_peaks(content: Mapping[str, Any]) -> Iterator[tuple[str, str, st
     """Yield where the peaks contradict what the maker of a known accelerator states."""
     known = find_device(content["accelerator"])
     if known is None:
+        yield from _find_unordered(content)
         return
     because = f"rules/devices.yaml has {known.device}"
     peaks = content.get("peak_tflops", {})
@@ -161,6 +163,15 @@ def _find_other_peaks(content: Mapping[str, Any]) -> Iterator[tuple[str, str, st
             yield field, f"a datasheet value of {value:g}{what}", because
         if peak.get("measured", 0) > value:
             yield field, f"a measured value of at most {value:g}{what}", because
+
+
+def _find_unordered(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """Yield where a narrower number would be slower; no accelerator is built like that."""
+    peaks = content.get("peak_tflops", {}) if content["accelerators_per_node"] else {}
+    stated = [(name, peak) for name in ORDER if (peak := peaks.get(name, {}).get("datasheet"))]
+    for (wide, slow), (narrow, fast) in pairwise(stated):
+        if fast < slow:
+            yield "peak_tflops", f"at least {slow:g} for {narrow}", f"{wide} has {slow:g}"
 
 
 def describe_machine(system: SystemFile | None) -> Described | None:

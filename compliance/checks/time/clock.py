@@ -1,6 +1,8 @@
 """T4: the two clocks of a log: their units, their steps, and that both were read."""
 
+import datetime
 import math
+import time
 from collections.abc import Iterator, Sequence
 
 from cepheid.compliance.checks.log.events import find_whole_definition
@@ -148,6 +150,7 @@ def check_clock(run: RunLog, place: Place) -> Iterator[Finding]:
     if wrong_unit:
         yield wrong_unit
         return
+    yield from _check_date(run)
     disagreements = list(_check_clocks(run))
     yield from disagreements
     if disagreements:
@@ -155,6 +158,24 @@ def check_clock(run: RunLog, place: Place) -> Iterator[Finding]:
     yield from check_two_clocks(run)
     if find_whole_definition(run, place):
         yield from check_pace(run)
+
+
+FIRST_DATE_MS = 1_514_764_800_000.0  # 2018: no result of any suite of ours is older
+DAY_MS = 86_400_000.0
+
+
+def _check_date(run: RunLog) -> Iterator[Finding]:
+    """Warn of a run that is dated before the suite, or after today."""
+    for event in (run.events[0], run.events[-1]):
+        if FIRST_DATE_MS <= event.time_ms <= time.time() * 1000 + DAY_MS:
+            continue
+        days = min(event.time_ms / DAY_MS, _LAST_DAY)
+        date = datetime.date(1970, 1, 1) + datetime.timedelta(days=days)
+        yield breach(run, event, "T4.date", date=date.isoformat())
+        return
+
+
+_LAST_DAY = 2_900_000.0  # in the year 9909; no date is later than 9999
 
 
 def _check_clocks(run: RunLog) -> Iterator[Finding]:

@@ -157,13 +157,14 @@ def check_pace(run: RunLog) -> Iterator[Finding]:
         yield breach(run, stop, "T4.no_time", what=what, line=start.line, times=times)
     if instant or run.grows or not are_in_turn(run):
         return
-    blocks, evaluations = _measure_blocks(pairs), _measure_evaluations(pairs)
+    blocks, evaluations = measure_blocks(pairs), _measure_evaluations(pairs)
     unusual = [
         *_check_usual_pace(run, blocks, "block"),
         *_check_usual_pace(run, evaluations, "evaluation"),
     ]
-    yield from unusual or _check_fast_blocks(run, blocks)
-    yield from _check_slow_evaluations(run, evaluations, pairs)
+    unusual = unusual or list(_check_fast_blocks(run, blocks))
+    unusual += _check_slow_evaluations(run, evaluations, pairs)
+    yield from unusual or _check_evenness(run, blocks, evaluations)
     yield from check_gaps(run, pairs)
 
 
@@ -184,7 +185,7 @@ def _is_coarse(run: RunLog) -> bool:
     return all(clock is None or clock == int(clock) for clock in clocks)
 
 
-def _measure_blocks(pairs: Sequence[Interval]) -> list[Timed]:
+def measure_blocks(pairs: Sequence[Interval]) -> list[Timed]:
     """Return the milliseconds of a sample in each block."""
     paces = []
     for start, stop in pairs:
@@ -239,6 +240,43 @@ def _check_fast_blocks(run: RunLog, blocks: Sequence[Timed]) -> Iterator[Finding
                 usual=usual,
             )
             return
+
+
+BLOCKS_RATIO_MAX, EVALUATIONS_RATIO_MAX = 6.0, 20.0  # twice those of the busiest recorded run
+EVALUATION_SHARE_MIN = 1 / 50  # of the time of a training sample, for a sample that is evaluated
+
+
+def _check_evenness(
+    run: RunLog, blocks: Sequence[Timed], evaluations: Sequence[Timed]
+) -> Iterator[Finding]:
+    """Warn where equal work took very different times; the first of its kind may take longer."""
+    of_kinds = (
+        ("block", blocks[1:], BLOCKS_RATIO_MAX),
+        ("evaluation", evaluations[1:], EVALUATIONS_RATIO_MAX),
+    )
+    for what, timed, most in of_kinds:
+        least = min((ms for ms, _ in timed), default=0.0)
+        ms, stop = max(timed, key=lambda one: one[0], default=(0.0, None))
+        if stop and least > 0 and ms > most * least and (what == "block" or ms > USUAL_MS_MIN):
+            yield breach(
+                run, stop, "T4.uneven", what=what, times=ms / least, most=most, ms=ms, least=least
+            )
+            return
+    samples = run.value("eval_samples")
+    if not (blocks and evaluations and is_integer(samples) and samples > 0):
+        return
+    trained = statistics.median(ms for ms, _ in blocks)
+    evaluated = statistics.median(ms for ms, _ in evaluations) / samples
+    if evaluated < EVALUATION_SHARE_MIN * trained:
+        yield breach(
+            run,
+            evaluations[0][1],
+            "T4.light_evaluation",
+            share=trained / evaluated if evaluated else 0,
+            most=1 / EVALUATION_SHARE_MIN,
+            trained=trained,
+            evaluated=evaluated,
+        )
 
 
 def _check_slow_evaluations(

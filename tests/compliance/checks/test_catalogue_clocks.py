@@ -180,7 +180,8 @@ ODD: dict[str, Change] = {
 def test_odd_clocks_that_are_true(name: str, tmp_path: Path) -> None:
     records = copy.deepcopy(LONG)
     ODD[name](records)
-    assert find_all(records, tmp_path) == []
+    # So fast an evaluation is worth a warning, whatever its clock.
+    assert [f for f in find_all(records, tmp_path) if f.code != "T4.light_evaluation"] == []
 
 
 def test_whole_milliseconds_that_never_differ_are_a_warning(tmp_path: Path) -> None:

@@ -44,3 +44,13 @@ def test_honest_peaks_of_a_known_device() -> None:
 def test_a_processor_may_be_faster_than_its_datasheet() -> None:
     """A core alone has a higher clock than all together, and the measured peak is that of one."""
     assert find_messages(peak_tflops={"fp32": {"measured": 0.2, "datasheet": 0.15}}) == []
+
+
+def test_narrower_numbers_are_not_slower() -> None:
+    unknown = {"accelerators_per_node": 1, "accelerator": "Example A9"}
+    peaks = {"fp32": {"datasheet": 90.0}, "bf16": {"datasheet": 60.0}}
+    (message,) = find_messages(**unknown, peak_tflops=peaks)
+    assert "fp32 has 90" in message
+    peaks["bf16"] = {"datasheet": 90.0}
+    assert find_messages(**unknown, peak_tflops=peaks) == []
+    assert find_messages(peak_tflops={"fp32": {"datasheet": 2.0}, "bf16": {"datasheet": 1.0}}) == []

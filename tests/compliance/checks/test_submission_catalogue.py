@@ -107,6 +107,8 @@ def test_files_beside_the_logs_that_agree_raise_nothing(root: Path) -> None:
     attach("configuration")(root)
     attach("report_1")(root)
     assert find_all(root) == []
+    attach("report_1", energy={"none": "no sensors"})(root)  # the readings of a meter were added
+    assert find_all(root) == []
 
 
 @pytest.mark.parametrize(
@@ -570,7 +572,8 @@ CASES = [
         {"execution": {"precision": "fp32"}, "precision": "bfloat16"},
         {"execution": {"threads": "2"}, "threads_per_rank": 64},
         {"execution": {"threads": "1", "own": {"parts_at_once": "2"}}, "threads_per_rank": 1},
-        {"device": "cuda"}, {"device": "NVIDIA GPU"}, {"ranks": 0}, {"ranks": -1}, {"ranks": 64})],
+        {"device": "cuda"}, {"device": "NVIDIA GPU"}, {"precision": "int3"},
+        {"ranks": 0}, {"ranks": -1}, {"ranks": 64})],
     Case("accelerators that did not compute", "T14.machine", f"{RESULT}/result_0.txt",
          system(accelerators_per_node=8, accelerator="A100"), at("implementation"), "8 accel"),
     Case("nodes that did not compute", "T14.machine", f"{RESULT}/result_0.txt",
@@ -591,7 +594,7 @@ CASES = [
            f"{RESULT}/report_1.json", attach("report_1", **fields))
       for fields in (
         {"benchmark": "kfac"}, {"seed": 4711}, {"run": 2}, {"code_digest": "0" * 64},
-        {"energy": {"none": "no sensors"}}, {"energy": {"joules": 1.0}},
+        {"energy": {"joules": 1.0}},
         {"energy": {"joules": -5}}, {"energy": {"joules": "low"}},
         {"tables": [{"rows": [{"p50_ms": 7, "p99_ms": 5}]}]},
         {"tables": [{"rows": [{"min": 3.5, "max": 1}]}]})],

@@ -1,0 +1,109 @@
+"""Equal work takes equal time, on one machine: within a run and between the runs of a result."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cepheid.compliance.checks.result.steady import RUNS_RATIO_MAX, measure_pace_ms
+from cepheid.compliance.checks.time import pace
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import definition
+from tests.compliance.builder import Record, run_records, write_log, write_result
+from tests.compliance.judging import find_all
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+MINI = definition.load("galaxy_shape", "mini")
+SUBMISSIONS = Path(__file__).resolve().parents[4] / "submissions"
+LAST = MINI.runs.required - 1
+HOUR_MS = 3_600_000.0
+YEAR_MS = 365.25 * 24 * HOUR_MS
+
+
+def shift(records: list[Record], milliseconds: float, clock_ms: float | None = None) -> None:
+    """Move a run in time, and its monotonic clock by as much or by something else."""
+    for record in records:
+        record["time_ms"] += int(milliseconds)
+        record["metadata"]["monotonic_ms"] += milliseconds if clock_ms is None else clock_ms
+
+
+def stretch(key: str, factor: float, nth: int) -> Callable[[list[Record]], None]:
+    """Let an interval take longer by a factor: everything after it comes later."""
+
+    def change(records: list[Record]) -> None:
+        starts = [n for n, record in enumerate(records) if record["key"] == f"{key}_start"]
+        first = starts[nth]
+        after = records[first + 1]["time_ms"] - records[first]["time_ms"]
+        shift(records[first + 1 :], (factor - 1) * after)
+
+    return change
+
+
+def stretch_all(key: str, factor: float) -> Callable[[list[Record]], None]:
+    def change(records: list[Record]) -> None:
+        for nth in range(sum(record["key"] == f"{key}_start" for record in records)):
+            stretch(key, factor, nth)(records)
+
+    return change
+
+
+def move(milliseconds: float, clock_ms: float | None = None) -> Callable[[list[Record]], None]:
+    return lambda records: shift(records, milliseconds, clock_ms)
+
+
+def begin_early(records: list[Record]) -> None:
+    """Initialise while the run before is still timed, and start a second after its end."""
+    before = run_records(MINI, LAST - 1, blocks=5)
+    stop = next(record for record in before if record["key"] == "run_stop")
+    start = next(record for record in records if record["key"] == "run_start")
+    shift(records, stop["time_ms"] + 1000 - start["time_ms"])
+
+
+CHANGES: dict[str, tuple[Callable[[list[Record]], None], str]] = {
+    "a block of a busy machine": (stretch("block", 5.0, 2), ""),
+    "an uneven block": (stretch("block", 7.0, 2), "T4.uneven"),
+    "a first block that compiles": (stretch("block", 9.0, 0), ""),
+    "a slow run": (stretch_all("block", 3.0), ""),
+    "a run of another machine": (stretch_all("block", 5.0), "T19.uneven"),
+    "evaluations of a tenth of the set": (stretch_all("eval", 0.1), "T4.light_evaluation"),
+    "restarted before the run": (move(0, -LAST * 1e7 - 5e6 + 1e3), ""),
+    "another machine": (move(0, 90 * HOUR_MS), "T19.other_boot"),
+    "a clock that was slewed": (move(0, 20_000), ""),
+    "1970": (move(-52 * YEAR_MS, 0), "T4.date"),
+    "2099": (move(75 * YEAR_MS, 0), "T4.date"),
+    "initialised early": (begin_early, "T19.early_init"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_odd_times_are_a_warning_and_busy_machines_are_not(name: str, tmp_path: Path) -> None:
+    change, code = CHANGES[name]
+    folder = write_result(tmp_path / "out", MINI, blocks=lambda index: 5)
+    records = run_records(MINI, LAST, blocks=5)
+    change(records)
+    write_log(folder / f"result_{LAST}.txt", records)
+    found = find_all(folder)
+    assert [each for each in found if each.is_error] == []
+    codes = {each.code for each in found if each.severity == "warning"}
+    assert code in codes if code else not codes, found
+
+
+def ratio(values: list[float]) -> float:
+    return max(values) / min(values) if values else 1.0
+
+
+def test_the_limits_are_at_least_twice_what_the_recorded_results_show() -> None:
+    blocks, evaluations = [1.0], [1.0]
+    runs: dict[Path, list[float]] = {}
+    for path in sorted(SUBMISSIONS.glob("*/results/*/*/result_*.txt")):
+        run = runlog.read(path)
+        pairs = pace.list_intervals(run)
+        blocks.append(ratio([ms for ms, _ in pace.measure_blocks(pairs)[1:]]))
+        times = [pace.measure_ms(*pair) for pair in pairs if pair[0].key == "eval_start"]
+        evaluations.append(ratio(times[1:]))
+        if usual := measure_pace_ms(run):
+            runs.setdefault(path.parent, []).append(usual)
+    assert 2 * max(blocks) <= pace.BLOCKS_RATIO_MAX
+    assert 2 * max(evaluations) <= pace.EVALUATIONS_RATIO_MAX
+    assert 1.3 * max(map(ratio, runs.values())) <= RUNS_RATIO_MAX
