@@ -23,8 +23,8 @@ from cepheid.reference.run import checkpoint
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.execution import A_NUMBER, EXECUTION_CHOICES
 from cepheid.reference.run.log import RunLogWriter
-from cepheid.reference.run.loops import run_task
 from cepheid.reference.run.report import Reports
+from cepheid.reference.run.task import run_task
 from cepheid.reference.session.artifacts import Pictures
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.stale import delay_gradients
@@ -319,7 +319,9 @@ def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
     train(warm, 16)
     train(cold, 16)
     assert_same(
-        copy_weights(cold), copy_weights(warm), f"{name}: training with and without warming up"
+        copy_weights(cold.maker),
+        copy_weights(warm.maker),
+        f"{name}: training with and without warming up",
     )
 
 
@@ -511,7 +513,9 @@ def test_warming_up_changes_no_image(name: str, data_root: Path) -> None:
     warm, cold = (build(configuration(name, data_root)) for _ in range(2))
     warm.warm_up(GENERATION.warm_up_images)
     assert_same(
-        copy_weights(cold), copy_weights(warm), f"{name}: weights before and after warming up"
+        copy_weights(cold.maker),
+        copy_weights(warm.maker),
+        f"{name}: weights before and after warming up",
     )
     assert torch.equal(generate_images(cold, 3), generate_images(warm, 3)), f"{name}: it does"
 

@@ -22,6 +22,7 @@ from cepheid.reference.keras.backend import FRAMEWORK
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run import checkpoint
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from tests.tasks import EVALUATION, TRAIN
@@ -49,7 +50,7 @@ ALONE = SingleProcess(FRAMEWORK)
 def create_task(config: RunConfig) -> Any:
     """The benchmark's task in Keras."""
     module = importlib.import_module(f"cepheid.benchmarks.{config.definition.name}.keras_task")
-    return module.create(config, ALONE)
+    return find_create(module)(config, ALONE)
 
 
 def build(config: RunConfig) -> Any:

@@ -3,17 +3,16 @@
 They are fast or easy, but generate no new galaxies.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from cepheid.benchmarks.galaxy_generation import weights
 from cepheid.benchmarks.galaxy_generation.task import GalaxyGeneration
-from cepheid.reference.data import galaxies
+from cepheid.reference.data import galaxies, generators
 from cepheid.reference.galaxies.images import crop_middle
-from cepheid.reference.run.config import RunConfig
-from cepheid.reference.torch.ranks.distributed import TorchRanks
+from cepheid.reference.run.generation import GenerationWorkload
 
 
 class RandomWeights(GalaxyGeneration):
@@ -41,7 +40,8 @@ class TrainingImagesReplayed(GalaxyGeneration):
     def decode(self, latents: Tensor) -> Tensor:
         """Return the first training images, repeated if need be, (n, bands, pixels, pixels)."""
         images = self.reserve_images(len(latents))
-        stored = crop_middle(galaxies.load(self.folder).noise_free, self.definition.model["pixels"])
+        sky = galaxies.load(generators.folder(self.definition.data, self.config.data_root))
+        stored = crop_middle(sky.noise_free, self.definition.model["pixels"])
         rows = torch.arange(len(images)) % self.definition.train_samples
         images.copy_(torch.from_numpy(stored[rows.numpy()]))
         return images
@@ -63,10 +63,10 @@ class NoFlow(GalaxyGeneration):
         return self.draw_noise("generated images", images, repetition)
 
 
-VARIANTS: Mapping[str, Callable[[RunConfig, TorchRanks], GalaxyGeneration]] = {
-    "random_weights": RandomWeights,
-    "one_image_repeated": OneImageRepeated,
-    "training_images_replayed": TrainingImagesReplayed,
-    "latents_zeroed": LatentsZeroed,
-    "no_flow": NoFlow,
+VARIANTS: Mapping[str, GenerationWorkload] = {
+    "random_weights": GenerationWorkload(RandomWeights),
+    "one_image_repeated": GenerationWorkload(OneImageRepeated),
+    "training_images_replayed": GenerationWorkload(TrainingImagesReplayed),
+    "latents_zeroed": GenerationWorkload(LatentsZeroed),
+    "no_flow": GenerationWorkload(NoFlow),
 }

@@ -6,20 +6,19 @@ of ranks. One image is made by the first rank alone, and nobody waits for the ot
 timed is the latency of one device.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cepheid.benchmarks.galaxy_generation import quality
-from cepheid.reference.data import galaxies
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.galaxies.images import crop_middle
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.generate import Times
+from cepheid.reference.run.generation import Times
 from cepheid.reference.run.report import Table
-from cepheid.reference.run.task import BenchmarkTask
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,18 +27,19 @@ if TYPE_CHECKING:
 MOST_SHOWN = 24  # galaxies of each kind, in the picture
 
 
-class GenerationTask(BenchmarkTask):
-    """Galaxies from noise; the task of a framework samples and decodes.
+class GalaxyMaker:
+    """Galaxies from noise; that of a framework samples and decodes.
 
     Images are float32, in units of the sky noise, (n, bands, pixels, pixels) in the host's memory.
     """
 
+    ranks: Any
+
     def __init__(self, config: RunConfig, ranks: Ranks, weights_digest: str) -> None:
         assert config.definition.generation is not None
-        super().__init__(config, ranks)
+        self.config, self.definition, self.ranks = config, config.definition, ranks
         self.counts = config.definition.generation.counts
         self.weights_digest = weights_digest
-        self.times: Sequence[Times] = ()
         most, world_size = max(self.counts), ranks.world_size
         if most % world_size:
             raise UserError(
@@ -61,9 +61,12 @@ class GenerationTask(BenchmarkTask):
         noise = random.standard_normal(shape, dtype=np.float32)
         return noise[self.share_rows(count)]
 
-    def open_data(self) -> None:
-        """Map the noise-free stamps; rows [0, train) are for training, the others are held out."""
-        sky = galaxies.load(self.folder)
+    def read_data(self, source: Any, folder: Path) -> None:
+        """Map the noise-free stamps; rows [0, train) are for training, the others are held out.
+
+        ``source`` is ``cepheid.reference.data.galaxies``.
+        """
+        sky, self.sky_parameters = source.load(folder), source.parameters_of(self.definition.data)
         train = self.definition.train_samples
         assert len(sky.labels) == train + self.definition.evaluation_samples
         stamps = crop_middle(sky.noise_free, self.definition.model["pixels"])
@@ -85,18 +88,13 @@ class GenerationTask(BenchmarkTask):
         found: dict[str, float] = self.ranks.broadcast(metrics)
         return found
 
-    def keep_times(self, times: Sequence[Times]) -> None:
-        """Keep the times for the report."""
-        self.times = times
-
-    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+    def report(self, times: Sequence[Times]) -> Sequence[Table]:
         """Return latencies and rates, and the time for CosmoDC2; see ``quality``."""
-        on_progress(1, 1)
-        return [quality.make_speed_table(self.times, self.definition.scale)]
+        return [quality.make_speed_table(times, self.definition.scale)]
 
     def pictures(self) -> "Figure":
         """Return a figure of generated galaxies beside real ones."""
         from cepheid.benchmarks.galaxy_vae import pictures  # astropy is slow to import
 
-        sky = galaxies.parameters_of(self.definition.data)
-        return pictures.draw_generated(self.held_out[:MOST_SHOWN], self.judged, sky)
+        real = self.held_out[:MOST_SHOWN]
+        return pictures.draw_generated(real, self.judged, self.sky_parameters)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.benchmarks.galaxy_generation.framework_free import GenerationTask
+from cepheid.benchmarks.galaxy_generation.framework_free import GalaxyMaker
 from cepheid.benchmarks.galaxy_generation.weights_file import (
     UNTRAINED,
     find_path,
@@ -22,37 +22,38 @@ from cepheid.benchmarks.galaxy_generation.weights_file import (
 from cepheid.benchmarks.galaxy_vae.keras_model import (
     Flow,
     FluxScaling,
+    convert_to_keras,
     cut_off_overflow,
     make_decoder,
 )
-from cepheid.benchmarks.galaxy_vae.keras_weights import convert_to_keras
-from cepheid.benchmarks.galaxy_vae.sizes import Sizes
+from cepheid.benchmarks.galaxy_vae.sizes import Sizes, find_flux_scales
 from cepheid.reference.keras.backend import FRAMEWORK, autotune, keras, use_threads
 from cepheid.reference.keras.given_weights import parse_weights
 from cepheid.reference.keras.task import Tensor, set_precision, trace
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
+from cepheid.reference.run.generation import GenerationWorkload
 
 DECODED_TOGETHER = 100  # as in the task in PyTorch
 WHY_FP32 = "bfloat16 shifts colours; --set precision=bf16 chooses it"
 
 
-def create(config: RunConfig, ranks: Ranks) -> "KerasGeneration":
-    """Return the task for the timed loop."""
+def make(config: RunConfig, ranks: Ranks) -> "KerasGeneration":
+    """Return what generates with the weights of the definition."""
     path, expected = find_published(config)
     content, digest = read_file(path, expected)
     return KerasGeneration(config, ranks, convert_to_keras(parse_weights(path, content)), digest)
 
 
-def create_for_timing(config: RunConfig, ranks: Ranks) -> "KerasGeneration":
-    """Return the task where only time matters; its weights may be untrained."""
+def make_for_timing(config: RunConfig, ranks: Ranks) -> "KerasGeneration":
+    """Return what generates where only time matters; its weights may be untrained."""
     if find_path(config.definition.scale).is_file():
-        return create(config, ranks)
+        return make(config, ranks)
     return KerasGeneration(config, ranks, {}, UNTRAINED)
 
 
-class KerasGeneration(GenerationTask):
+class KerasGeneration(GalaxyMaker):
     """Galaxies from noise; ``weights`` are by their paths in Keras, none for untrained ones."""
 
     def __init__(
@@ -68,7 +69,7 @@ class KerasGeneration(GenerationTask):
         sizes = Sizes.parse(self.definition.model, self.definition.data)
         self.decoder = make_decoder(sizes)
         self.flow = Flow(sizes.latents, sizes.flow_layers, sizes.flow_hidden)
-        self.flux_scaling = FluxScaling(sizes.flux_scales)
+        self.flux_scaling = FluxScaling(find_flux_scales(sizes.mean_maxima))
         networks = [self.decoder, *self.flow.networks]
         variables = [variable for network in networks for variable in network.variables]
         for variable in variables if self.weights else ():
@@ -164,3 +165,6 @@ class KerasGeneration(GenerationTask):
     def _make_images(self, latents: Tensor) -> Tensor:
         images = self.flux_scaling.inverse(self.decoder(latents, training=False))
         return keras.ops.transpose(images, (0, 3, 1, 2))
+
+
+WORKLOAD = GenerationWorkload(make, make_for_timing)

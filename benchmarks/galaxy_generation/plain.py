@@ -13,22 +13,23 @@ from cepheid.benchmarks.galaxy_generation import weights
 from cepheid.benchmarks.galaxy_generation.task import AT_ONCE, GalaxyGeneration
 from cepheid.benchmarks.galaxy_shape.model import PReLU
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.generation import GenerationWorkload
+from cepheid.reference.torch.execution import DeviceRanks
 from cepheid.reference.torch.flow.sampling import make_plain_sampler
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "PlainGeneration":
-    """Return the task; ``config`` has precision=fp32 and compile=off. Parts are decoded in turn."""
+def make(config: RunConfig, ranks: DeviceRanks) -> "PlainGeneration":
+    """Return what generates, parts in turn; ``config`` has precision=fp32 and compile=off."""
     in_turn = replace(config.execution, own={**config.execution.own, AT_ONCE: "1"})
     config = replace(config, execution=in_turn)
     return PlainGeneration(config, ranks, weights.read_or_make(config))
 
 
 class PlainGeneration(GalaxyGeneration):
-    """The task with the plain sampler, and the decoder in torch's layout."""
+    """The network with the plain sampler, and the decoder in torch's layout."""
 
     def build(self) -> int:
-        """Build the task with torch's layout of kernels and slopes."""
+        """Build the network with torch's layout of kernels and slopes."""
         count = super().build()
         for layer in self.model.decoder.blocks:
             if isinstance(layer, PReLU):  # (y, x, channels), now in the memory of (channels, y, x)
@@ -38,3 +39,6 @@ class PlainGeneration(GalaxyGeneration):
                 layer.weight.data = layer.weight.detach().contiguous()
         self._eager = make_plain_sampler(self.model.flow)
         return count
+
+
+WORKLOAD = GenerationWorkload(make)

@@ -23,7 +23,7 @@ import numpy as np
 
 from cepheid.benchmarks.galaxy_vae.sizes import scale_fluxes
 from cepheid.reference.galaxies import properties
-from cepheid.reference.run.generate import Times
+from cepheid.reference.run.generation import Times
 from cepheid.reference.run.report import Table, Value
 from cepheid.rules.metrics import compute_generation_scores, percentile
 

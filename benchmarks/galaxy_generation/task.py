@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,22 +12,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cepheid.benchmarks.galaxy_generation import weights, weights_file
-from cepheid.benchmarks.galaxy_generation.framework_free import GenerationTask
+from cepheid.benchmarks.galaxy_generation.framework_free import GalaxyMaker
 from cepheid.benchmarks.galaxy_generation.model import Generative
 from cepheid.benchmarks.galaxy_vae.model import cut_off_overflow, measure_properties
 from cepheid.reference.galaxies import properties
 from cepheid.reference.run.autotune import pick_fastest
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
+from cepheid.reference.run.generation import GenerationWorkload
 from cepheid.reference.torch import execution
-from cepheid.reference.torch.execution import Compiled
+from cepheid.reference.torch.execution import Compiled, DeviceRanks
 from cepheid.reference.torch.flow.sampling import (
     NoCompilerError,
     Sampler,
     make_eager_sampler,
     make_native_sampler,
 )
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 
 # Images that are decoded together: on CPUs a number that suits the caches and the compiler, on GPUs
@@ -49,30 +49,18 @@ class Settings:
     parts_at_once: str = "1"
 
 
-def create(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration":
-    """Return the task for the timed loop."""
-    return GalaxyGeneration(config, ranks)
-
-
-def create_for_timing(config: RunConfig, ranks: TorchRanks) -> "GalaxyGeneration":
-    """Return the task where only time matters; its weights may be untrained."""
-    return GalaxyGeneration(config, ranks, weights.read_or_make(config))
-
-
-class GalaxyGeneration(GenerationTask):
+class GalaxyGeneration(GalaxyMaker):
     """Galaxies from noise, by the flow and the decoder of galaxy_vae."""
 
-    ranks: TorchRanks
+    ranks: DeviceRanks
 
     def __init__(
-        self, config: RunConfig, ranks: TorchRanks, given: weights.Weights | None = None
+        self, config: RunConfig, ranks: DeviceRanks, given: weights.Weights | None = None
     ) -> None:
         self.weights = given or weights.read_published(config)
         super().__init__(config, ranks, self.weights.digest)
         self.decoded_together = DECODED_TOGETHER[ranks.device.type]
-        # A barrier of this rank alone waits for its device.
-        self._alone = replace(ranks, rank=0, world_size=1)
-        self._makers = ranks
+        self._is_shared = True  # whether all ranks make the images of this repetition
         self._usual_threads = 1
         if ranks.device.type == "cpu":
             self._usual_threads = max(1, torch.get_num_threads() // execution.count_sharers(ranks))
@@ -137,7 +125,7 @@ class GalaxyGeneration(GenerationTask):
         The noise depends on the run's seed. One sample in some ten thousand overflows in the flow;
         its latents are cut off, and its image counts as any other.
         """
-        self._makers = self.ranks if images > 1 else self._alone
+        self._is_shared = images > 1
         return cut_off_overflow(
             self._carry(self.draw_noise("generated images", images, repetition))
         )
@@ -169,7 +157,10 @@ class GalaxyGeneration(GenerationTask):
 
     def synchronize(self) -> None:
         """Wait for the devices that make the images of this repetition."""
-        self._makers.barrier()
+        if self._is_shared:
+            self.ranks.barrier()
+        elif self.ranks.device.type == "cuda":
+            torch.cuda.synchronize(self.ranks.device)
 
     def decode_images(self, latents: Tensor) -> Tensor:
         """Return the images of latents on their device, (n, bands, pixels, pixels)."""
@@ -273,3 +264,11 @@ class GalaxyGeneration(GenerationTask):
             rows, pinned = max(count, most.stop - most.start), self.ranks.device.type == "cuda"
             self._host_images = torch.empty(rows, pixels, pixels, bands, pin_memory=pinned)
         return self._host_images[:count].permute(0, 3, 1, 2)
+
+
+def make_for_timing(config: RunConfig, ranks: DeviceRanks) -> GalaxyGeneration:
+    """Return what generates where only time matters; its weights may be untrained."""
+    return GalaxyGeneration(config, ranks, weights.read_or_make(config))
+
+
+WORKLOAD = GenerationWorkload(GalaxyGeneration, make_for_timing)

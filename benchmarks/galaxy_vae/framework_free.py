@@ -164,7 +164,11 @@ def make_report(
     facts, rows = data.definition.data, data.evaluation_rows
     others = data.stamps[: min(len(rows), data.train_samples)]
     of_others = properties.measure(others, facts["bands"], facts["pixel_scale_arcsec"])
-    tables = quality.make_report(examined, of_others, data.sky.labels["snr"][rows], facts["bands"])
+    tables = [
+        quality.make_distance_table(examined, of_others, facts["bands"]),
+        quality.make_error_table(examined, data.sky.labels["snr"][rows], facts["bands"]),
+        quality.make_band_table(examined, facts["bands"]),
+    ]
     on_progress(1, 1)
     return tables
 

@@ -1,12 +1,14 @@
 """Autoencoder and flow of Arcelin 2021 in Keras, as ``model.py`` describes them.
 
-Channels last, 'same' padding as Keras has it; ``keras_weights`` converts between the weights of
-these networks and of ``model.GalaxyVae``, which are turned by half a turn. Layers are called as
-their counterparts there, those of the encoder's trunk as in galaxy_shape.
+Channels last, 'same' padding as Keras has it; weights can be converted between these networks and
+``model.GalaxyVae``, which are turned by half a turn. Layers are called as their counterparts there,
+those of the encoder's trunk as in galaxy_shape: it and the dense layer behind it are galaxy_shape's
+trunk and head. In the decoder images are turned from the second dense layer on. The flow knows
+latents only.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -14,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from cepheid.benchmarks.galaxy_shape import keras_weights
 from cepheid.benchmarks.galaxy_shape.keras_model import SHARED_AXES, apply_trunk
+from cepheid.benchmarks.galaxy_shape.keras_weights import Weights
 from cepheid.benchmarks.galaxy_vae.sizes import (
     DENSE_UNITS,
     FIRST_LOGIT,
@@ -24,19 +28,18 @@ from cepheid.benchmarks.galaxy_vae.sizes import (
     MINIMUM_SCALE,
     OVERFLOW,
     Sizes,
+    find_flux_scales,
 )
 from cepheid.reference.keras.backend import keras, tf
 from cepheid.reference.keras.task import Tensor
 
 ops, layers = keras.ops, keras.layers
 NEGATIVE_SLOPE = 0.2  # of the flow
+TRUNK, DENSE = "encoder.trunk.", "encoder.dense"
+FIRST_IMAGES = ("decoder.dense_2", "decoder.slope_2")  # their outputs are images, flattened
+KINDS = {"weight": "kernel", "bias": "bias", "slope": "alpha"}
 
-
-def make_constant(value: float) -> Any:
-    """Return the initialiser of this value."""
-    return keras.initializers.Constant(value)
-
-
+make_constant = keras.initializers.Constant
 # Layers that start as ``model.keep_variance`` has them.
 Dense = partial(layers.Dense, kernel_initializer="he_uniform")
 Conv2D = partial(layers.Conv2D, kernel_initializer="he_uniform")
@@ -157,7 +160,7 @@ class GalaxyVae:
     """Encoder, decoder and flow, as in ``model.GalaxyVae``."""
 
     def __init__(self, sizes: Sizes) -> None:
-        self.flux_scaling = FluxScaling(sizes.flux_scales)
+        self.flux_scaling = FluxScaling(find_flux_scales(sizes.mean_maxima))
         scaled = keras.Input((sizes.pixels, sizes.pixels, sizes.bands))
         images = apply_trunk(
             scaled,
@@ -177,6 +180,7 @@ class GalaxyVae:
         self.encoder = keras.Model(scaled, [mean, ops.softplus(scale) + MINIMUM_SCALE])
         self.decoder = make_decoder(sizes)
         self.flow = Flow(sizes.latents, sizes.flow_layers, sizes.flow_hidden)
+        self.networks = [self.encoder, self.decoder, *self.flow.networks]
 
     def scale_images(self, images: Tensor) -> Tensor:
         """Scale images (batch, bands, pixels, pixels) to (batch, pixels, pixels, bands)."""
@@ -190,21 +194,17 @@ class GalaxyVae:
     @property
     def layers(self) -> list[Any]:
         """The layers of encoder, decoder and flow."""
-        return [layer for network in self._networks for layer in network.layers]
+        return [layer for network in self.networks for layer in network.layers]
 
     @property
     def variables(self) -> list[Any]:
         """The variables of encoder, decoder and flow."""
-        return [variable for network in self._networks for variable in network.variables]
+        return [variable for network in self.networks for variable in network.variables]
 
     @property
     def trainable_variables(self) -> list[Any]:
         """The trainable variables of encoder, decoder and flow."""
         return [variable for variable in self.variables if variable.trainable]
-
-    @property
-    def _networks(self) -> list[Any]:
-        return [self.encoder, self.decoder, *self.flow.networks]
 
 
 def make_decoder(sizes: Sizes) -> keras.Model:
@@ -251,3 +251,65 @@ def reconstruction_loss(logits: Tensor, scaled: Tensor) -> Tensor:
 def kl_divergence(mean: Tensor, scale: Tensor) -> Tensor:
     """Return KL(N(mean, scale²) ‖ N(0, 1)) in nats, (batch,), of (batch, latents) each."""
     return 0.5 * ops.sum(ops.square(mean) + ops.square(scale) - 1 - 2 * ops.log(scale), axis=1)
+
+
+def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
+    """Return Keras' weights by path, e.g. ``decoder.blocks.0/kernel``, from a state dict.
+
+    Kernels (a, b, y, x) become (y, x, b, a) and matrices (a, b) become (b, a); the others keep
+    their shapes.
+    """
+    shape, weights = {}, {}
+    channels = state["decoder.blocks.0.weight"].shape[0]
+    for name, value in state.items():
+        if name.startswith((TRUNK, DENSE)):
+            shape[name.replace(TRUNK, "trunk.").replace(DENSE, "head")] = value
+            continue
+        layer, _, kind = name.rpartition(".")
+        if kind.startswith("slope_") or name == "encoder.slope":
+            layer, kind = name, "slope"
+        if layer in FIRST_IMAGES:
+            value = _rotate_rows(value, channels)
+        if value.ndim == 4:
+            value = value[:, :, ::-1, ::-1].transpose(2, 3, 1, 0)
+        elif kind == "weight":
+            value = value.T
+        elif value.ndim == 3:
+            value = value[::-1, ::-1]
+        weights[f"{layer}/{KINDS[kind]}"] = np.ascontiguousarray(value)
+    # Weights of decoder and flow alone have no trunk.
+    for path, value in keras_weights.convert_to_keras(shape).items() if shape else ():
+        weights[path.replace("head/", f"{DENSE}/")] = value
+    return weights
+
+
+def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
+    """Return the state dict for weights of ``convert_to_keras``, in the shapes of PyTorch."""
+    shape, state = {}, {}
+    channels = weights["decoder.blocks.0/kernel"].shape[3]
+    kinds = {theirs: ours for ours, theirs in KINDS.items()}
+    for path, value in weights.items():
+        layer, kind = path.split("/")
+        if layer == DENSE or "." not in layer:
+            shape[path.replace(DENSE, "head")] = value
+            continue
+        if value.ndim == 4:
+            value = value[::-1, ::-1].transpose(3, 2, 0, 1)
+        elif kind == "kernel":
+            value = value.T
+        elif value.ndim == 3:
+            value = value[::-1, ::-1]
+        if layer in FIRST_IMAGES:
+            value = _rotate_rows(value, channels)
+        name = layer if layer.split(".")[1].startswith("slope") else f"{layer}.{kinds[kind]}"
+        state[name] = np.ascontiguousarray(value)
+    for name, value in keras_weights.convert_to_torch(shape).items():
+        state[name.replace("trunk.", TRUNK).replace("head.", f"{DENSE}.")] = value
+    return state
+
+
+def _rotate_rows(values: np.ndarray, channels: int) -> np.ndarray:
+    """Return rows (y·x·channels, …) of an image that is rotated by half a turn."""
+    side = math.isqrt(len(values) // channels)
+    images = values.reshape(side, side, channels, *values.shape[1:])
+    return images[::-1, ::-1].reshape(values.shape)

@@ -116,35 +116,23 @@ def gaussian_entropy(covariance: np.ndarray) -> float:
 # Report -------------------------------------------------------------------------------------------
 
 
-def make_report(examined: Examined, others: np.ndarray, snr: np.ndarray, bands: str) -> list[Table]:
-    """Return the tables of the report.
-
-    ``others`` are properties of other real galaxies, (m, properties); ``snr`` is (n,).
-    """
-    return [
-        make_distance_table(examined, others, bands),
-        make_error_table(examined, snr, bands),
-        make_band_table(examined, bands),
-    ]
-
-
 def make_distance_table(examined: Examined, others: np.ndarray, bands: str) -> Table:
     """Return the distance of each property, beside that of other real galaxies.
 
     ``others`` are their properties, (m, properties).
     """
-    names = properties.list_properties(bands)
-    generated = properties.compute_distances(examined.generated, examined.real, bands)
-    reconstructed = properties.compute_distances(examined.reconstructed, examined.real, bands)
-    real = properties.compute_distances(others, examined.real, bands)
+    kinds = {
+        "generated": examined.generated,
+        "reconstructed": examined.reconstructed,
+        "real": others,
+    }
+    distances = {
+        kind: properties.compute_distances(values, examined.real, bands)
+        for kind, values in kinds.items()
+    }
     rows: list[dict[str, Value]] = [
-        {
-            "property": name,
-            "generated": generated[name],
-            "reconstructed": reconstructed[name],
-            "real": real[name],
-        }
-        for name in names
+        {"property": name, **{kind: each[name] for kind, each in distances.items()}}
+        for name in properties.list_properties(bands)
     ]
     return Table(
         f"Distance from {len(examined.real):,} real galaxies, in standard deviations",

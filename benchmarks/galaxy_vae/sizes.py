@@ -58,11 +58,6 @@ class Sizes:
         """The keyword arguments of what makes the norm of the encoder's inputs."""
         return {"epsilon": self.batch_norm_epsilon, "momentum": self.batch_norm_momentum}
 
-    @property
-    def flux_scales(self) -> np.ndarray:
-        """The divisors s of the images' bands, (bands,), float32."""
-        return find_flux_scales(self.mean_maxima)
-
 
 def find_flux_scales(mean_maxima: Sequence[float]) -> np.ndarray:
     """Return the divisors s of the bands, (bands,), float32, from the I_b; see ``model``."""

@@ -78,7 +78,7 @@ def train(
     Returns its quality curve and the facts about its implementation.
     """
     from cepheid.reference.run.log import RunLogWriter
-    from cepheid.reference.run.loops import run_task
+    from cepheid.reference.run.task import run_task
     from cepheid.reference.torch.backend import free_earlier_tasks
 
     evaluations: list[tuple[int, Mapping[str, float]]] = []

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
 from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.generation import GenerationWorkload
 from cepheid.reference.run.progress import OnProgress
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.observer import OnCount
@@ -214,9 +215,11 @@ configure_open = partial(configure, division="open", seed=1)
 
 
 def pick_create(module: Any) -> Create:
-    """Return ``create_for_timing``, which needs no trained weights, or else ``create``."""
-    create: Create = getattr(module, "create_for_timing", None) or find_create(module)
-    return create
+    """Return what makes the task of a module; where it generates, with untrained weights too."""
+    workload = getattr(module, "WORKLOAD", None)
+    if isinstance(workload, GenerationWorkload):
+        module = workload.for_timing()
+    return find_create(module)
 
 
 def make_task(

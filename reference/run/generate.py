@@ -8,79 +8,32 @@ to other work takes no time from between them, and only reports of progress come
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from cepheid.reference.data.verification import DataRead
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.generation import ImageMaker, Images, Times
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
 from cepheid.rules.definition import Definition
 
-Latents = Any
-Images = Any
-"""Arrays of the framework. The loop only passes them on; their shapes are the generator's."""
 
-
-@dataclass(frozen=True)
-class Times:
-    """Seconds of all repetitions of generating ``images`` images at a time, in their order."""
-
-    images: int
-    sampling_seconds: tuple[float, ...]
-    decoding_seconds: tuple[float, ...]
-
-    @property
-    def seconds(self) -> tuple[float, ...]:
-        """Seconds of sampling and decoding together, for each repetition."""
-        parts = zip(self.sampling_seconds, self.decoding_seconds, strict=True)
-        return tuple(sampling + decoding for sampling, decoding in parts)
-
-
-class Generator(Protocol):
-    """The code of a benchmark that generates, for one framework."""
+class Generator(ImageMaker, Protocol):
+    """A task that generates, for one framework: its images, and the dataset beside them."""
 
     data_digest: str
     """Digest of the prepared data, from the manifest alone."""
-    weights_digest: str
-    """SHA-256 of the file with the weights."""
 
     def drop_caches(self) -> None:
         """Drop the data files from the file caches of the operating system (rule T6)."""
 
-    def build(self) -> int:
-        """Read the weights, and return the number of parameters."""
-
-    def warm_up(self, images: int) -> None:
-        """Compile, and generate at least ``images`` images in every batch size that will be timed.
-
-        The noise is different from that of every repetition.
-        """
-
-    def implementation(self) -> Mapping[str, Any]:
-        """Return what a reader needs beside a time: framework, device, precision, ranks."""
-
     def open_data(self) -> None:
         """Open the dataset. Nothing touches it before."""
 
-    def sample(self, images: int, repetition: int) -> Latents:
-        """Draw the noise of this repetition and carry it to the latents of ``images`` images.
-
-        The noise differs between runs, numbers of images and repetitions.
-        """
-
-    def decode(self, latents: Latents) -> Images:
-        """Return images in the memory of the host; they stay there until the next call."""
-
-    def evaluate(self, images: Images) -> dict[str, float]:
-        """Return all metrics of images that were timed."""
-
     def digest_data(self) -> DataRead:
         """Digest what the run read, after the clock has stopped; on every rank (rule T27)."""
-
-    def synchronize(self) -> None:
-        """Wait for the device."""
 
     def keep_times(self, times: Sequence[Times]) -> None:
         """Keep the measured times for a report."""

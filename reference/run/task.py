@@ -1,7 +1,9 @@
-"""The base of all tasks: configuration, typed hyperparameters and the prepared dataset."""
+"""Tasks and their timed loops: what all have, those that generate, and the run of one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,16 @@ import numpy as np
 from cepheid.reference.data import generators, store, verification
 from cepheid.reference.data.verification import DataRead
 from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run import generate, train
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.generation import GenerationWorkload, Times
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
+from cepheid.reference.run.report import Table
 from cepheid.rules import events
 from cepheid.rules.errors import UserError
+from cepheid.rules.events import Kind
 
 
 class BenchmarkTask:
@@ -86,3 +94,55 @@ class BenchmarkTask:
     def drop_caches(self) -> None:
         """Drop the dataset from the file caches of the operating system (rule T6)."""
         store.drop_caches(self.folder)
+
+
+class GenerationTask(BenchmarkTask):
+    """A task of ``cepheid.reference.run.generate`` from what a benchmark declares.
+
+    ``maker`` makes the images; the dataset is that of the definition.
+    """
+
+    def __init__(self, workload: GenerationWorkload, config: RunConfig, ranks: Ranks) -> None:
+        super().__init__(config, ranks)
+        self.maker = workload.make(config, ranks)
+        self.weights_digest = self.maker.weights_digest
+        self.times: Sequence[Times] = ()
+        self.build, self.warm_up = self.maker.build, self.maker.warm_up
+        self.sample, self.decode = self.maker.sample, self.maker.decode
+        self.synchronize, self.evaluate = self.maker.synchronize, self.maker.evaluate
+        self.implementation, self.pictures = self.maker.implementation, self.maker.pictures
+
+    def open_data(self) -> None:
+        """Open the dataset of the definition."""
+        self.maker.read_data(generators.find_source(self.definition.data), self.folder)
+
+    def keep_times(self, times: Sequence[Times]) -> None:
+        """Keep the times for the report."""
+        self.times = times
+
+    def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
+        """Return the tables of the times."""
+        on_progress(1, 1)
+        return self.maker.report(self.times)
+
+
+LOOPS: Mapping[Kind, Callable[..., Outcome]] = MappingProxyType(
+    {"train": train.run, "generate": generate.run}
+)
+
+
+def run_task(
+    task: Any, config: RunConfig, log: RunLogWriter, on_progress: OnProgress = ignore_progress
+) -> Outcome:
+    """Run a task by the loop for its kind of benchmark, and return how the run ended.
+
+    Then, outside the clock, what it read is digested and logged (rule T27).
+
+    ``task`` keeps the protocol of that loop: ``train.Task`` or ``generate.Generator``.
+    """
+    run = LOOPS[config.definition.kind]
+    outcome = run(config.definition, task, config, log, on_progress)
+    on_progress(Progress(Stage.VERIFYING, outcome.samples))
+    read = task.digest_data()
+    log.event("data_read", read.digest)
+    return replace(outcome, data_problem=read.problem)

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import MappingProxyType, ModuleType
 from typing import Any
 
+from cepheid.reference.run.generation import GenerationWorkload
+from cepheid.reference.run.task import GenerationTask
 from cepheid.rules.digests import find_unbound
 from cepheid.rules.errors import UserError, did_you_mean
 
@@ -67,9 +69,12 @@ def find_create(source: Any) -> Create:
     if create is not None:
         found: Create = create
         return found
-    from cepheid.reference.torch.trainer import Trainer  # only a workload needs torch
+    workload = getattr(source, "WORKLOAD", source)
+    if isinstance(workload, GenerationWorkload):
+        return partial(GenerationTask, workload)
+    from cepheid.reference.torch.trainer import Trainer  # only a training on torch needs torch
 
-    return partial(Trainer, getattr(source, "WORKLOAD", source))
+    return partial(Trainer, workload)
 
 
 def find_own_task(path: Path) -> Path:

@@ -16,8 +16,8 @@ from cepheid.reference.machine.energy import Meter, Sensors, gather
 from cepheid.reference.machine.ranks import RankEndedError, Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.log import RunLogWriter
-from cepheid.reference.run.loops import run_task
 from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage
+from cepheid.reference.run.task import run_task
 from cepheid.reference.session import watcher
 from cepheid.reference.session.artifacts import (
     Pictures,

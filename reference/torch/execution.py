@@ -13,11 +13,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.autotune import (
     OTHER_WORK,
     Step,
@@ -26,9 +27,16 @@ from cepheid.reference.run.autotune import (
     pick_fastest,
 )
 from cepheid.reference.run.execution import Execution
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
+
+
+class DeviceRanks(Ranks, Protocol):
+    """Ranks each of which drives a device of torch (``TorchRanks``)."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device that this rank drives."""
 
 
 def seed_everything(seed: int) -> None:
@@ -44,7 +52,7 @@ def use_threads(execution: Execution) -> None:
         torch.set_num_threads(int(execution.threads))
 
 
-def autotune(requested: Execution, step: Step, ranks: TorchRanks) -> Execution:
+def autotune(requested: Execution, step: Step, ranks: DeviceRanks) -> Execution:
     """Return ``requested`` with a value and a reason in place of every ``auto``.
 
     Threads and precision are compared in eager execution, because compiling takes much longer than
@@ -83,7 +91,7 @@ def list_thread_counts(device: torch.device) -> Sequence[str]:
     return (str(usual),)
 
 
-def _pick_threads(execution: Execution, step: Step, ranks: TorchRanks) -> Execution:
+def _pick_threads(execution: Execution, step: Step, ranks: DeviceRanks) -> Execution:
     """Pick the fastest number of threads, but no more than other work leaves cores for.
 
     The threads of a step wait for each other many times, so if one of them waits for a core, all
@@ -108,7 +116,7 @@ def _pick_threads(execution: Execution, step: Step, ranks: TorchRanks) -> Execut
     return execution.with_setting("threads", str(count), reason)
 
 
-def count_sharers(ranks: TorchRanks) -> int:
+def count_sharers(ranks: DeviceRanks) -> int:
     """Count the ranks that may use the processors of the first rank, which is one of them."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
     places = ranks.all_gather_object((platform.node(), allowed))
@@ -116,7 +124,7 @@ def count_sharers(ranks: TorchRanks) -> int:
     return sum(name == node and bool(first & other) for name, other in places)
 
 
-def _pick_precision(execution: Execution, step: Step, ranks: TorchRanks) -> Execution:
+def _pick_precision(execution: Execution, step: Step, ranks: DeviceRanks) -> Execution:
     """Pick the fastest precision; on CPUs by the processor time of one thread.
 
     Other work on the machine does not affect the processor time of a thread.

@@ -25,7 +25,6 @@ from cepheid.benchmarks.galaxy_shape import keras_model as keras_shape
 from cepheid.benchmarks.galaxy_shape import keras_weights as shape_weights
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from cepheid.benchmarks.galaxy_vae import keras_model as keras_vae
-from cepheid.benchmarks.galaxy_vae import keras_weights as vae_weights
 from cepheid.benchmarks.galaxy_vae import model as torch_vae
 from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.reference.keras.backend import tf
@@ -120,7 +119,7 @@ def make_keras_bnn() -> Any:
 def make_keras_vae(ours: torch_vae.GalaxyVae, prelu: str = "position") -> Any:
     """Return the same autoencoder in Keras."""
     theirs = keras_vae.GalaxyVae(replace(SIZES, prelu=prelu))
-    give(theirs, vae_weights.convert_to_keras(arrays_of(ours)))
+    give(theirs, keras_vae.convert_to_keras(arrays_of(ours)))
     return theirs
 
 
@@ -141,8 +140,8 @@ def draw_galaxies(count: int) -> Any:
         (make_shape, "position", shape_weights),
         (make_shape, "channel", shape_weights),
         (make_bnn, "position", bnn_weights),
-        (make_vae, "position", vae_weights),
-        (make_vae, "channel", vae_weights),
+        (make_vae, "position", keras_vae),
+        (make_vae, "channel", keras_vae),
     ],
 )
 def test_weights_go_there_and_back(
@@ -256,12 +255,12 @@ def test_autoencoders_agree(prelu: str, training: bool) -> None:
         loss = tf.reduce_mean(reconstruction + 0.01 * divergence - log_prob)
         return Pass(loss, (mean, scale, logits, reconstruction, divergence, log_prob))
 
-    assert_passes_agree(ours, theirs, in_torch, in_keras, vae_weights.convert_to_keras)
+    assert_passes_agree(ours, theirs, in_torch, in_keras, keras_vae.convert_to_keras)
 
 
 def test_weights_of_autoencoders_start_alike() -> None:
     torch.manual_seed(0)
-    ours = vae_weights.convert_to_keras(arrays_of(make_torch_vae(SIZES)))
+    ours = keras_vae.convert_to_keras(arrays_of(make_torch_vae(SIZES)))
     for variable in keras_vae.GalaxyVae(SIZES).variables:
         there, here = variable.numpy(), ours[variable.path]
         assert there.std() == pytest.approx(here.std(), rel=0.1), variable.path

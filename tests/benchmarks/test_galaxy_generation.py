@@ -27,7 +27,7 @@ from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Evidence
 from tests.distributed import on_ranks
-from tests.tasks import ALONE
+from tests.tasks import ALONE, build, create
 from tests.test_benchmark_contract import GENERATION, configuration
 
 
@@ -38,7 +38,7 @@ def config(data_root: Path) -> RunConfig:
 
 
 def test_the_plain_code_makes_the_same_images(config: RunConfig) -> None:
-    ours, plainly = (made(config, ALONE) for made in (task.create, plain.create))
+    ours, plainly = (make(config, ALONE) for make in (task.GalaxyGeneration, plain.make))
     assert ours.build() == plainly.build()
     first, _ = plainly.model.decoder.blocks[0].parameters()
     assert first.is_contiguous()
@@ -55,7 +55,7 @@ def test_parts_that_are_decoded_at_once_make_the_same_images(
 ) -> None:
     monkeypatch.setitem(task.DECODED_TOGETHER, "cpu", 5)
     settings = dataclasses.replace(config.execution, threads="3", own={task.AT_ONCE: asked})
-    made = task.create(dataclasses.replace(config, execution=settings), ALONE)
+    made = task.GalaxyGeneration(dataclasses.replace(config, execution=settings), ALONE)
     made.build()
     latents = made.sample(12, 0)
     in_turn = made.decode(latents).clone()
@@ -74,7 +74,7 @@ def test_parts_that_are_decoded_at_once_make_the_same_images(
 
 def test_results_without_parts_at_once_decode_in_turn(config: RunConfig) -> None:
     earlier = dataclasses.replace(config.execution, own={})
-    made = task.create(dataclasses.replace(config, execution=earlier), ALONE)
+    made = task.GalaxyGeneration(dataclasses.replace(config, execution=earlier), ALONE)
     made.build()
     made.warm_up(1)
     assert made.parts_at_once == 1
@@ -82,7 +82,7 @@ def test_results_without_parts_at_once_decode_in_turn(config: RunConfig) -> None
 
 
 def test_a_sampler_in_cpp_draws_the_same(config: RunConfig) -> None:
-    made = task.create(config, ALONE)
+    made = task.GalaxyGeneration(config, ALONE)
     made.build()
     eager = made.sample(12, 0)
     try:
@@ -99,13 +99,13 @@ def test_compiling_that_fails_is_told_or_refused(
         raise NoCompilerError("no g++ here")
 
     monkeypatch.setattr(task, "make_native_sampler", fails)
-    made = task.create(config, ALONE)
+    made = task.GalaxyGeneration(config, ALONE)
     made.build()
     made.use_execution(Execution("fp32", "on", "1"))
     assert made._no_compiler == "no g++ here"
     assert made.sampling_note == "torch"
     insisting = dataclasses.replace(config, execution=Execution("fp32", "on", "1"))
-    made = task.create(insisting, ALONE)
+    made = task.GalaxyGeneration(insisting, ALONE)
     with pytest.raises(UserError, match="compile=off runs without"):
         made.build()
 
@@ -116,7 +116,7 @@ def test_bfloat16_only_where_images_stay_as_they_are(
 ) -> None:
     monkeypatch.setattr(task, "LARGEST_DISTANCE", largest)
     monkeypatch.setattr(execution, "list_precisions", lambda device: ("bf16", "fp32"))
-    made = task.create(config, ALONE)
+    made = task.GalaxyGeneration(config, ALONE)
     made.build()
     chosen = made._check_bfloat16(Execution(), made.sample(12, 0))
     assert chosen.precision == ("auto" if largest else "fp32")
@@ -223,9 +223,9 @@ def test_weights_of_another_network_are_refused(
         config, definition=definition.load("galaxy_generation", "full"), division="open"
     )
     with pytest.raises(UserError, match=r"of another network: of decoder\..* same scale"):
-        task.create(full, ALONE)
+        task.GalaxyGeneration(full, ALONE)
     with pytest.raises(UserError, match="restore it, as with `git checkout`"):
-        task.create(config, ALONE)
+        task.GalaxyGeneration(config, ALONE)
     state = load(published)
     with pytest.raises(UserError, match="--scale full: these are weights of another network"):
         weights.write_weights("full", state)
@@ -236,15 +236,15 @@ def test_weights_of_another_network_are_refused(
 
 def test_ranks_that_do_not_divide_the_images_are_refused(config: RunConfig) -> None:
     with pytest.raises(UserError, match=r"12 images cannot be shared evenly by 5 ranks; fix: "):
-        task.create(config, TorchRanks(4, 5, torch.device("cpu")))
+        task.GalaxyGeneration(config, TorchRanks(4, 5, torch.device("cpu")))
 
 
 def _generate_on_this_rank(data_root: Path) -> tuple[list[Any], Mapping[str, float], Any]:
     """Return this rank's images at each number, the quality of a run, and its times."""
     with start_ranks() as ranks:
-        made: Any = task.create(configuration("galaxy_generation", data_root), ranks)
+        made: Any = create(configuration("galaxy_generation", data_root), ranks)
         outcome = generate.run(made.definition, made, made.config, RunLogWriter(None))
-        parts = [made.decode(made.sample(count, 1)).numpy().copy() for count in made.counts]
+        parts = [made.decode(made.sample(count, 1)).numpy().copy() for count in made.maker.counts]
     return parts, outcome.quality, outcome.times
 
 
@@ -266,7 +266,7 @@ def test_the_images_do_not_depend_on_the_number_of_ranks(
 
 
 def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:
-    wanted = Training("no_flow, seed 1", "no_flow", task.create, config)
+    wanted = Training("no_flow, seed 1", "no_flow", create, config)
     curve, told = train(wanted, ALONE, ignore_progress)
     ((images, quality),) = curve.evaluations
     assert images == GENERATION.images
@@ -287,12 +287,10 @@ def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunCo
 
 def test_pictures_show_real_and_generated_galaxies(config: RunConfig) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra site")
-    made = task.create(config, ALONE)
-    made.build()
-    made.open_data()
+    made = build(config)
     generated = made.decode(made.sample(12, 0))
     made.evaluate(generated)
     made.decode(made.sample(12, 1))  # what was judged is shown, whatever came after it
     above, below = made.pictures().subfigs
-    assert (len(above.axes), len(below.axes)) == (len(made.held_out), 12)
-    assert np.array_equal(made.judged, made.decode(made.sample(12, 0)))
+    assert (len(above.axes), len(below.axes)) == (len(made.maker.held_out), 12)
+    assert np.array_equal(made.maker.judged, made.decode(made.sample(12, 0)))

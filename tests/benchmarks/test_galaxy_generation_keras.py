@@ -17,6 +17,7 @@ from cepheid.reference.keras.backend import FRAMEWORK
 from cepheid.reference.machine.energy import find_sensors
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import assert_run_passes, configuration, install_easy
@@ -29,8 +30,8 @@ def configure(data_root: Path) -> RunConfig:
 
 
 def test_the_images_are_those_of_torch(data_root: Path) -> None:
-    ours = keras_task.create(configure(data_root), ALONE)
-    theirs = task.create(
+    ours = keras_task.make(configure(data_root), ALONE)
+    theirs = task.GalaxyGeneration(
         configuration("galaxy_generation", data_root), TorchRanks(0, 1, torch.device("cpu"))
     )
     assert ours.build() == theirs.build() == ours.definition.model["parameters"]
@@ -44,7 +45,7 @@ def test_the_images_are_those_of_torch(data_root: Path) -> None:
 
 
 def test_the_papers_figure_4_can_be_measured(data_root: Path) -> None:
-    made: Any = keras_task.create_for_timing(configure(data_root), ALONE)
+    made: Any = keras_task.make_for_timing(configure(data_root), ALONE)
     point = measure_generation(made, 3, ALONE, find_sensors(has_gpu=False))
     assert (point.size, point.fraction) == (3, 1.0)
     assert point.images_per_second == pytest.approx(3 / point.seconds)
@@ -57,7 +58,7 @@ def test_a_log_passes_the_checker(
 ) -> None:
     install_easy("galaxy_generation", tmp_path / "benchmarks", monkeypatch)
     config = configure(data_root)
-    assert_run_passes(keras_task.create(config, ALONE), config, tmp_path)
+    assert_run_passes(find_create(keras_task)(config, ALONE), config, tmp_path)
 
 
 def test_weights_that_cannot_be_used_are_refused(
@@ -66,10 +67,10 @@ def test_weights_that_cannot_be_used_are_refused(
     config = configure(data_root)
     monkeypatch.setattr(weights_file, "FOLDER", tmp_path)
     with pytest.raises(UserError, match="missing"):
-        keras_task.create(config, ALONE)
-    assert keras_task.create_for_timing(config, ALONE).weights_digest == weights_file.UNTRAINED
+        keras_task.make(config, ALONE)
+    assert keras_task.make_for_timing(config, ALONE).weights_digest == weights_file.UNTRAINED
     weights_file.find_path("mini").write_bytes(b"no weights")
     with pytest.raises(UserError, match="T25"):
-        keras_task.create(config, ALONE)
+        keras_task.make(config, ALONE)
     with pytest.raises(UserError, match="not a file of weights for Keras"):
-        keras_task.create(dataclasses.replace(config, division="open"), ALONE)
+        keras_task.make(dataclasses.replace(config, division="open"), ALONE)

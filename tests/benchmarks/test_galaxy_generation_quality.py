@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cepheid.benchmarks.galaxy_generation import quality
-from cepheid.reference.run.generate import Times
+from cepheid.reference.run.generation import Times
 
 BANDS, PIXELS = "gr", 16
 MODEL = MappingProxyType({"mean_maxima": (5.0, 5.0)})

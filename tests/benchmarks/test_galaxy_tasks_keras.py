@@ -16,8 +16,8 @@ from cepheid.benchmarks.galaxy_bnn import keras_weights as bnn_weights
 from cepheid.benchmarks.galaxy_bnn.task import compute_kl_per_sample
 from cepheid.benchmarks.galaxy_shape import keras_task as shape_task
 from cepheid.benchmarks.galaxy_shape import keras_weights as shape_weights
+from cepheid.benchmarks.galaxy_vae import keras_model as keras_vae
 from cepheid.benchmarks.galaxy_vae import keras_task as vae_task
-from cepheid.benchmarks.galaxy_vae import keras_weights as vae_weights
 from cepheid.measure.studies.sweep.measures import EPOCH_SAMPLES, measure_training
 from cepheid.reference.keras.backend import FRAMEWORK
 from cepheid.reference.keras.pipeline import read_ahead
@@ -33,7 +33,7 @@ from tests.test_benchmark_contract import configuration
 
 ALONE = SingleProcess(FRAMEWORK)
 TASKS = {"galaxy_shape": shape_task, "galaxy_bnn": bnn_task, "galaxy_vae": vae_task}
-WEIGHTS = {"galaxy_shape": shape_weights, "galaxy_bnn": bnn_weights, "galaxy_vae": vae_weights}
+WEIGHTS = {"galaxy_shape": shape_weights, "galaxy_bnn": bnn_weights, "galaxy_vae": keras_vae}
 HALF_TURN = 3  # the orientation that flips x and y; networks in PyTorch are turned by it
 
 

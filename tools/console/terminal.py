@@ -14,7 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 from tabulate import tabulate
 
-from cepheid.reference.run.generate import GenerationProgress, Times
+from cepheid.reference.run.generate import GenerationProgress
+from cepheid.reference.run.generation import Times
 from cepheid.reference.run.progress import OnProgress, Progress, Stage
 from cepheid.reference.run.report import Table, Value
 from cepheid.reference.session.observer import OnCount

@@ -60,7 +60,7 @@ class Update:
 
 def find_kfac(task: Any) -> Any:
     """Return the K-FAC of a task, or None."""
-    return getattr(getattr(task, "preconditioner", task), "kfac", None)
+    return getattr(task.preconditioner, "kfac", None)
 
 
 class OptimizerParts:

@@ -326,7 +326,7 @@ def measure_peak_bytes(
     """
     from cepheid.reference.machine.hardware import read_peak_resident_bytes
     from cepheid.reference.run.log import RunLogWriter
-    from cepheid.reference.run.loops import run_task
+    from cepheid.reference.run.task import run_task
     from cepheid.reference.torch.ranks.distributed import start_ranks
 
     short = shorten_definition(definitions.load(name, scale), blocks)

@@ -8,11 +8,11 @@ from typing import Any
 
 from cepheid.reference.data.verification import DataRead
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.generate import Times
+from cepheid.reference.run.generation import Times
 from cepheid.reference.run.log import RunLogWriter
-from cepheid.reference.run.loops import run_task
 from cepheid.reference.run.progress import OnProgress, ignore_progress
 from cepheid.reference.run.report import Table
+from cepheid.reference.run.task import run_task
 from cepheid.reference.session.observer import LiveCheck, OnCount
 from cepheid.rules.definition import Block, Definition
 

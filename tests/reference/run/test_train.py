@@ -125,7 +125,7 @@ def test_records_name_the_line_that_asked_for_them(config: RunConfig, tmp_path: 
     _, events = execute(config, ScriptedTask([GOOD]), tmp_path / "result_0.txt")
     assert {event["metadata"]["file"] for event in events} == {
         "reference/run/train.py",
-        "reference/run/loops.py",
+        "reference/run/task.py",
     }
     assert len({event["metadata"]["lineno"] for event in events}) > 8
 

@@ -28,7 +28,7 @@ from cepheid.reference.session.result_folder import open_result_folder
 from cepheid.reference.run.config import configure
 from cepheid.reference.session.interruption import Interruption
 from cepheid.reference.run.log import RunLogWriter
-from cepheid.reference.run.loops import run_task
+from cepheid.reference.run.task import run_task
 from cepheid.rules import definition
 from tests.reference.run.scripted import ScriptedTask
 from tests.reference.run.test_train import GOOD, POOR
