@@ -6,6 +6,7 @@ numbers of parts and finished files are sent. The same results give the same byt
 reads a clock.
 """
 
+import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -75,6 +76,7 @@ def _list_parts(site: Site) -> Iterator[Make]:
     yield lists.make_system_pages
     yield compare_page.make_pages
     yield history_page.make_pages
+    yield lists.make_decisions_page
     yield lists.make_elsewhere_page
     yield lists.make_glossary_page
     for start in range(0, len(site.entries), RESULTS_OF_PART):
@@ -86,6 +88,8 @@ def _list_parts(site: Site) -> Iterator[Make]:
 def _make_index(site: Site) -> Iterator[tuple[str, str]]:
     yield "results.csv", write_csv(site.entries) + "\n"
     yield index.FILE, write_index(site) + "\n"
+    if site.changes:
+        yield index.CHANGES_FILE, json.dumps(list(site.changes), indent=1) + "\n"
     yield index.SCHEMA_FILE, index.read_schema() + "\n"
 
 

@@ -32,6 +32,18 @@ def require_checkout(what: str) -> None:
         )
 
 
+def read_version() -> str:
+    """Return the version of this program."""
+    from configparser import ConfigParser
+
+    try:
+        return metadata.version("cepheid")
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        settings = ConfigParser()
+        settings.read(ROOT / "setup.cfg", encoding="utf-8")
+        return settings["metadata"]["version"]
+
+
 def read_licence() -> str:
     """Return the text of the project's licence."""
     if IS_CHECKOUT:

@@ -1,9 +1,13 @@
 """`cepheid leaderboard`: write the results as a static site."""
 
 import argparse
+import datetime
+import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -15,9 +19,11 @@ from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows import index
+from cepheid.leaderboard.rows.changes import find_changes
 from cepheid.leaderboard.rows.entry import Entry, list_entries
 from cepheid.leaderboard.site import evidence
 from cepheid.leaderboard.site.history import read_rounds
+from cepheid.leaderboard.site.records import write_index
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
@@ -87,6 +93,13 @@ COMMAND = Command(
             default=[],
             action="append",
         ),
+        declare(
+            "--on",
+            "the day of this publication: results may be withdrawn after it, and the site lists by "
+            "day what changed since the one that it replaces",
+            datetime.date.fromisoformat,
+            "DAY",
+        ),
         declare("--commit", "the commit of the submissions, for results.json", default=""),
         declare(
             "--allow-removal",
@@ -136,7 +149,7 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     earlier = tuple(read_rounds([index.read(path) for path in arguments.history]))
 
     def make(shown: Sequence[JudgedResult]) -> Site:
-        return Site(
+        made = Site(
             judgement.round,
             tuple(list_entries(shown)),
             output,
@@ -145,6 +158,7 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
             logs,
             earlier,
         )
+        return replace(made, changes=_list_changes(output, made, arguments.on))
 
     def write(shown: Sequence[JudgedResult]) -> tuple[Entry, ...]:
         made = make(shown)
@@ -156,6 +170,19 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
             pass
 
     return isolate(results, write, strip_result, rehearse)[0]
+
+
+def _list_changes(
+    output: Path, made: Site, day: datetime.date | None
+) -> tuple[Mapping[str, Any], ...]:
+    """List what changed since the publication, by day; ``day`` is that of this one."""
+    before = index.read_changes(output)
+    if day is None or not (output / index.FILE).exists():
+        return tuple(before)
+    changed = find_changes(index.read(output), json.loads(write_index(made)))
+    lines = [line for change in changed for line in str(change).splitlines()]
+    fresh = {"on": str(day), "changes": [line.strip() for line in lines]}
+    return tuple([fresh, *before] if lines else before)
 
 
 def _check_reference(asked: str, entries: Sequence[Entry]) -> None:

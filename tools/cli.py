@@ -32,6 +32,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "write the manifest of a submission: digests of all its files",
     ),
     "audit": ("cepheid.tools.audit_submission", "repeat one logged run and compare the two"),
+    "round": (
+        "cepheid.tools.manage_round",
+        "lead a round: receipts, status, preview, publication (docs/organisers.md)",
+    ),
     "describe-system": ("cepheid.tools.describe_system", "describe this machine for a submission"),
     "new-benchmark": (
         "cepheid.tools.new_benchmark",
@@ -73,19 +77,10 @@ def console() -> None:
 
 def _describe_version() -> str:
     """Return name and version, that of Python, and the current round."""
-    from configparser import ConfigParser
-    from importlib import metadata
-
     from cepheid.rules import rounds
-    from cepheid.rules.host import ROOT
+    from cepheid.rules.host import read_version
 
-    try:
-        version = metadata.version("cepheid")
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        settings = ConfigParser()
-        settings.read(ROOT / "setup.cfg", encoding="utf-8")
-        version = settings["metadata"]["version"]
-    return f"cepheid {version}, Python {platform.python_version()}, round {rounds.CURRENT}"
+    return f"cepheid {read_version()}, Python {platform.python_version()}, round {rounds.CURRENT}"
 
 
 def _describe_commands() -> str:

@@ -39,7 +39,7 @@ from cepheid.compliance.checks.result import (  # noqa: F401
     runs,
     seeds,
 )
-from cepheid.compliance.checks.submission import files, machine, manifest  # noqa: F401
+from cepheid.compliance.checks.submission import decided, files, machine, manifest  # noqa: F401
 from cepheid.compliance.checks.time import clock, timing  # noqa: F401
 from cepheid.compliance.finding import Finding, limit_findings, sort_findings
 from cepheid.compliance.read.contents import ResultFolder, Submitter

@@ -7,10 +7,11 @@ is due, not with the calendar: a published result stays what it is.
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.compliance.read.contents import Submitter
-from cepheid.compliance.read.decisions import Decisions, Waiver
+from cepheid.compliance.read.decisions import Decisions, Waiver, Withdrawal
 from cepheid.rules.rounds import Round
 
 
@@ -31,6 +32,13 @@ def apply_waivers(
             finding = replace(finding, severity="warning", message=message)
         applied.append(finding)
     return applied, used
+
+
+def is_withdrawn(who: Submitter, path: Path) -> bool:
+    """Return True for a file or folder of a result that was withdrawn (S8)."""
+    decisions = who.decisions
+    every = decisions.list_all(Withdrawal) if decisions else ()
+    return any(decisions.concerns(each.path, path) for each in every if decisions)
 
 
 def covers(decisions: Decisions, waiver: Waiver, finding: Finding) -> bool:

@@ -18,7 +18,7 @@ from cepheid.compliance.checks.submission.files import report_stray
 from cepheid.compliance.checks.submission.machine import describe_machine
 from cepheid.compliance.failure import Failures, isolate, report_failure
 from cepheid.compliance.finding import Finding, sort_findings
-from cepheid.compliance.judge.decided import apply_waivers, report_decisions
+from cepheid.compliance.judge.decided import apply_waivers, is_withdrawn, report_decisions
 from cepheid.compliance.judge.unit import Each, JudgedUnit, Unit, find_definition, judge_unit
 from cepheid.compliance.read.contents import ResultFolder, Submitter
 from cepheid.compliance.read.decisions import Waiver
@@ -35,7 +35,7 @@ from cepheid.rules.rounds import Round, RoundBenchmark
 class JudgedResult:
     """A result with every finding that concerns it, also those about its system or submitter.
 
-    ``system`` is the description of its system, empty without one.
+    ``system`` is the description of its system, empty without one. ``who`` is whose it is.
     """
 
     folder: ResultFolder
@@ -45,6 +45,7 @@ class JudgedResult:
     findings: tuple[Finding, ...]
     summary: ResultSummary
     convergence: Convergence | None = None
+    who: Submitter | None = None
 
     @property
     def runs(self) -> tuple[RunSummary, ...]:
@@ -242,7 +243,13 @@ def _judge_submitter(
     for (unit, answer), about in zip(judged, about_results, strict=True):
         findings += about
         results.append(_make_result(unit, answer, who, [*touching[unit.folder.path], *about]))
-    return JudgedSubmitter(who, tuple(results), tuple(findings), tuple(used))
+    shown = [
+        replace(finding, severity="warning")
+        if finding.is_error and is_withdrawn(who, finding.path)
+        else finding
+        for finding in findings
+    ]  # they are of no importance any more, and reject nothing
+    return JudgedSubmitter(who, tuple(results), tuple(shown), tuple(used))
 
 
 def _make_result(
@@ -261,6 +268,7 @@ def _make_result(
         tuple(sort_findings(findings)),
         summary,
         convergence,
+        who,
     )
 
 

@@ -87,11 +87,30 @@ class Withdrawal(Decision):
     on: datetime.date
 
 
+@dataclass(frozen=True, kw_only=True)
+class Receipt(Decision):
+    """The day on which a submission arrived, and the SHA-256 of its manifest (S10)."""
+
+    on: datetime.date
+    manifest: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotConfirmed(Decision):
+    """A result of a preview system that the next round did not confirm (S13)."""
+
+    reason: str
+    who: str
+    on: datetime.date
+
+
 KINDS: Mapping[str, type[Decision]] = {
     "waivers": Waiver,
     "disputes": Dispute,
     "objections": Objection,
     "withdrawals": Withdrawal,
+    "receipts": Receipt,
+    "not_confirmed": NotConfirmed,
 }
 
 
@@ -119,6 +138,11 @@ class Decisions:
         """Return the entries of one kind in the order of the file."""
         every = (entry for entries in self.entries.values() for entry in entries)
         return tuple(entry for entry in every if isinstance(entry, kind))
+
+    def is_within(self, place: PurePosixPath, path: Path) -> bool:
+        """Return True where ``place`` is ``path`` or lies in it."""
+        covered = Path(os.path.abspath(self.path.parent / place))
+        return Path(os.path.abspath(path)) in (covered, *covered.parents)
 
     def concerns(self, place: PurePosixPath, path: Path) -> bool:
         """Return True for a file or folder that is ``place`` or lies in it.

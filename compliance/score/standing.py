@@ -67,17 +67,20 @@ def _locate(path: Path) -> Path:
     return Path(os.path.abspath(path))
 
 
-Verdict = Literal["scored", "provisional", "rejected", "pass", "fail"]
+WITHDRAWN = "S8"  # the rule whose finding says so
+
+Verdict = Literal["scored", "provisional", "rejected", "withdrawn", "pass", "fail"]
 
 
 @dataclass(frozen=True)
 class Standing:
     """How a result stands in its table.
 
-    A result is scored if it has all its runs and no error, provisional with fewer runs, and
-    rejected with errors. One of a round of MLPerf passes or fails; that is history, so its score
-    stands beside its verdict. ``score`` is None without one, ``so_far`` holds the averages of the
-    converged runs of a provisional result by metric.
+    A result is scored if it has all its runs and no error, provisional with fewer runs,
+    rejected with errors, and withdrawn where the organisers say so (S8). One of a round of
+    MLPerf passes or fails; that is history, so its score stands beside its verdict. ``score`` is
+    None without one, ``so_far`` holds the averages of the converged runs of a provisional result by
+    metric.
     """
 
     verdict: Verdict
@@ -90,12 +93,12 @@ class Standing:
     @property
     def place(self) -> int:
         """What sorts tables: results with a score come before the others."""
-        return {"provisional": 1, "rejected": 2}.get(self.verdict, 0)
+        return {"provisional": 1, "rejected": 2, "withdrawn": 3}.get(self.verdict, 0)
 
     @property
     def is_rejected(self) -> bool:
         """True where no measured number may stand beside the errors."""
-        return self.verdict == "rejected"
+        return self.verdict in ("rejected", "withdrawn")
 
     @property
     def has_failed(self) -> bool:
@@ -107,6 +110,8 @@ class Standing:
         """What stands in place of a score or beside it, empty where nothing needs to be said."""
         if self.has_failed:  # for example "rejected: 2 errors (T12, T10)"
             return f"{self.verdict}: {_count_errors(self.errors)}"
+        if self.verdict == "withdrawn":
+            return "withdrawn"
         if self.verdict == "provisional":
             return f"provisional: {self.runs} of {self.required} runs"
         return ""
@@ -130,7 +135,10 @@ def judge_result(
     ``definition`` is None for an unknown benchmark, which has no score.
     """
     kind, required = find_kind(definition), definition.runs.required if definition else 0
-    errors = tuple(finding for finding in findings if finding.is_error)
+    found = tuple(findings)
+    errors = tuple(finding for finding in found if finding.is_error)
+    if any(finding.rule == WITHDRAWN for finding in found):
+        return Standing("withdrawn", errors=errors)
     if errors:
         return Standing("rejected", errors=errors)
     if definition is None or not runs or len(runs) < required:

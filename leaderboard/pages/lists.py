@@ -3,15 +3,24 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.report.rulebook import read_rules
 from cepheid.leaderboard.rows.entry import Entry, group_entries
+from cepheid.leaderboard.rows.statuses import (
+    HEADER,
+    describe_decision,
+    list_dates,
+    list_decisions,
+    list_statuses,
+)
 from cepheid.leaderboard.site.evidence import CopiedFolder
 from cepheid.leaderboard.site.reported import load_sets
 from cepheid.leaderboard.site.view import Site, find_half_width, load_terms, make_score_cell, render
+from cepheid.rules import rounds
 
-ELSEWHERE, GLOSSARY = "elsewhere.html", "glossary.html"
+ELSEWHERE, GLOSSARY, DECISIONS = "elsewhere.html", "glossary.html", "decisions.html"
 TEXT_MAX = 2000
 
 
@@ -43,6 +52,35 @@ def _format_value(value: object) -> str:
 def make_elsewhere_page(site: Site) -> Iterator[tuple[str, str]]:
     """Make one page of numbers from the literature, apart from results that were checked."""
     yield ELSEWHERE, render(site, "elsewhere.html", ELSEWHERE, sets=load_sets())
+
+
+def make_decisions_page(site: Site) -> Iterator[tuple[str, str]]:
+    """Make the page of what organisers decided: statuses, decisions, dates, later changes."""
+    if not site.has_decisions:
+        return
+    judged_in = rounds.load(site.round)
+    every = {
+        decision: describe_decision(decision)
+        for entry in site.entries
+        for decision in list_decisions(entry.judged.who)
+    }
+    lines = sorted(every.values(), key=lambda line: (line.on, line.path), reverse=True)
+    yield (
+        DECISIONS,
+        render(
+            site,
+            "decisions.html",
+            DECISIONS,
+            judged_in=judged_in,
+            header=HEADER,
+            statuses=[
+                tuple(asdict(one).values()) for one in list_statuses(site.entries, judged_in)
+            ],
+            decisions=[tuple(asdict(line).values()) for line in lines],
+            dates=[(str(day), what) for day, what in list_dates(judged_in)],
+            changes=site.changes,
+        ),
+    )
 
 
 def make_glossary_page(site: Site) -> Iterator[tuple[str, str]]:

@@ -13,9 +13,11 @@ from cepheid.leaderboard.plots.plot import Scale, Tick
 from cepheid.leaderboard.rows.data import describe_entry
 from cepheid.leaderboard.rows.entry import Entry, Run
 from cepheid.leaderboard.rows.runs import list_metrics
+from cepheid.leaderboard.rows.statuses import describe_decision, list_decisions
 from cepheid.leaderboard.rows.tables import format_reference
 from cepheid.leaderboard.site.view import (
     Site,
+    describe_standing,
     find_half_width,
     make_score_cell,
     mark,
@@ -23,6 +25,7 @@ from cepheid.leaderboard.site.view import (
     write_bar,
     write_spans,
 )
+from cepheid.rules.digests import digest_code
 from cepheid.rules.metrics import METRICS
 
 if TYPE_CHECKING:  # not part of the core
@@ -92,12 +95,30 @@ def _render_page(site: Site, entry: Entry) -> str:
         rcp_said=format_reference(entry),
         provenance=list(_list_provenance(site, entry)),
         findings=entry.findings[:FINDINGS_MAX],
+        decisions=list(map(describe_decision, list_decisions(entry.judged.who, entry))),
+        citation=cite(site, entry),
         findings_left=max(0, len(entry.findings) - FINDINGS_MAX),
         place=_find_places(site, entry),
         code=site.link(entry.page, entry.code) if entry.code else "",
         folder=site.link(entry.page, entry.judged.folder.path),
         picture=f"{entry.id.rsplit('/', 1)[-1]}.png" if entry.picture else "",
     )
+
+
+def cite(site: Site, entry: Entry) -> str:
+    """Say how to cite a result: whose, of what, in which round, and the digest of its files."""
+    names, published = entry.names, entry.judged.judged_in.published
+    task = ", ".join(filter(None, (names.benchmark, names.scale, f"{names.division} division")))
+    score = make_score_cell(entry, 1.0).text or describe_standing(entry)
+    digests = {Path(path).name: digest for path, digest in entry.judged.summary.digests.items()}
+    parts = [
+        f"{names.submitter}: {task}, on {names.system}: {score}",
+        f"Cepheid {site.round}" + (f", published {published}" if published else ""),
+        entry.page,
+        f"commit {site.commit}" if site.commit else "",
+        f"SHA-256 of the logs {digest_code(digests)}" if digests else "",
+    ]
+    return ". ".join(filter(None, parts)) + "."
 
 
 def _list_provenance(site: Site, entry: Entry) -> Iterator[tuple[str, str]]:

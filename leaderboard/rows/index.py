@@ -11,6 +11,7 @@ from cepheid.rules.documents import SCHEMAS, find_schema_problem, parse_json
 from cepheid.rules.errors import UserError
 
 FILE = "results.json"
+CHANGES_FILE = "changes.json"  # what changed since the publication, by day
 SCHEMA = "results"
 SCHEMA_FILE = f"{SCHEMA}.schema.json"
 VERSION = 2
@@ -36,6 +37,25 @@ def read(path: Path) -> Mapping[str, Any]:
         raise UserError(f"{file}: is not the index of a leaderboard: {problem[:300]}")
     assert isinstance(document, dict)
     return document
+
+
+def read_changes(folder: Path) -> list[dict[str, Any]]:
+    """Read what changed since the publication of a site, by day; nothing without a record.
+
+    Raises UserError for a record that this program did not write.
+    """
+    path = folder / CHANGES_FILE
+    if not path.is_file():
+        return []
+    _, content = _parse(path)
+    if isinstance(content, list) and all(
+        isinstance(one, dict)
+        and isinstance(one.get("on"), str)
+        and isinstance(one.get("changes"), list)
+        for one in content
+    ):
+        return content
+    raise UserError(f"{path}: is not a record of changes; restore it from the last publication")
 
 
 def read_ids(path: Path) -> set[str]:

@@ -91,6 +91,7 @@ class Site:
     ``folder`` is where the site will stand, so that links to the logs can be relative to it, unless
     ``elsewhere`` says where a reader finds them. ``commit`` is that of the repository of the
     submissions, as whoever publishes them says. ``earlier`` are the rounds before, oldest first.
+    ``changes`` are what changed since the publication, by day, the latest first.
     """
 
     round: str
@@ -100,11 +101,19 @@ class Site:
     commit: str = ""
     elsewhere: Evidence | None = None
     earlier: tuple[Round, ...] = ()
+    changes: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def evidence(self) -> Evidence:
         """Where a reader finds the submitted files."""
         return self.elsewhere or Beside(self.folder)
+
+    @property
+    def has_decisions(self) -> bool:
+        """True where there is something that organisers decided, or that changed since."""
+        return bool(self.changes) or any(
+            e.judged.who and e.judged.who.decisions for e in self.entries
+        )
 
     @cached_property
     def rounds(self) -> list[Round]:

@@ -112,6 +112,8 @@ COMPLETE = {
     "objections": "{path: a, rule: T12, evidence: the rate in line 41, asked_for: withdraw it all,"
     " by: Jane Doe, on: 2026-12-31}",
     "withdrawals": "{path: a, reason: it was measured wrongly, who: Jane Doe, on: 2026-12-31}",
+    "receipts": "{path: a, on: 2026-06-30}",
+    "not_confirmed": "{path: a, reason: it was never available, who: Jane Doe, on: 2026-12-31}",
 }
 
 
