@@ -107,7 +107,7 @@ def test_the_guide_of_the_organisers_leads_through_a_round(checkout: Path, tmp_p
     carried = next(text for line, text in said.items() if "round carry" in line)
     assert "run again: star_shape-mini-closed (T14.definition)" in carried
     assert "carried: star_images-mini-closed" in carried
-    assert not hides(checkout / "preview", ("acme", "copycat", "late/", "box", "9000"))
+    assert not hides(checkout / "preview", ("acme", "copycat", "late/", "box", "CPU 9000"))
 
 
 def tighten(path: Path) -> None:
