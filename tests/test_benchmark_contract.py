@@ -26,8 +26,8 @@ from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.report import Reports
 from cepheid.reference.run.task import run_task
 from cepheid.reference.session.artifacts import Pictures
+from cepheid.reference.torch.parallel.stale import delay_gradients
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.stale import delay_gradients
 from cepheid.rules import definition, evidence, rcp, rounds
 from cepheid.rules.definition import Definition, Generation
 from cepheid.rules.errors import UserError

@@ -123,7 +123,7 @@ def test_an_overflow_skips_the_update_and_lowers_the_scale(device: str) -> None:
 
 
 def _gather_uneven() -> list[float]:
-    """Each rank has another number of values; all get the sum of all, by NCCL on the GPU."""
+    """Each rank has another number of values; all get the sum of all."""
     with start_ranks() as ranks:
         mine = torch.zeros(6, device=ranks.device)
         mine[ranks.rank : 2 * ranks.rank + 1] = 1.0 + ranks.rank
@@ -132,10 +132,14 @@ def _gather_uneven() -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "world_size", [2, pytest.param(GPUS, marks=[pytest.mark.cuda, needs_two], id="all GPUs")]
+    ("device", "world_size"),
+    [("cpu", 2), pytest.param("cuda", GPUS, marks=[pytest.mark.cuda, needs_two])],
 )
-def test_shares_of_unequal_size_are_summed(world_size: int) -> None:
-    """On gloo where there is no GPU for each rank."""
+def test_shares_of_unequal_size_are_summed(
+    device: str, world_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By gloo on processors, by NCCL on all GPUs."""
+    monkeypatch.setenv("CEPHEID_DEVICE", device)
     totals = on_ranks(world_size, _gather_uneven)
     expected = [0.0] * 6
     for rank in range(world_size):

@@ -105,12 +105,11 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
     work has; a message says so.
     """
     try:
-        import torch
-
         from cepheid.reference.torch.backend import measure_peaks as measure
+        from cepheid.reference.torch.device import choose_device
     except ModuleNotFoundError:
         return {}
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device()
     measured: dict[str, Any] = {}
     try:
         if ranks.is_first:

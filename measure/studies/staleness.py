@@ -44,7 +44,7 @@ def list_arms(request: Request) -> Mapping[tuple[int, int], Training]:
     """Return the runs by delay and seed, all delays of a seed after each other."""
     request.require_training(", so it has no gradients to delay")
     request.require_extras()
-    from cepheid.reference.torch.stale import delay_gradients
+    from cepheid.reference.torch.parallel.stale import delay_gradients
 
     create, asked = find_create(import_task(request.definition, "torch")), request.arguments
     arms = {}

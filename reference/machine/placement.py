@@ -97,12 +97,13 @@ FIX_ORDER = (
 
 @dataclass(frozen=True)
 class Seat:
-    """What one rank reports: its host, its machine, and what its launcher told about its node."""
+    """What one rank reports: host, machine, accelerators, and its launcher's word on its node."""
 
     host: str
     machine: str  # differs between two that are both called localhost; "" where unknown
     local_rank: int | None
     local_size: int | None
+    accelerators: Sequence[str] = ()  # that the rank may use, each with a name of its own
 
     def encode(self) -> bytes:
         """Return it as JSON."""
@@ -111,16 +112,17 @@ class Seat:
 
 def decode_seat(content: bytes) -> Seat:
     """Return the seat that ``Seat.encode`` wrote."""
-    return Seat(**json.loads(content))
+    values = json.loads(content)
+    return Seat(**values | {"accelerators": tuple(values["accelerators"])})
 
 
-def find_seat(place: Placement) -> Seat:
-    """Return the seat of this process."""
+def find_seat(place: Placement, accelerators: Sequence[str] = ()) -> Seat:
+    """Return the seat of this process, which may use these accelerators."""
     try:
         machine = BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:  # not Linux
         machine = ""
-    return Seat(socket.gethostname(), machine, place.local_rank, place.local_size)
+    return Seat(socket.gethostname(), machine, place.local_rank, place.local_size, accelerators)
 
 
 def seat_rank(place: Placement, seats: Sequence[Seat]) -> Placement:
@@ -128,7 +130,7 @@ def seat_rank(place: Placement, seats: Sequence[Seat]) -> Placement:
 
     The launcher's word counts where it told all ranks both. Else ranks with the same host are on
     one node. Raises UserError where the two contradict each other, or where nodes are not equal and
-    filled one after the other; the text is the same on all ranks.
+    filled one after the other, or two ranks would drive one accelerator. All ranks raise the same.
     """
     if all(seat.local_rank is not None and seat.local_size is not None for seat in seats):
         size = _read_told_size(seats)
@@ -136,6 +138,7 @@ def seat_rank(place: Placement, seats: Sequence[Seat]) -> Placement:
         size = _count_on_hosts(seats)
     for rank, seat in enumerate(seats):
         _compare(rank, seat, size, seats[rank - rank % size])
+    _refuse_shared_accelerators(seats, size)
     return replace(place, local_rank=place.rank % size, local_size=size)
 
 
@@ -202,6 +205,33 @@ def _compare(rank: int, seat: Seat, size: int, first: Seat) -> None:
             "their launcher says, but run on two machines; fix: unset what an earlier launcher has "
             "left, and start the ranks again"
         )
+
+
+def _refuse_shared_accelerators(seats: Sequence[Seat], size: int) -> None:
+    """Raise UserError where two ranks would drive one accelerator, or only some ranks have one.
+
+    A rank takes the accelerator with its number on the node among those that it may use: all of its
+    node, or one that the launcher has chosen for it.
+    """
+    drivers: dict[str, int] = {}
+    for rank, seat in enumerate(seats):
+        if bool(seat.accelerators) != bool(seats[0].accelerators):
+            with_one, without = (0, rank) if seats[0].accelerators else (rank, 0)
+            raise UserError(
+                f"rank {with_one} ({seats[with_one].host}) has an accelerator and rank {without} "
+                f"({seats[without].host}) has none; fix: start ranks where all have one, or set "
+                "CEPHEID_DEVICE=cpu for all"
+            )
+        if not seat.accelerators:
+            continue
+        count = len(seat.accelerators)
+        other = drivers.setdefault(seat.accelerators[rank % size % count], rank)
+        if other != rank:
+            raise UserError(
+                f"ranks {other} and {rank} ({seat.host}) would drive the same accelerator, since "
+                f"{size} ranks on a node see {count}; fix: start one rank for each accelerator, or "
+                "set CEPHEID_DEVICE=cpu to compute on the processors"
+            )
 
 
 FIRST_PORT, PORTS = 10_000, 20_000  # below those that Linux gives to outgoing connections

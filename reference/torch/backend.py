@@ -15,6 +15,7 @@ import psutil
 import torch
 from torch import Tensor
 
+from cepheid.reference.torch.device import synchronize
 from cepheid.reference.torch.execution import PRECISIONS, list_precisions
 from cepheid.reference.torch.ranks.distributed import plan_ranks, start_ranks
 
@@ -109,20 +110,15 @@ def _time_best(
     kernel()
     best, total, repetitions, began = float("inf"), 0.0, 0, time.perf_counter()
     while repetitions < REPETITIONS_MIN or total < SECONDS:
-        _wait(device)
+        synchronize(device)
         started = clock()
         kernel()
-        _wait(device)
+        synchronize(device)
         seconds = clock() - started
         best, total, repetitions = min(best, seconds), total + seconds, repetitions + 1
         if time.perf_counter() - began > LONGEST_SECONDS:
             break
     return best
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def _count_cores() -> int:

@@ -10,8 +10,8 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 from cepheid.measure.engine import trainings
 from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies import staleness
+from cepheid.reference.torch.parallel.stale import StaleGradients
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.stale import StaleGradients
 from cepheid.rules import definition, evidence
 from cepheid.tools.measure.__main__ import main as measure
 from tests import tiny

@@ -20,6 +20,7 @@ from cepheid.reference.machine.placement import (
     leave_quietly,
 )
 from cepheid.reference.machine.ranks import RankEndedError, RankTimeout, read_rank_timeout
+from cepheid.reference.torch.device import choose_device, name_backend, synchronize
 from cepheid.reference.torch.ranks.collectives import (
     SIGNS_OF_LOSS,
     FailureReport,
@@ -87,8 +88,7 @@ class TorchRanks:
 
     def barrier(self) -> None:
         """Wait for this rank's device, then for all other ranks."""
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+        synchronize(self.device)
         if self.world_size > 1:
             with detect_lost_rank():
                 dist.barrier()
@@ -212,25 +212,16 @@ def start_ranks() -> Iterator[TorchRanks]:
     """Start the ranks that ``torchrun``, Slurm or MPI set up, or a single process.
 
     The process group is destroyed at the end of the context. The backend is nccl where there are
-    GPUs (one per local rank) and gloo elsewhere. If several ranks fail, one of them reports the
-    reason and the others exit quietly. Unless the caller changes that, Ctrl-C and SIGTERM end one
-    of several ranks immediately, even while it waits for another one.
+    GPUs (one per local rank) and gloo elsewhere, or where CEPHEID_DEVICE is cpu. If several ranks
+    fail, one of them reports the reason and the others exit quietly. Unless the caller changes
+    that, Ctrl-C and SIGTERM end one of several ranks immediately, even while it waits for another.
     """
     place = find_placement()
     if place.world_size == 1:
-        yield TorchRanks(0, 1, _take_device(place))
+        yield TorchRanks(0, 1, choose_device())
         return
     with _join_ranks(place) as (seated, device):
         yield TorchRanks(seated.rank, seated.world_size, device, seated.local_size or 1)
-
-
-def _take_device(place: Placement) -> torch.device:
-    """Return the device of this rank, which becomes torch's current one."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    device = torch.device("cuda", (place.local_rank or 0) % torch.cuda.device_count())
-    torch.cuda.set_device(device)
-    return device
 
 
 @contextmanager
@@ -249,7 +240,7 @@ def _join_ranks(place: Placement) -> Iterator[tuple[Placement, torch.device]]:
         if place.rank and place.likely_local_rank > 1:
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
-    backend = _name_backend(device)
+    backend = name_backend(device)
     report = FailureReport(PrefixStore("word", store))
     heartbeats = Heartbeats(PrefixStore("signs", store.clone()), place, timeout)
     use_watch(Watch(heartbeats, report))
@@ -275,10 +266,6 @@ def _join_ranks(place: Placement) -> Iterator[tuple[Placement, torch.device]]:
     del store
 
 
-def _name_backend(device: torch.device) -> str:
-    return "nccl" if device.type == "cuda" else "gloo"
-
-
 def _rendezvous(place: Placement, timeout: RankTimeout) -> tuple[Any, Placement, torch.device]:
     """Return the store of the ranks after all have met, the place of this one, and its device.
 
@@ -291,9 +278,9 @@ def _rendezvous(place: Placement, timeout: RankTimeout) -> tuple[Any, Placement,
     try:
         store = wait_for_ranks(place, timeout)
         place = seat(place, store)
-        device = _take_device(place)
+        device = choose_device(place.local_rank or 0)
         dist.init_process_group(
-            _name_backend(device),
+            name_backend(device),
             store=PrefixStore("ranks", store),
             rank=place.rank,
             world_size=place.world_size,

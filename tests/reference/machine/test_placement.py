@@ -276,7 +276,37 @@ def test_impossible_nodes_are_refused(
     assert len(raised) == 1  # all ranks raise the same, so that one of them can print it
 
 
+def driving(*accelerators: str) -> list[Seat]:
+    """Return seats of one node; each string names what its rank may use, one letter each."""
+    return [Seat("a", "boot", None, None, tuple(each)) for each in accelerators]
+
+
+@pytest.mark.parametrize(
+    "these",
+    [
+        pytest.param(driving("xy", "xy"), id="each sees all"),
+        pytest.param(driving("x", "y", "z"), id="the launcher has chosen one for each"),
+        pytest.param(driving("", ""), id="processors"),
+    ],
+)
+def test_each_rank_drives_an_accelerator_of_its_own(these: list[Seat]) -> None:
+    assert arrange(these) == [(rank, len(these)) for rank in range(len(these))]
+
+
+@pytest.mark.parametrize(
+    ("these", "message"),
+    [
+        (driving("x", "x"), r"ranks 0 and 1 \(a\) would drive the same .* see 1; fix: .*=cpu"),
+        (driving("xy", "xy", "xy"), r"ranks 0 and 2 .* 3 ranks on a node see 2"),
+        (driving("xy", ""), r"rank 0 \(a\) has an accelerator and rank 1 \(a\) has none"),
+    ],
+)
+def test_ranks_that_would_share_an_accelerator_are_refused(these: list[Seat], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        arrange(these)
+
+
 def test_a_seat_travels_as_json() -> None:
-    seat = find_seat(Placement(1, 2, 1, None))
+    seat = find_seat(Placement(1, 2, 1, None), ("GPU-1", "GPU-2"))
     assert decode_seat(seat.encode()) == seat
     assert (seat.local_rank, seat.local_size) == (1, None)

@@ -12,9 +12,9 @@ from torch import nn
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch import workload
 from cepheid.reference.torch.parallel.plan import TensorPlan
+from cepheid.reference.torch.parallel.stale import delay_gradients
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.ranks.distributed import start_ranks
-from cepheid.reference.torch.stale import delay_gradients
 from cepheid.reference.torch.workload import (
     Evaluation,
     Matrices,
