@@ -116,12 +116,23 @@ def _pick_threads(execution: Execution, step: Step, ranks: DeviceRanks) -> Execu
     return execution.with_setting("threads", str(count), reason)
 
 
-def count_sharers(ranks: DeviceRanks) -> int:
-    """Count the ranks that may use the processors of the first rank, which is one of them."""
+def count_sharers(ranks: DeviceRanks, rank: int = 0) -> int:
+    """Count the ranks that may use the processors of ``rank``, which is one of them."""
     allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
     places = ranks.all_gather_object((platform.node(), allowed))
-    node, first = places[0]
-    return sum(name == node and bool(first & other) for name, other in places)
+    node, own = places[rank]
+    return sum(name == node and bool(own & other) for name, other in places)
+
+
+def count_workers(ranks: DeviceRanks) -> int:
+    """Return the threads that decode images for this rank; all ranks must call this.
+
+    A CPU needs far longer to train on an image than one thread needs to decode it. Ranks that a
+    launcher has bound to processors of their own have all of these.
+    """
+    if ranks.device.type != "cuda":
+        return 1
+    return max(1, usable_processors() // count_sharers(ranks, ranks.rank))
 
 
 def _pick_precision(execution: Execution, step: Step, ranks: DeviceRanks) -> Execution:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from cepheid.reference.data import generators
-from cepheid.reference.data.imagenet.loader import count_workers
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.task import BenchmarkTask
@@ -59,7 +58,7 @@ class Trainer(BenchmarkTask):
         self.workload, self.shape = workload, workload.read_shape(config)
         self.evaluation_batch = workload.evaluation_batch(self.shape)
         super().__init__(config, ranks)
-        workers = count_workers(ranks.device.type == "cuda", ranks.ranks_per_node)
+        workers = execution.count_workers(ranks)
         self.batch_per_rank = share = ranks.split_batch(config.global_batch_size)
         source = generators.find_source(config.definition.data)
         self.seat = Seat(ranks, share, workers, share, config.execution, source, self.folder)

@@ -21,15 +21,6 @@ from cepheid.reference.data.imagenet.crops import (
     make_training_views,
 )
 from cepheid.reference.data.order import Share
-from cepheid.rules.host import usable_processors
-
-
-def count_workers(has_gpu: bool, ranks_per_node: int) -> int:
-    """Return the threads that decode images for one rank.
-
-    A CPU needs far longer to train on an image than one thread needs to decode it.
-    """
-    return max(1, usable_processors() // ranks_per_node) if has_gpu else 1
 
 
 class Loader(ImageLoader):

@@ -1,6 +1,7 @@
 """What is left open is measured; what is given is obeyed; one rank's choice is everybody's."""
 
 import os
+import platform
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -44,6 +45,25 @@ class Machine:
         while time.thread_time() < until:
             pass
         return self.failure if how.compile == "on" else ""
+
+
+@pytest.mark.parametrize(
+    ("bound_to", "workers"), [(16, 16), (128, 16)], ids=["16 processors each", "all 128"]
+)
+def test_loaders_of_a_node_share_its_processors_once(
+    bound_to: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On two nodes of 8 ranks and 128 processors, whether the launcher binds ranks or not."""
+    node = platform.node()
+    places = [
+        (name, set(range(start, start + bound_to)))
+        for name in (node, "another")
+        for start in ([0] * 8 if bound_to == 128 else range(0, 128, 16))
+    ]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: places[3][1])
+    monkeypatch.setattr(TorchRanks, "all_gather_object", lambda *_: places)
+    assert execution.count_workers(TorchRanks(3, 16, torch.device("cuda"), 8)) == workers
+    assert execution.count_workers(TorchRanks(3, 16, torch.device("cpu"), 8)) == 1
 
 
 @pytest.mark.parametrize("slow", [("fp32", "off"), ("bf16", "on")])
