@@ -75,12 +75,34 @@ def test_no_step_waits_for_the_device(name: str, device: str) -> None:
             task.apply_gradients()
 
 
+@contextmanager
+def multiply_exactly() -> Iterator[None]:
+    """Let convolutions and LSTMs multiply in float32 in the context, not in TF32."""
+    kernels = torch.backends.cudnn.conv, torch.backends.cudnn.rnn
+    before = [each.fp32_precision for each in kernels]
+    for each in kernels:
+        each.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        for each, precision in zip(kernels, before, strict=True):
+            each.fp32_precision = precision
+
+
+def test_tests_leave_no_precision_behind() -> None:
+    """Where convolutions and LSTMs differ, torch raises an error for ``allow_tf32``."""
+    before = torch.backends.cudnn.allow_tf32
+    with multiply_exactly():
+        assert not torch.backends.cudnn.allow_tf32
+    assert torch.backends.cudnn.allow_tf32 == before
+
+
 @pytest.mark.cuda
 @needs_gpu
 @pytest.mark.parametrize("name", DETERMINISTIC)
 def test_one_step_is_that_of_a_cpu(name: str) -> None:
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
-    on_cpu, on_gpu = (train(build(name, device), 1) for device in ("cpu", "cuda"))
+    with multiply_exactly():
+        on_cpu, on_gpu = (train(build(name, device), 1) for device in ("cpu", "cuda"))
     for one, other in zip(on_cpu, on_gpu, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4)
 

@@ -21,6 +21,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.generation import GenerationWorkload
 from cepheid.reference.torch import execution
+from cepheid.reference.torch.device import name_kind
 from cepheid.reference.torch.execution import Compiled, DeviceRanks
 from cepheid.reference.torch.flow.sampling import (
     NoCompilerError,
@@ -32,7 +33,7 @@ from cepheid.rules.errors import UserError
 
 # Images that are decoded together: on CPUs a number that suits the caches and the compiler, on GPUs
 # enough to fill one.
-DECODED_TOGETHER = {"cpu": 100, "cuda": 1000}
+DECODED_TOGETHER = {"cpu": 100, "accelerator": 1000}
 # bfloat16 is used only if the images' properties are distributed like those in float32, within this
 # ``generated_distance``, which then is worse by that much at most.
 LARGEST_DISTANCE = 0.03
@@ -59,7 +60,7 @@ class GalaxyGeneration(GalaxyMaker):
     ) -> None:
         self.weights = given or weights.read_published(config)
         super().__init__(config, ranks, self.weights.digest)
-        self.decoded_together = DECODED_TOGETHER[ranks.device.type]
+        self.decoded_together = DECODED_TOGETHER[name_kind(ranks.device)]
         self._is_shared = True  # whether all ranks make the images of this repetition
         self._usual_threads = 1
         if ranks.device.type == "cpu":

@@ -15,7 +15,7 @@ import psutil
 import torch
 from torch import Tensor
 
-from cepheid.reference.torch.device import synchronize
+from cepheid.reference.torch.device import name_kind, synchronize
 from cepheid.reference.torch.execution import PRECISIONS, list_precisions
 from cepheid.reference.torch.ranks.distributed import plan_ranks, start_ranks
 
@@ -49,8 +49,9 @@ def read_peak_device_bytes() -> int:
 Clock = Callable[[], float]
 SECONDS, LONGEST_SECONDS = 0.3, 2.0  # for each kernel: by its own clock, and by that of the wall
 REPETITIONS_MIN = 3
-SIDE = {"cpu": 1024, "cuda": 8192}  # of the matrices: large enough for all units of the device
-COPIED_BYTES = {"cpu": 2**27, "cuda": 2**31}  # more than most caches hold
+# Of the matrices: large enough for all units of the device.
+SIDE = {"cpu": 1024, "accelerator": 8192}
+COPIED_BYTES = {"cpu": 2**27, "accelerator": 2**31}  # more than most caches hold
 DIGITS = 4
 
 
@@ -79,10 +80,10 @@ def measure_products(device: torch.device, dtype: torch.dtype) -> float:
     A processor computes on one thread, timed by its own processor time: all cores together would
     wait for the one that has other work to do.
     """
-    side = SIDE[device.type]
+    side = SIDE[name_kind(device)]
     left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
     out = torch.empty(side, side, device=device, dtype=dtype)
-    if device.type == "cuda":
+    if device.type != "cpu":
         seconds, units = _time_best(device, lambda: torch.mm(left, right, out=out)), 1
     else:
         with _use_threads(1):
@@ -93,7 +94,7 @@ def measure_products(device: torch.device, dtype: torch.dtype) -> float:
 
 def measure_copy(device: torch.device) -> float:
     """Return GB/s of a copy within the memory; each byte is read and written."""
-    source = torch.ones(COPIED_BYTES[device.type] // 4, device=device)
+    source = torch.ones(COPIED_BYTES[name_kind(device)] // 4, device=device)
     target = torch.empty_like(source)
     seconds = _time_best(device, lambda: target.copy_(source))
     if device.type == "cpu":  # one core may be faster than all, of which some have other work to do

@@ -59,7 +59,13 @@ def name_backend(device: torch.device) -> str:
     return "nccl" if device.type == "cuda" else "gloo"
 
 
+def name_kind(device: torch.device) -> str:
+    """Return cpu or accelerator: by this, and not by a vendor, sizes of work are chosen."""
+    return "cpu" if device.type == "cpu" else "accelerator"
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until ``device`` has computed what it was given; a processor always has."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    accelerator = torch.accelerator.current_accelerator()
+    if accelerator is not None and device.type == accelerator.type:
+        torch.accelerator.synchronize(device)

@@ -49,6 +49,13 @@ def test_the_plain_code_makes_the_same_images(config: RunConfig) -> None:
     torch.testing.assert_close(images, again, rtol=1e-3, atol=1e-4)
 
 
+def test_any_accelerator_decodes_as_many_together(config: RunConfig) -> None:
+    on_meta, on_cpu = (
+        task.create(config, TorchRanks(0, 1, torch.device(kind))) for kind in ("meta", "cpu")
+    )
+    assert on_meta.decoded_together > on_cpu.decoded_together
+
+
 @pytest.mark.parametrize("asked", ["auto", "3"])
 def test_parts_that_are_decoded_at_once_make_the_same_images(
     config: RunConfig, asked: str, monkeypatch: pytest.MonkeyPatch

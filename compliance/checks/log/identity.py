@@ -123,6 +123,8 @@ def _is_unknown(key: str, value: str, place: Place) -> bool:
 
 
 _ACCELERATORS = re.compile(r"cuda|gpu|tpu|xpu|mps|hpu|npu|rocm|hip|ipu|neuron", re.IGNORECASE)
+# torch has a build for each of these; others are driven by a plug-in beside a build for processors.
+_WITH_OWN_BUILD = re.compile(r"cuda|gpu|xpu|mps|rocm|hip", re.IGNORECASE)
 _PROCESSOR = re.compile(r"cpu(:[0-9]+)?", re.IGNORECASE)
 _VERSION = re.compile(r"([A-Za-z][\w-]*)[ =]v?([0-9][\w.]*)")
 _PRECISIONS = {"bf16": "bfloat16", "fp32": "float32", "fp16": "float16"}
@@ -163,7 +165,7 @@ def _check_itself(run: RunLog, how: dict[str, object]) -> Iterator[Finding]:
     """Check that what was requested is what ran, and that a build for processors ran on one."""
     framework, device, execution = how.get("framework"), how.get("device"), how.get("execution")
     is_for_processors = isinstance(framework, str) and "+cpu" in framework
-    if is_for_processors and isinstance(device, str) and _ACCELERATORS.search(device):
+    if is_for_processors and isinstance(device, str) and _WITH_OWN_BUILD.search(device):
         yield _report(run, "device", device, "a processor, as the build of the framework has it")
     if isinstance(execution, dict):
         asked, ran = execution.get("precision"), how.get("precision")

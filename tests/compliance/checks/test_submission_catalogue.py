@@ -125,6 +125,13 @@ def test_settings_of_a_benchmark_that_the_warm_up_chose_are_no_contradiction(
     assert codes == (set() if agrees else {"S14.contradiction"})
 
 
+def test_a_plug_in_drives_an_accelerator_beside_a_build_for_processors(root: Path) -> None:
+    how = {**IMPLEMENTATION, "framework": "torch 2.13.0+cpu", "device": "TPU v3"}
+    in_all_logs("implementation", value=how)(root)
+    system(accelerators_per_node=1, accelerator="TPU v3", accelerator_memory_gib=16)(root)
+    assert "T14.machine" not in [finding.code for finding in find_all(root)]
+
+
 @pytest.mark.parametrize(
     ("threads", "parts_at_once", "used"),
     [("1", "2", 2), ("2", "1", 2), ("2", "2", 2), ("1", "auto", 1), ("9" * 5000, "1", 1)],

@@ -4,7 +4,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.reference.torch import device
+from cepheid.reference.torch import backend, device
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules.errors import UserError
 
@@ -37,6 +37,16 @@ def test_processors_may_be_asked_for_beside_a_gpu(
     assert not device.identify_accelerators()
     assert not two_gpus
     assert device.name_backend(ranks.device) == "gloo"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "meta"])
+def test_peaks_of_any_device_are_measured(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "SECONDS", 0.0)
+    monkeypatch.setattr(backend, "SIDE", {"cpu": 8, "accelerator": 8})
+    monkeypatch.setattr(backend, "COPIED_BYTES", {"cpu": 2**10, "accelerator": 2**10})
+    peaks = backend.measure_peaks(torch.device(kind))
+    assert peaks["peak_tflops"]["fp32"]["measured"] > 0
+    assert peaks["memory_gb_per_second"]["measured"] > 0
 
 
 @pytest.mark.parametrize(
