@@ -93,7 +93,7 @@ def test_tests_leave_no_precision_behind() -> None:
     """Where convolutions and LSTMs differ, torch raises an error for ``allow_tf32``."""
     before = torch.backends.cudnn.allow_tf32
     with multiply_exactly():
-        assert not torch.backends.cudnn.allow_tf32
+        assert torch.backends.cudnn.conv.fp32_precision == "ieee"
     assert torch.backends.cudnn.allow_tf32 == before
 
 
