@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
@@ -15,6 +16,9 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from cepheid.benchmarks.galaxy_shape.model import sum_metrics
+from cepheid.benchmarks.kfac.model import normalize_weights
+from cepheid.benchmarks.kfac.pictures import erase_rectangles
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
@@ -60,6 +64,24 @@ class _AnyGenerator(torch.Generator):  # type: ignore[misc, name-defined]
     def __new__(cls, device: object = None) -> "_AnyGenerator":
         made: _AnyGenerator = super().__new__(cls, "cpu")
         return made
+
+
+class _RefuseBlockingCopies(TorchFunctionMode):
+    """Raise an error where the host would wait until values that it has lie on ``meta``."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        made = func(*args, **kwargs)
+        is_on_host = not any(isinstance(one, Tensor) and one.is_meta for one in args)
+        if func in _COPIES and is_on_host and made.is_meta:
+            is_short = func is not torch.tensor and kwargs.get("non_blocking", False)
+            assert is_short, f"a blocking copy of {args[0]}"
+        return made
+
+
+_COPIES = (torch.tensor, torch.as_tensor, Tensor.to)
 
 
 @pytest.fixture(autouse=True)
@@ -115,7 +137,47 @@ def test_every_part_runs_without_values(name: str, scale: str) -> None:
         return  # what follows was rehearsed by the other benchmarks
 
 
-@pytest.mark.parametrize("fault", ["wait", "place"])
+@pytest.mark.parametrize("name", dict.fromkeys(each.values[0] for each in TRAINING))
+def test_no_step_copies_from_the_host(name: str) -> None:
+    """What is copied in the first step may stay on the device."""
+    task = build(name, "mini")
+    noise = task.draw_noise(SAMPLES)
+    task.draw_noise = lambda count: noise  # it comes from the host, as no batch of a run does
+    task.model.train()
+    task.step_on_noise(task.execution)
+    with _RefuseBlockingCopies():
+        task.step_on_noise(task.execution)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        pytest.param(
+            lambda make: erase_rectangles(
+                make(4, 8, 8, 3).byte(), 1.0, np.random.default_rng(1), 0, 4
+            ),
+            id="erased rectangles",
+        ),
+        pytest.param(
+            lambda make: normalize_weights(torch.nn.Linear(3, 2, device="meta")),
+            id="norms of weights",
+        ),
+        pytest.param(
+            lambda make: sum_metrics(make(4, 2), make(4, 2, 2), make(4, 2)),
+            id="metrics of shapes",
+        ),
+    ],
+)
+def test_work_beside_a_network_copies_nothing_from_the_host(work: Any) -> None:
+    def make(*shape: int) -> Tensor:
+        return torch.ones(shape, device="meta")
+
+    work(make)
+    with _RefuseBlockingCopies():
+        work(make)
+
+
+@pytest.mark.parametrize("fault", ["wait", "place", "copy"])
 def test_faults_are_found(fault: str) -> None:
     task = build("galaxy_shape", "mini")
 
@@ -123,10 +185,13 @@ def test_faults_are_found(fault: str) -> None:
         loss: Tensor = task.compute_loss(*batch)
         if fault == "wait":
             loss = loss * float(loss.detach() > 0)
-        else:
+        elif fault == "place":
             loss = loss + torch.ones(2).mul(loss).sum()
+        else:
+            loss = loss + torch.tensor([1.0], device=loss.device)
         return loss
 
     task.compiled_loss = faulty
-    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+    wrong = (RuntimeError, NotImplementedError, AssertionError)
+    with pytest.raises(wrong, match=r"meta|blocking copy"), _RefuseBlockingCopies():
         task.step_on_noise(task.execution)

@@ -222,6 +222,6 @@ def sum_metrics(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
             negative_log_likelihood(mean, scale, labels).double().sum(),
             (radius_squared < RADIUS_SQUARED["coverage_68"]).double().sum(),
             (radius_squared < RADIUS_SQUARED["coverage_95"]).double().sum(),
-            torch.tensor(float(len(labels)), dtype=torch.float64, device=labels.device),
+            torch.full((), len(labels), dtype=torch.float64, device=labels.device),
         ]
     )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.resnet50.model import ResNet, is_exempt
+from cepheid.reference.torch.device import make_constant
 from cepheid.rules.errors import UserError
 
 __all__ = ["ResNet", "RunningMixup", "normalize_weights"]
@@ -78,7 +79,7 @@ def normalize_weights(model: nn.Module) -> None:
     """
     weights: list[Tensor] = [p for p in model.parameters() if not is_exempt(p)]
     norms = torch.stack(list(torch._foreach_norm(weights)))
-    wanted = torch.tensor([(2.0 * len(weight)) ** 0.5 for weight in weights], device=norms.device)
+    wanted = make_constant(tuple((2.0 * len(weight)) ** 0.5 for weight in weights), norms.device)
     for weight, factor in zip(weights, (wanted / (norms + 1e-9)).unbind(), strict=True):
         weight.mul_(factor)
 

@@ -3,11 +3,12 @@
 import math
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from cepheid.benchmarks.resnet50.model import IMAGE_MEAN
+from cepheid.reference.torch.device import make_constant
 
+MEAN_COLOUR = tuple(round(255 * share) for share in IMAGE_MEAN)
 AREA = (0.02, 0.25)  # share of the picture, drawn evenly
 ASPECT = 0.3  # height by width lies between this and its inverse, evenly in the logarithm
 
@@ -29,7 +30,7 @@ def erase_rectangles(
     columns = np.minimum(np.sqrt(area / aspect).round(), width).astype(int)
     top = np.floor(top * (height - rows + 1)).astype(int)
     left = np.floor(left * (width - columns + 1)).astype(int)
-    mean = (255 * torch.tensor(IMAGE_MEAN)).round().to(images)
+    mean = make_constant(MEAN_COLOUR, images.device, images.dtype)
     for each in np.flatnonzero(chance < probability):
         across = slice(left[each], left[each] + columns[each])
         images[each, top[each] : top[each] + rows[each], across] = mean

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from cepheid.reference.torch.device import make_constant
+
 Variant = Literal["v1_5", "d"]
 Normalisation = Callable[[int], nn.Module]
 
@@ -194,8 +196,8 @@ def scale_pixels(images: Tensor) -> Tensor:
     They have mean 0 and deviation 1 over ImageNet. Channels stay last in memory.
     """
     device = images.device
-    mean = 255 * torch.tensor(IMAGE_MEAN, device=device)
-    deviation = 255 * torch.tensor(IMAGE_DEVIATION, device=device)
+    mean = 255 * make_constant(IMAGE_MEAN, device)
+    deviation = 255 * make_constant(IMAGE_DEVIATION, device)
     return ((images.float() - mean) / deviation).permute(0, 3, 1, 2)
 
 

@@ -4,8 +4,10 @@ CUDA and ROCm are ``cuda`` to torch. Everything else is a processor.
 """
 
 import os
+from functools import lru_cache
 
 import torch
+from torch import Tensor
 
 from cepheid.rules.errors import UserError
 
@@ -62,6 +64,25 @@ def name_backend(device: torch.device) -> str:
 def name_kind(device: torch.device) -> str:
     """Return cpu or accelerator: by this, and not by a vendor, sizes of work are chosen."""
     return "cpu" if device.type == "cpu" else "accelerator"
+
+
+def make_constant(
+    values: tuple[float, ...], device: torch.device, dtype: torch.dtype | None = None
+) -> Tensor:
+    """Return ``values``, (n,), on ``device``, to be read only.
+
+    They are copied there once: the host waits for such a copy, which no step should.
+    """
+    if torch.compiler.is_compiling():  # it makes a constant of its own
+        return torch.tensor(values, dtype=dtype, device=device)
+    return _keep_constant(values, device, dtype)
+
+
+@lru_cache(maxsize=256)
+def _keep_constant(
+    values: tuple[float, ...], device: torch.device, dtype: torch.dtype | None
+) -> Tensor:
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def synchronize(device: torch.device) -> None:

@@ -5,12 +5,14 @@ own level, with static shapes.
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from cepheid.reference.torch.detection.boxes import compute_areas
+from cepheid.reference.torch.device import make_constant
 
 SAMPLES = 2  # in each direction of a bin
 LARGEST_PRODUCT = 1024  # places of a sheet up to which products of matrices are faster
@@ -43,8 +45,10 @@ def align_boxes(
     """
     levels = choose_levels(boxes, unit, len(maps))
     sheet, tops = join_maps(maps)
-    sizes = torch.tensor([each.shape[-1:-3:-1] for each in maps], device=boxes.device)
-    corners = boxes / torch.tensor(steps, device=boxes.device)[levels][..., None]
+    across = make_constant(tuple(each.shape[3] for each in maps), boxes.device)
+    down = make_constant(tuple(each.shape[2] for each in maps), boxes.device)
+    sizes = torch.stack((across, down), dim=1)
+    corners = boxes / make_constant(tuple(steps), boxes.device)[levels][..., None]
     extents = (corners[..., 2:] - corners[..., :2]).clamp_min(1.0 if offset == 0 else 0.0)
     count = bins * SAMPLES
     parts = (torch.arange(count, device=boxes.device, dtype=boxes.dtype) + 0.5) / count
@@ -52,7 +56,7 @@ def align_boxes(
     largest = (sizes[levels] - 1).to(boxes.dtype)[..., None]
     places = torch.minimum(places.clamp_min(0), largest)
     x, y = places.unbind(2)
-    y = y + tops.to(boxes.device)[levels].to(boxes.dtype)[..., None]
+    y = y + tops[levels].to(boxes.dtype)[..., None]
     sample = multiply_sheet if sheet[0, 0].numel() <= LARGEST_PRODUCT else sample_sheet
     return sample(sheet, x, y, bins)
 
@@ -108,5 +112,5 @@ def join_maps(maps: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """Return maps (n, channels, y, x) below each other, and the row at which each begins."""
     width = max(each.shape[3] for each in maps)
     sheet = torch.cat([functional.pad(each, (0, width - each.shape[3])) for each in maps], dim=2)
-    heights = torch.tensor([0, *(each.shape[2] for each in maps[:-1])], device="cpu")
-    return sheet.contiguous(), heights.cumsum(0)
+    tops = tuple(accumulate((each.shape[2] for each in maps[:-1]), initial=0))
+    return sheet.contiguous(), make_constant(tops, sheet.device)
