@@ -51,7 +51,8 @@ def test_the_plain_code_makes_the_same_images(config: RunConfig) -> None:
 
 def test_any_accelerator_decodes_as_many_together(config: RunConfig) -> None:
     on_meta, on_cpu = (
-        task.create(config, TorchRanks(0, 1, torch.device(kind))) for kind in ("meta", "cpu")
+        task.GalaxyGeneration(config, TorchRanks(0, 1, torch.device(kind)))
+        for kind in ("meta", "cpu")
     )
     assert on_meta.decoded_together > on_cpu.decoded_together
 
