@@ -24,6 +24,7 @@ from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.host import read_version
 from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_paths, offer_round
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
@@ -107,6 +108,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise UserError(f"--jobs {arguments.jobs}: expected 1 process or more")
     judged_in = rounds.load(arguments.round)
+    if judged_in.checker not in ("", read_version()):
+        _report(f"{judged_in.name} is judged by cepheid {judged_in.checker}, this is another one")
     gc.set_threshold(GARBAGE_OBJECTS)
     if arguments.follow:
         return _follow(arguments, judged_in)

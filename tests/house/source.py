@@ -117,7 +117,7 @@ def list_files(root: Path, plan: Plan) -> list[str]:
     return sorted(
         path
         for path in paths
-        if path.split("/")[0] not in plan["not_ours"]
+        if not path.startswith(tuple(f"{place}/" for place in plan["not_ours"]))
         and (root / path).is_file()
         and not (root / path).is_symlink()
     )
