@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 COUNT_TOLERANCE = 1e-6  # of a share: float32 rounds to 6e-8
 EQUAL_TOLERANCE = 1e-5
+PRECISION_TOLERANCE = 0.005  # of average precisions, which are no exact function of the overlap
 LOSS_TOLERANCE = 0.95  # for losses in bfloat16
 
 
@@ -43,6 +44,8 @@ class Relations:
     than the next. ``means`` are the mean of others, ``distances`` the distance of another metric
     from a number. ``losses`` are mean cross-entropies in nats, each with the accuracy of the same
     predictions: a wrong one has a probability of one half or less, and so a loss of ln 2 or more.
+    ``precisions`` are COCO's average precision, that at an overlap of 0.50, and that at 0.75: the
+    first is the mean over ten overlaps, 0.50 to 0.95, and a larger one forgives less.
     """
 
     counted: tuple[str, ...] = ()
@@ -50,6 +53,7 @@ class Relations:
     means: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     distances: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     losses: Mapping[str, str] = field(default_factory=dict)
+    precisions: tuple[tuple[str, str, str], ...] = ()
 
     def find_wrong_counts(
         self, metrics: Mapping[str, float], samples: int
@@ -80,6 +84,13 @@ class Relations:
             least = LOSS_TOLERANCE * (1 - metrics.get(accuracy, math.nan)) * math.log(2)
             if metrics.get(name, math.nan) < least:
                 yield name, f"{least:g} or more", f"{accuracy} is {metrics[accuracy]:g}"
+        for name, at_50, at_75 in self.precisions:
+            most, least = (metrics.get(of, math.nan) for of in (at_50, at_75))
+            lowest, highest = (most + 5 * least) / 10, (most + least) / 2
+            away = max(lowest - metrics.get(name, math.nan), metrics.get(name, math.nan) - highest)
+            if away > PRECISION_TOLERANCE:
+                because = f"{at_50} is {most:g} and {at_75} {least:g}"
+                yield name, f"from {lowest:g} to {highest:g}", because
 
 
 def _differ(value: float, expected: float) -> bool:
@@ -98,6 +109,7 @@ def parse_relations(facts: Mapping[str, Any]) -> Relations:
             for name, distance in facts.get("distances", {}).items()
         },
         dict(facts.get("losses", {})),
+        tuple((ap, at_50, at_75) for ap, at_50, at_75 in facts.get("precisions", ())),
     )
 
 

@@ -31,6 +31,7 @@ from cepheid.tools import (
 )
 from tests.compliance.builder import (
     IMPLEMENTATION,
+    PNG,
     SYSTEM,
     power_lines,
     run_records,
@@ -41,7 +42,6 @@ from tests.compliance.mutations import mutate
 
 BAD, GOOD = "acme", "umbrella"
 RANKED = ("rank", "rank_interval")  # what depends on the other results of a table
-PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 ODD_NUMBERS = (
     "NaN", "Infinity", "-Infinity", "-1", "0", "-0.0", "1e308", "-1e308", "1e999", "5e-324", "0.5",
     "9007199254740993", "9" * 25, "9" * 400, "1" + "0" * 5000, "1,5", "0x10", "",

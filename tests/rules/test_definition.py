@@ -317,6 +317,7 @@ def _list_names(relations: Relations) -> Iterator[str]:
         yield from names
     yield from (*relations.means, *relations.distances, *relations.losses)
     yield from relations.losses.values()
+    yield from (name for names in relations.precisions for name in names)
     yield from (other for other, _ in relations.distances.values())
 
 
@@ -335,6 +336,11 @@ def test_whatever_breaks_a_relation_is_found(name: str, scale: str) -> None:
     for loss, accuracy in chosen.relations.losses.items():
         assert loss in find_all(chosen, {**honest, accuracy: 0.9, loss: 0.06})
         assert loss not in find_all(chosen, {**honest, accuracy: 0.9, loss: 0.07})
+    for name, at_50, at_75 in chosen.relations.precisions:
+        course = {**honest, at_50: 0.6, at_75: 0.4}
+        possible = {ap for ap in (0.2, 0.25, 0.27, 0.49, 0.51, 0.6)
+                    if name not in find_all(chosen, {**course, name: ap})}  # fmt: skip
+        assert possible == {0.27, 0.49}
 
 
 def test_rounding_is_no_cheat() -> None:

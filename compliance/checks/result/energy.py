@@ -3,12 +3,13 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
-from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.registry import Described, Needs, Place, rule
 from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.powerlog import PowerLog, Sensor
 from cepheid.rules.definition import Definition
+from cepheid.rules.events import is_integer
 
 GAP_MS_MAX = 2_000.0  # a sampler with one reading per second is sometimes late
 MEAN_MS_MAX = 1_100.0  # between readings; each of them may come a little late
@@ -35,6 +36,7 @@ def check_energy(result: ResultLogs, definition: Definition, place: Place) -> It
             sound.append(log)
     yield from _check_sensors(sound)
     yield from _check_constant(sound)
+    yield from _check_power(sound, place.described)
     lacking = sorted(by_index.keys() - {log.index for log in result.power}, key=str)
     if result.power and lacking:
         yield breach(
@@ -140,6 +142,28 @@ def _check_sensors(logs: list[PowerLog]) -> Iterator[Finding]:
         other = readings.setdefault(trace, log)
         if other is not log:
             yield breach(log, 3, "T23.copied", other=other.path.name)
+
+
+NODE_WATTS = 2.0, 3_000.0  # the least of any machine that trains, and the most without its parts
+CORE_WATTS_MAX, ACCELERATOR_WATTS_MAX = 60.0, 4_000.0  # cooling and losses included
+
+
+def _check_power(logs: list[PowerLog], described: Described | None) -> Iterator[Finding]:
+    """Warn of a mean power that no such machine draws: another unit, a factor, an offset."""
+    counts = [described.system.get(key) if described else None for key in _PARTS_OF_POWER]
+    if not logs or not described or not all(is_integer(count) for count in counts):
+        return
+    nodes, cores = (int(str(count)) for count in counts)
+    lowest, of_node = NODE_WATTS
+    highest = nodes * (of_node + CORE_WATTS_MAX * cores)
+    highest += ACCELERATOR_WATTS_MAX * described.accelerators
+    for log in logs:
+        watts = sum(sum(sensor.watts) / len(sensor.watts) for sensor in log.sensors)
+        if not lowest <= watts <= highest:
+            yield breach(log, 3, "T23.implausible", watts=watts, lowest=lowest, highest=highest)
+
+
+_PARTS_OF_POWER = ("nodes", "processor_cores_per_node")
 
 
 def _check_constant(logs: list[PowerLog]) -> Iterator[Finding]:

@@ -149,6 +149,25 @@ def test_a_reading_every_two_seconds_is_too_few(folder: Path) -> None:
             assert "1.99 seconds" in find_all(folder)[0].message
 
 
+@pytest.mark.parametrize(
+    ("watts", "code"), [(300.0, ""), (0.3, "T23.implausible"), (3e5, "T23.implausible")]
+)
+def test_power_in_another_unit(watts: float, code: str, folder: Path) -> None:
+    for index in range(MINI.runs.required):
+        lines = power_lines(run_records(MINI, index), {"node0": watts})
+        (folder / f"power_{index}.csv").write_text("\n".join(lines) + "\n")
+    assert {each.code for each in find_all(folder)} == ({code} if code else set())
+
+
+def test_a_loss_that_never_changes(folder: Path) -> None:
+    records = run_records(MINI, 1)
+    for record in records:
+        if record["key"] == "block_stop":
+            record["metadata"]["train_loss"] = 0.5
+    write_log(folder / "result_1.txt", records)
+    assert [each.code for each in find_all(folder)] == ["T9.flat_loss"]
+
+
 def test_power_logs_that_some_runs_lack(folder: Path) -> None:
     for index in range(MINI.runs.required - 1):
         lines = power_lines(run_records(MINI, index), {"node0": 300.0})

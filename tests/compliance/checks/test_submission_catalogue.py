@@ -27,6 +27,7 @@ from cepheid.rules.documents import SCHEMAS
 from tests.compliance.builder import (
     CODE_DIGEST,
     IMPLEMENTATION,
+    PNG,
     SYSTEM,
     Record,
     edit,
@@ -107,6 +108,7 @@ def test_files_beside_the_logs_that_agree_raise_nothing(root: Path) -> None:
     attach("configuration")(root)
     attach("report_1")(root)
     assert find_all(root) == []
+    (root / RESULT / "pictures_1.png").write_bytes(PNG)
     attach("report_1", energy={"none": "no sensors"})(root)  # the readings of a meter were added
     assert find_all(root) == []
 
@@ -520,7 +522,7 @@ CASES = [
     Case("a report of no run", "S1.no_run", f"{RESULT}/report_7.json",
          file(f"{RESULT}/report_7.json", b"{}")),
     Case("pictures of no run", "S1.no_run", f"{RESULT}/pictures_00.png",
-         file(f"{RESULT}/pictures_00.png", b"\x89PNG\r\n\x1a\n")),
+         file(f"{RESULT}/pictures_00.png", PNG)),
     *[Case(f"hidden: {name}", "S5.name", name.partition(" ")[0], file(name.replace(" ", "")))
       for name in (
         ".env", ".git /config", "systems/.box.json", "results/.box /x", "results/box/.old /x",
@@ -610,6 +612,10 @@ CASES = [
     *[Case(f"an interrupted run of another {key}", "S14.other_result",
            f"{RESULT}/interrupted_0.txt", set_aside(key), at(key))
       for key in ("submission_org", "submission_platform", "submission_benchmark")],
+    Case("code behind the signature of a picture", "S14.unreadable", f"{RESULT}/pictures_1.png",
+         file(f"{RESULT}/pictures_1.png", PNG[:8] + b"#!/bin/sh\n"), says="not a PNG file"),
+    Case("code behind a picture", "S14.unreadable", f"{RESULT}/pictures_1.png",
+         file(f"{RESULT}/pictures_1.png", PNG + b"#!/bin/sh\n"), says="not a PNG file"),
     Case("code with the name of a picture", "S14.unreadable", f"{RESULT}/pictures_1.png",
          file(f"{RESULT}/pictures_1.png", b"#!/bin/sh\n"), says="not a PNG file"),
     Case("an energy that nobody measured", "S14.contradiction", f"{RESULT}/report_1.json",

@@ -11,7 +11,7 @@ from cepheid.compliance.finding import Finding
 from cepheid.compliance.read import folders, package
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.compliance.builder import SYSTEM, write_result
+from tests.compliance.builder import PNG, SYSTEM, write_result
 from tests.compliance.judging import judge_folder
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
@@ -71,7 +71,7 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
     (folder / "interrupted_result_4_0.txt").write_text(':::MLLOG {"half a log')
     (folder / "configuration.json").write_text("{}")
     (folder / "report_0.json").write_text("{}")
-    (folder / "pictures_0.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "pictures_0.png").write_bytes(PNG)
     (folder / ".lock").write_text("")
     (folder.parents[2] / "checkpoints").mkdir()
     (folder.parents[2] / "leaderboard").mkdir()
