@@ -8,6 +8,7 @@ from cepheid.rules.errors import UserError
 
 TIMEOUT_VARIABLE = "CEPHEID_RANK_TIMEOUT"
 DEFAULT_SECONDS = 1800.0  # the first rank may have data to prepare
+SILENT_SECONDS = 120.0  # but it lives then
 NOTICE_SECONDS = 10.0
 
 
@@ -101,6 +102,7 @@ class RankTimeout:
     """How long a rank waits for the others until it says so, and until it gives up."""
 
     seconds: float
+    silent_seconds: float  # for a rank that sends no heartbeat either: stopped, or gone
 
     @property
     def notice_seconds(self) -> float:
@@ -125,4 +127,4 @@ def read_rank_timeout() -> RankTimeout:
         seconds = 0.0
     if not 0 < seconds < 1e7:
         raise UserError(f"{TIMEOUT_VARIABLE}={text}: expected seconds above 0, for example 600")
-    return RankTimeout(seconds)
+    return RankTimeout(seconds, seconds if TIMEOUT_VARIABLE in os.environ else SILENT_SECONDS)

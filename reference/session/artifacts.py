@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from cepheid.reference.machine.energy import Measured
 from cepheid.reference.run import checkpoint, logfile, report
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.progress import OnProgress, Progress, Stage
 from cepheid.reference.session.observer import Observer, SessionObserver
 from cepheid.reference.session.result_folder import ResultFolder
 from cepheid.rules import extras
@@ -27,19 +28,52 @@ if TYPE_CHECKING:
 FRAME_MILLISECONDS = 400
 
 
-def keep_weights(
-    state: Mapping[str, Any], config: RunConfig, folder: ResultFolder, suffix: str
-) -> None:
-    """Write the state of the task with which a training run ended.
+class FinalWeights:
+    """The weights with which a training run ends, in the folder of its first rank."""
 
-    Raises UserError where it cannot be written.
-    """
-    try:
-        checkpoint.save(folder.weights(config.index, suffix), state)
-    except UserError as error:
-        log = folder.log(config.index)
-        counts = f"run {config.index} counts ({log}), but its weights are lost"
-        raise UserError(f"{counts}: {error}") from error
+    def __init__(
+        self, task: Any, config: RunConfig, folder: ResultFolder | None, suffix: str
+    ) -> None:
+        self._task, self._config, self._folder = task, config, folder
+        self._path = folder.weights(config.index, suffix) if folder else None
+        self._problem: UserError | None = None
+        self._is_kept = False
+
+    def keep_before_digest(self, show: OnProgress) -> OnProgress:
+        """Return a callback that calls ``show``, and writes the weights once the run has stopped.
+
+        A run counts after its data are digested. So a run that was killed and counts has weights.
+        """
+
+        def on_progress(progress: Progress) -> None:
+            is_training = self._config.definition.kind == "train"  # else no weights change
+            if progress.stage is Stage.VERIFYING and is_training:
+                self._keep()
+            show(progress)
+
+        return on_progress
+
+    def _keep(self) -> None:
+        state = self._task.state()  # on every rank: they may share the optimizer's state
+        if self._path is None:
+            return
+        try:
+            checkpoint.save(self._path, state)
+            self._is_kept = True
+        except UserError as error:
+            self._problem = error
+
+    def discard(self) -> None:
+        """Delete the weights of a run that does not count."""
+        if self._path and self._is_kept:
+            self._path.unlink(missing_ok=True)
+
+    def raise_if_lost(self) -> None:
+        """Raise UserError where the weights could not be written."""
+        if self._problem and self._folder:
+            index = self._config.index
+            counts = f"run {index} counts ({self._folder.log(index)}), but its weights are lost"
+            raise UserError(f"{counts}: {self._problem}") from self._problem
 
 
 def keep_power_log(

@@ -20,11 +20,11 @@ from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage
 from cepheid.reference.run.task import run_task
 from cepheid.reference.session import watcher
 from cepheid.reference.session.artifacts import (
+    FinalWeights,
     Pictures,
     keep_pictures,
     keep_power_log,
     keep_report,
-    keep_weights,
 )
 from cepheid.reference.session.code_digest import digest_code, digest_own_code, list_all_code
 from cepheid.reference.session.frameworks import find_create, import_backend, import_own_task
@@ -259,26 +259,25 @@ class SingleRun:
         final_log = self.folder.log(self.index) if self.folder else None
         log, meter = RunLogWriter(final_log), Meter(self.sensors)
         live = session.observer.check_live(final_log) if final_log else None
-        state: Mapping[str, Any] | None = None
+        weights = FinalWeights(task, config, self.folder, session.backend.WEIGHTS_SUFFIX)
         try:
             with (
                 session.interruption.allow(),
                 meter,
                 session.observer.show_run(config.definition) as show,
             ):
-                show = self.finish_after_run_stop(live.watch(show) if live else show)
+                show = weights.keep_before_digest(live.watch(show) if live else show)
+                show = self.finish_after_run_stop(show)
                 show = PaceWatch(self.tell, lambda: _count_threads(task)).watch(show)
                 if config.execution.threads == "auto":
                     show = self.tell_of_few_threads(task, show)
                 outcome = run_task(task, config, log, show)
-            if config.definition.kind == "train":  # a run that generates changes no weights
-                state = task.state()  # on every rank: they may share the optimizer's state
         finally:
             closed_log = log.close()
             if self.folder and closed_log == final_log:
-                if state is not None:
-                    keep_weights(state, config, self.folder, session.backend.WEIGHTS_SUFFIX)
+                weights.raise_if_lost()
             elif self.folder:
+                weights.discard()
                 self.tell(f"run {self.index} does not count; its log is kept: {closed_log}")
         if outcome.data_problem:
             self.refuse_data(outcome)

@@ -123,6 +123,7 @@ class ScriptedTask:
         self.ranks.barrier()
 
     def state(self) -> Mapping[str, Any]:
+        mishap("state", self.ranks.rank)
         return {"samples": self.samples}
 
 
@@ -140,9 +141,11 @@ def main() -> None:
     """Run the command with the scripted task."""
     from cepheid.benchmarks import registry
     from cepheid.reference.data import generators
+    from cepheid.reference.machine import ranks
     from cepheid.reference.torch import backend
 
     backend.free_earlier_tasks = lambda: None  # it takes longer than all the rest
+    ranks.SILENT_SECONDS = float(os.environ.get("SILENT_SECONDS", ranks.SILENT_SECONDS))
     generators.prepare = prepare  # type: ignore[assignment]
     live_check.SHARE_OF_TIME = 1e9  # blocks take no time here
     registry.find_task_module = lambda definition, framework: "tests.tools.scripted"

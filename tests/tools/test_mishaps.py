@@ -24,6 +24,7 @@ pytest.importorskip("torch", reason="runs need the extra torch")
 from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.read.log.runlog import read
 from cepheid.measure.engine.own_process import find_free_port
+from cepheid.reference.machine.ranks import TIMEOUT_VARIABLE, read_rank_timeout
 from cepheid.rules import rounds
 from tests import tiny
 from tests.full_disk import limit_files
@@ -237,6 +238,35 @@ def test_a_rank_that_is_stopped_is_named(
         assert reason.startswith("broken off: rank 1 (")
 
 
+def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(TIMEOUT_VARIABLE, raising=False)
+    usual = read_rank_timeout()
+    assert (usual.silent_seconds, usual.seconds) == (120, 1800)
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "3000")
+    assert read_rank_timeout().silent_seconds == 3000
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_stopped_rank_is_named_long_before_a_busy_one(
+    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILENT_SECONDS", "12")
+    both = start(tmp_path / "out", ranks=2, mishap=f"train {rank} wait")
+    wait_for(tmp_path / "happened")
+    both[rank].send_signal(signal.SIGSTOP)
+    try:
+        (other,) = end_all([both[1 - rank]])
+    finally:
+        both[rank].send_signal(signal.SIGCONT)
+    let_go_on(tmp_path / "out")
+    end_all([both[rank]])
+    assert other.code == 2
+    assert re.search(rf"cepheid: rank {rank} .*did not answer for [\d,]+ s: stopped", other.err)
+    assert logs(tmp_path / "out") == [KEPT]
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_never_comes_is_named(
     rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -432,6 +462,19 @@ def test_killed_between_two_runs_of_one_command(tmp_path: Path) -> None:
     assert {"result_0.txt", "result_1.txt", "result_2.txt"} <= set(logs(output))
     after = {path.name: path.read_bytes() for path in output.glob("results/*/*/result_0*")}
     assert after == before
+
+
+@pytest.mark.parametrize("moment", ["state", "digest"])
+def test_a_run_that_is_killed_after_its_end_counts_with_its_weights_or_not_at_all(
+    moment: str, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    (killed,) = run(output, mishap=f"{moment} 0 kill")
+    assert killed.code == -signal.SIGKILL
+    assert "the run was killed" in killed.err
+    assert logs(output) == [KEPT]
+    assert_goes_on(output)
+    assert [path.name for path in output.glob("checkpoints/**/run_*")] == ["run_0.pt"]
 
 
 # No space, odd places -----------------------------------------------------------------------------

@@ -72,6 +72,7 @@ def open_terminal(file: IO[str] | None) -> "Terminal":
 
 def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
     """Run a tool's main and exit: one line for a mistake, a traceback for a bug, both exit 2."""
+    _replace_closed_streams()
     try:
         code = tool(None)
         sys.stdout.flush()
@@ -98,6 +99,17 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
             sys.excepthook(*sys.exc_info())
         code = EXIT_WRONG_USE
     raise SystemExit(code)
+
+
+def _replace_closed_streams() -> None:
+    """Let a stream that the shell closed (``>&-``) lead nowhere, before a file gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, os.O_RDWR)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", encoding="utf-8"))
 
 
 def write_new(path: Path, text: str) -> None:

@@ -1,7 +1,12 @@
 """The folder of a site: what may be replaced, and replacing all of it at once."""
 
+import ctypes
+import fcntl
+import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from cepheid.leaderboard.build import FILE_LIST, GENERATOR
@@ -10,6 +15,7 @@ from cepheid.leaderboard.rows.entry import Entry
 from cepheid.rules.errors import UserError
 
 # What earlier versions wrote: one page and two files.
+EARLIER = "before"  # the site that is replaced, where two folders cannot be exchanged
 BEFORE = {"index.html", "leaderboard.csv", "leaderboard.json"}
 
 
@@ -83,17 +89,65 @@ def write(output: Path, files: Iterator[tuple[str, bytes]]) -> None:
     """Write a site beside the folder, then move it into place: no reader sees a half."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as work:
+        _clear_leftovers(output)
+        with (
+            tempfile.TemporaryDirectory(dir=output.parent, prefix=_name_work(output)) as work,
+            _lock(Path(work)),
+        ):
             fresh = Path(work) / "fresh"
             fresh.mkdir()
             for name, content in files:
                 path = fresh / PurePosixPath(name)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
-            if output.exists():
-                output.rename(Path(work) / "before")
-            fresh.rename(output)
+            if not (output.exists() and _exchange(fresh, output)):
+                if output.exists():
+                    output.rename(Path(work) / EARLIER)
+                fresh.rename(output)
     except OSError as error:
         raise UserError(
             f"{output}: cannot be written ({error.strerror}); choose another --output"
         ) from error
+
+
+def _name_work(output: Path) -> str:
+    """Return how the name of the folder begins in which a site is written."""
+    return f".{output.name}."
+
+
+@contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """Hold a folder within the block; it is free as soon as this process ends."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _clear_leftovers(output: Path) -> None:
+    """Delete what killed calls left beside the folder, and give back a site that they had moved."""
+    for left in list(output.parent.iterdir()):
+        if not left.name.startswith(_name_work(output)) or left.is_symlink() or not left.is_dir():
+            continue
+        held = {path.name for path in left.iterdir()}
+        if not held or not held <= {"fresh", EARLIER}:
+            continue  # not ours, or just begun
+        with suppress(BlockingIOError), _lock(left):
+            if EARLIER in held and not output.exists():
+                (left / EARLIER).rename(output)
+            shutil.rmtree(left)
+
+
+def _exchange(fresh: Path, output: Path) -> bool:
+    """Exchange two folders in one step, so that there is a site at all times.
+
+    Return False where the system or the file system cannot.
+    """
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # another C library than glibc
+        return False
+    here, exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE
+    return bool(rename(here, bytes(fresh), here, bytes(output), exchange) == 0)

@@ -38,7 +38,8 @@ examples:
       the same on two processes (a GPU each where there are GPUs)
 
 CEPHEID_RANK_TIMEOUT=600 is the time in seconds after which ranks give up waiting for another one,
-at the start and later (default: 1800); after 10 seconds they say whom they wait for;
+at the start and later (default: 1800, but 120 for one that sends no sign of life); after 10 seconds
+they say whom they wait for;
 CEPHEID_DEVICE=cpu computes on the processors of a machine that has GPUs
 
 exit codes: 0 every run reached its targets; 1 a run did not, was interrupted, or the checker

@@ -22,6 +22,7 @@ from cepheid.reference.data.dataset import Opened, Work
 from cepheid.reference.data.image_files.decoding import KINDS, decode, examine
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import Manifest, StoreError, explain_unreadable
+from cepheid.rules.errors import explain_system_error
 
 FACTS = [("height", np.int32), ("width", np.int32), ("kind", np.uint8)]
 UNUSUAL = {
@@ -56,8 +57,20 @@ class PackedFiles:
         return self.content[start : self.ends[row]].data
 
     def decode(self, row: int) -> np.ndarray:
-        """Decode the file of a row, uint8 (height, width, channels); RGB unless it is grey."""
-        return (self.decoder or decode)(self.read(row), int(self.kinds[row]))
+        """Decode the file of a row, uint8 (height, width, channels); RGB unless it is grey.
+
+        Raises StoreError where it is damaged: it was whole when it was packed.
+        """
+        content = self.read(row)
+        try:
+            return (self.decoder or decode)(content, int(self.kinds[row]))
+        except Exception as error:  # whatever a decoder makes of bytes that are no image
+            if explain_system_error(error):
+                raise
+            raise StoreError(
+                f"image {row} of the data cannot be decoded ({error}): damaged after it was "
+                "prepared; look with `cepheid data … --verify`, then delete and prepare again"
+            ) from error
 
 
 @dataclass(frozen=True)

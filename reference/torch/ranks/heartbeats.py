@@ -81,17 +81,19 @@ class Heartbeats:
 
     def find_awaited(self) -> dict[int, str]:
         """Return the ranks that send no heartbeat, else those that have not come so far."""
-        if self.is_store_silent:
+        return self._find_silent(self._timeout.notice_seconds / 3) or {
+            rank: _read_host(sign)
+            for rank, (_, sign) in dict(self._seen).items()
+            if int(sign.split()[1]) < self._entered
+        }
+
+    def _find_silent(self, seconds: float) -> dict[int, str]:
+        """Return the ranks that have sent no heartbeat for so long."""
+        now = time.monotonic()
+        if self.is_store_silent and now - self._answered > seconds:
             return {0: os.environ.get("MASTER_ADDR", "")}
-        now, seen = time.monotonic(), dict(self._seen)
-        hosts = {rank: sign.decode().split(" ", 2)[2] for rank, (_, sign) in seen.items()}
-        silent = [
-            rank
-            for rank, (when, _) in seen.items()
-            if now - when > self._timeout.notice_seconds / 3
-        ]
-        behind = [rank for rank, (_, sign) in seen.items() if int(sign.split()[1]) < self._entered]
-        return {rank: hosts[rank] for rank in silent or behind}
+        seen = dict(self._seen).items()
+        return {rank: _read_host(sign) for rank, (when, sign) in seen if now - when > seconds}
 
     def raise_if_awaited(self) -> None:
         """Raise RankEndedError with the names of the ranks that did not come; else return."""
@@ -160,8 +162,17 @@ class Heartbeats:
                 told = awaited
             if self._waited_seconds > self._timeout.seconds * 1.1 + 5:
                 self._end(awaited)
+            if self._timeout.silent_seconds < self._timeout.seconds and (
+                stopped := self._find_silent(self._timeout.silent_seconds)
+            ):
+                self._end(stopped)
 
     def _end(self, awaited: Mapping[int, str]) -> NoReturn:
         """End this process, whose library has not given up by itself."""
         print_message(self._describe(awaited))
         os._exit(EXIT_CODE)
+
+
+def _read_host(sign: bytes) -> str:
+    """Return the host in a heartbeat."""
+    return sign.decode().split(" ", 2)[2]
