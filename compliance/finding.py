@@ -51,6 +51,11 @@ class Finding:
         return self.severity == "error"
 
     @property
+    def is_dispute(self) -> bool:
+        """True where an organiser has yet to decide whether this is an error (T19, T23)."""
+        return self.code.endswith(".disputed")
+
+    @property
     def headline(self) -> str:
         """Code and message on one line: ``T8.late evaluation at 24,000 samples is late``."""
         level = "" if self.is_error else f"{self.severity}: "

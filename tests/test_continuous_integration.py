@@ -1,7 +1,9 @@
 """What vendors' and organisers' CI runs: the action's own script, and what git says has changed."""
 
+import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,9 +28,9 @@ Printed = pytest.CaptureFixture[str]
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with two submissions, and a branch on which nothing has changed yet."""
     root = tmp_path / "checkout"
-    for name in ("acme", "umbrella"):
-        system = {**SYSTEM, "submitter": name}
-        write_result(root / "submissions" / name, MINI, system=system, blocks=lambda index: 8)
+    for name, block_ms in (("acme", 2000.0), ("umbrella", 2100.0)):
+        system, folder = {**SYSTEM, "submitter": name}, root / "submissions" / name
+        write_result(folder, MINI, system=system, blocks=lambda index: 8, block_ms=block_ms)
     (root / "rules").mkdir()
     (root / "rules" / "training.md").touch()
     monkeypatch.chdir(root)
@@ -138,6 +140,20 @@ def test_a_submitter_changes_only_their_own_folder(
     (checkout / "submissions" / other).touch()
     with pytest.raises(UserError, match="only the files in their own folder"):
         check_compliance.main(["--changed", "main"])
+
+
+def test_a_copy_on_a_branch_is_refused_and_its_original_is_innocent(
+    checkout: Path, capsys: Printed
+) -> None:
+    shutil.copytree(checkout / "submissions" / "umbrella", checkout / "submissions" / "aaa")
+    for is_committed in (False, True):
+        if is_committed:
+            commit()
+        assert check_compliance.main(["--changed", "main", "--format", "json"]) == 1
+        found = json.loads(capsys.readouterr().out)["findings"]
+        copied = {each["path"].split("/")[1] for each in found if each["code"] == "T19.recycled"}
+        assert copied == {"aaa"}
+        assert not [each for each in found if each["path"].startswith("submissions/umbrella")]
 
 
 def test_a_stray_file_on_a_branch_is_found(checkout: Path, capsys: Printed) -> None:

@@ -115,7 +115,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _follow(arguments, judged_in)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     with _Progress() as progress:
-        judgement = judge(packages, judged_in, use_processes(arguments.jobs, progress))
+        each = use_processes(arguments.jobs, progress)
+        if change:
+            judgement = judge(packages, judged_in, each, stood=change.is_untouched)
+        else:
+            judgement = judge(packages, judged_in, each)
     findings, logs = change.select(judgement) if change else (judgement.findings, judgement.logs)
     if logs == 0 and not has_error(findings):
         raise UserError("no run log was found, so nothing was checked, and nothing passes")

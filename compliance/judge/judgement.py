@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -97,21 +97,28 @@ class Judgement:
         return tuple(result for submitter in self.submitters for result in submitter.results)
 
 
+OwnedUnit = tuple[Unit, Submitter, JudgedUnit]
+
+
 def judge(
     packages: Sequence[Package],
     judged_in: Round,
     each: Each = map,
     with_course: bool = False,
+    stood: Callable[[Path], bool] = lambda path: False,
 ) -> Judgement:
     """Judge everything that was listed, and parse each log once.
 
     ``each`` decides in which process the logs of a result are judged. ``with_course``
-    keeps what is needed to draw the runs.
+    keeps what is needed to draw the runs. ``stood`` says of a file whether it stood on the base
+    branch as it is, which decides who copied whom.
     """
     listed = [(package, who) for package in packages for who in package.submitters]
     units_of = [list_units(who, package, judged_in, with_course) for package, who in listed]
     every = [unit for units in units_of for unit in units]
-    answers = iter(_compare_all(every, list(each(judge_unit, every)), judged_in))
+    owners = [who for (_, who), units in zip(listed, units_of, strict=True) for _ in units]
+    judged_units = list(zip(every, owners, each(judge_unit, every), strict=True))
+    answers = iter(_compare_all(judged_units, judged_in, stood))
     submitters = []
     strays = [report_stray(path) for package in packages for path in package.strays]
     for (package, who), units in zip(listed, units_of, strict=True):
@@ -146,23 +153,28 @@ def _report_decisions(
 
 
 def _compare_all(
-    units: Sequence[Unit], answers: Sequence[JudgedUnit], judged_in: Round
+    units: Sequence[OwnedUnit], judged_in: Round, stood: Callable[[Path], bool]
 ) -> list[JudgedUnit]:
     """Add what the results have in common that no two runs may have."""
 
-    def compare(judged: Sequence[tuple[Unit, JudgedUnit]]) -> list[list[Finding]]:
-        traced = [TracedResult(answer.traces, answer.findings) for _, answer in judged]
-        return find_recycled(traced, judged_in)
+    def compare(judged: Sequence[OwnedUnit]) -> list[list[Finding]]:
+        traced = [
+            TracedResult(
+                answer.traces, answer.findings, Path(os.path.abspath(who.path)), who.decisions
+            )
+            for _, who, answer in judged
+        ]
+        return find_recycled(traced, judged_in, stood)
 
-    def strip(one: tuple[Unit, JudgedUnit], error: Exception) -> tuple[Unit, JudgedUnit]:
-        unit, answer = one
+    def strip(one: OwnedUnit, error: Exception) -> OwnedUnit:
+        unit, who, answer = one
         failure = report_failure(unit.folder.path, error)
-        return unit, replace(answer, findings=(*answer.findings, failure), traces=())
+        return unit, who, replace(answer, findings=(*answer.findings, failure), traces=())
 
-    of_results, judged = isolate(list(zip(units, answers, strict=True)), compare, strip)
+    of_results, judged = isolate(units, compare, strip)
     return [
         replace(answer, findings=(*answer.findings, *recycled), traces=())
-        for (_, answer), recycled in zip(judged, of_results, strict=True)
+        for (_, _, answer), recycled in zip(judged, of_results, strict=True)
     ]
 
 

@@ -69,18 +69,18 @@ def _locate(path: Path) -> Path:
 
 WITHDRAWN = "S8"  # the rule whose finding says so
 
-Verdict = Literal["scored", "provisional", "rejected", "withdrawn", "pass", "fail"]
+Verdict = Literal["scored", "provisional", "disputed", "rejected", "withdrawn", "pass", "fail"]
 
 
 @dataclass(frozen=True)
 class Standing:
     """How a result stands in its table.
 
-    A result is scored if it has all its runs and no error, provisional with fewer runs,
-    rejected with errors, and withdrawn where the organisers say so (S8). One of a round of
-    MLPerf passes or fails; that is history, so its score stands beside its verdict. ``score`` is
-    None without one, ``so_far`` holds the averages of the converged runs of a provisional result by
-    metric.
+    A result is scored if it has all its runs and no error, provisional with fewer runs, rejected
+    with errors, or disputed if all of them are disputes, and withdrawn where the organisers say so
+    (S8). One of a round of MLPerf passes or fails; that is history, so its score stands beside its
+    verdict. ``score`` is None without one, ``so_far`` holds the averages of the converged runs of a
+    provisional result by metric.
     """
 
     verdict: Verdict
@@ -93,17 +93,18 @@ class Standing:
     @property
     def place(self) -> int:
         """What sorts tables: results with a score come before the others."""
-        return {"provisional": 1, "rejected": 2, "withdrawn": 3}.get(self.verdict, 0)
+        order = {"provisional": 1, "disputed": 2, "rejected": 3, "withdrawn": 4}
+        return order.get(self.verdict, 0)
 
     @property
     def is_rejected(self) -> bool:
         """True where no measured number may stand beside the errors."""
-        return self.verdict in ("rejected", "withdrawn")
+        return self.verdict in ("rejected", "disputed", "withdrawn")
 
     @property
     def has_failed(self) -> bool:
         """True where errors stand against the result."""
-        return self.verdict in ("rejected", "fail")
+        return self.is_rejected or self.verdict == "fail"
 
     @property
     def text(self) -> str:
@@ -140,7 +141,8 @@ def judge_result(
     if any(finding.rule == WITHDRAWN for finding in found):
         return Standing("withdrawn", errors=errors)
     if errors:
-        return Standing("rejected", errors=errors)
+        is_disputed = all(finding.is_dispute for finding in errors)
+        return Standing("disputed" if is_disputed else "rejected", errors=errors)
     if definition is None or not runs or len(runs) < required:
         so_far = kind.average(runs) if definition else {}
         return Standing("provisional", so_far=so_far, runs=len(runs), required=required)

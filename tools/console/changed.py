@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from cepheid.compliance.finding import Finding, escape
@@ -69,9 +70,12 @@ class Change:
             )
 
     def is_untouched(self, folder: Path) -> bool:
-        """Return True for a folder in which nothing differs: it stood on the base branch."""
-        inside = PurePosixPath(os.path.relpath(folder, self.root))
-        return not any(name.is_relative_to(inside) for name in self.names)
+        """Return True where nothing differs in a file or folder: it stood on the base branch."""
+        return PurePosixPath(os.path.relpath(folder, self.root)) not in self._touched
+
+    @cached_property
+    def _touched(self) -> frozenset[PurePosixPath]:
+        return self.names | {parent for name in self.names for parent in name.parents}
 
     def select(self, judgement: Judgement) -> tuple[list[Finding], int]:
         """Return the findings about what differs, and the number of logs that they are about.

@@ -4,7 +4,7 @@ import math
 import os
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.checks.result.steady import check_steadiness
 from cepheid.compliance.checks.result.traces import CURVE, POWER, TIMES, WITHIN, RunTrace
 from cepheid.compliance.finding import Finding, breach, encode_canonically, escape, format_value
+from cepheid.compliance.read.decisions import Decisions, Dispute
 from cepheid.compliance.read.log.runlog import QualityPoint, RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules.definition import Definition
@@ -170,27 +171,34 @@ OWNERS_MAX = 4  # of one key: the first ones that had it
 
 @dataclass(frozen=True)
 class TracedResult:
-    """The traces of the runs of a result, and what was already found about them."""
+    """The traces of the runs of a result, whose they are, and what was already found about them.
+
+    ``decisions`` are those of the organisers.
+    """
 
     traces: Sequence[RunTrace]
     findings: Sequence[Finding]
+    owner: Path
+    decisions: Decisions | None = None
 
 
-def find_recycled(results: Sequence[TracedResult], judged_in: Round) -> list[list[Finding]]:
-    """Return for each result the findings about runs that agree with a run judged before them.
+def find_recycled(
+    results: Sequence[TracedResult], judged_in: Round, stood: Callable[[Path], bool]
+) -> list[list[Finding]]:
+    """Return for each result the findings about runs that agree with another one.
 
-    Of two runs that agree, the one that says that it started later is named.
+    ``stood`` says of a file whether it stood on the base branch as it is; see ``_settle``.
     """
     of_results: list[list[Finding]] = [[] for _ in results]
     everywhere = [
         (trace, number) for number, result in enumerate(results) for trace in result.traces
     ]
-    everywhere.sort(key=lambda one: (one[0].start_ms, one[0].path.parts))
+    everywhere.sort(key=lambda one: (not stood(one[0].path), one[0].start_ms, one[0].path.parts))
     reported = {
         finding.path
         for result in results
         for finding in result.findings
-        if finding.rule == "T23" or "copied" in finding.code
+        if "copied" in finding.code
     }
     for kind in (WITHIN, TIMES, CURVE, POWER):
         owners: dict[int, tuple[int, ...]] = {}
@@ -207,16 +215,71 @@ def find_recycled(results: Sequence[TracedResult], judged_in: Round) -> list[lis
             if not shared:
                 continue
             other, result_of_other = everywhere[shared.most_common(1)[0][0]]
-            logs = (trace.path, other.path, trace.power, other.power)
+            logs = {trace.path, trace.power}
+            if number == result_of_other:
+                logs |= {other.path, other.power}
             if not reported.isdisjoint(logs) or _is_same_file(trace.path, other.path):
                 continue
-            finding = _report(kind, trace, other, number == result_of_other)
-            if finding.rule in judged_in.rules:
-                level = judged_in.rules[finding.rule].severity
-                severity = level if finding.is_error else finding.severity
-                of_results[number].append(replace(finding, severity=severity))
+            sides = (Side(trace, results[number]), Side(other, results[result_of_other]))
+            for finding, side in _settle(kind, *sides, stood):
+                if finding.rule in judged_in.rules:
+                    level = judged_in.rules[finding.rule].severity
+                    severity = level if finding.is_error else finding.severity
+                    at = number if side is sides[0] else result_of_other
+                    of_results[at].append(replace(finding, severity=severity))
             reported.add(trace.path)
     return of_results
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two runs that agree, and the result that it belongs to."""
+
+    trace: RunTrace
+    result: TracedResult
+
+
+def _settle(
+    kind: int, later: Side, earlier: Side, stood: Callable[[Path], bool]
+) -> Iterator[tuple[Finding, Side]]:
+    """Report two runs that agree, against the one that is the copy, or as a dispute against both.
+
+    What the organisers decided holds. Of two runs of one submitter, the one that says that it
+    started later is the copy. Of two submitters, the one whose log stood on the base branch is
+    innocent. Times in a log prove nothing there, since a copier writes them.
+    """
+    is_same_result = later.result is earlier.result
+    finding = _report(kind, later.trace, earlier.trace, is_same_result)
+    decided = _find_decision(later, earlier)
+    if decided and decided.lets_both_stand:
+        return
+    copy, original = later, earlier
+    if decided:
+        decisions = later.result.decisions
+        if decisions and decisions.concerns(decided.path, later.trace.path):
+            copy, original = earlier, later
+    elif later.result.owner != earlier.result.owner and finding.is_error:
+        stands = [stood(side.trace.path) for side in (later, earlier)]
+        if stands[0] == stands[1]:
+            for side, rival in ((later, earlier), (earlier, later)):
+                yield _report(kind, side.trace, rival.trace, False, is_disputed=True), side
+            return
+        if stands[0]:
+            copy, original = earlier, later
+    yield _report(kind, copy.trace, original.trace, is_same_result), copy
+
+
+def _find_decision(one: Side, two: Side) -> Dispute | None:
+    """Find what the organisers decided about two runs, in either order."""
+    decisions = one.result.decisions
+    if decisions is None:
+        return None
+    for decided in decisions.list_all(Dispute):
+        for first, second in ((one, two), (two, one)):
+            names_first = decisions.concerns(decided.path, first.trace.path)
+            if names_first and decisions.concerns(decided.other, second.trace.path):
+                return decided
+    return None
 
 
 def _is_same_file(path: Path, other: Path) -> bool:
@@ -224,9 +287,16 @@ def _is_same_file(path: Path, other: Path) -> bool:
     return os.path.abspath(path) == os.path.abspath(other)
 
 
-def _report(kind: int, trace: RunTrace, other: RunTrace, is_same_result: bool) -> Finding:
+def _report(
+    kind: int, trace: RunTrace, other: RunTrace, is_same_result: bool, is_disputed: bool = False
+) -> Finding:
     if kind == POWER:
-        return breach(trace.power or trace, 3, "T23.recycled", other=escape(str(other.power)))
+        return breach(
+            trace.power or trace,
+            3,
+            "T23.disputed" if is_disputed else "T23.recycled",
+            other=escape(str(other.power)),
+        )
     is_repeat = (
         kind == CURVE
         and not is_same_result
@@ -239,7 +309,13 @@ def _report(kind: int, trace: RunTrace, other: RunTrace, is_same_result: bool) -
             trace, trace, "T19.same_seed", other=escape(str(other.path)), seed=str(trace.seed)
         )
     what = "times" if kind == TIMES else "quality or losses"
-    return breach(trace, trace, "T19.recycled", what=what, other=escape(str(other.path)))
+    return breach(
+        trace,
+        trace,
+        "T19.disputed" if is_disputed else "T19.recycled",
+        what=what,
+        other=escape(str(other.path)),
+    )
 
 
 def are_times_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:

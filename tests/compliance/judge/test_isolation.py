@@ -151,10 +151,10 @@ def test_a_failure_between_results_is_an_error_of_one(
 ) -> None:
     original = copies.find_recycled
 
-    def find(results: Sequence[copies.TracedResult], judged_in: Any) -> Any:
+    def find(results: Sequence[copies.TracedResult], *rest: Any) -> Any:
         if any("acme" in str(trace.path) for result in results for trace in result.traces):
             raise OurBugError
-        return original(results, judged_in)
+        return original(results, *rest)
 
     monkeypatch.setattr(judgement, "find_recycled", find)
     capsys.readouterr()

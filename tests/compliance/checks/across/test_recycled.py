@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package
+from cepheid.compliance.score.standing import judge_result
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.digests import derive_seed
@@ -181,10 +183,12 @@ def test_a_result_that_is_handed_in_twice(name: str, tmp_path: Path) -> None:
     copied = planted.change(json.loads(json.dumps(runs)))
     write(tmp_path, planted.asked, planted.system, pose_as(copied, planted.asked, planted.system))
     found = [finding for finding in find_copies(tmp_path) if finding.is_error]
-    assert {finding.code for finding in found} == {"T19.recycled"}
-    assert len(found) >= planted.runs
+    is_rival = planted.system["submitter"] != BOX["submitter"]
+    assert {finding.code for finding in found} == {"T19.disputed" if is_rival else "T19.recycled"}
+    assert len(found) >= planted.runs * (2 if is_rival else 1)
     assert all("box/" in finding.message for finding in found)
-    assert {finding.path.parts[-3] for finding in found} == {planted.system["system"]}
+    accused = {finding.path.parts[-3] for finding in found}
+    assert accused == {planted.system["system"], *(["box"] if is_rival else [])}
     processes = judge([package.read(tmp_path)], ROUND, use_processes(2)).findings
     assert [finding for finding in processes if finding.rule == "T19"] == found
 
@@ -211,11 +215,12 @@ def write_power(folder: Path, runs: list[list[Record]], change: Callable[[float]
         (folder / f"power_{index}.csv").write_text("\n".join([*rows[:2], *changed]))
 
 
+@pytest.mark.parametrize("system", [TWIN, RIVAL], ids=["own", "of a rival"])
 @pytest.mark.parametrize("factor", [1.0, 0.9, 1.000001])
-def test_power_logs_of_another_result(factor: float, tmp_path: Path) -> None:
-    runs, others = make_runs(MINI), make_runs(MINI, TWIN)
+def test_power_logs_of_another_result(factor: float, system: System, tmp_path: Path) -> None:
+    runs, others = make_runs(MINI), make_runs(MINI, system)
     write_power(write(tmp_path, MINI, BOX, runs), runs, float)
-    folder = write(tmp_path, MINI, TWIN, others)
+    folder = write(tmp_path, MINI, system, others)
     write_power(folder, others, float)
     assert find_copies(tmp_path) == []
     rows = (tmp_path / "acme/results/box/galaxy_shape-mini-closed/power_1.csv").read_text()
@@ -226,8 +231,9 @@ def test_power_logs_of_another_result(factor: float, tmp_path: Path) -> None:
         for row, reading in zip(own[2:], [*watts, *watts], strict=False)
     ]
     (folder / "power_2.csv").write_text("\n".join([*own[:2], *recycled]))
-    (found,) = find_copies(tmp_path)
-    assert (found.code, found.path) == ("T23.recycled", folder / "power_2.csv")
+    *_, found = find_copies(tmp_path)
+    code = "T23.recycled" if system == TWIN else "T23.disputed"
+    assert (found.code, found.path) == (code, folder / "power_2.csv")
     assert "power_1.csv" in found.message
 
 
@@ -286,3 +292,90 @@ def test_a_folder_that_is_given_twice_is_not_a_copy(tmp_path: Path) -> None:
     write(tmp_path, MINI, BOX, make_runs(MINI))
     twice = judge([package.read(tmp_path), package.read(tmp_path / "acme")], ROUND).findings
     assert [finding for finding in twice if finding.rule == "T19"] == []
+
+
+OURS, THEIRS = Path("acme/results/box"), Path("rival/results/box")
+
+
+def write_disputed(tmp_path: Path) -> Path:
+    """Two submissions with the same runs; the rival says that it was the first."""
+    root = tmp_path / "submissions"
+    runs = make_runs(MINI)
+    write(root, MINI, RIVAL, pose_as(runs, MINI, RIVAL))
+    write(root, MINI, BOX, pose_as(pose_as(runs, MINI, BOX), MINI, BOX))
+    return root
+
+
+def judge_runs(root: Path, stood: Callable[[Path], bool] = lambda path: False) -> dict[str, str]:
+    """The verdict about each submitter's result."""
+    judgement = judge([package.read(root)], ROUND, stood=stood)
+    verdicts = {}
+    for submitter in judgement.submitters:
+        (result,) = submitter.results
+        about = [finding for finding in result.findings if finding.rule in ("T19", "T23")]
+        standing = judge_result(result.runs, result.definition, about)
+        verdicts[str(submitter.who.name)] = standing.verdict
+        assert standing.is_rejected == standing.has_failed == bool(about)
+    return verdicts
+
+
+@pytest.mark.parametrize(
+    ("stood", "acme", "rival"),
+    [
+        ((), "disputed", "disputed"),
+        (("acme", "rival"), "disputed", "disputed"),
+        (("acme",), "scored", "rejected"),
+        (("rival",), "rejected", "scored"),
+    ],
+)
+def test_what_stood_on_the_base_branch_is_innocent(
+    stood: tuple[str, ...], acme: str, rival: str, tmp_path: Path
+) -> None:
+    root = write_disputed(tmp_path)
+    found = judge_runs(root, lambda path: path.relative_to(root).parts[0] in stood)
+    assert found == {"acme": acme, "rival": rival}
+
+
+DECIDED = [
+    ("acme", "rival", "other is the copy", "scored", "rejected"),
+    ("rival", "acme", "other is the copy", "rejected", "scored"),
+    (OURS, THEIRS, "both stand", "scored", "scored"),
+    (THEIRS, OURS, "both stand", "scored", "scored"),
+    (OURS, "rivals", "both stand", "disputed", "disputed"),
+]
+
+
+@pytest.mark.parametrize(("path", "other", "verdict", "acme", "rival"), DECIDED)
+@pytest.mark.parametrize("stood", ["", "acme", "rival"])
+def test_organisers_decide_a_dispute(
+    path: object, other: object, verdict: str, acme: str, rival: str, stood: str, tmp_path: Path
+) -> None:
+    root = write_disputed(tmp_path)
+    if acme == "disputed" and stood:
+        pytest.skip("one of them is innocent")
+    entry = {
+        "path": str(path), "other": str(other), "verdict": verdict,
+        "reason": "it was on a public server before", "who": "Jane Doe", "on": "2026-12-01",
+    }  # fmt: skip
+    (root / "decisions.yaml").write_text(json.dumps({"disputes": [entry]}))
+    found = judge_runs(root, lambda path: path.relative_to(root).parts[0] == stood)
+    assert found == {"acme": acme, "rival": rival}
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_folder_that_is_copied_as_it_is(copies: int, tmp_path: Path) -> None:
+    root = tmp_path / "submissions"
+    write(root, MINI, BOX, make_runs(MINI))
+    for number in range(copies):
+        shutil.copytree(root / "acme", root / f"aaa{number}")
+    found = judge_runs(root, lambda path: path.relative_to(root).parts[0] == "acme")
+    assert found == {"acme": "scored", **{f"aaa{number}": "rejected" for number in range(copies)}}
+    assert judge_runs(root)["acme"] == "disputed"
+
+
+def test_own_runs_that_agree_are_no_dispute(tmp_path: Path) -> None:
+    root, runs = tmp_path / "submissions", make_runs(MINI)
+    write(root, MINI, BOX, runs)
+    write(root, MINI, TWIN, pose_as(runs, MINI, TWIN))
+    codes = {finding.code for finding in find_copies(root)}
+    assert codes == {"T19.recycled"}
