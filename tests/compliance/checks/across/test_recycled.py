@@ -309,7 +309,7 @@ def write_disputed(tmp_path: Path) -> Path:
 def judge_runs(root: Path, stood: Callable[[Path], bool] = lambda path: False) -> dict[str, str]:
     """The verdict about each submitter's result."""
     judgement = judge([package.read(root)], ROUND, stood=stood)
-    verdicts = {}
+    verdicts: dict[str, str] = {}
     for submitter in judgement.submitters:
         (result,) = submitter.results
         about = [finding for finding in result.findings if finding.rule in ("T19", "T23")]
