@@ -4,7 +4,7 @@ import json
 import math
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, rounds
-from cepheid.rules.digests import derive_seed
+from cepheid.rules.digests import digest_file
 from tests.compliance.builder import IMPLEMENTATION, Record, edit, line_number, line_of, run_records
 
 ROUND = rounds.load("v1.0")
@@ -631,16 +631,21 @@ def test_a_spent_budget_is_reason_enough(tmp_path: Path) -> None:
     assert check(text(spent), tmp_path / "result_0.txt") == []
 
 
-def test_a_result_of_an_older_program_needs_no_proof_of_its_data(tmp_path: Path) -> None:
-    """The round lists its code: one note for each result."""
-    (earlier, *_) = sorted(ROUND.data_not_proven)
-    seed = derive_seed(MINI.digest, "box", earlier, 0)
-    records = edit(RECORDS[:STOP], "code_digest", lambda record: record.update(value=earlier))
-    records = edit(records, "seed", lambda record: record.update(value=seed))
-    (found,) = check(text(records), tmp_path / "result_0.txt")
+def test_only_a_log_of_known_bytes_needs_no_proof_of_its_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round lists its SHA-256: one note for each result."""
+    lines = text(RECORDS[:STOP])
+    (found,) = check(lines, tmp_path / "result_0.txt")
+    assert found.code == "T27.missing"
+    known = frozenset({digest_file(tmp_path / "result_0.txt")})
+    monkeypatch.setattr(rounds, "load", lambda name: replace(ROUND, data_not_proven=known))
+    (found,) = check(lines, tmp_path / "result_0.txt")
     assert (found.code, found.severity, found.line) == ("T27.not_proven", "note", STOP)
-    assert check(text(records), tmp_path / "result_1.txt") == []
-    wrong = [*text(records), line_of({**RECORDS[STOP], "value": "0" * 64})]
+    assert check(lines, tmp_path / "result_1.txt") == []
+    (found,) = check([*lines, "one more line"], tmp_path / "result_0.txt")
+    assert found.code == "T27.missing"
+    wrong = [*lines, line_of({**RECORDS[STOP], "value": "0" * 64})]
     (found,) = check(wrong, tmp_path / "result_0.txt")
     assert (found.code, found.severity) == ("T27.other_data", "error")
 
