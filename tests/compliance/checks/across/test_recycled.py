@@ -345,11 +345,12 @@ DECIDED = [
 ]
 
 
-@pytest.mark.parametrize(("path", "other", "verdict", "acme", "rival"), DECIDED)
+@pytest.mark.parametrize("decided", DECIDED)
 @pytest.mark.parametrize("stood", ["", "acme", "rival"])
 def test_organisers_decide_a_dispute(
-    path: object, other: object, verdict: str, acme: str, rival: str, stood: str, tmp_path: Path
+    decided: tuple[object, object, str, str, str], stood: str, tmp_path: Path
 ) -> None:
+    path, other, verdict, acme, rival = decided
     root = write_disputed(tmp_path)
     if acme == "disputed" and stood:
         pytest.skip("one of them is innocent")
