@@ -104,7 +104,7 @@ class Standing:
     @property
     def has_failed(self) -> bool:
         """True where errors stand against the result."""
-        return self.is_rejected or self.verdict == "fail"
+        return self.verdict in ("rejected", "disputed", "fail")
 
     @property
     def text(self) -> str:

@@ -3,13 +3,14 @@
 import math
 import os
 import statistics
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
 from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.result.near import find_close, load_scale
 from cepheid.compliance.checks.result.steady import check_steadiness
 from cepheid.compliance.checks.result.traces import CURVE, POWER, TIMES, WITHIN, RunTrace
 from cepheid.compliance.finding import Finding, breach, encode_canonically, escape, format_value
@@ -182,6 +183,14 @@ class TracedResult:
     decisions: Decisions | None = None
 
 
+@dataclass(frozen=True)
+class Side:
+    """One of two runs that agree, and the result that it belongs to."""
+
+    trace: RunTrace
+    result: TracedResult
+
+
 def find_recycled(
     results: Sequence[TracedResult], judged_in: Round, stood: Callable[[Path], bool]
 ) -> list[list[Finding]]:
@@ -228,15 +237,52 @@ def find_recycled(
                     at = number if side is sides[0] else result_of_other
                     of_results[at].append(replace(finding, severity=severity))
             reported.add(trace.path)
+    if "T19" in judged_in.rules:
+        for finding, number in _find_near(results, everywhere, reported, stood):
+            of_results[number].append(finding)
     return of_results
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of two runs that agree, and the result that it belongs to."""
+def _find_near(
+    results: Sequence[TracedResult],
+    everywhere: Sequence[tuple[RunTrace, int]],
+    reported: Collection[Path],
+    stood: Callable[[Path], bool],
+) -> Iterator[tuple[Finding, int]]:
+    """Yield warnings about runs whose quality moves as that of another one, for each benchmark."""
+    groups: defaultdict[tuple[str, str], list[tuple[RunTrace, int]]] = defaultdict(list)
+    for trace, number in everywhere:
+        if trace.steps and trace.path not in reported:
+            groups[trace.benchmark].append((trace, number))
+    for benchmark, there in groups.items():
+        scale, told = load_scale(*benchmark), set[Path]()
+        courses = [trace.steps for trace, _ in there if trace.steps]
+        for close in find_close(courses, [number for _, number in there], scale) if scale else ():
+            (trace, number), others = there[close.run], [there[other] for other in close.others]
+            mine = Side(trace, results[number])
+            sides = [Side(other, results[of]) for other, of in others]
+            if trace.path in told or any(_is_excused(mine, side) for side in sides):
+                continue
+            told.add(trace.path)
+            yield _report_near(trace, [side.trace for side in sides]), number
+            for side, (_, of) in zip(sides, others, strict=True):
+                is_rival = side.result.owner != mine.result.owner
+                if is_rival and not stood(side.trace.path) and side.trace.path not in told:
+                    told.add(side.trace.path)
+                    yield _report_near(side.trace, [trace]), of
 
-    trace: RunTrace
-    result: TracedResult
+
+def _report_near(trace: RunTrace, others: Sequence[RunTrace]) -> Finding:
+    names = " and ".join(escape(str(other.path)) for other in others)
+    return breach(trace, trace, "T19.near", other=names)
+
+
+def _is_excused(one: Side, two: Side) -> bool:
+    """Return True for two runs that may be alike: of one seed, or as the organisers decided."""
+    same_seed = one.trace.seed is not None and one.trace.seed == two.trace.seed
+    decided = _find_decision(one, two)
+    is_same = same_seed or _is_same_file(one.trace.path, two.trace.path)
+    return is_same or bool(decided and decided.lets_both_stand)
 
 
 def _settle(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cepheid.compliance.checks.result.near import EVALUATIONS, Steps, load_scale
 from cepheid.compliance.checks.time.pace import list_intervals, measure_ms
 from cepheid.compliance.read.log.records import INTEGER_MAX
 from cepheid.compliance.read.log.runlog import RunLog, read_repetitions
@@ -110,6 +111,8 @@ class RunTrace:
     curve: int  # equal only for runs whose metrics and losses are equal to the last digit
     durations_ms: "array[float]"
     power: Path | None = None
+    benchmark: tuple[str, str] = ("", "")
+    steps: Steps | None = None
 
 
 def trace_runs(logs: ResultLogs, definition: Definition) -> tuple[RunTrace, ...]:
@@ -144,9 +147,20 @@ def trace_runs(logs: ResultLogs, definition: Definition) -> tuple[RunTrace, ...]
                 hash(tuple(tuple(values) for values in series.values())),
                 array("d", times[:DURATIONS_MAX]),
                 power.path if power else None,
+                (definition.name, definition.scale),
+                _measure_steps(run, definition),
             )
         )
     return tuple(traces)
+
+
+def _measure_steps(run: RunLog, definition: Definition) -> Steps | None:
+    """Return how the quality moves from one evaluation to the next, if it can be compared."""
+    course = [point.metrics for point in run.quality_curve]
+    if len(course) < EVALUATIONS or definition.kind != "train":
+        return None
+    scale = load_scale(definition.name, definition.scale)
+    return scale.measure(course) if scale else None
 
 
 def _collect(keys: Iterable[int]) -> "array[int]":

@@ -59,7 +59,7 @@ def make_runs(asked: Definition, system: System = BOX) -> list[list[Record]]:
                 for name, times in record["value"].items():
                     record["value"][name] = [f * t for f, t in zip(factors, times, strict=True)]
             for name, value in record["metadata"].get("metrics", {}).items():
-                record["metadata"]["metrics"][name] = value * noise.uniform(0.99, 1.01)
+                record["metadata"]["metrics"][name] = value * noise.uniform(0.8, 1.2)
             is_measured = record["key"] in ("block_stop", "generation_times")
             delay_ms += noise.uniform(0, 1000) if is_measured else 0.0
             record["time_ms"] += int(delay_ms)
@@ -285,7 +285,8 @@ def test_coarse_metrics_may_agree(tmp_path: Path) -> None:
 
     write(tmp_path, MINI, BOX, coarse(make_runs(MINI)))
     write(tmp_path, MINI, TWIN, coarse(make_runs(MINI, TWIN)))
-    assert {f.code for f in find_copies(tmp_path)} <= {"T19.copied_quality"}  # within a result
+    found = {f.code for f in find_copies(tmp_path)}
+    assert found <= {"T19.copied_quality", "T19.near"}  # within a result, and a warning
 
 
 def test_a_folder_that_is_given_twice_is_not_a_copy(tmp_path: Path) -> None:

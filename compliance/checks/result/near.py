@@ -1,0 +1,176 @@
+"""T19: two runs are as far from each other as two seeds are, however a copy was changed.
+
+What is compared are the steps of the metrics from one evaluation to the next, in units of how much
+they vary between the seeds of the evidence (``benchmarks/<name>/evidence.json``), so that an offset
+changes nothing. A distance that two seeds have in one of 10,000 pairs, or in one of a hundred
+judgements of everything, is reported: the evidence shows in how many directions seeds differ, and
+how much. The mean of two runs of one result is compared like a run. Few evaluations tell nothing.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import combinations, pairwise, product
+
+from cepheid.rules import definition as definitions
+from cepheid.rules import evidence
+
+EVALUATIONS = 8  # the first ones; a run with fewer is not compared
+SEEDS_MIN = 5  # of the evidence
+FALSE_ALARMS_MAX = 1e-4  # of a pair of seeds
+EXPECTED_MAX = 0.01  # false alarms among everything that is judged together
+PROJECTIONS = 3
+PIVOT_MIN = 1e-3  # of directions in which seeds do not differ
+
+Course = Sequence[Mapping[str, float]]
+Steps = tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much the steps of each metric vary between seeds.
+
+    ``volumes`` holds for each number of directions how much they vary in these together: the
+    logarithm of the determinant of their covariance.
+    """
+
+    spreads: tuple[tuple[str, tuple[float, ...]], ...]
+    volumes: tuple[float, ...] = ()
+
+    def measure(self, course: Course) -> Steps | None:
+        """Return the steps of a run in units of their spread, or None if some are missing."""
+        steps: list[float] = []
+        for name, spreads in self.spreads:
+            values = [point.get(name, math.nan) for point in course[:EVALUATIONS]]
+            moved = (b - a for a, b in pairwise(values))
+            steps += [step / spread for step, spread in zip(moved, spreads, strict=False)]
+        whole = len(self.spreads) * (EVALUATIONS - 1)
+        return tuple(steps) if len(steps) == whole and all(map(math.isfinite, steps)) else None
+
+    def find_limit(self, comparisons: int) -> float:
+        """Return the squared distance below which two runs are too close, among so many pairs.
+
+        In any r directions of determinant v, two seeds are that close with a chance of at most
+        (square / 4)**(r / 2) / gamma(r / 2 + 1) / sqrt(v): the widest limit of those is good.
+        """
+        chance = math.log(min(FALSE_ALARMS_MAX, EXPECTED_MAX / max(1, comparisons)))
+        halves = ((number / 2, volume) for number, volume in enumerate(self.volumes, 1))
+        return 4 * math.exp(
+            max((chance + math.lgamma(half + 1) + volume / 2) / half for half, volume in halves)
+        )
+
+
+@cache
+def load_scale(name: str, scale: str) -> Scale | None:
+    """Return the scale of a benchmark by its evidence; None where that shows too little."""
+    shown = evidence.load(definitions.load(name, scale))
+    correct = shown.correct if shown else ()
+    courses = [[metrics for _, metrics in curve.evaluations] for curve in correct]
+    return make_scale([course for course in courses if len(course) >= EVALUATIONS])
+
+
+def make_scale(courses: Sequence[Course]) -> Scale | None:
+    """Return the scale that the courses of several seeds show."""
+    if len(courses) < SEEDS_MIN:
+        return None
+    spreads = []
+    for name in courses[0][0]:
+        values = [
+            [point.get(name, math.nan) for point in course[:EVALUATIONS]] for course in courses
+        ]
+        moved = [[b - a for a, b in pairwise(of)] for of in values]
+        spread = tuple(statistics.pstdev(at) for at in zip(*moved, strict=True))
+        if all(each > 0 and math.isfinite(each) for each in spread):
+            spreads.append((name, spread))
+    scale = Scale(tuple(spreads))
+    measured = [steps for course in courses if (steps := scale.measure(course))]
+    return replace(scale, volumes=tuple(_measure_volumes(measured))) if spreads else None
+
+
+def _measure_volumes(measured: Sequence[Steps]) -> Iterator[float]:
+    """Yield the logarithm of the determinant in the directions of one seed, two seeds, and so on.
+
+    It is that of the covariance between seeds, by Cholesky's method with the largest pivot first.
+    """
+    count = len(measured)
+    means = [statistics.fmean(at) for at in zip(*measured, strict=True)]
+    apart = [[step - mean for step, mean in zip(of, means, strict=True)] for of in measured]
+    left = [
+        [math.fsum(x * y for x, y in zip(a, b, strict=True)) / (count - 1) for b in apart]
+        for a in apart
+    ]
+    volume = 0.0
+    for _ in range(count - 1):
+        at = max(range(count), key=lambda number: left[number][number])
+        pivot = left[at][at]
+        if pivot < PIVOT_MIN:
+            return
+        volume += math.log(pivot)
+        yield volume
+        column = [row[at] / pivot for row in left]
+        left = [
+            [value - column[i] * left[at][j] for j, value in enumerate(row)]
+            for i, row in enumerate(left)
+        ]
+
+
+def measure_distance(one: Steps, other: Steps, most: float = math.inf) -> float:
+    """Return the square of the distance of two runs; infinite as soon as it is above ``most``."""
+    total = 0.0
+    for a, b in zip(one, other, strict=True):
+        total += (a - b) ** 2
+        if total > most:
+            return math.inf
+    return total
+
+
+@dataclass(frozen=True)
+class Close:
+    """A run, and the one or two runs of one result that it is too close to."""
+
+    run: int
+    others: tuple[int, ...]
+
+
+def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -> Iterator[Close]:
+    """Yield the runs that are too close to another one, or to the mean of two runs of a result.
+
+    ``results`` has the number of each run's result. Only neighbours in a grid of a few steps are
+    compared: what is close lies in the same cell or beside it.
+    """
+    by_result: defaultdict[int, list[int]] = defaultdict(list)
+    for number, result in enumerate(results):
+        by_result[result].append(number)
+    pairs = [pair for runs in by_result.values() for pair in combinations(runs, 2)]
+    count = len(courses)
+    dimensions = len(courses[0]) if courses else 1
+    most = scale.find_limit(count * (count - 1) // 2 + count * len(pairs))
+    cell = math.sqrt(most)
+    chosen = [(2 * at + 1) * dimensions // (2 * PROJECTIONS) for at in range(PROJECTIONS)]
+
+    def locate(steps: Steps) -> tuple[int, ...]:
+        return tuple(math.floor(steps[at] / cell) for at in chosen)
+
+    grid: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
+    for number, steps in enumerate(courses):
+        grid[locate(steps)].append(number)
+    around = list(product((-1, 0, 1), repeat=PROJECTIONS))
+
+    def find_neighbours(steps: Steps) -> Iterator[int]:
+        here = locate(steps)
+        for move in around:
+            yield from grid.get(tuple(a + b for a, b in zip(here, move, strict=True)), ())
+
+    for number, steps in enumerate(courses):
+        for other in find_neighbours(steps):
+            if other < number and measure_distance(steps, courses[other], most) <= most:
+                yield Close(number, (other,))
+    for a, b in pairs:
+        middle = tuple((x + y) / 2 for x, y in zip(courses[a], courses[b], strict=True))
+        for other in find_neighbours(middle):
+            is_near = measure_distance(middle, courses[other], 0.75 * most) <= 0.75 * most
+            if other not in (a, b) and is_near:
+                yield Close(other, (a, b))

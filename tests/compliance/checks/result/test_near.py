@@ -1,0 +1,189 @@
+"""Near copies: noise, offsets and means of runs are found, honest seeds are not."""
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
+
+import pytest
+
+from cepheid.compliance.checks.result import near
+from cepheid.compliance.checks.result.near import Close, Course, Scale, Steps
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import definition, evidence
+from tests.checkout import ROOT
+
+
+def list_scales() -> Iterator[tuple[str, str]]:
+    for name in definition.names():
+        for scale in definition.scales(name):
+            if near.load_scale(name, scale):
+                yield name, scale
+
+
+SCALES = list(list_scales())
+
+
+def read_courses(name: str, scale: str) -> list[Course]:
+    """The courses of the evidence that are long enough."""
+    shown = evidence.load(definition.load(name, scale))
+    assert shown is not None
+    courses = [[metrics for _, metrics in curve.evaluations] for curve in shown.correct]
+    return [course for course in courses if len(course) >= near.EVALUATIONS]
+
+
+def simulate(name: str, scale: str, count: int, chance: random.Random) -> list[Course]:
+    """Runs of as many new seeds, which vary together as those of the evidence do."""
+    courses = [course[: near.EVALUATIONS] for course in read_courses(name, scale)]
+    means = [
+        {key: sum(course[at][key] for course in courses) / len(courses) for key in courses[0][at]}
+        for at in range(near.EVALUATIONS)
+    ]
+    made = []
+    for _ in range(count):
+        weights = [chance.gauss(0, 1) / math.sqrt(len(courses) - 1) for _ in courses]
+        made.append([
+            {
+                key: mean + sum(
+                    weight * (course[at][key] - mean)
+                    for weight, course in zip(weights, courses, strict=True)
+                )
+                for key, mean in point.items()
+            }
+            for at, point in enumerate(means)
+        ])  # fmt: skip
+    return made
+
+
+def find(courses: Sequence[Course], scale: Scale, of_result: int = 5) -> list[Close]:
+    steps = [scale.measure(course) for course in courses]
+    known = [each for each in steps if each is not None]
+    assert len(known) == len(courses)
+    return list(near.find_close(known, [at // of_result for at in range(len(known))], scale))
+
+
+def load(name: str, scale: str) -> Scale:
+    known = near.load_scale(name, scale)
+    assert known is not None
+    return known
+
+
+def test_there_is_evidence_to_measure_by() -> None:
+    assert ("galaxy_shape", "mini") in SCALES
+
+
+@pytest.mark.parametrize(("name", "scale"), SCALES)
+def test_one_of_ten_thousand_pairs_of_seeds_is_a_false_alarm_at_most(name: str, scale: str) -> None:
+    known = load(name, scale)
+    steps = [known.measure(course) for course in simulate(name, scale, 500, random.Random(48))]
+    limit = known.find_limit(1)
+    pairs = [
+        near.measure_distance(a, b, limit) <= limit
+        for a, b in combinations([each for each in steps if each], 2)
+    ]
+    assert len(pairs) > 100_000
+    assert sum(pairs) / len(pairs) <= near.FALSE_ALARMS_MAX
+    assert not find(simulate(name, scale, 500, random.Random(49)), known)
+
+
+@pytest.mark.parametrize(("name", "scale"), SCALES)
+def test_recorded_runs_are_apart(name: str, scale: str) -> None:
+    """Every curve of the evidence and of the published results."""
+    courses = read_courses(name, scale)
+    for path in sorted(ROOT.glob(f"submissions/*/results/*/{name}-{scale}-*/result_*.txt")):
+        course = [point.metrics for point in runlog.read(path).quality_curve]
+        courses += [course] if len(course) >= near.EVALUATIONS else []
+    assert find(courses, load(name, scale)) == []
+
+
+def change(course: Course, how: Callable[[str, int, float], float]) -> Course:
+    return [
+        {key: how(key, at, value) for key, value in point.items()}
+        for at, point in enumerate(course)
+    ]
+
+
+def add_noise(course: Course, scale: Scale, share: float, chance: random.Random) -> Course:
+    """Add a share of what is usual between two seeds."""
+    spreads = dict(scale.spreads)
+    return change(
+        course,
+        lambda key, at, value: value + chance.gauss(0, share) * min(spreads[key]) if key in spreads
+        else value,
+    )  # fmt: skip
+
+
+def mix(one: Course, other: Course) -> Course:
+    return change(one, lambda key, at, value: round((value + other[at][key]) / 2, 7))
+
+
+PLANTED: dict[str, Callable[[list[Course], Scale, random.Random], Course]] = {
+    "as it is": lambda runs, scale, chance: runs[2],
+    "an offset": lambda runs, scale, chance: change(runs[2], lambda key, at, value: value + 0.01),
+    "rounded": lambda runs, scale, chance: change(
+        runs[2], lambda key, at, value: float(f"{value:.5g}")
+    ),
+    "noise": lambda runs, scale, chance: add_noise(runs[2], scale, 0.02, chance),
+    "the mean of two": lambda runs, scale, chance: mix(runs[1], runs[2]),
+    "the mean with noise": lambda runs, scale, chance: add_noise(
+        mix(runs[1], runs[2]), scale, 0.02, chance
+    ),
+}
+
+
+@pytest.mark.parametrize("is_own", [True, False], ids=["in the result", "of another result"])
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_changed_copy_is_found(name: str, is_own: bool) -> None:
+    scale, chance = load("galaxy_shape", "mini"), random.Random(7)
+    runs = simulate("galaxy_shape", "mini", 40, chance)
+    at = 4 if is_own else 22
+    runs[at] = PLANTED[name](runs, scale, chance)
+    found = find(runs, scale)
+    assert {close.run for close in found} == {at}
+    (close,) = {close.others for close in found}
+    assert close == ((1, 2) if "mean" in name else (2,))
+
+
+def test_few_evaluations_tell_nothing() -> None:
+    scale = load("galaxy_shape", "mini")
+    (course, *_) = read_courses("galaxy_shape", "mini")
+    assert scale.measure(course[: near.EVALUATIONS]) is not None
+    assert scale.measure(course[: near.EVALUATIONS - 1]) is None
+    assert near.make_scale([course] * (near.SEEDS_MIN - 1)) is None
+    assert near.make_scale([course] * near.SEEDS_MIN) is None  # seeds that do not differ
+    assert scale.measure([{}, *course[1:]]) is None
+
+
+def test_new_evidence_moves_the_limits() -> None:
+    courses = [each[: near.EVALUATIONS] for each in read_courses("galaxy_shape", "mini")]
+    middle = courses[0]
+    wider = [
+        change(course, lambda key, at, value: 3 * value - 2 * middle[at][key]) for course in courses
+    ]
+    before, after = near.make_scale(courses), near.make_scale(wider)
+    assert before is not None
+    assert after is not None
+    assert after.find_limit(1) == pytest.approx(before.find_limit(1), rel=1e-6)
+    for (name, spreads), (same, others) in zip(before.spreads, after.spreads, strict=True):
+        assert name == same
+        assert others == pytest.approx([3 * spread for spread in spreads])
+    assert before.find_limit(10**8) < before.find_limit(10**6) < before.find_limit(1)
+
+
+def test_many_results_are_compared_in_linear_time() -> None:
+    """2,000 results of five runs in one benchmark."""
+    scale, chance = load("galaxy_shape", "mini"), random.Random(3)
+    few = [scale.measure(course) for course in simulate("galaxy_shape", "mini", 10, chance)]
+    base = [steps for steps in few if steps]
+    many: list[Steps] = []
+    for _ in range(10_000):
+        weights = [chance.gauss(0, 1) / math.sqrt(len(base) - 1) for _ in base]
+        many.append(tuple(sum(w * x for w, x in zip(weights, at, strict=True))
+                          for at in zip(*base, strict=True)))  # fmt: skip
+    many[9_000] = many[10]
+    start = time.process_time()
+    found = list(near.find_close(many, [at // 5 for at in range(len(many))], scale))
+    assert time.process_time() - start < 5
+    assert Close(9_000, (10,)) in found
+    assert len(found) < 5
