@@ -30,7 +30,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     root = tmp_path / "checkout"
     for name, block_ms in (("acme", 2000.0), ("umbrella", 2100.0)):
         system, folder = {**SYSTEM, "submitter": name}, root / "submissions" / name
-        write_result(folder, MINI, system=system, blocks=lambda index: 8, block_ms=block_ms)
+        write_result(folder, MINI, system=system, blocks=lambda index: 7, block_ms=block_ms)
     (root / "rules").mkdir()
     (root / "rules" / "training.md").touch()
     monkeypatch.chdir(root)
