@@ -12,7 +12,7 @@ from cepheid.compliance.checks.result import near
 from cepheid.compliance.checks.result.near import Close, Course, Scale, Steps
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, evidence
-from tests.checkout import ROOT
+from cepheid.rules.host import ROOT
 
 
 def list_scales() -> Iterator[tuple[str, str]]:
@@ -40,7 +40,7 @@ def simulate(name: str, scale: str, count: int, chance: random.Random) -> list[C
         {key: sum(course[at][key] for course in courses) / len(courses) for key in courses[0][at]}
         for at in range(near.EVALUATIONS)
     ]
-    made = []
+    made: list[Course] = []
     for _ in range(count):
         weights = [chance.gauss(0, 1) / math.sqrt(len(courses) - 1) for _ in courses]
         made.append([
