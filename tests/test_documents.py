@@ -93,8 +93,8 @@ def test_the_script_converts_the_readings_of_a_meter(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "power.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "convert.py").write_text(script)
-    folder = write_result(tmp_path / "acme", GALAXY_SHAPE, blocks=lambda index: 9)
-    records = slew(run_records(GALAXY_SHAPE, 0, blocks=9))
+    folder = write_result(tmp_path / "acme", GALAXY_SHAPE, blocks=lambda index: 7)
+    records = slew(run_records(GALAXY_SHAPE, 0, blocks=7))
     log = write_log(folder / "result_0.txt", records)
     walls = range(records[0]["time_ms"] - 100_000, records[-1]["time_ms"] + 100_000, 500)
     rows = [f"{wall / 1000},{300 + n % 7},{5 + n % 3}" for n, wall in enumerate(walls)]

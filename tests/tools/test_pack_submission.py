@@ -33,7 +33,7 @@ Printed = pytest.CaptureFixture[str]
 def root(tmp_path: Path) -> Path:
     """A compliant submission that is not packed yet."""
     root = tmp_path / "submissions" / "acme"
-    write_result(root, MINI, blocks=lambda index: 8)  # with fewer T21 finds them too fast
+    write_result(root, MINI, blocks=lambda index: 7)  # with fewer T21 finds them too fast
     return root
 
 
@@ -208,7 +208,7 @@ def test_a_real_full_disk(tmp_path: Path) -> None:
     if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system is not allowed here")
     try:
-        write_result(place / "acme", MINI, blocks=lambda index: 8)
+        write_result(place / "acme", MINI, blocks=lambda index: 7)
         fill = ["dd", "if=/dev/zero", f"of={place / 'filler'}"]
         assert subprocess.run(fill, capture_output=True, check=False).returncode == 1
         with pytest.raises(UserError, match="No space left on device"):
