@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.task import GenerationTask
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.parallel import sharing
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
@@ -151,7 +152,8 @@ def assert_ranks_agree(
 
 def copy_weights(task: Any) -> Mapping[str, Tensor]:
     """Return a copy of the model's state."""
-    return {key: value.clone() for key, value in task.model.state_dict().items()}
+    owner: Any = task.maker if isinstance(task, GenerationTask) else task
+    return {key: value.clone() for key, value in owner.model.state_dict().items()}
 
 
 def flatten_weights(task: Any) -> Tensor:

@@ -319,8 +319,8 @@ def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
     train(warm, 16)
     train(cold, 16)
     assert_same(
-        copy_weights(cold.maker),
-        copy_weights(warm.maker),
+        copy_weights(cold),
+        copy_weights(warm),
         f"{name}: training with and without warming up",
     )
 
@@ -513,8 +513,8 @@ def test_warming_up_changes_no_image(name: str, data_root: Path) -> None:
     warm, cold = (build(configuration(name, data_root)) for _ in range(2))
     warm.warm_up(GENERATION.warm_up_images)
     assert_same(
-        copy_weights(cold.maker),
-        copy_weights(warm.maker),
+        copy_weights(cold),
+        copy_weights(warm),
         f"{name}: weights before and after warming up",
     )
     assert torch.equal(generate_images(cold, 3), generate_images(warm, 3)), f"{name}: it does"

@@ -20,7 +20,6 @@ from cepheid.benchmarks.galaxy_generation.weights_file import (
     read_file,
 )
 from cepheid.benchmarks.galaxy_vae.keras_model import (
-    Flow,
     FluxScaling,
     convert_to_keras,
     cut_off_overflow,
@@ -28,6 +27,7 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
 )
 from cepheid.benchmarks.galaxy_vae.sizes import Sizes, find_flux_scales
 from cepheid.reference.keras.backend import FRAMEWORK, autotune, keras, use_threads
+from cepheid.reference.keras.flow import Flow
 from cepheid.reference.keras.given_weights import parse_weights
 from cepheid.reference.keras.task import Tensor, set_precision, trace
 from cepheid.reference.machine.ranks import Ranks

@@ -121,17 +121,6 @@ def draw_normal(shape: Galaxies, count: int, purpose: str, *keys: int) -> np.nda
     return random.standard_normal(size, dtype=np.float32)
 
 
-def measure_quality(
-    data: Images, networks: Networks, sum_over_ranks: Callable[[np.ndarray], np.ndarray]
-) -> dict[str, float]:
-    """Return the quality of reconstructions, of the flow and of generated galaxies.
-
-    ``sum_over_ranks`` returns the sum of an array of any shape over all ranks.
-    """
-    examined = examine_all(data, networks, data.share, sum_over_ranks)
-    return quality.compute_metrics(examined, data.shape.bands)
-
-
 def examine_all(
     data: Images,
     networks: Networks,

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.benchmarks.galaxy_vae import framework_free
+from cepheid.benchmarks.galaxy_vae import framework_free, quality
 from cepheid.benchmarks.galaxy_vae.framework_free import (
     Hyperparameters,
     Images,
@@ -131,7 +131,10 @@ class KerasGalaxyVae(KerasTask):
 
     def evaluate(self) -> dict[str, float]:
         """Return the quality of reconstructions, of the flow and of generated galaxies."""
-        return framework_free.measure_quality(self.data, self, lambda values: values)
+        examined = framework_free.examine_all(
+            self.data, self, self.data.share, lambda values: values
+        )
+        return quality.compute_metrics(examined, self.shape.bands)
 
     def report(self, on_progress: Callable[[int, int], None]) -> Sequence[Table]:
         """Return distances beside those of real galaxies, and errors by band and brightness."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from cepheid.benchmarks.galaxy_vae import framework_free
+from cepheid.benchmarks.galaxy_vae import framework_free, quality
 from cepheid.benchmarks.galaxy_vae.framework_free import Hyperparameters, split_input
 from cepheid.benchmarks.galaxy_vae.model import (
     GalaxyVae,
@@ -99,8 +99,7 @@ def compute_loss(shape: Galaxies, network: Network, images: Tensor, normal: Tens
 
     ``images`` are (n, bands, pixels, pixels); ``normal``, (n, latents), draws the latents.
     """
-    observed, target = split_input(shape, images)
-    return compare_with(shape, network, (observed, target), normal)
+    return compare_with(shape, network, split_input(shape, images), normal)
 
 
 def draw_latents(mean: Tensor, scale: Tensor, normal: Tensor) -> Tensor:
@@ -211,7 +210,8 @@ def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:
     """Return the quality of reconstructions, of the flow and of generated galaxies."""
     networks = TorchNetworks(shape, inference)
     data = inference.data
-    return Evaluation(framework_free.measure_quality(data, networks, networks.sum_over_ranks))
+    examined = framework_free.examine_all(data, networks, data.share, networks.sum_over_ranks)
+    return Evaluation(quality.compute_metrics(examined, shape.bands))
 
 
 def report(shape: Galaxies, result: Result, on_progress: OnProgress) -> Sequence[Table]:
