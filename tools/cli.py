@@ -31,10 +31,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "cepheid.tools.pack_submission",
         "write the manifest of a submission: digests of all its files",
     ),
-    "move-waivers": (
-        "cepheid.tools.move_waivers",
-        "for organisers: move waivers out of a submitter's folder",
-    ),
     "audit": ("cepheid.tools.audit_submission", "repeat one logged run and compare the two"),
     "round": (
         "cepheid.tools.manage_round",

@@ -7,7 +7,7 @@ import pytest
 from cepheid.compliance.read import decisions
 from cepheid.compliance.read.decisions import Waiver, Withdrawal
 from cepheid.rules.errors import UserError
-from cepheid.tools import move_waivers
+from cepheid.tools import manage_round
 
 OLD = """\
 waivers:
@@ -38,7 +38,7 @@ def test_waivers_are_moved_beside_what_is_there(there: str) -> None:
     target = ACME.parent / "decisions.yaml"
     if there:
         target.write_text(there)
-    assert move_waivers.main([str(ACME)]) == 0
+    assert manage_round.main(["move-waivers", str(ACME)]) == 0
     found = decisions.read(target)
     assert found.problems == ()
     first, *others = found.list_all(Waiver)
@@ -49,14 +49,14 @@ def test_waivers_are_moved_beside_what_is_there(there: str) -> None:
     assert all(line in target.read_text() for line in there.splitlines())
     assert not (ACME / "waivers.yaml").exists()
     with pytest.raises(UserError, match="nothing to move"):
-        move_waivers.main([str(ACME)])
+        manage_round.main(["move-waivers", str(ACME)])
 
 
 @pytest.mark.parametrize("there", ["waivers: []\n", "wishes: []\n", "[\n"])
 def test_nothing_is_lost_where_the_waivers_cannot_be_put(there: str) -> None:
     (ACME.parent / "decisions.yaml").write_text(there)
     with pytest.raises(UserError):
-        move_waivers.main([str(ACME)])
+        manage_round.main(["move-waivers", str(ACME)])
     assert (ACME.parent / "decisions.yaml").read_text() == there
     assert (ACME / "waivers.yaml").read_text() == OLD
 
@@ -64,6 +64,6 @@ def test_nothing_is_lost_where_the_waivers_cannot_be_put(there: str) -> None:
 def test_a_waiver_that_cannot_be_read_is_not_moved() -> None:
     (ACME / "waivers.yaml").write_text(OLD.replace("T10", "ten"))
     with pytest.raises(UserError, match=r"waivers\.yaml:2: rule"):
-        move_waivers.main([str(ACME)])
+        manage_round.main(["move-waivers", str(ACME)])
     with pytest.raises(UserError, match="not the folder of a submitter"):
-        move_waivers.main(["submissions"])
+        manage_round.main(["move-waivers", "submissions"])

@@ -1,9 +1,12 @@
-"""`cepheid move-waivers`: bring the waivers of an earlier version to the organisers' file."""
+"""`cepheid round move-waivers`: bring waivers of an earlier version to the organisers' file.
 
+What stands in decisions.yaml stays as it is, with its comments. The file of waivers is removed.
+"""
+
+import argparse
 import json
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from cepheid.compliance.finding import escape
@@ -12,33 +15,14 @@ from cepheid.compliance.read.contents import OLD_WAIVERS
 from cepheid.compliance.read.decisions import Waiver
 from cepheid.compliance.read.layout import SUBMISSIONS
 from cepheid.rules.errors import UserError
-from cepheid.tools.console.arguments import Command, declare
-from cepheid.tools.console.program import EXIT_FINE, replace_file, run_tool
-
-EXAMPLES = """\
-examples:
-  cepheid move-waivers submissions/acme      for organisers: from its waivers.yaml to
-                                             submissions/decisions.yaml (rule S9)
-
-Move only what you granted: a submitter may have written the file. What stands in decisions.yaml
-stays as it is, with its comments. The file of waivers is removed.
-
-exit codes: 0 moved; 2 wrong use, or a waiver that cannot be read
-"""
-
-COMMAND = Command(
-    "move-waivers",
-    "Move waivers out of a submitter's folder, to where they count.",
-    EXAMPLES,
-    (declare("path", "the submitter's folder", Path, "FOLDER"),),
-)
+from cepheid.tools.console.program import EXIT_FINE, replace_file
 
 _BEGIN = re.compile(r"^waivers:[ \t]*(#.*)?$", re.MULTILINE)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Move the waivers of one submitter."""
-    folder = Path(os.path.abspath(COMMAND.parse(argv).path))
+def move(arguments: argparse.Namespace) -> int:
+    """Move the waivers of one submitter. Raises UserError for one that cannot be read."""
+    folder = Path(os.path.abspath(arguments.path))
     if folder.parent.name != SUBMISSIONS:
         raise UserError(f"{folder}: not the folder of a submitter in {SUBMISSIONS}/")
     old, target = folder / OLD_WAIVERS, folder.parent / decisions.FILE_NAME
@@ -85,7 +69,3 @@ def _insert(target: Path, entries: str) -> str:
     if begin is None:
         raise UserError(f"{target}: write each waiver on lines of its own, below `waivers:`")
     return f"{text[: begin.end() + 1]}{entries}{text[begin.end() + 1 :]}"
-
-
-if __name__ == "__main__":
-    run_tool(main)
