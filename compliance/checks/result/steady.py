@@ -1,7 +1,7 @@
 """T19: the runs of a result have one machine for themselves: their pace, their start, their order.
 
-The limits are at least twice what the busiest of the recorded results shows (2.9 between the runs
-of one result); ``tests/compliance/checks/result/test_steady.py`` compares them.
+The limit is 1.4 times what the busiest of the recorded results shows (2.9 between the runs of one
+result); ``tests/compliance/checks/result/test_steady.py`` compares them.
 """
 
 import statistics
