@@ -13,7 +13,6 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from cepheid.reference.run.generation import GenerationWorkload
-from cepheid.reference.run.task import GenerationTask
 from cepheid.rules.digests import find_unbound
 from cepheid.rules.errors import UserError, did_you_mean
 
@@ -71,6 +70,8 @@ def find_create(source: Any) -> Create:
         return found
     workload = getattr(source, "WORKLOAD", source)
     if isinstance(workload, GenerationWorkload):
+        from cepheid.reference.run.task import GenerationTask  # needs numpy
+
         return partial(GenerationTask, workload)
     from cepheid.reference.torch.trainer import Trainer  # only a training on torch needs torch
 

@@ -24,7 +24,7 @@ def check_number_of_runs(
     runs, folder, required = result.runs, result.path, definition.runs.required
     indices = sorted(run.index for run in runs if run.index is not None)
     gaps = sorted(set(range(len(indices))) - set(indices))
-    if are_numbered_from_one(runs):
+    if are_numbered_from_one(runs, definition):
         yield breach(folder, None, "T16.from_one", runs=len(runs), last=len(runs) - 1)
     elif gaps:
         yield breach(

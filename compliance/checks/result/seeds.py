@@ -15,9 +15,16 @@ from cepheid.rules.events import REASON_METADATA, is_integer
 from cepheid.rules.rounds import RoundBenchmark
 
 
-def are_numbered_from_one(runs: Sequence[RunLog]) -> bool:
-    """Return True for logs result_1.txt, result_2.txt … without a gap (T16)."""
-    return bool(runs) and [run.index for run in runs] == [*range(1, len(runs) + 1)]
+def are_numbered_from_one(runs: Sequence[RunLog], definition: Definition) -> bool:
+    """Return True for logs result_1.txt, result_2.txt … whose first one is run 0 (T16).
+
+    Where a seed is derived as that of run 1, only the log of run 0 is missing.
+    """
+    if not runs or [run.index for run in runs] != [*range(1, len(runs) + 1)]:
+        return False
+    seed = runs[0].first("seed")
+    is_derived = seed is not None and seed.metadata.get("origin") == "derived"
+    return not is_derived or _check_derived(runs[0], definition, 0) is not None
 
 
 NOT_FINITE = "not finite"  # in the reason of a run that ended by itself
@@ -87,7 +94,7 @@ def check_seeds(
     if isinstance(definition, RoundBenchmark):
         yield from _check_seeds_of_history(result, place)
         return
-    first = int(place.in_result and are_numbered_from_one(result.runs))
+    first = int(place.in_result and are_numbered_from_one(result.runs, definition))
     by_seed: dict[int, RunLog] = {}
     wrong: list[Finding] = []
     for run in result.runs:
