@@ -17,7 +17,7 @@ from torch import Tensor
 from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.comparison import CHANNELS_FIRST
 from cepheid.measure.engine.byte_counts import measure_peak_bytes
-from cepheid.measure.engine.turns import Subject
+from cepheid.measure.engine.turns import Subject, configure_open
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.costs.kfac import KfacParts, share_inverses
 from cepheid.measure.studies.costs.updates import OptimizerParts, Update
@@ -98,7 +98,8 @@ def test_the_operations_are_those_of_the_network_that_was_chosen(data_root: Path
 
 def test_bytes_between_nodes_are_told_apart() -> None:
     sent = {("factors", "node"): 4, ("factors", "between nodes"): 2, ("rescaling", "all"): 1}
-    by_what = PARTS.count_bytes(SimpleNamespace(kfac=SimpleNamespace(bytes_sent=sent)))
+    kfac = SimpleNamespace(kfac=SimpleNamespace(bytes_sent=sent))
+    by_what = PARTS.count_bytes(SimpleNamespace(preconditioner=kfac))
     assert by_what == {"factors, node": 4, "factors, between nodes": 2, "rescaling": 1}
     counts = {"refreshes": 1, "possible_refreshes": 2}
     columns = PARTS.describe(Update("stale", 2.0, 1.0, (1.0, 3.0), (), by_what, counts))
@@ -112,8 +113,9 @@ def test_stale_factors_travel_in_two_levels_as_published() -> None:
 
 def test_each_rung_of_the_ladder_can_be_configured() -> None:
     for chosen in (MINI, FULL):
-        rungs = load_costs("kfac", chosen.scale).require_ladder().rungs
-        configs = [configure(chosen, division="open", overrides=rung.overrides) for rung in rungs]
+        costs = load_costs("kfac", chosen.scale)
+        rungs, switched = costs.require_ladder().rungs, add_switches(chosen, costs.switches)
+        configs = [configure_open(switched, overrides=rung.overrides) for rung in rungs]
         assert {config.hyperparameters["opt_preconditioner"] for config in configs} == {"none"}
         assert {rung.network for rung in rungs} - {""} <= set(PARTS.networks)
         settings = zip(configs, rungs, strict=True)

@@ -184,7 +184,7 @@ def test_as_a_program(tmp_path: Path) -> None:
     )  # fmt: skip
     assert broken.returncode == 1
     assert b"\x1b" not in broken.stdout
-    assert b"fail: 1 log, 1 error" in broken.stdout
+    assert b"fail: 1 log, 2 errors" in broken.stdout  # colours, and a record that is cut short
 
 
 def test_as_a_file_of_a_checkout_that_is_not_installed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from cepheid.reference.data.imagenet import Images
 from cepheid.reference.data.imagenet.crops import Cropping, Views, make_training_views
 from cepheid.reference.data.imagenet.loader import Loader
 from cepheid.reference.data.order import SampleStream, Share
+from cepheid.reference.data.store import StoreError
 from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set
 from tests.reference.data.pictures import jpeg as jpeg_of
 
@@ -130,7 +131,7 @@ def test_a_worker_that_fails_is_heard(images: Images, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("cepheid.reference.data.image_files.packing.decode", failing)
     loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH))
-    with pytest.raises(ValueError, match="no pixels"):
+    with pytest.raises(StoreError, match="no pixels"):
         loader.next_batch(0)
     loader.close()
 
