@@ -9,13 +9,18 @@ import pytest
 pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
-from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
-from tests import prepared, tiny
+from tests import tiny
 from tests.processes import Ended, Program
 from tests.tools.test_run_benchmark import events, partials, wait_until
 
 USUAL = 200
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of its own: a command refuses data that another test is preparing."""
+    return tmp_path_factory.mktemp("data")
 
 
 def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Program:
@@ -24,8 +29,6 @@ def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -
     folder = tiny.folder_of(
         "galaxy_generation", reachable=True, data=tiny.SIZES, generation=images, data_digest=None
     )
-    facts = definition.load("galaxy_generation", "mini").data
-    prepared.prepare({**facts, **tiny.SIZES}, data_root)  # other tests may prepare it just now
     return Program(
         "cepheid.tools.cli:console", "run", "galaxy_generation", "--scale", "mini",
         "--set", "compile=off", "--set", "precision=fp32", "--set", "threads=1",
