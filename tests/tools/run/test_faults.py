@@ -161,8 +161,7 @@ def test_an_image_that_was_damaged_after_it_was_prepared_is_named(decoder: str |
     from cepheid.reference.data.image_files.packing import PackedFiles
 
     content = np.frombuffer(b"\x89PNG\r\n\x1a\nand then nothing", np.uint8)
-    files = PackedFiles(
-        content, np.array([len(content)]), np.array([0]), decoder and decoding.decode_png
-    )
+    decode = decoding.decode_png if decoder else None
+    files = PackedFiles(content, np.array([len(content)]), np.array([0]), decode)
     with pytest.raises(UserError, match=r"image 0 of the data cannot be decoded .* --verify"):
         files.decode(0)
