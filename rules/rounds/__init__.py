@@ -84,7 +84,7 @@ class Round:
     ``carries`` are earlier rounds whose results may be submitted again where their definition is
     the same. ``checker`` is the version of this program that judges the round, empty until it is
     frozen, and ``published`` the day of its tables.
-    ``data_not_proven`` are the SHA-256 of the logs that are older than rule T27.
+    ``data_not_proven`` are the SHA-256 of the records of the logs that are older than rule T27.
     """
 
     name: str

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from cepheid.compliance.checks import Place, check_log
+from cepheid.compliance.checks.log.identity import digest_records
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, rounds
-from cepheid.rules.digests import digest_file
 from tests.compliance.builder import IMPLEMENTATION, Record, edit, line_number, line_of, run_records
 
 ROUND = rounds.load("v1.0")
@@ -631,22 +631,31 @@ def test_a_spent_budget_is_reason_enough(tmp_path: Path) -> None:
     assert check(text(spent), tmp_path / "result_0.txt") == []
 
 
-def test_only_a_log_of_known_bytes_needs_no_proof_of_its_data(
+def test_only_a_log_of_known_records_needs_no_proof_of_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The round lists its SHA-256: one note for each result."""
-    lines = text(RECORDS[:STOP])
-    (found,) = check(lines, tmp_path / "result_0.txt")
+    """The round lists the SHA-256 of what they say: one note for each result."""
+    old, log = RECORDS[:STOP], tmp_path / "result_0.txt"
+    (found,) = check(text(old), log)
     assert found.code == "T27.missing"
-    known = frozenset({digest_file(tmp_path / "result_0.txt")})
+    known = frozenset({digest_records(runlog.read(log))})
     monkeypatch.setattr(rounds, "load", lambda name: replace(ROUND, data_not_proven=known))
-    (found,) = check(lines, tmp_path / "result_0.txt")
+    (found,) = check(text(old), log)
     assert (found.code, found.severity, found.line) == ("T27.not_proven", "note", STOP)
-    assert check(lines, tmp_path / "result_1.txt") == []
-    (found,) = check([*lines, "one more line"], tmp_path / "result_0.txt")
-    assert found.code == "T27.missing"
-    wrong = [*lines, line_of({**RECORDS[STOP], "value": "0" * 64})]
-    (found,) = check(wrong, tmp_path / "result_0.txt")
+    assert check(text(old), tmp_path / "result_1.txt") == []
+
+    moved = [{**r, "metadata": {**r["metadata"], "file": "run_stop.py", "lineno": 9}} for r in old]
+    glued = [text(old)[0] + text(old)[1], *text(old)[2:]]
+    said_again = (text(moved), ["hello", *text(old), "bye"], ["0: " + r for r in text(old)], glued)
+    for lines in said_again:
+        assert not {"T27.missing"} & {each.code for each in check(lines, log)}
+
+    slower = edit(old, "run_stop", lambda record: record.update(time_ms=record["time_ms"] + 1))
+    better = edit(old, "eval_accuracy", lambda record: record["metadata"].update(more=1))
+    for records in (slower, better, [*old, old[0]], [*old[:3], *old[4:]]):
+        assert "T27.missing" in {each.code for each in check(text(records), log)}
+    wrong = [*text(old), line_of({**RECORDS[STOP], "value": "0" * 64})]
+    (found,) = check(wrong, log)
     assert (found.code, found.severity) == ("T27.other_data", "error")
 
 
