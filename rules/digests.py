@@ -15,6 +15,7 @@ BYTE_CODE = re.compile(r"__pycache__|.*\.py[co]", re.IGNORECASE | re.DOTALL)
 """What Python runs instead of the source that people review."""
 
 CHUNK_BYTES = 2**20
+UNCONFIRMED = "unconfirmed"  # in place of the digest of a file that authors of a definition lack
 
 
 def digest_file(path: Path) -> str:

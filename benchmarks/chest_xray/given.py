@@ -15,7 +15,7 @@ FOLDER = definition.BENCHMARKS / "chest_xray" / "weights"  # also for a copy of 
 
 @dataclass(frozen=True)
 class GivenFile:
-    """A file of weights and how its SHA-256 begins."""
+    """A file of weights and its SHA-256."""
 
     path: Path
     digest: str

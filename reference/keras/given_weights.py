@@ -15,7 +15,7 @@ TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 def read_given_weights(path: Path, digest: str) -> tuple[Mapping[str, np.ndarray], str]:
     """Return the tensors of a file as float32 by their names, of any shape, and its SHA-256.
 
-    ``digest`` is how the SHA-256 begins. Raises UserError where the file is missing, damaged or
+    ``digest`` is what the SHA-256 must be. Raises UserError where the file is missing, damaged or
     another one.
     """
     content, found = read_given_file(path, digest)

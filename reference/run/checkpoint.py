@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from cepheid.rules.digests import UNCONFIRMED
 from cepheid.rules.errors import UserError, raise_if_refused
 from cepheid.rules.host import NO_WEIGHTS, atomic_path
 
@@ -85,7 +86,7 @@ def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_given_file(path: Path, digest: str) -> tuple[bytes, str]:
-    """Return the content of a file and its SHA-256, which begins with ``digest``.
+    """Return the content of a file and its SHA-256, which the definition gives as ``digest``.
 
     Raises UserError where the file is missing or another one.
     """
@@ -97,9 +98,9 @@ def read_given_file(path: Path, digest: str) -> tuple[bytes, str]:
             f"({error.strerror}); fix: put the file there{NO_WEIGHTS}"
         ) from error
     found = hashlib.sha256(content).hexdigest()
-    if not found.startswith(digest):
+    if digest not in (found, UNCONFIRMED):
         raise UserError(
-            f"{path}: its SHA-256 begins with {found[: len(digest)]}, expected {digest}; "
+            f"{path}: its SHA-256 is {found}, expected {digest}; "
             "fix: put the file there that the definition names"
         )
     return content, found

@@ -59,8 +59,8 @@ def load_given_weights(
 ) -> str:
     """Copy weights and statistics of the same names from a file into ``module``.
 
-    Return the SHA-256 of the file. ``digest`` is how it begins, in hexadecimal. Tensors whose names
-    begin with ``own`` stay as they are, if it is given. ``rename`` makes the module's names of
+    Return the SHA-256 of the file, which must be ``digest``. Tensors whose names begin with
+    ``own`` stay as they are, if it is given. ``rename`` makes the module's names of
     those of the file. The file may hold more than the module has. Raises UserError where the file
     is missing, damaged or another one, or lacks something.
     """

@@ -54,9 +54,9 @@ def test_keras_refuses_what_it_does_not_have(data_root: Path, tmp_path: Path) ->
         keras_task.create(config, SingleProcess(FRAMEWORK))
     path = tmp_path / "given.safetensors"
     with pytest.raises(UserError, match="cannot be read"):
-        read_given_weights(path, "")
+        read_given_weights(path, "unconfirmed")
     path.write_bytes(b"12345678{")
-    with pytest.raises(UserError, match="its SHA-256 begins with"):
+    with pytest.raises(UserError, match="its SHA-256 is"):
         read_given_weights(path, "0000")
     with pytest.raises(UserError, match="not a file of weights"):
-        read_given_weights(path, "")
+        read_given_weights(path, "unconfirmed")

@@ -94,7 +94,7 @@ def test_given_weights_are_those_after_the_initialisation(
     monkeypatch.setattr(trainer, "warm_up", lambda task: None)  # the contract tests it
     given = build(small_config(data_root))
     torch.save(given.model.backbone.state_dict(), tmp_path / "given.pth")
-    facts = {"file": str(tmp_path / "given.pth"), "digest": ""}
+    facts = {"file": str(tmp_path / "given.pth"), "digest": "unconfirmed"}
     task = build(dataclasses.replace(small_config(data_root, given_weights=facts), seed=4))
     task.warm_up()
     for name, value in given.model.backbone.state_dict().items():

@@ -21,6 +21,7 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.summary import measure_pace
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
+from cepheid.rules.digests import UNCONFIRMED
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import is_integer
 from cepheid.rules.systems import PRECISIONS, find_bound, find_peak, name_precision
@@ -281,9 +282,6 @@ def digest_records(run: RunLog) -> str:
     return digest.hexdigest()
 
 
-DIGEST = 64  # hexadecimal digits
-
-
 @rule("T25", Needs.TIMELINE)
 def check_weights(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
     """Check that a closed run uses the weights of the definition, and no others (T25)."""
@@ -317,10 +315,18 @@ def _check_start(run: RunLog, definition: Definition) -> Iterator[Finding]:
         yield breach(run, event, "T25.not_given", name=definition.name, scale=definition.scale)
     elif given is not None and event is None and stop is not None:
         yield breach(run, stop, "T25.missing", file=given["file"], digest=given["digest"])
-    elif given is not None and event is not None and not _is_digest(event.value, given["digest"]):
-        yield breach(run, event, "T25.other_start", file=given["file"], digest=given["digest"])
+    elif given is not None and event is not None:
+        if not _is_digest(event.value, given["digest"]):
+            yield breach(run, event, "T25.other_start", file=given["file"], digest=given["digest"])
+        elif given["digest"] == UNCONFIRMED and run.index in (0, None):  # once for each result
+            yield breach(run, event, "T25.unconfirmed", file=given["file"])
 
 
-def _is_digest(value: object, first_digits: str) -> bool:
-    """Return whether ``value`` is a SHA-256 that begins with ``first_digits``."""
-    return isinstance(value, str) and len(value) == DIGEST and value.startswith(first_digits)
+def _is_digest(value: object, expected: str) -> bool:
+    """Return whether ``value`` is the SHA-256 that a definition expects, or any one if it does not.
+
+    A frozen definition of an earlier round may have the first digits only.
+    """
+    if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
+        return False
+    return expected == UNCONFIRMED or value.startswith(expected)

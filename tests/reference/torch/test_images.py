@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import nn
 
 from cepheid.reference.torch.images import compute_psnr, compute_ssim, load_given_weights
+from cepheid.rules.digests import UNCONFIRMED
 from cepheid.rules.errors import UserError
 
 
@@ -21,10 +22,10 @@ def make_network() -> nn.Sequential:
 
 
 def write(folder: Path, state: Any) -> tuple[Path, str]:
-    """The file, and how its digest begins."""
+    """The file and its digest."""
     path = folder / "given.pth"
     torch.save(state, path)
-    return path, hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    return path, hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_weights_and_statistics_are_those_of_the_file(tmp_path: Path) -> None:
@@ -71,10 +72,12 @@ def test_other_weights_are_refused(
 
 def test_missing_and_foreign_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"absent\.pth: .*No such file.*fix: put the file there"):
-        load_given_weights(make_network(), tmp_path / "absent.pth", "")
-    path, _ = write(tmp_path, make_network().state_dict())
-    with pytest.raises(UserError, match="expected b627a593"):
-        load_given_weights(make_network(), path, "b627a593")
+        load_given_weights(make_network(), tmp_path / "absent.pth", UNCONFIRMED)
+    path, whole = write(tmp_path, make_network().state_dict())
+    for digest in ("b627a593", whole[:8], whole[:63], whole.upper(), ""):
+        with pytest.raises(UserError, match=f"its SHA-256 is {whole}, expected {digest};"):
+            load_given_weights(make_network(), path, digest)
+    assert load_given_weights(make_network(), path, UNCONFIRMED) == whole
     path, digest = write(tmp_path, [1])
     with pytest.raises(UserError, match="expected a mapping"):
         load_given_weights(make_network(), path, digest)
@@ -88,12 +91,12 @@ def test_safetensors_are_read_and_some_layers_are_the_modules_own(tmp_path: Path
     path.write_bytes(save({name: value.contiguous() for name, value in state.items()}))
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     options: Any = {"own": "0.", "rename": lambda name: name.removeprefix("old.")}
-    assert load_given_weights(network, path, digest[:9], **options) == digest
+    assert load_given_weights(network, path, digest, **options) == digest
     assert torch.equal(network.get_parameter("0.weight"), before)
     assert torch.equal(network.get_parameter("1.weight"), given.get_parameter("1.weight"))
     path.write_bytes(b"12345678{")
     with pytest.raises(UserError, match="not a file of weights"):
-        load_given_weights(network, path, "")
+        load_given_weights(network, path, UNCONFIRMED)
 
 
 def test_similarity_and_signal_are_those_of_scikit_image() -> None:

@@ -17,6 +17,7 @@ from tests import tiny
 from tests.compliance.builder import Record, line_number, put, run_records, write_log
 
 SSD, SHAPE = definition.load("ssd", "full"), definition.load("galaxy_shape", "mini")
+DIGEST: str = SSD.model["given_weights"]["digest"]
 Change = Callable[[list[Record]], list[Record]]
 
 
@@ -48,8 +49,11 @@ def find_codes(records: list[Record], chosen: Definition, folder: Path, division
     ("chosen", "change", "expected"),
     [
         (SSD, lambda records: records, []),
-        (SSD, give("B627A593" + "0" * 56), ["T25.other_start"]),
-        (SSD, give("b627a593"), ["T25.other_start"]),
+        (SSD, give(DIGEST.upper()), ["T25.other_start"]),
+        (SSD, give(DIGEST[:8]), ["T25.other_start"]),
+        (SSD, give(DIGEST[:8] + "0" * 56), ["T25.other_start"]),
+        (SSD, give(DIGEST[:-1] + "0"), ["T25.other_start"]),
+        (SSD, give(DIGEST + "0"), ["T25.other_start"]),
         (SSD, give("c" * 64), ["T25.other_start"]),
         (SSD, drop, ["T25.missing"]),
         (SHAPE, lambda records: records, []),
@@ -75,7 +79,62 @@ def test_a_hyperparameter_may_choose_the_file() -> None:
     assert SHAPE.find_given_weights({}) is None
 
 
-def test_a_definition_gives_files_with_digests(tmp_path: Path, monkeypatch: Any) -> None:
-    wrong = {"given_weights": {"file": "../a.pth", "digest": "b627a593"}}
-    with pytest.raises(UserError, match="given_weights"):
-        tiny.install(tmp_path, monkeypatch, "ssd", "full", model=wrong)
+@pytest.mark.parametrize("name", definition.names())
+def test_every_definition_names_its_weights_by_all_digits(name: str) -> None:
+    for scale in definition.scales(name):
+        chosen = definition.load(name, scale)
+        given = chosen.model.get("given_weights", {})
+        files = (
+            [given] if "file" in given else [each for each in given.values() if each != given["by"]]
+        )
+        for weights in files:
+            assert len(weights["digest"]) == 64 or chosen.provisional
+            assert weights["digest"].startswith(weights["file"][-12:-4]) or scale == "mini"
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({"file": "../a.pth", "digest": DIGEST}, "given_weights"),
+        ({"file": "a.pth", "digest": DIGEST[:8]}, r"given_weights.digest: 'b627a593' does not"),
+        ({"file": "a.pth", "digest": DIGEST[:63]}, "given_weights.digest"),
+        ({"file": "a.pth", "digest": DIGEST.upper()}, "given_weights.digest"),
+        ({"by": "a", "b": {"file": "a.pth", "digest": DIGEST[:8]}}, "given_weights.b.digest"),
+        ({"file": "a.pth", "digest": "unknown"}, "given_weights"),
+    ],
+)
+def test_a_definition_gives_files_with_digests(
+    weights: Any, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UserError, match=message):
+        tiny.install(tmp_path, monkeypatch, "ssd", "full", model={"given_weights": weights})
+
+
+def test_weights_that_nobody_confirmed_keep_a_scale_provisional(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"given_weights": {"file": "a.pth", "digest": "unconfirmed"}}
+    chosen = tiny.install(tmp_path, monkeypatch, "ssd", "full", model=given)
+    for value, expected in (("a" * 64, "T25.unconfirmed"), ("a" * 63, "T25.other_start")):
+        path = write_log(tmp_path / "result_0.txt", give(value)(run_records(chosen, blocks=1)))
+        found = check_log(runlog.read(path), Place("v1.0"), rounds.load())
+        assert expected in {finding.code for finding in found}
+    with pytest.raises(UserError, match="'provisional' is a required property"):
+        tiny.install(tmp_path / "mini", monkeypatch, "ssd", "mini", model=given)
+
+
+def test_a_frozen_definition_may_have_fewer_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = definition.BENCHMARKS / "ssd" / "benchmark.yaml"
+    (tmp_path / "v1.0" / "ssd").mkdir(parents=True)
+    old = document.read_text().replace(DIGEST, DIGEST[:8])
+    (tmp_path / "v1.0" / "ssd" / "benchmark.yaml").write_text(old)
+    monkeypatch.setattr(definition, "FROZEN", tmp_path)
+    assert definition.load("ssd", "full", "v1.0").model["given_weights"]["digest"] == DIGEST[:8]
+    for value, expected in ((DIGEST, set()), ("c" * 64, {"T25.other_start"})):
+        records = give(value)(run_records(definition.load("ssd", "full", "v1.0"), blocks=1))
+        found = check_log(
+            runlog.read(write_log(tmp_path / "result_0.txt", records)), Place("v1.0"), rounds.load()
+        )
+        assert {finding.code for finding in found if finding.rule == "T25"} == expected
