@@ -4,10 +4,10 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.result.aside import check_belonging
 from cepheid.compliance.finding import Finding, breach, encode_canonically, escape, format_value
 from cepheid.compliance.read.log.runlog import RunLog, read_repetitions
 from cepheid.compliance.read.logs import Attached, ResultLogs
@@ -115,7 +115,6 @@ KEYS = {  # of a file, and the events that say the same
     "task_digest": "task_digest",
     "seed": "seed",
 }
-OF_RESULT = [key for key in KEYS.values() if key.startswith("submission_")]
 EXECUTION = ("precision", "compile", "threads")
 Contradiction = tuple[str, object, object]
 """What a file says about, what it says, and what the log says."""
@@ -125,7 +124,7 @@ Contradiction = tuple[str, object, object]
 def check_attached(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
     """Check configuration, reports and logs that were set aside against the logs (S14)."""
     for aside in result.interrupted:
-        yield from _check_set_aside(aside, result)
+        yield from check_belonging(aside, result.runs[0])
     for attached in result.attached:
         if attached.problem:
             yield breach(attached, None, "S14.unreadable", problem=escape(attached.problem))
@@ -148,32 +147,6 @@ def check_attached(result: ResultLogs, definition: Definition, place: Place) -> 
                 logged=format_value(logged),
                 said=format_value(said),
             )
-
-
-def _check_set_aside(aside: RunLog, result: ResultLogs) -> Iterator[Finding]:
-    """Check that the log of an interrupted run is one, and belongs to this result."""
-    is_cut_off = any(problem.kind == "truncated" for problem in aside.problems)
-    if not (aside.events or is_cut_off or _is_empty(aside.path)):
-        yield breach(aside, None, "S14.no_log")
-    for key in OF_RESULT:
-        event, other = aside.first(key), result.runs[0].first(key)
-        if event is not None and other is not None and event.value != other.value:
-            yield breach(
-                aside,
-                event,
-                "S14.other_result",
-                key=key,
-                other=result.runs[0].path.name,
-                expected=format_value(other.value),
-            )
-            return
-
-
-def _is_empty(path: Path) -> bool:
-    try:
-        return path.stat().st_size == 0
-    except OSError:
-        return True  # T1 reports a file that cannot be read
 
 
 def _find_contradictions(

@@ -80,6 +80,7 @@ def test_work_in_progress_is_a_note(folder: Path) -> None:
         ("S1.unfinished", "note"),
         ("S1.interrupted", "note"),
         ("T16.too_few", "note"),
+        ("T15.excused", "warning"),
     ]
     assert "result_4.txt.partial" in found[0].message
 

@@ -17,10 +17,8 @@ from tests.compliance.builder import (
     CODE_DIGEST,
     Record,
     edit,
-    generation_records,
     line_number,
     put,
-    put_metadata,
     run_records,
     write_code,
     write_log,
@@ -59,44 +57,6 @@ def test_given_seeds_are_noted_once(tmp_path: Path) -> None:
     (alone,) = find_all(folder / "result_2.txt")
     assert (alone.code, alone.severity) == ("T15.given", "note")
     assert alone.message == "seeds were given, not derived"
-
-
-@pytest.mark.parametrize(
-    ("records", "says"),
-    [
-        (run_records(MINI, 9), '"success"'),
-        (run_records(MINI, 9, blocks=1000, converged=False), '"aborted"'),
-    ],
-    ids=["reached the targets", "spent its budget"],
-)
-def test_a_completed_run_that_was_set_aside(
-    records: list[Record], says: str, tmp_path: Path
-) -> None:
-    folder = write_result(tmp_path, MINI)
-    write_log(folder / "interrupted_result_2_0.txt", records)
-    (found,) = find_errors(tmp_path)
-    assert (found.code, found.path) == ("T15.set_aside", folder / "interrupted_result_2_0.txt")
-    assert found.line == line_number(records, "run_stop")
-    assert found.message == "a completed run was set aside"
-    assert says in found.got
-
-
-def test_a_run_on_other_data_may_be_set_aside(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, MINI)
-    records = put(run_records(MINI, 2), "data_read", value="0" * 64)
-    write_log(folder / "interrupted_result_2_0.txt", records)
-    assert find_errors(tmp_path) == []
-
-
-def test_interrupted_runs_are_only_noted(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, MINI)
-    write_log(folder / "interrupted_0.txt", run_records(MINI, 2, blocks=2, converged=False))
-    write_log(folder / "interrupted_1.txt", RECORDS[: line_number(RECORDS, "eval_start", 2)])
-    write_log(folder / "interrupted_3.txt", RECORDS[: line_number(RECORDS, "seed")])
-    (folder / "interrupted_2.txt").write_bytes(b":::MLLOG {\xff\0")
-    (found,) = find_all(tmp_path)
-    assert (found.code, found.severity) == ("S1.interrupted", "note")
-    assert package.read(tmp_path).logs == MINI.runs.required
 
 
 def test_renamed_logs_are_named(tmp_path: Path) -> None:
@@ -299,59 +259,12 @@ def test_the_round_decides_how_severe_a_breach_is(tmp_path: Path) -> None:
     assert judge([package.read(tmp_path)], replace(ROUND, rules=without)).findings == ()
 
 
-IMAGES = definition.load("galaxy_generation", "mini")
-
-
-def cut(records: list[Record], lines: int) -> list[Record]:
-    return records[:-lines]
-
-
 def give(seed: int, records: list[Record]) -> list[Record]:
     def change(record: Record) -> None:
         record["value"] = seed
         record["metadata"]["origin"] = "given"
 
     return edit(records, "seed", change)
-
-
-def not_finite(records: list[Record]) -> list[Record]:
-    return put_metadata(records, "run_stop", reason="the loss is not finite")
-
-
-SET_ASIDE: dict[str, tuple[str, list[Record]]] = {
-    "only run_stop is cut off": ("T15.set_aside", cut(run_records(MINI, 2), 1)),
-    "run_stop and eval_stop are cut off": ("T15.set_aside", cut(run_records(MINI, 2), 2)),
-    "a run that failed after the targets held": (
-        "T15.set_aside", [*run_records(MINI, 2)[:-1], run_records(MINI, 2, converged=False)[-1]]),
-    "a spent budget without run_stop": (
-        "T15.set_aside", cut(run_records(MINI, 2, blocks=1000, converged=False), 1)),
-    "a run that was slower than its repeat": (
-        "T15.set_aside", cut(run_records(MINI, 2, blocks=5, converged=False), 1)),
-    "a run that diverged": (
-        "T15.set_aside", not_finite(run_records(MINI, 2, blocks=2, converged=False))),
-    "another seed, not repeated": (
-        "T15.other_seed", cut(run_records(MINI, 17, blocks=2, converged=False), 1)),
-    "another given seed, not repeated": (
-        "T15.other_seed", give(4711, run_records(MINI, 2, blocks=2, converged=False))),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", SET_ASIDE)
-def test_a_run_that_was_set_aside_is_judged_as_if_it_counted(name: str, tmp_path: Path) -> None:
-    code, records = SET_ASIDE[name]
-    folder = write_result(tmp_path, MINI)
-    write_log(folder / "interrupted_result_2_0.txt", records)
-    (found,) = find_errors(tmp_path)
-    assert (found.code, found.path.name) == (code, "interrupted_result_2_0.txt")
-    assert found.got
-    assert found.hint
-
-
-def test_generation_without_run_stop_was_completed(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, IMAGES)
-    write_log(folder / "interrupted_0.txt", cut(generation_records(IMAGES, 1), 1))
-    (found,) = find_errors(tmp_path)
-    assert found.code == "T15.set_aside"
 
 
 @dataclass(frozen=True)
@@ -386,13 +299,3 @@ def test_seeds_that_were_chosen(name: str, tmp_path: Path) -> None:
     assert [finding.code for finding in found] == [planted.code] * planted.runs, found
     assert found[0].line == line_number(run_records(MINI), "seed")
     assert found[0].hint
-
-
-def test_honest_interruptions_are_notes(tmp_path: Path) -> None:
-    """A run that was interrupted early, one by an older program, one before the clock."""
-    folder = write_result(tmp_path, MINI)
-    write_log(folder / "interrupted_0.txt", cut(run_records(MINI, 3, blocks=2, converged=False), 1))
-    older = put(run_records(MINI, 17), "code_digest", value="0" * 64)
-    write_log(folder / "interrupted_1.txt", older[: line_number(older, "eval_start", 1)])
-    write_log(folder / "interrupted_2.txt", older[: line_number(older, "init_stop")])
-    assert [finding.code for finding in find_all(tmp_path)] == ["S1.interrupted"]
