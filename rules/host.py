@@ -44,15 +44,6 @@ def read_version() -> str:
         return settings["metadata"]["version"]
 
 
-def read_licence() -> str:
-    """Return the text of the project's licence."""
-    if IS_CHECKOUT:
-        return (ROOT / "LICENSE").read_text(encoding="utf-8")
-    files = metadata.files("cepheid") or []
-    (path,) = (file for file in files if file.name == "LICENSE")
-    return path.read_text(encoding="utf-8")
-
-
 def atomic_write(path: Path, content: str | bytes) -> None:
     """Write ``content`` to ``path`` so that no reader ever sees half of it.
 
@@ -83,6 +74,13 @@ def atomic_path(path: Path, *, sync: bool = True) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_partials(folder: Path, name: str = "*") -> None:
+    """Delete what killed processes left of files of this ``name``; nobody writes there now."""
+    for left in folder.glob(f".{name}.*.partial"):
+        with contextlib.suppress(OSError):
+            left.unlink()
 
 
 @contextmanager

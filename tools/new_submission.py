@@ -4,6 +4,7 @@ import argparse
 import os
 import re
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from string import Template
 
@@ -13,7 +14,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CHOICES
-from cepheid.rules.host import read_licence
+from cepheid.rules.host import IS_CHECKOUT, ROOT
 from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale
 from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool, write_new
@@ -191,6 +192,15 @@ def _describe_next_steps(
         steps.insert(-2, f"describe what differs in {root}/results/*/*-open/README.md")
     lines = [f"  {number}. {step}" for number, step in enumerate(steps, 1)]
     return "\n".join([f"{root}: written. What is left to do:", *lines])
+
+
+def read_licence() -> str:
+    """Return the text of the project's licence."""
+    if IS_CHECKOUT:
+        return (ROOT / "LICENSE").read_text(encoding="utf-8")
+    files = metadata.files("cepheid") or []
+    (path,) = (file for file in files if file.name == "LICENSE")
+    return path.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from cepheid.compliance.read.manifest import FILE_NAME, Manifest
 from cepheid.compliance.report import formats as report
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.host import remove_partials
 from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import Command, declare
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file, run_tool
@@ -41,8 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder: Path = COMMAND.parse(argv).path
     _refuse_other_folder(folder)
     refuse_name(Path(os.path.abspath(folder)).name, "a submitter")
-    for left in folder.glob(f".{FILE_NAME}.*.partial"):  # by a pack that was killed
-        left.unlink(missing_ok=True)
+    remove_partials(folder, FILE_NAME)
     judgement = judge([package.read(folder)], rounds.load())
     (judged,) = judgement.submitters
     findings = [found for found in judgement.findings if not _is_fixed_by_packing(found)]

@@ -13,7 +13,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -22,7 +22,7 @@ from cepheid.reference.machine import launchers
 from cepheid.reference.machine.launchers import ContradictionError, Environment
 from cepheid.rules.errors import UserError
 
-EXIT_CODE_OF_CONTRADICTION = 2
+EXIT_CODE_OF_CONTRADICTION = EXIT_CODE_OF_LOSS = 2
 LINGER_SECONDS = 1.0
 
 
@@ -86,6 +86,23 @@ def end_rank(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+_hear_last_word: Callable[[str], None] | None = None
+
+
+def use_listener(hear: Callable[[str], None] | None) -> None:
+    """Let ``hear`` be told why ``end_stuck_rank`` ends this process, or nobody."""
+    global _hear_last_word
+    _hear_last_word = hear
+
+
+def end_stuck_rank(why: str) -> NoReturn:
+    """Say why and end this process, whose main thread waits in a library and cannot be told."""
+    print(f"cepheid: {why}", file=sys.stderr, flush=True)
+    if _hear_last_word is not None:
+        _hear_last_word(why)
+    os._exit(EXIT_CODE_OF_LOSS)
 
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -20,6 +20,7 @@ from cepheid.reference.session.shared_facts import CODE, keep_or_compare, refuse
 from cepheid.reference.session.watcher import watch
 from cepheid.rules import events
 from cepheid.rules.errors import UserError, cannot_write
+from cepheid.rules.host import remove_partials
 
 # These fields identify a system. The rest of a description may be corrected between two runs.
 SAME_SYSTEM = (
@@ -161,7 +162,9 @@ def open_result_folder(
                 compared.path.unlink()
             compared.keep_or_refuse()
         left_over = tuple(map(logfile.rename_log, logfile.list_partials(folder)))
-        with watch(folder, lock):
+        for place in (folder, result.weights_path):
+            remove_partials(place)
+        with watch(folder, result.weights_path, lock):
             yield replace(result, left_over=left_over)
     finally:
         os.close(lock)

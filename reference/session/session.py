@@ -99,7 +99,7 @@ class Session:
                 )
                 stack.enter_context(self.interruption)  # the other ranks have nothing to lose
                 for log in folder.left_over:
-                    self.observer.tell(_describe_left_over(log))
+                    self.observer.tell(_describe_left_over(log, folder.weights_path))
                 with self.interruption.allow():
                     prepare_data(self.config.definition, self.config.data_root, self.observer)
             except UserError as error:
@@ -200,9 +200,10 @@ def _enter_ranks(backend: Any, request: Request) -> AbstractContextManager[Ranks
     return planned
 
 
-def _describe_left_over(log: Path) -> str:
+def _describe_left_over(log: Path, weights: Path) -> str:
     if log.name.startswith("result_"):
-        return f"{log}: this run had just ended when its process was killed; it counts"
+        lost = watcher.tell_lost(weights, log)
+        return f"{log}: this run had just ended when its process was killed{lost}"
     return f"{log}: the log of an earlier run that ended without a last record; it does not count"
 
 

@@ -124,7 +124,15 @@ class ScriptedTask:
 
     def state(self) -> Mapping[str, Any]:
         mishap("state", self.ranks.rank)
-        return {"samples": self.samples}
+        return {"samples": self.samples, **({"end": Written()} if self.ranks.is_first else {})}
+
+
+class Written:
+    """A part of the weights, which notices that it is being written."""
+
+    def __reduce__(self) -> tuple[type[str], tuple[()]]:
+        mishap("write", 0)
+        return str, ()
 
 
 def create(config: Any, ranks: Any) -> ScriptedTask:

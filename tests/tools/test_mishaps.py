@@ -25,6 +25,7 @@ from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.read.log.runlog import read
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.machine.ranks import TIMEOUT_VARIABLE, read_rank_timeout
+from cepheid.reference.session import watcher
 from cepheid.rules import rounds
 from tests import tiny
 from tests.full_disk import limit_files
@@ -233,9 +234,14 @@ def test_a_rank_that_is_stopped_is_named(
     assert re.search(rf"cepheid: rank {rank} \(.*did not answer for \d s: stopped, or", other.err)
     assert "Traceback" not in other.err
     assert logs(tmp_path / "out") == [KEPT]
-    if rank == 1:
-        reason = last_record(tmp_path / "out", KEPT)["metadata"]["reason"]
-        assert reason.startswith("broken off: rank 1 (")
+    assert_blames(rank, tmp_path / "out")
+
+
+def assert_blames(rank: int, output: Path) -> None:
+    """The log of the first rank names the one that was stopped, also if that was itself."""
+    names = r"rank 1 \(\S+\) did not answer for" if rank else "rank 0 did not run for"
+    reason = last_record(output, KEPT)["metadata"]["reason"]
+    assert re.match(rf"broken off: {names} \d+ s", reason), reason
 
 
 def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(
@@ -248,6 +254,7 @@ def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(
     assert read_rank_timeout().silent_seconds == 3000
 
 
+@pytest.mark.promise
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_stopped_rank_is_named_long_before_a_busy_one(
     rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -261,10 +268,40 @@ def test_a_stopped_rank_is_named_long_before_a_busy_one(
     finally:
         both[rank].send_signal(signal.SIGCONT)
     let_go_on(tmp_path / "out")
-    end_all([both[rank]])
-    assert other.code == 2
+    (stopped,) = end_all([both[rank]])
+    assert other.code == stopped.code == 2
     assert re.search(rf"cepheid: rank {rank} .*did not answer for [\d,]+ s: stopped", other.err)
+    assert "killed" not in other.err + stopped.err
     assert logs(tmp_path / "out") == [KEPT]
+    assert_blames(rank, tmp_path / "out")
+    assert_goes_on(tmp_path / "out")
+
+
+@pytest.mark.promise
+def test_ranks_that_were_all_stopped_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does Slurm with a job that makes way for another one."""
+    monkeypatch.setenv("SILENT_SECONDS", "12")
+    both = start(tmp_path / "out", ranks=2, mishap="train 0 wait")
+    wait_for(tmp_path / "happened")
+    # They are stopped for longer than a silent rank has; then each looks around.
+    for number, seconds in ((0, 5), (signal.SIGSTOP, 14), (signal.SIGCONT, 3)):
+        for process in both:
+            process.send_signal(number)
+        time.sleep(seconds)
+    let_go_on(tmp_path / "out")
+    assert [one.code for one in end_all(both)] == [0, 0]
+    assert logs(tmp_path / "out") == ["result_0.txt"]
+
+
+def test_a_stopped_run_that_its_launcher_kills_was_stopped(tmp_path: Path) -> None:
+    (process,) = start(tmp_path / "out", mishap="train 0 wait")
+    wait_for(tmp_path / "happened")
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2 * watcher.LOOK_SECONDS)
+    process.kill()
+    (ended,) = end_all([process])
+    assert "cepheid: the run was stopped by SIGSTOP or Ctrl-Z for" in ended.err
+    assert "lack of memory" not in ended.err
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -475,6 +512,27 @@ def test_a_run_that_is_killed_after_its_end_counts_with_its_weights_or_not_at_al
     assert logs(output) == [KEPT]
     assert_goes_on(output)
     assert [path.name for path in output.glob("checkpoints/**/run_*")] == ["run_0.pt"]
+
+
+@pytest.mark.parametrize("moment", ["state", "write", "digest"])
+def test_a_run_that_missed_its_target_and_is_killed_afterwards_counts_and_tells_of_its_weights(
+    moment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = {"eval_every_samples": 32, "max_samples": 64}
+    tiny.use(tiny.folder_of("galaxy_shape", timing=short), monkeypatch)
+    output = tmp_path / "out"
+    (killed,) = run(output, mishap=f"{moment} 0 kill")
+    assert killed.code == -signal.SIGKILL
+    assert logs(output) == ["result_0.txt"]
+    weights = [path for path in output.glob("checkpoints/**/*") if path.is_file()]
+    assert [path.name for path in weights] == (["run_0.pt"] if moment == "digest" else [])
+    assert ("it counts, but its weights are lost; fix: `" in killed.err) == (moment != "digest")
+    if weights:
+        return
+    (again,) = re.findall("fix: `(.*)` with another", killed.err)
+    (made,) = run(tmp_path / "again", *again.split()[2:])
+    assert made.code == 1
+    assert len(list((tmp_path / "again").glob("checkpoints/*/*/run_0.pt"))) == 1
 
 
 # No space, odd places -----------------------------------------------------------------------------

@@ -12,12 +12,10 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any
 
-from cepheid.reference.machine.placement import Placement
+from cepheid.reference.machine.placement import Placement, end_stuck_rank
 from cepheid.reference.machine.ranks import TIMEOUT_VARIABLE, RankEndedError, RankTimeout
-
-EXIT_CODE = 2
 
 
 def name_ranks(ranks: Mapping[int, str]) -> str:
@@ -40,7 +38,8 @@ class Heartbeats:
         self._store, self._place, self._timeout = store, place, timeout
         self._depth, self._entered, self._beats = 0, 0, 0
         self._since: float | None = None
-        self._answered = time.monotonic()
+        self._answered = self._looked = time.monotonic()
+        self._pause = (0.0, 0.0)  # when this process last went on after a pause, and its seconds
         self._seen: dict[int, tuple[float, bytes]] = {}  # when the sign was new, and the sign
         self._ended = threading.Event()
         self._beat()
@@ -74,11 +73,6 @@ class Heartbeats:
         if self._depth == 0:
             self._since = None
 
-    @property
-    def is_store_silent(self) -> bool:
-        """True while the store does not answer."""
-        return time.monotonic() - self._answered > self._timeout.notice_seconds / 2
-
     def find_awaited(self) -> dict[int, str]:
         """Return the ranks that send no heartbeat, else those that have not come so far."""
         return self._find_silent(self._timeout.notice_seconds / 3) or {
@@ -90,13 +84,26 @@ class Heartbeats:
     def _find_silent(self, seconds: float) -> dict[int, str]:
         """Return the ranks that have sent no heartbeat for so long."""
         now = time.monotonic()
-        if self.is_store_silent and now - self._answered > seconds:
+        if now - self._answered > max(seconds, self._timeout.notice_seconds / 2):  # of the store
             return {0: os.environ.get("MASTER_ADDR", "")}
         seen = dict(self._seen).items()
         return {rank: _read_host(sign) for rank, (when, sign) in seen if now - when > seconds}
 
     def raise_if_awaited(self) -> None:
-        """Raise RankEndedError with the names of the ranks that did not come; else return."""
+        """Raise RankEndedError with the names of the ranks that did not come; else return.
+
+        After a pause of this process itself, the others have given up, and it is the one to name.
+        """
+        self._note_pause()
+        went_on, paused_seconds = self._pause
+        if paused_seconds and time.monotonic() - went_on < self._timeout.notice_seconds:
+            self._ended.set()
+            raise RankEndedError(
+                f"rank {self._place.rank} did not run for {paused_seconds:,.0f} s (it was stopped, "
+                "or its machine was swapping), and meanwhile the other ranks ended. Run the same "
+                f"command again, or let them wait longer ({TIMEOUT_VARIABLE})",
+                is_reported=False,
+            )
         awaited = self.find_awaited()
         if awaited and self._waited_seconds > self._timeout.notice_seconds:
             self._ended.set()
@@ -143,9 +150,23 @@ class Heartbeats:
             if rank not in self._seen or self._seen[rank][1] != sign:
                 self._seen[rank] = now, sign
 
+    def _note_pause(self) -> None:
+        """Note that this process could not look at the clock for a while, if that is so.
+
+        It has not heard the others meanwhile. If all were stopped, as by Slurm, they all go on.
+        """
+        before, now = self._looked, time.monotonic()
+        self._looked = now
+        if now - before > self._timeout.notice_seconds:
+            self._pause = now, now - before
+            self._seen.clear()
+            self._answered = now
+            self._since = self._since and now
+
     def _look_at_clock(self) -> None:
         told: dict[int, str] = {}
         while not self._ended.wait(self._timeout.beat_seconds):
+            self._note_pause()
             if told and self._waited_seconds < self._timeout.notice_seconds:
                 print_message(f"{name_ranks(told)}: back again")
                 told = {}
@@ -161,16 +182,11 @@ class Heartbeats:
                 )
                 told = awaited
             if self._waited_seconds > self._timeout.seconds * 1.1 + 5:
-                self._end(awaited)
+                end_stuck_rank(self._describe(awaited))
             if self._timeout.silent_seconds < self._timeout.seconds and (
                 stopped := self._find_silent(self._timeout.silent_seconds)
             ):
-                self._end(stopped)
-
-    def _end(self, awaited: Mapping[int, str]) -> NoReturn:
-        """End this process, whose library has not given up by itself."""
-        print_message(self._describe(awaited))
-        os._exit(EXIT_CODE)
+                end_stuck_rank(self._describe(stopped))
 
 
 def _read_host(sign: bytes) -> str:

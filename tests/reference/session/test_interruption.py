@@ -203,10 +203,11 @@ def test_a_run_that_finishes_first_is_not_killed_for_its_first_signal(
             os.write(writing, bytes([number]))
         if not is_killed:
             threading.Timer(0.6, os.close, [writing]).start()
-        why = watcher._wait_for_end(os.getppid())
+        why, is_told = watcher._wait_for_end(os.getppid())
     assert killed == ([signal.SIGKILL] if is_killed else [])
     assert ("did not end" in why) == is_killed
     assert why == watcher.KILLED or is_killed
+    assert not is_told
 
 
 WATCHED = """
@@ -215,7 +216,7 @@ from cepheid.reference.run import logfile
 from cepheid.reference.session import watcher
 folder = pathlib.Path(sys.argv[1])
 lock = os.open(folder, os.O_RDONLY)
-with watcher.watch(folder, lock):
+with watcher.watch(folder, folder, lock):
     file = logfile.RecordFile(folder / "result_3.txt.partial", is_new=True)
     for key in ("init_start", "init_stop", "run_start"):
         file.write(key)
