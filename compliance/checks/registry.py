@@ -3,7 +3,9 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
+from cepheid.compliance.checks.agreement import JsonSource
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log.runlog import HasTexts, RunLog
 from cepheid.rules import definition, rounds
@@ -29,16 +31,15 @@ class Needs(IntEnum):
 
 @dataclass(frozen=True)
 class Described:
-    """What the system description says of the machine that logs name too.
+    """The sound description of a system, and how many ``accelerators`` all its nodes have."""
 
-    ``accelerators`` are those of all nodes, ``ranks`` the fewest and the most that there can be.
-    ``system`` is all of the description.
-    """
-
-    framework: str
+    source: JsonSource = field(hash=False)
     accelerators: int
-    ranks: tuple[int, int]
-    system: Mapping[str, object] = field(default_factory=dict, repr=False, hash=False)
+
+    @property
+    def system(self) -> Mapping[str, Any]:
+        """All of the description."""
+        return self.source.content
 
 
 @dataclass(frozen=True)

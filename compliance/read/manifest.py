@@ -6,7 +6,7 @@ It is read as all JSON documents of a submission are: within bounds, and as stri
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -79,9 +79,7 @@ def read_json(path: Path, bytes_max: int, *, shown_max: int = 200) -> tuple[Any,
     Links are not followed, and a pipe does not block.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            data = file.read(bytes_max + 1)
+        data = _read_bytes(path, bytes_max)
         if len(data) > bytes_max:
             return None, f"is larger than {bytes_max // 2**20} MiB"
         return parse_json(data), ""
@@ -89,6 +87,35 @@ def read_json(path: Path, bytes_max: int, *, shown_max: int = 200) -> tuple[Any,
         return None, f"cannot be read: {error.strerror}"
     except ValueError as error:
         return None, f"is not JSON: {str(error)[:shown_max]}"
+
+
+def _read_bytes(path: Path, bytes_max: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        return file.read(bytes_max + 1)
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[{}\[\]]')
+
+
+def find_line(path: Path, names: Sequence[str]) -> int | None:
+    """Return the line of the key in a JSON document to which names lead, or None."""
+    try:
+        text = _read_bytes(path, FILE_BYTES_MAX).decode("utf-8-sig", "replace")
+    except OSError:
+        return None
+    depth = found = 0  # brackets that are open, and names that lead into them
+    for token in _TOKEN.finditer(text):
+        if token[0] in "{[":
+            depth += 1
+        elif token[0] in "}]":
+            depth -= 1
+        elif token[1] and found >= depth - 1:
+            is_next = token[0].removesuffix(token[1]) == json.dumps(names[depth - 1])
+            found = depth if is_next else depth - 1
+            if found == len(names):
+                return text.count("\n", 0, token.start()) + 1
+    return None
 
 
 def read(path: Path) -> Manifest:

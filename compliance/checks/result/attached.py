@@ -2,13 +2,12 @@
 
 import itertools
 import math
-import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from cepheid.compliance.checks.agreement import JsonSource, LogSource, Source, find_disagreements
 from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.checks.result.aside import check_belonging
-from cepheid.compliance.finding import Finding, breach, encode_canonically, escape, format_value
+from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.log.runlog import RunLog, read_repetitions
 from cepheid.compliance.read.logs import Attached, ResultLogs
 from cepheid.compliance.read.powerlog import PowerLog
@@ -103,19 +102,6 @@ def _is_near(value: object, expected: float) -> bool:
     return math.isclose(value, expected, rel_tol=TOLERANCE, abs_tol=1e-6)
 
 
-KEYS = {  # of a file, and the events that say the same
-    "round": "submission_round",
-    "benchmark": "submission_benchmark",
-    "scale": "submission_scale",
-    "division": "submission_division",
-    "submitter": "submission_org",
-    "system": "submission_platform",
-    "definition_digest": "definition_digest",
-    "code_digest": "code_digest",
-    "task_digest": "task_digest",
-    "seed": "seed",
-}
-EXECUTION = ("precision", "compile", "threads")
 Contradiction = tuple[str, object, object]
 """What a file says about, what it says, and what the log says."""
 
@@ -132,90 +118,42 @@ def check_attached(result: ResultLogs, definition: Definition, place: Place) -> 
         if not attached.content:
             continue  # a picture, or a file that says nothing
         runs = [run for run in result.runs if attached.number in (None, run.index)]
-        contradictions = (
-            (run, wrong)
-            for run in runs
-            for wrong in _find_contradictions(attached, run, result, definition)
-        )
-        for run, (what, said, logged) in [*contradictions][:1]:  # one is enough to look at the file
-            yield breach(
-                attached,
-                None,
-                "S14.contradiction",
-                what=escape(what)[:100],
-                run=run.path.name,
-                logged=format_value(logged),
-                said=format_value(said),
-            )
+        found = (one for run in runs for one in _find_contradictions(attached, run, result))
+        yield from itertools.islice(found, 1)  # one is enough to look at the file
 
 
-def _find_contradictions(
-    attached: Attached, run: RunLog, result: ResultLogs, definition: Definition
-) -> Iterator[Contradiction]:
-    content = attached.content
-    for key, event_key in KEYS.items():
-        event = run.first(event_key)
-        if key in content and event is not None and not _is_equal(content[key], event.value):
-            yield key, content[key], event.value
-    if attached.number is None:
-        yield from _check_configuration(content, run)
+def _find_contradictions(attached: Attached, run: RunLog, result: ResultLogs) -> Iterator[Finding]:
+    """Yield what a file says that the log of a run contradicts."""
+    file = JsonSource(attached.path, attached.content)
+    kind = "configuration" if attached.number is None else "report"
+    sources: dict[str, Source] = {kind: file, "log": LogSource(run)}
+    for one in find_disagreements(kind, **sources):
+        if one.others or run.is_complete:  # else a record that T1 misses may say it
+            others, what = one.others or run.path.name, str(one.key)
+            yield _report(attached, one.line, what, (one.said, one.expected), others)
+    if kind == "configuration":
         return
-    if "run" in content and content["run"] != attached.number:
-        yield "run", content["run"], attached.number
     power = next((log for log in result.power if log.index == attached.number), None)
-    yield from find_wrong_energy(content.get("energy"), run, power)
-    yield from find_impossible_rows(content.get("tables"), run)
+    of_run = itertools.chain(
+        find_wrong_energy(attached.content.get("energy"), run, power),
+        find_impossible_rows(attached.content.get("tables"), run),
+    )
+    for what, said, logged in of_run:
+        line = file.find_line(tuple(what.split("."))) or file.find_line(("tables",))
+        texts = said, logged if isinstance(logged, str) else format_value(logged)
+        yield _report(attached, line, what, texts, power.path.name if power else run.path.name)
 
 
-def _check_configuration(content: Mapping[str, Any], run: RunLog) -> Iterator[Contradiction]:
-    given = content.get("hyperparameters")
-    for name, value in given.items() if isinstance(given, dict) else ():
-        event = run.first(name)
-        if event is None and not run.is_complete:
-            continue  # a record that T1 misses may say it
-        if event is None or not _is_equal(value, event.value):
-            yield name, value, event.value if event else f"no {name}"
-    how = run.value("implementation")
-    used = how if isinstance(how, dict) else {}
-    framework, logged = content.get("framework"), str(used.get("framework", ""))
-    if used and isinstance(framework, str) and framework.casefold() not in logged.casefold():
-        yield "framework", framework, logged
-    wanted, execution = content.get("execution"), used.get("execution")
-    if isinstance(wanted, dict) and isinstance(execution, dict):
-        for name in EXECUTION:
-            value = wanted.get(name, "auto")
-            if value not in ("auto", execution.get(name)):
-                yield f"execution.{name}", value, execution.get(name)
-        own, logged_own = wanted.get("own"), execution.get("own", wanted.get("own"))
-        if isinstance(own, dict) and _put_in_place_of_auto(own, logged_own) != logged_own:
-            yield "execution.own", own, logged_own
-    yield from _check_seeds(content.get("seeds"), run)
-
-
-def _put_in_place_of_auto(asked: Mapping[str, Any], used: object) -> dict[str, Any]:
-    """Return the settings ``asked`` for, with what was ``used`` where a measurement decided."""
-    measured = used if isinstance(used, dict) else {}
-    return {name: measured.get(name) if value == "auto" else value for name, value in asked.items()}
-
-
-def _check_seeds(seeds: object, run: RunLog) -> Iterator[Contradiction]:
-    event = run.first("seed")
-    if not isinstance(seeds, str) or event is None:
-        return
-    origin, seed = event.metadata.get("origin"), event.value
-    given = re.fullmatch(r"given, from (-?[0-9]{1,20})", seeds)
-    if seeds == "derived" or given is None:
-        if seeds != origin:
-            yield "seeds", seeds, origin
-    elif origin != "given" or (is_integer(seed) and seed != int(given[1]) + (run.index or 0)):
-        yield "seeds", seeds, f"{origin} {seed}"
-
-
-def _is_equal(value: object, logged: object) -> bool:
-    """Return True for equal JSON values; a number may have lost digits to another precision."""
-    if type(value) is type(logged) and value == logged:
-        return True
-    numbers = [v for v in (value, logged) if isinstance(v, int | float) and not isinstance(v, bool)]
-    if len(numbers) == 2:
-        return math.isclose(*numbers, rel_tol=1e-6)
-    return encode_canonically(value) == encode_canonically(logged)
+def _report(
+    attached: Attached, line: int | None, what: str, texts: tuple[object, str], others: str
+) -> Finding:
+    said, expected = texts
+    return breach(
+        attached,
+        line,
+        "S14.contradiction",
+        what=escape(what)[:100],
+        others=others,
+        expected=expected,
+        said=format_value(said),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
-from cepheid.compliance.checks.log.identity import read_versions
+from cepheid.compliance.checks.agreement import JsonSource, find_disagreements
 from cepheid.compliance.checks.registry import Described, Needs, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.contents import Submitter, SystemFile
@@ -15,8 +15,6 @@ from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import is_integer
 from cepheid.rules.systems import ORDER, explain_name, find_device
 
-THREADS_PER_CORE_MAX = 16
-RANKS_PER_CORE_MAX = 4
 COUNTS_MAX = {  # as in the schema
     "nodes": 1_000_000,
     "accelerators_per_node": 1024,
@@ -106,41 +104,28 @@ def _describe_schema(schema: object) -> str:
 
 
 def check_machine(system: SystemFile) -> Iterator[Finding]:
-    """Check that counts of a valid description fit together, and that versions agree (S2)."""
-    for field, expected, because in _find_contradictions(system.content or {}):
-        yield breach(
-            system,
-            None,
-            "S2.contradiction",
-            field=field,
-            because=because,
-            expected=expected,
-            value=format_value((system.content or {}).get(field)),
-        )
+    """Check that fields of a valid description fit together, and that versions agree (S2)."""
+    content = system.content or {}
+    source = JsonSource(system.path, content)
+    for one in find_disagreements("system", system=source):
+        field, others = str(one.key), one.others
+        yield _report(system, one.line, field, one.expected, others)
+    for field, expected, because in _find_other_peaks(content):
+        yield _report(system, source.find_line((field,)), field, expected, because)
 
 
-def _find_contradictions(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield a field, what it must be, and why."""
-    cores = content["processor_cores_per_node"]
-    sockets = content.get("processor_sockets_per_node", 1)
-    threads = content.get("processor_threads_per_node", cores)
-    if sockets > cores:
-        yield "processor_sockets_per_node", f"at most {cores:,}", "each has a core"
-    if not cores <= threads <= THREADS_PER_CORE_MAX * cores:
-        expected = f"from {cores:,} to {THREADS_PER_CORE_MAX * cores:,}"
-        yield "processor_threads_per_node", expected, f"there are {cores:,} cores"
-    if not content["accelerators_per_node"]:
-        for field in ("accelerator_memory_gib", "accelerator_interconnect"):
-            if field in content:
-                yield field, "no such field", "there is no accelerator"
-    yield from _find_other_peaks(content)
-    of_software = {
-        name.casefold(): version for name, version in content.get("software", {}).items()
-    }
-    for name, version in read_versions(content["framework"]).items():
-        other = re.match(r"[0-9][\w.]*", of_software.get(name, version))
-        if other and other[0].rstrip(".") != version:
-            yield "framework", f"{name} {other[0]}", f"software says {name} {other[0]}"
+def _report(
+    system: SystemFile, line: int | None, field: str, expected: str, because: str
+) -> Finding:
+    return breach(
+        system,
+        line,
+        "S2.contradiction",
+        field=field,
+        because=because,
+        expected=expected,
+        value=format_value((system.content or {}).get(field)),
+    )
 
 
 def _find_other_peaks(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -149,7 +134,7 @@ def _find_other_peaks(content: Mapping[str, Any]) -> Iterator[tuple[str, str, st
     if known is None:
         yield from _find_unordered(content)
         return
-    because = f"rules/devices.yaml has {known.device}"
+    because = f"rules/devices.yaml, which has {known.device}"
     peaks = content.get("peak_tflops", {})
     stated = [
         ("peak_tflops", f" for {precision}", peaks.get(precision, {}), value)
@@ -175,11 +160,7 @@ def _find_unordered(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]
 
 
 def describe_machine(system: SystemFile | None) -> Described | None:
-    """Return what a description says of the machine that logs name too, or None if it is unsound.
-
-    There is one rank on each node or more, and one for each accelerator or fewer. Without
-    accelerators a core has at most four.
-    """
+    """Return the description of the machine that logs name too, or None if it is unsound."""
     content = (system.content if system else None) or {}
     framework = content.get("framework")
     known = [
@@ -191,9 +172,8 @@ def describe_machine(system: SystemFile | None) -> Described | None:
         return None
     if not any(map(str.isalnum, framework)):
         return None
-    nodes, accelerators, cores = known
-    if accelerators and not isinstance(content.get("accelerator"), str):
+    nodes, accelerators, _ = known
+    if system is None or (accelerators and not isinstance(content.get("accelerator"), str)):
         return None
-    most = nodes * (accelerators or RANKS_PER_CORE_MAX * cores)
     # A plain dict: what is judged elsewhere is sent to another process.
-    return Described(framework, nodes * accelerators, (nodes, most), dict(content))
+    return Described(JsonSource(system.path, dict(content)), nodes * accelerators)

@@ -555,7 +555,7 @@ CASES = [
       for fields in (
         {"processor": " "}, {"framework": "-"}, {"operating_system": "\u200b"}, {"storage": "\t"},
         {"software": {"torch": ""}}, {"software": {"": "1"}})],
-    *[Case(f"contradictions: {fields}", "S2.contradiction", "systems/box.json", system(**fields))
+    *[Case(f"contradictions: {fields}", "S2.contradiction", "systems/box.json", system(**fields), 1)
       for fields in (
         {"processor_sockets_per_node": 4}, {"processor_threads_per_node": 1},
         {"processor_threads_per_node": 64}, {"accelerator_memory_gib": 80},
@@ -579,7 +579,15 @@ CASES = [
         {"execution": {"threads": "2"}, "threads_per_rank": 64},
         {"execution": {"threads": "1", "own": {"parts_at_once": "2"}}, "threads_per_rank": 1},
         {"device": "cuda"}, {"device": "NVIDIA GPU"}, {"precision": "int3"},
+        {"threads_per_rank": 64}, {"nodes": 2}, {"memory_gib_per_node": 64},
+        {"execution": {"own": {"pipeline": "2:1f1b:4"}}},
         {"ranks": 0}, {"ranks": -1}, {"ranks": 64})],
+    Case("fewer threads than ran", "T14.machine", f"{RESULT}/result_0.txt", in_all_logs(
+        "implementation", value={**IMPLEMENTATION, "threads_per_rank": 64}), at("implementation"),
+        f"ranks 1 (line {at('implementation')}) and nodes 1 (box.json:1)"),
+    Case("less memory than the weights need", "T14.machine", f"{RESULT}/result_0.txt",
+         system(memory_gib_per_node=0.0001), at("model_parameters"),
+         "memory_gib_per_node 0.0001 (box.json:1)"),
     Case("accelerators that did not compute", "T14.machine", f"{RESULT}/result_0.txt",
          system(accelerators_per_node=8, accelerator="A100"), at("implementation"), "8 accel"),
     Case("nodes that did not compute", "T14.machine", f"{RESULT}/result_0.txt",
@@ -589,7 +597,7 @@ CASES = [
          "samples a second of 158,134,272 operations"),
     # S14: the files beside the logs
     *[Case(f"another configuration: {fields}", "S14.contradiction",
-           f"{RESULT}/configuration.json", attach("configuration", **fields))
+           f"{RESULT}/configuration.json", attach("configuration", **fields), 1)
       for fields in (
         {"benchmark": "kfac"}, {"scale": "full"}, {"division": "open"}, {"submitter": "umbrella"},
         {"system": "box2"}, {"round": "v2.0"}, {"code_digest": "0" * 64}, {"framework": "keras"},
@@ -597,7 +605,7 @@ CASES = [
         {"hyperparameters": {"global_batch_size": 4096}}, {"hyperparameters": {"opt_name": True}},
         {"hyperparameters": {"opt_secret": 1}}, {"submitter": ""})],
     *[Case(f"another report: {fields}", "S14.contradiction",
-           f"{RESULT}/report_1.json", attach("report_1", **fields))
+           f"{RESULT}/report_1.json", attach("report_1", **fields), 1)
       for fields in (
         {"benchmark": "kfac"}, {"seed": 4711}, {"run": 2}, {"code_digest": "0" * 64},
         {"energy": {"joules": 1.0}},
@@ -617,7 +625,7 @@ CASES = [
          file(f"{RESULT}/pictures_1.png", b"#!/bin/sh\n"), says="not a PNG file"),
     Case("an energy that nobody measured", "S14.contradiction", f"{RESULT}/report_1.json",
          lambda root: [attach("report_1")(root), remove(
-             *(f"{RESULT}/power_{n}.csv" for n in range(5)))(root)], says="no power log"),
+             *(f"{RESULT}/power_{n}.csv" for n in range(5)))(root)], 1, "no power log"),
     *[Case(f"loose JSON beside logs: {text[:20]!r}", "S14.unreadable", f"{RESULT}/report_1.json",
            file(f"{RESULT}/report_1.json", text))
       for text in (b"", b"[]", b'{"seed": NaN}', b'{"seed": 1, "seed": 2}', b"{" * 10_000,
@@ -817,6 +825,12 @@ def test_an_open_result_needs_a_readme(tmp_path: Path) -> None:
     (folder / "README.md").unlink()
     (found,) = find_all(root)
     assert (found.code, found.path) == ("S3.no_result_readme", folder / "README.md")
+
+
+def test_threads_that_share_processors_are_a_warning(root: Path) -> None:
+    in_all_logs("implementation", value={**IMPLEMENTATION, "threads_per_rank": 5})(root)
+    found = find_all(root)
+    assert {(one.code, one.severity) for one in found} == {("T14.machine", "warning")}
 
 
 def test_a_reading_that_never_changes_is_a_warning(root: Path) -> None:
