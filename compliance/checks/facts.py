@@ -4,8 +4,7 @@ A key begins with its source, then come the names that lead to the value; ``*`` 
 of a log lead into the value of an event, or into its metadata.
 
 A relation gets what the first key says, and what the others say, None where one says nothing. It
-returns what was expected, or None if they agree. A log may say anything, so types are looked at
-first.
+returns what was expected, or None if they agree.
 """
 
 import math
@@ -13,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from cepheid.compliance.finding import encode_canonically, format_value
 from cepheid.rules.events import is_blank, is_integer, is_number
@@ -24,7 +24,7 @@ THREADS_OF_RANKS_MAX = 4  # threads of all ranks for each one that the processor
 USUAL_THREADS_PER_CORE = 2
 MEMORY_SHARE = 0.8, 1.1  # of accelerators, in GiB for each GB in their name
 ROUNDING = 0.05  # of memory as two programs measure it
-_LONGEST_COUNT = 9  # digits
+_LONGEST_COUNT, LARGEST = 9, 1e15  # digits, and a number that is compared
 _VERSION = re.compile(r"([A-Za-z][\w-]*)[ =]v?([0-9][\w.]*)")
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 _GIGABYTES = re.compile(r"(?<![\w.])([0-9]{1,4}) ?GB(?![A-Za-z]|.*\bMIG\b)", re.IGNORECASE)
@@ -35,14 +35,53 @@ _PROCESSOR = re.compile(r"cpu(:[0-9]+)?", re.IGNORECASE)
 _PARTS = re.compile(r"(?:mesh:)?([0-9]{1,9})(?:x([0-9]{1,9}))?(?::.*)?", re.DOTALL)
 
 
+Relation = Callable[..., str | None]
+
+
 @dataclass(frozen=True)
 class Fact:
     """A key, others that state the same, and their relation; some may be broken (a warning)."""
 
     first: str
     others: str
-    relation: Callable[..., str | None]
+    relation: Relation
     is_warning: bool = False
+
+
+def _take(*readers: Callable[[Any], Any]) -> Callable[[Relation], Relation]:
+    """Decorate a relation: it gets what ``readers`` make of the values, unless one makes None."""
+
+    def decorate(relation: Relation) -> Relation:
+        def compare(*values: object) -> str | None:
+            read = [reader(value) for reader, value in zip(readers, values, strict=True)]
+            return None if any(value is None for value in read) else relation(*read)
+
+        return compare
+
+    return decorate
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _count(value: object) -> int | None:
+    """Return a count, also one that is written as a text; None for anything else."""
+    if isinstance(value, str) and value.isdecimal() and len(value) <= _LONGEST_COUNT:
+        return int(value)
+    return value if is_integer(value) and 0 <= value < 10**_LONGEST_COUNT else None
+
+
+def _count_or_0(value: object) -> int:
+    return _count(value) or 0
+
+
+def _number(value: object) -> int | float | None:
+    return max(-LARGEST, min(value, LARGEST)) if is_number(value) else None
+
+
+def _any(value: object) -> object:
+    return False if value is None else value
 
 
 def read_versions(text: str) -> dict[str, str]:
@@ -50,18 +89,18 @@ def read_versions(text: str) -> dict[str, str]:
     return {name.casefold(): version.rstrip(".") for name, version in _VERSION.findall(text[:200])}
 
 
-def is_equal(value: object, logged: object) -> bool:
+def _is_equal(value: object, logged: object) -> bool:
     """Return True for equal JSON values; a number may have lost digits to another precision."""
     if type(value) is type(logged) and value == logged:
         return True
-    numbers = [v for v in (value, logged) if isinstance(v, int | float) and not isinstance(v, bool)]
+    numbers = [number for number in (_number(value), _number(logged)) if number is not None]
     if len(numbers) == 2:
         return math.isclose(*numbers, rel_tol=1e-6)
     return encode_canonically(value) == encode_canonically(logged)
 
 
 def _repeat(value: object, logged: object) -> str | None:
-    return None if logged is None or is_equal(value, logged) else format_value(logged)
+    return None if logged is None or _is_equal(value, logged) else format_value(logged)
 
 
 def _repeat_whole(value: object, logged: object) -> str | None:
@@ -69,9 +108,8 @@ def _repeat_whole(value: object, logged: object) -> str | None:
     return "no such record" if logged is None else _repeat(value, logged)
 
 
-def _be_named(name: object, logged: object) -> str | None:
-    if not isinstance(name, str) or not isinstance(logged, str):
-        return None
+@_take(_text, _text)
+def _be_named(name: str, logged: str) -> str | None:
     return None if name.casefold() in logged.casefold() else format_value(logged)
 
 
@@ -88,157 +126,119 @@ def _be_asked_each(asked: object, used: object) -> str | None:
     return None if wanted == used else format_value(used)
 
 
-def _have_precision(ran: object, asked: object) -> str | None:
-    names = [name_precision(it) if isinstance(it, str) else None for it in (ran, asked)]
-    alike = {name.replace("tf32", "fp32") for name in names if name}
-    return None if None in names or len(alike) == 1 else format_value(asked)
+@_take(_text, _text)
+def _have_precision(ran: str, asked: str) -> str | None:
+    names = [(name_precision(it) or "").replace("tf32", "fp32") for it in (ran, asked)]
+    return None if "" in names or names[0] == names[1] else format_value(asked)
 
 
-def _be_known(precision: object, division: object) -> str | None:
+@_take(_text, _text)
+def _be_known(precision: str, division: str) -> str | None:
     """Refuse a precision in the closed division that no peak is known for; T2 refuses a blank."""
-    is_known = not isinstance(precision, str) or is_blank(precision) or name_precision(precision)
+    is_known = is_blank(precision) or name_precision(precision)
     return None if division != "closed" or is_known else f"one of {', '.join(PRECISIONS)}"
 
 
-def _come_from(seeds: object, seed: object, origin: object, number: object) -> str | None:
+@_take(_text, _any, _any, _count_or_0)
+def _come_from(seeds: str, seed: object, origin: object, number: int) -> str | None:
     """Compare how seeds were chosen: ``derived``, or ``given, from 7``."""
-    if not isinstance(seeds, str) or seed is None:
-        return None
     given = re.fullmatch(r"given, from (-?[0-9]{1,20})", seeds)
     if seeds == "derived" or given is None:
-        return None if seeds == origin else format_value(origin)
-    first = int(given[1]) + (number if is_integer(number) else 0)
-    is_right = origin == "given" and not (is_integer(seed) and seed != first)
-    return None if is_right else format_value(f"{origin} {seed}")
+        is_right = seeds == origin
+    else:
+        is_right = origin == "given" and seed == int(given[1]) + number
+    return None if is_right or not is_integer(seed) else format_value(f"{origin} {seed}")
 
 
-def _read_count(value: object) -> int | None:
-    """Return a count, also one that is written as a text; None for anything else."""
-    if isinstance(value, str) and value.isdecimal() and len(value) <= _LONGEST_COUNT:
-        return int(value)
-    return value if is_integer(value) and 0 <= value < 10**_LONGEST_COUNT else None
-
-
-def _use_threads(used: object, threads: object, parts_at_once: object) -> str | None:
+@_take(_count, _count, _any)
+def _use_threads(used: int, asked: int, parts_at_once: object) -> str | None:
     """Compare threads; those of generation may make a part of the images on each thread."""
-    asked, parts, count = _read_count(threads), _read_count(parts_at_once), used
-    if asked is None or not is_integer(count) or count == max(asked, parts or 0):
-        return None
-    if parts_at_once == "auto" and count > asked:
-        return None
-    return str(max(asked, parts or 0))
+    wanted = max(asked, _count_or_0(parts_at_once))
+    return None if used == wanted or (parts_at_once == "auto" and used > asked) else str(wanted)
 
 
 def _ask_threads(asked: object, used: object, parts_at_once: object) -> str | None:
     return None if _use_threads(used, asked, parts_at_once) is None else format_value(used)
 
 
-def _fit_threads(used: object, ranks: object, *machine: object) -> str | None:
+@_take(_count, _count_or_0, _count, _count_or_0, _count_or_0)
+def _fit_threads(of_rank: int, ranks: int, nodes: int, threads: int, cores: int) -> str | None:
     """Limit the threads of all ranks of a node."""
-    counts = _count_threads(used, ranks, *machine)
-    if counts is None:
-        return None
-    of_rank, of_node, there = counts
-    most = THREADS_OF_RANKS_MAX * there
-    return None if of_node <= most else f"at most {most * of_rank // of_node:,}"
+    most = THREADS_OF_RANKS_MAX * (threads or USUAL_THREADS_PER_CORE * cores)
+    on_node = math.ceil(max(ranks, 1) / max(nodes, 1))
+    return None if not most or of_rank * on_node <= most else f"at most {most // on_node:,}"
 
 
-def _have_threads(used: object, ranks: object, *machine: object) -> str | None:
+@_take(_count, _any, _any, _count_or_0, _count_or_0)
+def _have_threads(of_rank: int, ranks: object, nodes: object, threads: int, cores: int) -> (
+    str | None
+):  # fmt: skip
     """Compare the threads of a rank with those of a node, unless there are far too many."""
-    counts = _count_threads(used, ranks, *machine)
-    if counts is None or _fit_threads(used, ranks, *machine):
-        return None
-    return None if counts[0] <= counts[2] else f"at most {counts[2]:,}"
+    there = threads or USUAL_THREADS_PER_CORE * cores
+    is_worse = _fit_threads(of_rank, ranks, nodes, threads, cores)
+    return None if is_worse or not there or of_rank <= there else f"at most {there:,}"
 
 
-def _count_threads(
-    used: object, ranks: object, nodes: object, threads: object, cores: object
-) -> tuple[int, int, int] | None:
-    """Return the threads of a rank and of all ranks of a node, and those that the node has."""
-    of_rank, known, machines = _read_count(used), _read_count(ranks), _read_count(nodes)
-    there = _read_count(threads) or USUAL_THREADS_PER_CORE * (_read_count(cores) or 0)
-    if not of_rank or not machines or not there:
-        return None
-    return of_rank, of_rank * max(1, math.ceil((known or 0) / machines)), there
-
-
-def _fill_ranks(parts: object, ranks: object) -> str | None:
+@_take(_text, _count)
+def _fill_ranks(parts: str, ranks: int) -> str | None:
     """Check that ranks make whole groups of so many: stages, matrices, parts of images, rows."""
-    match = _PARTS.fullmatch(parts) if isinstance(parts, str) else None
-    count = int(match[1]) * int(match[2] or 1) if match else None
-    if count is None or not is_integer(ranks) or ranks < 1:
-        return None
+    match = _PARTS.fullmatch(parts)
+    count = int(match[1]) * int(match[2] or 1) if match else 1
     return None if count and ranks % count == 0 else f"a divisor of {ranks:,} ranks"
 
 
-def _place_ranks(ranks: object, nodes: object, accelerators: object, cores: object) -> str | None:
+@_take(_number, _count, _count, _count)
+def _place_ranks(ranks: float, nodes: int, accelerators: int, cores: int) -> str | None:
     """Check that each node has a rank, each accelerator one at most, and each core four at most."""
-    counts = [_read_count(it) for it in (nodes, accelerators, cores)]
-    if not is_integer(ranks) or None in counts:
-        return None
-    fewest, of_node, of_cores = (count or 0 for count in counts)
-    most = fewest * (of_node or RANKS_PER_CORE_MAX * of_cores)
-    is_right = fewest <= ranks <= most
-    return None if is_right else f"from {fewest:,} (one on each node) to {most:,}"
+    most = nodes * (accelerators or RANKS_PER_CORE_MAX * cores)
+    return None if nodes <= ranks <= most else f"from {nodes:,} (one on each node) to {most:,}"
 
 
-def _share_ranks(of_node: object, ranks: object, nodes: object) -> str | None:
-    counts = [_read_count(it) for it in (of_node, ranks, nodes)]
-    if None in counts or not all(counts):
-        return None
-    each, count, machines = (count or 0 for count in counts)
-    fewest, most = math.ceil(count / machines), count - machines + 1
+@_take(_number, _count, _count)
+def _share_ranks(each: float, ranks: int, nodes: int) -> str | None:
+    fewest, most = math.ceil(ranks / max(nodes, 1)), ranks - nodes + 1
     return None if fewest <= each <= most else f"from {fewest:,} to {most:,}"
 
 
-def _be_one_of(device: object, accelerators: object) -> str | None:
-    if not isinstance(device, str) or not is_integer(accelerators):
-        return None
+@_take(_text, _count)
+def _be_one_of(device: str, accelerators: int) -> str | None:
     if _PROCESSOR.fullmatch(device) and accelerators:
         return f"one of {accelerators:,} accelerators on each node"
-    if _ACCELERATORS.search(device) and not accelerators:
-        return "a processor, since there is no accelerator"
-    return None
+    is_there = accelerators or not _ACCELERATORS.search(device)
+    return None if is_there else "a processor, since there is no accelerator"
 
 
-def _be_built_for(device: object, framework: object) -> str | None:
-    is_for_processors = isinstance(framework, str) and "+cpu" in framework
-    if is_for_processors and isinstance(device, str) and _WITH_OWN_BUILD.search(device):
-        return "a processor, as the build of the framework has it"
-    return None
+@_take(_text, _text)
+def _be_built_for(device: str, framework: str) -> str | None:
+    is_right = "+cpu" not in framework or not _WITH_OWN_BUILD.search(device)
+    return None if is_right else "a processor, as the build of the framework has it"
 
 
-def _be_device(device: object, described: object) -> str | None:
+@_take(_text, _text)
+def _be_device(device: str, described: str) -> str | None:
     """Compare devices that are known, and what two names say of memory."""
-    if not isinstance(device, str) or not isinstance(described, str):
-        return None
-    known = find_device(device), find_device(described)
-    sizes = [set(_GIGABYTES.findall(it[:200])) for it in (device, described)]
-    is_other = all(known) and known[0] is not known[1]
-    is_other |= bool(sizes[0] and sizes[1] and sizes[0].isdisjoint(sizes[1]))
+    one, two = find_device(device), find_device(described)
+    sizes, others = (set(_GIGABYTES.findall(it[:200])) for it in (device, described))
+    is_other = bool(one and two and one is not two)
+    is_other |= bool(sizes and others and sizes.isdisjoint(others))
     return format_value(described) if is_other else None
 
 
+@_take(_text, _text)
 @lru_cache(maxsize=1024)  # the logs of a result say the same
-def _name_one_framework(logged: str, described: str) -> bool:
-    """Return True if two texts name a framework in common, with the same version if both do."""
+def _be_framework(logged: str, described: str) -> str | None:
+    """Check that two texts name a framework in common, with the same version if both do."""
     names = [set(map(str.casefold, _NAME.findall(text[:200]))) for text in (logged, described)]
     versions, others = read_versions(logged), read_versions(described)
-    same = versions.keys() & others.keys()
-    return bool(names[0] & names[1]) and all(versions[name] == others[name] for name in same)
+    is_same = all(versions[name] == others[name] for name in versions.keys() & others.keys())
+    return None if names[0] & names[1] and is_same else format_value(described)
 
 
-def _be_framework(logged: object, described: object) -> str | None:
-    if not isinstance(logged, str) or not isinstance(described, str):
-        return None
-    return None if _name_one_framework(logged, described) else format_value(described)
-
-
-def _have_version(framework: object, software: object) -> str | None:
+@_take(_text, _any)
+def _have_version(framework: str, software: object) -> str | None:
     """Compare versions of a framework with those of the packages that are listed."""
-    if not isinstance(framework, str) or not isinstance(software, Mapping):
-        return None
-    listed = {str(name).casefold(): it for name, it in software.items() if isinstance(it, str)}
+    packages = software if isinstance(software, Mapping) else {}
+    listed = {str(name).casefold(): it for name, it in packages.items() if isinstance(it, str)}
     for name, version in read_versions(framework).items():
         other = re.match(r"[0-9][\w.]*", listed.get(name, version))
         if other and other[0].rstrip(".") != version:
@@ -246,42 +246,38 @@ def _have_version(framework: object, software: object) -> str | None:
     return None
 
 
-def _begin(short: object, digest: object) -> str | None:
-    if not isinstance(short, str) or not isinstance(digest, str) or digest.startswith(short):
-        return None
-    return f"the beginning of {format_value(digest)}"
+@_take(_text, _text)
+def _begin(short: str, digest: str) -> str | None:
+    return None if digest.startswith(short) else f"the beginning of {format_value(digest)}"
 
 
-def _be_alike(logged: object, described: object) -> str | None:
+@_take(_number, _number)
+def _be_alike(logged: float, described: float) -> str | None:
     """Compare counts and memory that two programs read."""
-    if not is_number(logged) or not is_number(described):
-        return None
     tolerance = 0 if is_integer(logged) and is_integer(described) else ROUNDING
     is_near = math.isclose(logged, described, rel_tol=tolerance)
     return None if is_near else format_value(described)
 
 
-def _fit_memory(parameters: object, nodes: object, memory: object, *of: object) -> str | None:
-    """Check that a byte for each parameter fits into all memory, and into that of accelerators."""
-    machines, (of_node, of_accelerator) = _read_count(nodes), of
-    rooms = [memory] + ([of_accelerator] if is_number(of_accelerator) else [])
-    counts = [1, _read_count(of_node) or 0]
-    for count, room in zip(counts, rooms, strict=False):
-        if is_integer(parameters) and machines and is_number(room):
-            most = machines * count * room * 2**30
-            if count and 0 < most < parameters:
-                return f"at most {most:,.0f}, a byte each in {room:g} GiB"
-    return None
+@_take(_number, _number, _count)
+def _fit_memory(parameters: float, gibibytes: float, count: int) -> str | None:
+    """Check that a byte for each parameter fits into so many memories."""
+    most = count * gibibytes * 2**30
+    return None if most <= 0 or parameters <= most else f"at most {most:,.0f}, a byte each"
 
 
-def _be_at_most(count: object, most: object) -> str | None:
-    is_right = not is_number(count) or not is_number(most) or count <= most
-    return None if is_right else f"at most {format_value(most)}"
+@_take(_number, _number, _count, _count)
+def _fit_accelerators(parameters: float, memory: float, nodes: int, each: int) -> str | None:
+    return _fit_memory(parameters, memory, nodes * each)
 
 
-def _share_cores(threads: object, cores: object) -> str | None:
-    if not is_integer(threads) or not is_integer(cores):
-        return None
+@_take(_number, _number)
+def _be_at_most(count: float, most: float) -> str | None:
+    return None if count <= most else f"at most {most:,}"
+
+
+@_take(_number, _count)
+def _share_cores(threads: float, cores: int) -> str | None:
     most = THREADS_PER_CORE_MAX * cores
     return None if cores <= threads <= most else f"from {cores:,} to {most:,}"
 
@@ -290,13 +286,12 @@ def _need_accelerators(_: object, accelerators: object) -> str | None:
     return "no such field, since there is no accelerator" if accelerators == 0 else None
 
 
-def _be_named_memory(gibibytes: object, accelerator: object) -> str | None:
-    sizes = _GIGABYTES.findall(accelerator[:200]) if isinstance(accelerator, str) else []
-    if len(set(sizes)) != 1 or not is_number(gibibytes):
-        return None
-    lowest, highest = (share * int(sizes[0]) for share in MEMORY_SHARE)
-    is_right = lowest <= gibibytes <= highest
-    return None if is_right else f"from {lowest:g} to {highest:g}, as its name says {sizes[0]} GB"
+@_take(_number, _text)
+def _be_named_memory(gibibytes: float, accelerator: str) -> str | None:
+    sizes = set(_GIGABYTES.findall(accelerator[:200]))
+    gigabytes = int(sizes.pop()) if len(sizes) == 1 else gibibytes
+    lowest, highest = (share * gigabytes for share in MEMORY_SHARE)
+    return None if lowest <= gibibytes <= highest else f"from {lowest:g} to {highest:g}"
 
 
 REPEATED = {  # of a file beside the logs, and the events that say the same
@@ -314,10 +309,6 @@ REPEATED = {  # of a file beside the logs, and the events that say the same
 _HOW = "log.implementation"
 _MACHINE = "system.nodes system.processor_threads_per_node system.processor_cores_per_node"
 _RANKS_OF = "system.nodes system.accelerators_per_node system.processor_cores_per_node"
-_MEMORY = " ".join(
-    f"system.{name}"
-    for name in ("nodes", "memory_gib_per_node", "accelerators_per_node", "accelerator_memory_gib")
-)
 _PARTS_AT_ONCE = "execution.own.parts_at_once"
 _GROUPS = ("pipeline", "pipeline_stages", "tensor_ranks", "spatial_partitions", "all_reduce")
 _COUNTED = (
@@ -359,7 +350,9 @@ FACTS: tuple[Fact, ...] = (
     Fact(f"{_HOW}.number_of_nodes", "system.nodes", _be_alike),
     Fact(f"{_HOW}.threads_per_rank", f"{_HOW}.ranks {_MACHINE}", _fit_threads),
     Fact(f"{_HOW}.threads_per_rank", f"{_HOW}.ranks {_MACHINE}", _have_threads, is_warning=True),
-    Fact("log.model_parameters", _MEMORY, _fit_memory),
+    Fact("log.model_parameters", "system.memory_gib_per_node system.nodes", _fit_memory),
+    Fact("log.model_parameters", "system.accelerator_memory_gib system.nodes "
+         "system.accelerators_per_node", _fit_accelerators),
     # a description in itself
     Fact("system.processor_sockets_per_node", "system.processor_cores_per_node", _be_at_most),
     Fact("system.processor_threads_per_node", "system.processor_cores_per_node", _share_cores),
