@@ -146,8 +146,8 @@ def _come_from(seeds: str, seed: object, origin: object, number: int) -> str | N
     if seeds == "derived" or given is None:
         is_right = seeds == origin
     else:
-        is_right = origin == "given" and seed == int(given[1]) + number
-    return None if is_right or not is_integer(seed) else format_value(f"{origin} {seed}")
+        is_right = origin == "given" and seed in (False, int(given[1]) + number)
+    return None if is_right or seed is False else format_value(f"{origin} {seed}")
 
 
 @_take(_count, _count, _any)

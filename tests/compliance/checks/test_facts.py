@@ -127,7 +127,8 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 AGREEMENTS: list[dict[str, Any]] = [
     {"configuration": {"hyperparameters": {"a": 0.1, "b": "adam"}, "seeds": "given, from 7"},
-     "log": {"a": 0.10000000149, "b": "adam", "seed": {"origin": "given"}, "number": 3}},
+     "log": {"a": 0.10000000149, "b": "adam", "number": 3}},
+    {"configuration": {"seeds": "derived"}, "log": {"seed": {"origin": "derived"}, "number": 3}},
     {"configuration": {"execution": {"precision": "auto", "threads": "auto", "micro_batch": "auto",
                                      "own": {"parts_at_once": "auto"}}},
      "log": log(precision="bfloat16", threads_per_rank=2,
