@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.decisions import Decisions
@@ -101,6 +101,23 @@ class SubmittedFile:
     mode: int = 0
 
 
+HowCarried = Literal["format", "binary", "encoded", "numbers"]
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A file of code that could hold weights.
+
+    ``size`` is in bytes, in characters where they encode something, or a number of numbers;
+    ``share`` is that size in units of what is too much for one file.
+    """
+
+    name: PurePosixPath
+    how: HowCarried
+    size: int
+    share: float
+
+
 @dataclass(frozen=True)
 class Submitter:
     """A folder with ``systems`` and ``results``.
@@ -111,6 +128,7 @@ class Submitter:
     it is None where only a part of the folder was read, or where it is no submission.
     ``decisions`` are those of the organisers, beside the folder; ``old_waivers`` is a file of
     waivers in it, which counts for nothing.
+    ``carriers`` are files of code that could hold weights.
     ``unfilled`` are the READMEs among the files in which a person still has to write something.
     ``round`` is the one that it is judged in.
     ``failures`` are our own while the folder was read (S15).
@@ -128,6 +146,7 @@ class Submitter:
     decisions: Decisions | None = None
     old_waivers: Path | None = None
     manifest: Manifest | None = None
+    carriers: tuple[Carrier, ...] = ()
     unfilled: tuple[PurePosixPath, ...] = ()
     round: str = rounds.CURRENT
     failures: tuple[Finding, ...] = ()

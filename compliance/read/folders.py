@@ -18,12 +18,14 @@ from types import MappingProxyType
 from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read import decisions, layout, manifest
+from cepheid.compliance.read.carried import list_carriers
 from cepheid.compliance.read.contents import (
     CONFIGURATION,
     LEFT_BY_TOOLS,
     LOG_NAME,
     OLD_WAIVERS,
     README,
+    Carrier,
     Refused,
     ResultFolder,
     SubmittedFile,
@@ -124,17 +126,20 @@ class Reader:
             with self.caught(root):
                 files = tuple(self.list_files(root, _list_hashed_later(results)))
         systems, bound, unfilled = self.read_systems(root), None, tuple[PurePosixPath, ...]()
+        carriers = tuple[Carrier, ...]()
         if is_listed and _is_file(root / manifest.FILE_NAME):
             with self.caught(root):
                 bound = manifest.read(self.show(root / manifest.FILE_NAME))
         with self.caught(root):
             unfilled = _list_unfilled(root, files)
+            carriers = tuple(list_carriers(root, files))
         return replace(
             self.make_submitter(root, systems, results),
             left_by_tools=tuple(left_by_tools),
             is_whole=only_system is None,
             files=files if is_listed else None,
             manifest=bound,
+            carriers=carriers,
             unfilled=unfilled,
         )
 

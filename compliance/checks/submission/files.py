@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from cepheid.compliance.checks.registry import DIVISIONS, Needs, rule
+from cepheid.compliance.checks.submission.carried import find_carried
 from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.contents import (
     LEFT_BY_TOOLS,
@@ -63,6 +64,7 @@ def check_code(who: Submitter) -> Iterator[Finding]:
     for result in who.results:
         if result.parts and result.parts[2] == "open" and result.runs and not result.has_readme:
             yield breach(result.path / README, None, "S3.no_result_readme")
+    yield from find_carried(who)
 
 
 def _check_unused(who: Submitter) -> Iterator[Finding]:
