@@ -12,7 +12,7 @@ from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError
 from cepheid.rules.systems import NAME, refuse_name
-from cepheid.tools.console.arguments import Command, declare, offer_data
+from cepheid.tools.console.arguments import Command, declare, offer_data, offer_device, use_device
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool, write_new
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ COMMAND = Command(
             action="store_false",
         ),
         offer_data(),
+        *offer_device(),
     ),
 )
 
@@ -62,6 +63,7 @@ COMMAND = Command(
 def main(argv: Sequence[str] | None = None) -> int:
     """Describe this machine, or all nodes of several ranks. Exit code 1 if the nodes differ."""
     arguments = COMMAND.parse(argv)
+    use_device(arguments)
     refuse_name(arguments.submitter, "a submitter")
     from cepheid.reference.machine import system
 
@@ -106,7 +108,7 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
     """
     try:
         from cepheid.reference.torch.backend import measure_peaks as measure
-        from cepheid.reference.torch.device import choose_device
+        from cepheid.reference.torch.ranks.choice import choose_device
     except ModuleNotFoundError:
         return {}
     device = choose_device()
@@ -116,7 +118,9 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
             measured = measure(device)
     except RuntimeError as error:  # also of too little memory
         first_line = str(error).partition("\n")[0]
-        print(f"no peaks were measured on this {device.type} device: {first_line}", file=sys.stderr)
+        print(
+            f"no peaks were measured on this device ({device.kind}): {first_line}", file=sys.stderr
+        )
     ranks.barrier()
     return measured
 

@@ -128,7 +128,7 @@ class Batches:
             config.seed,
             seat.share,
             seat.workers,
-            pinned=seat.has_gpu,
+            pinned=seat.pins,
         )
 
     def take(self, samples: int, size: int) -> Pieces:

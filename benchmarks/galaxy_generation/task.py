@@ -21,7 +21,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.generation import GenerationWorkload
 from cepheid.reference.torch import execution
-from cepheid.reference.torch.device import name_kind
+from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.execution import Compiled, DeviceRanks
 from cepheid.reference.torch.flow.sampling import (
     NoCompilerError,
@@ -31,9 +31,6 @@ from cepheid.reference.torch.flow.sampling import (
 )
 from cepheid.rules.errors import UserError
 
-# Images that are decoded together: on CPUs a number that suits the caches and the compiler, on GPUs
-# enough to fill one.
-DECODED_TOGETHER = {"cpu": 100, "accelerator": 1000}
 # bfloat16 is used only if the images' properties are distributed like those in float32, within this
 # ``generated_distance``, which then is worse by that much at most.
 LARGEST_DISTANCE = 0.03
@@ -60,7 +57,8 @@ class GalaxyGeneration(GalaxyMaker):
     ) -> None:
         self.weights = given or weights.read_published(config)
         super().__init__(config, ranks, self.weights.digest)
-        self.decoded_together = DECODED_TOGETHER[name_kind(ranks.device)]
+        self.device = find_device(ranks.device)
+        self.decoded_together = self.device.images_together
         self._is_shared = True  # whether all ranks make the images of this repetition
         self._usual_threads = 1
         if ranks.device.type == "cpu":
@@ -106,10 +104,10 @@ class GalaxyGeneration(GalaxyMaker):
 
     def implementation(self) -> Mapping[str, Any]:
         """Return framework, device and execution, for readers of the log."""
-        device, decoding = self.ranks.device, self.compiled_decode.note
+        decoding = self.compiled_decode.note
         return {
             "framework": f"torch {torch.__version__}",
-            "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+            "device": self.device.name,
             "ranks": self.ranks.world_size,
             "threads_per_rank": max(torch.get_num_threads(), self.parts_at_once),
             "precision": str(self.precision).removeprefix("torch."),
@@ -160,12 +158,12 @@ class GalaxyGeneration(GalaxyMaker):
         """Wait for the devices that make the images of this repetition."""
         if self._is_shared:
             self.ranks.barrier()
-        elif self.ranks.device.type == "cuda":
-            torch.cuda.synchronize(self.ranks.device)
+        else:
+            self.device.synchronize()
 
     def decode_images(self, latents: Tensor) -> Tensor:
         """Return the images of latents on their device, (n, bands, pixels, pixels)."""
-        with execution.autocast(self.precision, self.ranks.device):
+        with self.device.autocast(self.precision):
             return self.model.decoder.make_images(latents)
 
     def use_execution(self, settings: Execution) -> None:
@@ -174,10 +172,10 @@ class GalaxyGeneration(GalaxyMaker):
         execution.use_threads(settings)
         # An "auto" that autotuning has not replaced yet computes in float32.
         self.precision = execution.PRECISIONS.get(settings.precision, torch.float32)
+        self.device.use_precision(settings.precision)
         self.compiled_decode.enabled = settings.compile == "on"
-        on_gpu = self.ranks.device.type == "cuda"
-        self._sample, self.sampling_note = self._eager, "torch, a CUDA graph" if on_gpu else "torch"
-        if settings.compile == "on" and not on_gpu:
+        self._sample, self.sampling_note = self._eager, "torch"
+        if settings.compile == "on" and not self.device.is_accelerator:
             try:
                 self._sample, self.sampling_note = self.native_sampler, "c++"
             except NoCompilerError as error:
@@ -227,7 +225,7 @@ class GalaxyGeneration(GalaxyMaker):
 
     def _check_bfloat16(self, requested: Execution, latents: Tensor) -> Execution:
         """Set the precision to float32 where bfloat16 would change the images' properties."""
-        if execution.list_precisions(self.ranks.device) == ("fp32",):
+        if tuple(self.device.list_precisions()) == ("fp32",):
             return requested
         measured = []
         for name in ("fp32", "bf16"):
@@ -262,8 +260,8 @@ class GalaxyGeneration(GalaxyMaker):
         pixels, bands = self.definition.model["pixels"], len(self.definition.data["bands"])
         if self._host_images.ndim == 1 or len(self._host_images) < count:
             most = self.share_rows(max(self.counts))
-            rows, pinned = max(count, most.stop - most.start), self.ranks.device.type == "cuda"
-            self._host_images = torch.empty(rows, pixels, pixels, bands, pin_memory=pinned)
+            rows = max(count, most.stop - most.start)
+            self._host_images = self.device.empty_pinned(rows, pixels, pixels, bands)
         return self._host_images[:count].permute(0, 3, 1, 2)
 
 

@@ -24,6 +24,7 @@ from torch.nn import functional as F
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
+from cepheid.reference.torch.device import widen
 
 
 def asinh(values: Tensor) -> Tensor:
@@ -215,13 +216,13 @@ def sum_metrics(mean: Tensor, scale: Tensor, labels: Tensor) -> Tensor:
     They are squared errors, negative log likelihood, samples inside the 68% and the 95% region, and
     samples. Shapes are those of ``negative_log_likelihood``.
     """
-    radius_squared = whiten(mean, scale, labels).double().square().sum(1)
+    radius_squared = widen(whiten(mean, scale, labels)).square().sum(1)
     return torch.stack(
         [
-            (mean - labels).double().square().sum(),
-            negative_log_likelihood(mean, scale, labels).double().sum(),
+            widen(mean - labels).square().sum(),
+            widen(negative_log_likelihood(mean, scale, labels)).sum(),
             (radius_squared < RADIUS_SQUARED["coverage_68"]).double().sum(),
             (radius_squared < RADIUS_SQUARED["coverage_95"]).double().sum(),
-            torch.full((), len(labels), dtype=torch.float64, device=labels.device),
+            torch.full((), len(labels), dtype=torch.float64, device=radius_squared.device),
         ]
     )

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.galaxy_shape.model import (
@@ -16,6 +15,7 @@ from cepheid.reference.galaxies.shapes import name_metrics
 from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch import stamps as of_stamps
+from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.workload import (
     Evaluation,
     Inference,
@@ -59,7 +59,7 @@ def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:
     galaxies inside the 68% and 95% regions.
     """
     data = inference.data
-    sums = torch.zeros(5, dtype=torch.float64, device=inference.ranks.device)
+    sums = find_device(inference.ranks.device).make_sums(5)
     for rows, count in data.list_batches(inference.size):
         mean, scale = inference(data.stamps[rows])
         labels = inference.to_device(data.labels[rows])

@@ -28,6 +28,7 @@ from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table
+from cepheid.reference.torch.device import to_device
 from cepheid.reference.torch.workload import (
     OnProgress,
     Recipe,
@@ -35,7 +36,6 @@ from cepheid.reference.torch.workload import (
     Seat,
     Update,
     Workload,
-    to_device,
 )
 
 COUNT_FLOPS_WITH = ("opt_preconditioner=none", "model_bn_span=0")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.reference.torch.device import make_constant
+from cepheid.reference.torch.device import make_constant, widen
 
 Variant = Literal["v1_5", "d"]
 Normalisation = Callable[[int], nn.Module]
@@ -216,6 +216,6 @@ def sum_metrics(logits: Tensor, labels: Tensor, valid: Tensor) -> Tensor:
     ``labels`` and ``valid`` (n,).
     """
     hits = logits.topk(min(5, logits.shape[1])).indices == labels[:, None]
-    losses = functional.cross_entropy(logits, labels, reduction="none").double()
-    columns = [hits[:, 0].double(), hits.any(1).double(), losses, torch.ones_like(losses)]
-    return torch.stack([column.where(valid, 0.0).sum() for column in columns])
+    losses = functional.cross_entropy(logits, labels, reduction="none")
+    columns = [hits[:, 0], hits.any(1), losses, torch.ones_like(losses)]
+    return torch.stack([widen(column.where(valid, 0.0)).sum() for column in columns])

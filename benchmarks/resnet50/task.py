@@ -30,6 +30,7 @@ from cepheid.reference.optim.lars import Lars
 from cepheid.reference.optim.schedules import Schedule
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.images import draw_images
 from cepheid.reference.torch.pieces import Pieces, PiecesToRead
 from cepheid.reference.torch.workload import (
@@ -172,7 +173,7 @@ class Batches:
             self.shape.config.seed,
             seat.share,
             seat.workers,
-            seat.has_gpu,
+            seat.pins,
             parts,
         )
 
@@ -206,7 +207,7 @@ def evaluate(shape: Photographs, inference: Inference) -> Evaluation:
 
     Each image of the validation set counts once, whatever the number of ranks.
     """
-    sums = torch.zeros(4, dtype=torch.float64, device=inference.ranks.device)
+    sums = find_device(inference.ranks.device).make_sums(4)
     for images, *others in inference.data.loader.evaluation_batches(inference.size):
         labels, valid = map(inference.to_device, others)
         sums += sum_metrics(inference(images).float(), labels, valid)

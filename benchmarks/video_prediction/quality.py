@@ -6,12 +6,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from cepheid.reference.torch.device import widen
 from cepheid.reference.torch.images import compute_psnr, compute_ssim
 
 
 def measure_edges(frames: Tensor) -> Tensor:
     """Return the sum of squared differences of neighbouring pixels of frames (…, y, x), (…)."""
-    frames = frames.double()
+    frames = widen(frames)
     across, down = frames.diff(dim=-1).square(), frames.diff(dim=-2).square()
     return across.sum(dim=(-2, -1)) + down.sum(dim=(-2, -1))
 

@@ -18,6 +18,7 @@ from cepheid.benchmarks.video_prediction.losses import BOTH, GENERATOR, Pass, co
 from cepheid.benchmarks.video_prediction.model import FutureGan, enlarge
 from cepheid.reference.data.order import SampleStream
 from cepheid.reference.run.report import Table
+from cepheid.reference.torch.device import widen
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.workload import (
     Evaluation,
@@ -201,7 +202,7 @@ def add_up(
 
 def as_truth(frames: Tensor) -> Tensor:
     """Return frames in [0, 1], float64 (n, channels, time, y, x)."""
-    return frames.permute(0, 4, 1, 2, 3).double() / 255
+    return widen(frames.permute(0, 4, 1, 2, 3)) / 255
 
 
 def predict_simply(

@@ -101,8 +101,8 @@ def _find_accelerator() -> str | None:
     return None
 
 
-def read_peak_device_bytes() -> int:
-    """Return the most bytes that were allocated on the first GPU at once."""
+def read_peak_device_bytes(ranks: Ranks) -> int:
+    """Return the most bytes that were allocated on the first GPU at once, that of ``ranks``."""
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 

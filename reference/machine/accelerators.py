@@ -9,8 +9,12 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+DEVICE, DEVICE_MODULE = "CEPHEID_DEVICE", "CEPHEID_DEVICE_MODULE"
+"""The variables that name the device of all ranks, and the file with a vendor's own device."""
 
 TOOL_SECONDS = 30
 NVLINKS_MAX = 36
@@ -26,10 +30,25 @@ class Accelerators:
     driver: str = ""
     interconnect: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.count} × {self.name}{f', {self.driver}' if self.driver else ''}"
+
 
 def find_accelerators() -> Accelerators | None:
     """Return the accelerators of the first vendor whose tool finds any, or None."""
-    return next(filter(None, (find() for find in (find_nvidia, find_amd, find_intel))), None)
+    return next(filter(None, (find() for find, _ in _list_finders())), None)
+
+
+def find_offered(environment: Mapping[str, str]) -> Accelerators | None:
+    """Return the same, but for those that a variable of their vendor hides from this process."""
+    for find, variables in _list_finders():
+        texts = [environment[name].strip() for name in variables if name in environment]
+        if not any(map(_HIDES_ALL.fullmatch, texts)) and (found := find()):
+            return found
+    return None
+
+
+_HIDES_ALL = re.compile(r"|-1.*|NoDevFiles|void|none|[^g]*:cpu", re.IGNORECASE)
 
 
 def find_nvidia() -> Accelerators | None:
@@ -38,7 +57,7 @@ def find_nvidia() -> Accelerators | None:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
     except ImportError:
-        return None
+        return _ask_nvidia_smi()
     except nvml.NVMLError:  # no driver, no GPU, no permission
         return None
     try:
@@ -59,6 +78,18 @@ def find_nvidia() -> Accelerators | None:
         nvml.nvmlShutdown()
 
 
+def _ask_nvidia_smi() -> Accelerators | None:
+    """Return the GPUs that the driver's own tool lists, or None."""
+    query = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
+    gpus = [line.split(", ") for line in _run_tool("nvidia-smi", *query).splitlines()]
+    gpus = [gpu for gpu in gpus if len(gpu) == 3]
+    if not gpus:
+        return None
+    name, mib, driver = gpus[0]
+    memory = round(int(mib) / 1024, 1) if mib.isdecimal() else None
+    return Accelerators(len(gpus), name, memory, f"NVIDIA {driver}")
+
+
 def _describe_links(nvml: Any, device: Any) -> str:
     """Return how many NVLinks of a GPU are up, or PCIe if none is."""
     active = 0
@@ -75,7 +106,7 @@ def find_amd() -> Accelerators | None:
 
     Its answer has an object ``card<n>`` for each GPU.
     """
-    answer = _run_tool(
+    answer = _ask_tool(
         "rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--json"
     )
     cards = [answer[key] for key in sorted(answer) if re.fullmatch(r"card\d+", key)]
@@ -94,7 +125,7 @@ def find_amd() -> Accelerators | None:
 
 def find_intel() -> Accelerators | None:
     """Return the GPUs that ``xpu-smi discovery`` finds, or None."""
-    devices = _run_tool("xpu-smi", "discovery", "-j").get("device_list", [])
+    devices = _ask_tool("xpu-smi", "discovery", "-j").get("device_list", [])
     if not devices:
         return None
     first = devices[0]
@@ -107,19 +138,35 @@ def find_intel() -> Accelerators | None:
     )
 
 
-def _run_tool(*command: str) -> dict[str, Any]:
-    """Return the JSON object that a tool prints, or an empty one if it is missing or fails."""
+def _run_tool(*command: str) -> str:
+    """Return what a tool prints, "" if it is missing or fails."""
     if shutil.which(command[0]) is None:
-        return {}
+        return ""
     try:
-        done = subprocess.run(
+        return subprocess.run(
             command, capture_output=True, text=True, timeout=TOOL_SECONDS, check=True
-        )
-        answer = json.loads(done.stdout)
+        ).stdout
     except (OSError, subprocess.SubprocessError, ValueError):
+        return ""
+
+
+def _ask_tool(*command: str) -> dict[str, Any]:
+    """Return the JSON object that a tool prints, or an empty one if it is missing or fails."""
+    try:
+        answer = json.loads(_run_tool(*command))
+    except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}
 
 
 def _decode(text: str | bytes) -> str:
     return text.decode() if isinstance(text, bytes) else text  # older bindings give bytes
+
+
+def _list_finders() -> Sequence[tuple[Callable[[], Accelerators | None], Sequence[str]]]:
+    """List what finds the accelerators of each vendor, and the variables that may hide them."""
+    return (
+        (find_nvidia, ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")),
+        (find_amd, ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")),
+        (find_intel, ("ONEAPI_DEVICE_SELECTOR", "ZE_AFFINITY_MASK")),
+    )

@@ -1,7 +1,9 @@
 """The ranks of a run, whatever the framework, and a run in one process."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from cepheid.rules.errors import UserError
@@ -39,6 +41,14 @@ class Ranks(Protocol):
     def accelerator(self) -> str | None:
         """The name of the device that this rank drives, or None if that is the processor."""
 
+    @property
+    def device_code(self) -> Path | None:
+        """The file of a vendor's own device, None where the device is one of ours."""
+
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """The versions of what lies below the framework on that device, by name."""
+
     def barrier(self) -> None:
         """Wait for this rank's device, then for all other ranks."""
 
@@ -65,6 +75,8 @@ class SingleProcess:
     world_size: int = 1
     ranks_per_node: int = 1
     is_first: bool = True
+    device_code: Path | None = None
+    libraries: Mapping[str, str] = field(default_factory=dict)
 
     def barrier(self) -> None:
         """Return at once: a step is complete when its loss has been read."""

@@ -3,7 +3,6 @@
 import json
 import platform
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -106,7 +105,7 @@ def _describe_node(ranks: "Ranks", data: Path, devices: Accelerators | None) -> 
         "framework": ranks.framework,
         "software": {"python": platform.python_version()}
         | _read_versions()
-        | _read_libraries_of_torch(),
+        | dict(ranks.libraries),
     }
     if devices:
         read = {
@@ -177,14 +176,3 @@ def _read_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _read_libraries_of_torch() -> dict[str, str]:
-    """Return the libraries that torch was built with, if torch is in use."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.version.cuda:
-        return {}
-    read = {"cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version()}
-    if torch.cuda.is_available() and torch.distributed.is_nccl_available():
-        read["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    return {name: str(version) for name, version in read.items() if version}

@@ -40,6 +40,7 @@ class RunConfig:
     seed_origin: str
     index: int = 0
     task_digest: str = ""  # of a submitter's own code; empty for the reference's code
+    device_digest: str = ""  # of a vendor's own device, after the name of its file
 
     @property
     def global_batch_size(self) -> int:
@@ -62,11 +63,22 @@ class RunConfig:
         return f"{self.definition.name}-{self.definition.scale}-{self.division}"
 
     def name_system(
-        self, submitter: str, system: str, code_digest: str, task_digest: str = ""
+        self,
+        submitter: str,
+        system: str,
+        code_digest: str,
+        task_digest: str = "",
+        device_digest: str = "",
     ) -> "RunConfig":
         """Return the same for a submitter's system and the code that runs on it."""
         named = replace(self, submitter=submitter, system=system, code_digest=code_digest)
-        return replace(named, task_digest=task_digest).select_run(self.index)
+        named = replace(named, task_digest=task_digest, device_digest=device_digest)
+        return named.select_run(self.index)
+
+    def complete_implementation(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a task says of its implementation, with the vendor's device, if any."""
+        own = {"device_module": self.device_digest} if self.device_digest else {}
+        return {**facts, **own}
 
     def select_run(self, index: int) -> "RunConfig":
         """Return the same for run ``index``, with a derived seed or one counted up from seed 0."""

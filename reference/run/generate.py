@@ -76,7 +76,7 @@ def run(
             log.event("weights_digest", task.weights_digest)
             log.event("model_parameters", task.build())
             task.warm_up(schedule.warm_up_images)
-            log.event("implementation", dict(task.implementation()))
+            log.event("implementation", config.complete_implementation(task.implementation()))
         task.synchronize()
     with log.time_run() as timed:
         times, images = [], None

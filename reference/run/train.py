@@ -98,7 +98,7 @@ def run(
             task.warm_up()
             if isinstance(task, StartsFromWeights) and task.given_digest:
                 log.event("weights_digest", task.given_digest)
-            log.event("implementation", dict(task.implementation()))
+            log.event("implementation", config.complete_implementation(task.implementation()))
         task.synchronize()
     with log.time_run() as timed:
         task.open_data()

@@ -11,19 +11,23 @@ SHORT = 12  # hexadecimal digits that tell the versions of a file apart
 SOURCES = {".py", ".c", ".cc", ".cpp", ".h", ".hpp", ".cu", ".cuh", ".so", ".pyd", ".sh"}
 
 
-def digest_code(root: Path, benchmark: str, own: Path | None = None) -> str:
+def digest_code(
+    root: Path, benchmark: str, own: Path | None = None, device: Path | None = None
+) -> str:
     """Return the SHA-256 over the source files that a run executes, in the order of their paths.
 
     These are ``rules``, ``reference``, ``second_order``, the benchmark and those that it imports.
     With a folder of a submitter's ``own`` code they are that folder and the benchmarks that it
-    imports instead. The digest needs no version control, and it covers edits that are not
-    committed.
+    imports instead. The file of a vendor's own ``device`` comes last. The digest needs no version
+    control, and it covers edits that are not committed.
     """
     digest = hashlib.sha256()
     for name, of_file in list_code(root, benchmark, own).items():
         digest.update(json.dumps([name, of_file]).encode())
     if own is not None:
         digest.update(json.dumps(["task", digest_own_code(own)]).encode())
+    if device is not None:
+        digest.update(json.dumps(["device", digest_file(device)]).encode())
     return digest.hexdigest()
 
 
@@ -35,14 +39,13 @@ def list_code(root: Path, benchmark: str, own: Path | None = None) -> dict[str, 
     files = sorted(
         path for folder in folders for path in folder.rglob("*") if path.suffix in SOURCES
     )
-    return {
-        path.relative_to(root).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
+    return {path.relative_to(root).as_posix(): digest_file(path) for path in files}
 
 
-def list_all_code(root: Path, benchmark: str, own: Path | None = None) -> dict[str, str]:
-    """Return a short digest of each file that a run executes, a submitter's own code included.
+def list_all_code(
+    root: Path, benchmark: str, own: Path | None = None, device: Path | None = None
+) -> dict[str, str]:
+    """Return a short digest of each file that a run executes, own code and device included.
 
     It is kept beside the runs, to name the files that changed.
     """
@@ -51,7 +54,14 @@ def list_all_code(root: Path, benchmark: str, own: Path | None = None) -> dict[s
         files |= {
             f"{own.name}/{name}": digest for name, digest in digests.digest_files(own).items()
         }
+    if device is not None:
+        files[device.name] = digest_file(device)
     return {name: digest[:SHORT] for name, digest in files.items()}
+
+
+def digest_file(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def digest_own_code(folder: Path) -> str:

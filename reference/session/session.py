@@ -26,7 +26,12 @@ from cepheid.reference.session.artifacts import (
     keep_power_log,
     keep_report,
 )
-from cepheid.reference.session.code_digest import digest_code, digest_own_code, list_all_code
+from cepheid.reference.session.code_digest import (
+    digest_code,
+    digest_file,
+    digest_own_code,
+    list_all_code,
+)
 from cepheid.reference.session.frameworks import find_create, import_backend, import_own_task
 from cepheid.reference.session.interruption import Interruption
 from cepheid.reference.session.observer import SessionObserver, prepare_data
@@ -123,7 +128,9 @@ class Session:
     def list_code(self) -> Mapping[str, str]:
         """List short digests of the files that run."""
         own = self.request.own_task
-        return list_all_code(ROOT, self.config.definition.name, own and own.parent)
+        return list_all_code(
+            ROOT, self.config.definition.name, own and own.parent, self.ranks.device_code
+        )
 
     def judge_present(self, folder: ResultFolder | None) -> bool:
         """Judge the runs of earlier commands; return False if the checker rejects one of them.
@@ -133,6 +140,12 @@ class Session:
         if folder is None or self.request.is_continued or not folder.present():
             return True
         return self.observer.judge_finished(folder.path)
+
+    @property
+    def device(self) -> str:
+        """What this rank computes on; in a plan for another machine, what that one has."""
+        planned = self.system["accelerator"] if self.request.planned_ranks else None
+        return planned or self.ranks.accelerator or "cpu"
 
     @property
     def is_first_of_node(self) -> bool:
@@ -178,11 +191,13 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
         if config.definition.kind == "train":
             ranks.split_batch(config.global_batch_size)  # refused before any data are prepared
         described = request.system or system.describe(request.submitter, ranks, config.data_root)
+        device = ranks.device_code
         identity = (
             described["submitter"],
             described["system"],
-            digest_code(ROOT, config.definition.name, own and own.parent),
+            digest_code(ROOT, config.definition.name, own and own.parent, device),
             digest_own_code(own.parent) if own else "",
+            f"{device.name} {digest_file(device)}" if device else "",
         )
         # Hosts may differ, and seeds derive from these: the values of the first rank count.
         config = config.name_system(*ranks.broadcast(identity))
@@ -224,7 +239,8 @@ class SingleRun:
         An interruption may come while the task is made and timed. It waits while the log gets its
         name and the weights are written, and the first one also while the data are digested.
         """
-        self.tell(f"run {self.index} of {self.config.result_name}, seed {self.config.seed}")
+        which = f"run {self.index} of {self.config.result_name}, seed {self.config.seed}"
+        self.tell(f"{which}, on {self.session.device}")
         with self.session.interruption.allow():
             config = self.adopt_execution()
             self.session.backend.free_earlier_tasks()

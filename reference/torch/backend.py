@@ -15,8 +15,8 @@ import psutil
 import torch
 from torch import Tensor
 
-from cepheid.reference.torch.device import name_kind, synchronize
-from cepheid.reference.torch.execution import PRECISIONS, list_precisions
+from cepheid.reference.torch.device import Device, find_device
+from cepheid.reference.torch.execution import PRECISIONS, DeviceRanks
 from cepheid.reference.torch.ranks.distributed import plan_ranks, start_ranks
 
 __all__ = [
@@ -41,32 +41,27 @@ def free_earlier_tasks() -> None:
     torch.compiler.reset()
 
 
-def read_peak_device_bytes() -> int:
+def read_peak_device_bytes(ranks: DeviceRanks) -> int:
     """Return the most bytes that were allocated on this rank's accelerator at once."""
-    return int(torch.cuda.max_memory_allocated())
+    return find_device(ranks.device).peak_bytes()
 
 
 Clock = Callable[[], float]
 SECONDS, LONGEST_SECONDS = 0.3, 2.0  # for each kernel: by its own clock, and by that of the wall
 REPETITIONS_MIN = 3
-# Of the matrices: large enough for all units of the device.
-SIDE = {"cpu": 1024, "accelerator": 8192}
-COPIED_BYTES = {"cpu": 2**27, "accelerator": 2**31}  # more than most caches hold
 DIGITS = 4
 
 
-def measure_peaks(device: torch.device) -> dict[str, Any]:
+def measure_peaks(device: Device) -> dict[str, Any]:
     """Return ``peak_tflops`` and ``memory_gb_per_second``, as a system description has them.
 
     That of a processor is the peak of a core times the cores. Precisions that the device emulates
     are left out.
     """
-    tflops = {name: measure_products(device, PRECISIONS[name]) for name in list_precisions(device)}
-    if device.type == "cuda":
-        tflops["fp16"] = measure_products(device, torch.float16)
-        if torch.cuda.get_device_capability(device) >= (8, 0) and not torch.version.hip:
-            with _allow_tf32():
-                tflops["tf32"] = measure_products(device, torch.float32)
+    tflops = {}
+    for name in (*device.list_precisions(), *(["fp16"] if device.is_accelerator else [])):
+        device.use_precision(name)
+        tflops[name] = measure_products(device, PRECISIONS[name])
     copied = measure_copy(device)
     return {
         "peak_tflops": {name: {"measured": _round(value)} for name, value in tflops.items()},
@@ -74,16 +69,16 @@ def measure_peaks(device: torch.device) -> dict[str, Any]:
     }
 
 
-def measure_products(device: torch.device, dtype: torch.dtype) -> float:
+def measure_products(device: Device, dtype: torch.dtype) -> float:
     """Return TFLOP/s of products of two square matrices.
 
     A processor computes on one thread, timed by its own processor time: all cores together would
     wait for the one that has other work to do.
     """
-    side = SIDE[name_kind(device)]
-    left, right = (torch.randn(side, side, device=device).to(dtype) for _ in range(2))
-    out = torch.empty(side, side, device=device, dtype=dtype)
-    if device.type != "cpu":
+    side, place = device.matrix_side, device.place
+    left, right = (torch.randn(side, side, device=place).to(dtype) for _ in range(2))
+    out = torch.empty(side, side, device=place, dtype=dtype)
+    if device.is_accelerator:
         seconds, units = _time_best(device, lambda: torch.mm(left, right, out=out)), 1
     else:
         with _use_threads(1):
@@ -92,12 +87,14 @@ def measure_products(device: torch.device, dtype: torch.dtype) -> float:
     return units * 2 * side**3 / seconds / 1e12
 
 
-def measure_copy(device: torch.device) -> float:
+def measure_copy(device: Device) -> float:
     """Return GB/s of a copy within the memory; each byte is read and written."""
-    source = torch.ones(COPIED_BYTES[name_kind(device)] // 4, device=device)
+    source = torch.ones(device.copied_bytes // 4, device=device.place)
     target = torch.empty_like(source)
     seconds = _time_best(device, lambda: target.copy_(source))
-    if device.type == "cpu":  # one core may be faster than all, of which some have other work to do
+    if (
+        not device.is_accelerator
+    ):  # one core may be faster than all, of which some have other work to do
         for threads, clock in ((_count_cores(), time.perf_counter), (1, time.thread_time)):
             with _use_threads(threads):
                 seconds = min(seconds, _time_best(device, lambda: target.copy_(source), clock))
@@ -105,16 +102,16 @@ def measure_copy(device: torch.device) -> float:
 
 
 def _time_best(
-    device: torch.device, kernel: Callable[[], Tensor], clock: Clock = time.perf_counter
+    device: Device, kernel: Callable[[], Tensor], clock: Clock = time.perf_counter
 ) -> float:
     """Return the seconds of the fastest call."""
     kernel()
     best, total, repetitions, began = float("inf"), 0.0, 0, time.perf_counter()
     while repetitions < REPETITIONS_MIN or total < SECONDS:
-        synchronize(device)
+        device.synchronize()
         started = clock()
         kernel()
-        synchronize(device)
+        device.synchronize()
         seconds = clock() - started
         best, total, repetitions = min(best, seconds), total + seconds, repetitions + 1
         if time.perf_counter() - began > LONGEST_SECONDS:
@@ -138,16 +135,6 @@ def _use_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-@contextmanager
-def _allow_tf32() -> Iterator[None]:
-    allowed = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
 
 
 def _round(value: float) -> float:

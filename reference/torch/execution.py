@@ -11,7 +11,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -27,6 +27,7 @@ from cepheid.reference.run.autotune import (
     pick_fastest,
 )
 from cepheid.reference.run.execution import Execution
+from cepheid.reference.torch.device import Device, find_device
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
 
@@ -130,7 +131,7 @@ def count_workers(ranks: DeviceRanks) -> int:
     A CPU needs far longer to train on an image than one thread needs to decode it. Ranks that a
     launcher has bound to processors of their own have all of these.
     """
-    if ranks.device.type != "cuda":
+    if not find_device(ranks.device).is_accelerator:
         return 1
     return max(1, usable_processors() // count_sharers(ranks, ranks.rank))
 
@@ -140,7 +141,7 @@ def _pick_precision(execution: Execution, step: Step, ranks: DeviceRanks) -> Exe
 
     Other work on the machine does not affect the processor time of a thread.
     """
-    candidates = list_precisions(ranks.device)
+    candidates = find_device(ranks.device).list_precisions()
     if ranks.device.type != "cpu":
         return pick_fastest(execution, "precision", candidates, step, ranks)
     one_thread = execution.with_setting("threads", "1")
@@ -148,54 +149,26 @@ def _pick_precision(execution: Execution, step: Step, ranks: DeviceRanks) -> Exe
     return tuned.with_setting("threads", execution.threads)
 
 
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """Return True where torch found too little memory, of a GPU or of the machine."""
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
-
-
 @contextmanager
 def explain_out_of_memory(
-    what: str, fix: str = "choose a smaller global_batch_size, or more ranks"
+    device: Device, what: str, fix: str = "choose a smaller global_batch_size, or more ranks"
 ) -> Iterator[None]:
     """Raise UserError with the ``fix`` where ``what`` needs more memory than there is."""
     try:
         yield
     except RuntimeError as error:
-        if not is_out_of_memory(error):
+        if not device.is_out_of_memory(error):
             raise
-        is_gpu = isinstance(error, torch.OutOfMemoryError)
+        has_own = device.is_accelerator and "DefaultCPUAllocator" not in str(error)
         raise UserError(
-            f"{what} needs more memory than {'the GPU' if is_gpu else 'this machine'} has: {fix}"
+            f"{what} needs more memory than {device.name if has_own else 'this machine'} has: {fix}"
         ) from error
 
 
 PRECISIONS: Mapping[str, torch.dtype] = MappingProxyType(
-    {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 )
 """The types by the names of ``--set precision=…``; fp16 needs a task that scales its loss."""
-
-
-def list_precisions(device: torch.device) -> tuple[str, ...]:
-    """Return the precisions worth comparing, the likely best first.
-
-    bfloat16 is one of them where the hardware multiplies it (GPUs with bfloat16 units, CPUs with
-    AVX512-BF16 or AMX). Elsewhere it is emulated.
-    """
-    if device.type == "cuda":
-        is_native = bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    else:
-        capabilities = (
-            torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-        )
-        is_native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-    return ("bf16", "fp32") if is_native else ("fp32",)
-
-
-def autocast(precision: torch.dtype, device: torch.device) -> AbstractContextManager[object]:
-    """Return the context in which a forward pass runs at ``precision``."""
-    if precision is torch.float32:
-        return nullcontext()
-    return torch.autocast(device.type, dtype=precision)
 
 
 class Compiled:

@@ -17,6 +17,7 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 from cepheid.reference.run.checkpoint import DAMAGED, read_given_file
+from cepheid.reference.torch.device import widen
 from cepheid.rules.errors import UserError
 
 NOISE_BOXES = 4  # in each image of noise
@@ -103,8 +104,8 @@ LEAST_ERROR = 1e-10  # mean square: 100 dB
 
 
 @cache
-def make_window(pixels: int) -> Tensor:
-    """Return the Gaussian window along an axis, as a matrix (pixels, pixels), float64.
+def make_window(pixels: int, place: torch.device) -> Tensor:
+    """Return the Gaussian window along an axis, (pixels, pixels) in float64, at ``place``.
 
     At the edges images go on as their own mirror images.
     """
@@ -114,7 +115,8 @@ def make_window(pixels: int) -> Tensor:
     mirrored = torch.remainder(places, 2 * pixels)
     mirrored = torch.where(mirrored < pixels, mirrored, 2 * pixels - 1 - mirrored)
     window = torch.zeros(pixels, pixels, dtype=torch.float64)
-    return window.scatter_add_(1, mirrored, (weights / weights.sum()).expand(pixels, -1))
+    window.scatter_add_(1, mirrored, (weights / weights.sum()).expand(pixels, -1))
+    return window.to(place)
 
 
 def compute_ssim(predicted: Tensor, true: Tensor) -> Tensor:
@@ -123,8 +125,8 @@ def compute_ssim(predicted: Tensor, true: Tensor) -> Tensor:
     Wang et al. 2004 (doi:10.1109/TIP.2003.819861), equation 13, as scikit-image has it with
     ``gaussian_weights=True, use_sample_covariance=False``, but with the pixels near the edges.
     """
-    predicted, true = predicted.double(), true.double()
-    down, across = (make_window(side).to(true.device) for side in true.shape[-2:])
+    predicted, true = widen(predicted), widen(true)
+    down, across = (make_window(side, true.device) for side in true.shape[-2:])
 
     def blur(images: Tensor) -> Tensor:
         return down @ images @ across.T
@@ -140,5 +142,5 @@ def compute_ssim(predicted: Tensor, true: Tensor) -> Tensor:
 
 def compute_psnr(predicted: Tensor, true: Tensor) -> Tensor:
     """Return the peak signal-to-noise ratio of images (…, y, x) in [0, 1] in dB, one each (…)."""
-    errors = (predicted.double() - true.double()).square().mean(dim=(-2, -1))
+    errors = (widen(predicted) - widen(true)).square().mean(dim=(-2, -1))
     return -10 * errors.clamp(min=LEAST_ERROR).log10()

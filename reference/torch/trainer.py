@@ -15,6 +15,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import execution
+from cepheid.reference.torch.device import find_device, to_device, widen
 from cepheid.reference.torch.execution import Compiled, seed_everything
 from cepheid.reference.torch.parallel.norms import make_norms, refuse_other_norms
 from cepheid.reference.torch.parallel.sharing import arrange, make_sharing
@@ -33,7 +34,6 @@ from cepheid.reference.torch.workload import (
     Seat,
     Update,
     Workload,
-    to_device,
 )
 from cepheid.rules.definition import Block
 
@@ -58,6 +58,7 @@ class Trainer(BenchmarkTask):
         self.workload, self.shape = workload, workload.read_shape(config)
         self.evaluation_batch = workload.evaluation_batch(self.shape)
         super().__init__(config, ranks)
+        self.device = find_device(ranks.device)
         workers = execution.count_workers(ranks)
         self.batch_per_rank = share = ranks.split_batch(config.global_batch_size)
         source = generators.find_source(config.definition.data)
@@ -144,6 +145,7 @@ class Trainer(BenchmarkTask):
         with self.phase("backward"), detect_lost_rank():
             self.preconditioner.observe()
             self.scaler.scale(loss).backward()
+            self.device.finish_step()
         return loss.detach()
 
     def flow(self, piece: Piece) -> Tensor:
@@ -163,6 +165,7 @@ class Trainer(BenchmarkTask):
         self.preconditioner.precondition(self.optimizer, self.scaler)
         self.sharing.update(self.optimizer, self.scaler)
         self.preconditioner.finish_update()
+        self.device.finish_step()
         if self.workload.after_update:
             self.workload.after_update(self.shape, self.model)
 
@@ -253,7 +256,7 @@ class Trainer(BenchmarkTask):
         while self.samples < block.samples:
             losses.append(self.step())
             on_samples(self.samples)
-        total = self.ranks.sum(torch.stack(losses).double().sum())
+        total = self.device.fetch(self.ranks.sum(widen(torch.stack(losses)).sum()))
         self.sharing.gather()
         self.seconds["training"] += time.monotonic() - started
         return float(total) / len(losses) / self.ranks.world_size
@@ -291,10 +294,8 @@ class Trainer(BenchmarkTask):
 
     def finish_phase(self) -> None:
         """Wait for the ends of a profiled phase, on all other ranks too if they keep in step."""
-        if not self.workload.has_own_pace:
-            self.synchronize()
-        elif self.ranks.device.type == "cuda":
-            torch.cuda.synchronize(self.ranks.device)
+        wait = self.device.synchronize if self.workload.has_own_pace else self.synchronize
+        wait()
 
     def synchronize(self) -> None:
         """Wait for this rank's device and for all other ranks."""
@@ -349,6 +350,7 @@ class Trainer(BenchmarkTask):
         execution.use_threads(settings)
         # An "auto" that autotuning has not replaced yet computes in float32.
         self.precision = execution.PRECISIONS.get(settings.precision, torch.float32)
+        self.device.use_precision(settings.precision)
         is_compiled = settings.compile == "on"
         self.compiled_loss.enabled = is_compiled and self.workload.compiles_loss
         for compiled in (self.compiled_predict, *self.functions.values()):
@@ -390,7 +392,7 @@ class Trainer(BenchmarkTask):
 
     def autocast(self) -> AbstractContextManager[object]:
         """Return the context in which a network runs at the precision of the run."""
-        return execution.autocast(self.precision, self.ranks.device)
+        return self.device.autocast(self.precision)
 
     def to_device(self, values: Any) -> Tensor:
         """Return ``values`` on this rank's device, in the same shape and type."""

@@ -6,7 +6,6 @@ execution settings by time. The mathematics is the same whatever is chosen. The 
 functions is a ``cepheid.reference.torch.trainer.Trainer``, which imports this module.
 """
 
-import gc
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -18,7 +17,8 @@ from torch import Tensor
 
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution
-from cepheid.reference.torch.execution import explain_out_of_memory, is_out_of_memory
+from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.execution import explain_out_of_memory
 from cepheid.reference.torch.parallel.norms import SETTING, TrainerNorms
 from cepheid.reference.torch.pieces import Piece, cut
 from cepheid.reference.torch.workload import Both, Seat, Workload
@@ -69,14 +69,17 @@ class PieceRule:
 
     def explain_large_step(self, settings: Execution) -> AbstractContextManager[None]:
         """Return a context that raises UserError where a step does not fit into memory."""
+        device = find_device(self.seat.ranks.device)
         if self.workload.passes:
-            return explain_out_of_memory(*self.workload.passes.explain(self.shape, settings))
+            return explain_out_of_memory(
+                device, *self.workload.passes.explain(self.shape, settings)
+            )
         fix = "choose a smaller global_batch_size, or more ranks"
         if smaller := self.make_smaller(settings):
             size = "auto" if self.can_try_alone else smaller.micro_batch
             fix += f", or take the samples in smaller pieces: --set {SETTING}={size}"
         count = self.find_size(settings)
-        return explain_out_of_memory(f"a training step on {count:,} samples at once", fix)
+        return explain_out_of_memory(device, f"a training step on {count:,} samples at once", fix)
 
     def draw_noise(self, settings: Execution, count: int) -> Both:
         """Return inputs and targets of noise, (count, …), or as many as a pass may have at most.
@@ -107,7 +110,7 @@ def warm_up(trainer: Any) -> None:
         step_on_other_noise(trainer, others)
     trainer.model.eval()
     trainer.samples = first
-    with explain_out_of_memory("an evaluation"), torch.no_grad():
+    with explain_out_of_memory(trainer.device, "an evaluation"), torch.no_grad():
         trainer.predict_noise()
     trainer.samples = 0
     preconditioner.attach(trainer)
@@ -175,16 +178,14 @@ def fits_into_memory(trainer: Any, settings: Execution) -> bool:
         reserved += (torch.empty_like(p) for p in trainer.model.parameters() for _ in range(2))
         trainer.accumulate(draw_noise_pieces(trainer), is_alone=True)
     except RuntimeError as error:
-        if not is_out_of_memory(error):
+        if not trainer.device.is_out_of_memory(error):
             raise
         fits = False
     finally:
         trainer.preconditioner.detach()
     reserved.clear()
     trainer.model.zero_grad()
-    if torch.cuda.is_available():  # the pieces of memory of this try do not fit the next one
-        gc.collect()
-        torch.cuda.empty_cache()
+    trainer.device.release()  # the pieces of memory of this try do not fit the next one
     return fits
 
 

@@ -20,6 +20,7 @@ from cepheid.reference.data.order import Share
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.report import Table
+from cepheid.reference.torch.device import find_device, to_device
 from cepheid.reference.torch.pieces import Piece, Pieces
 
 Shape = TypeVar("Shape")
@@ -130,9 +131,9 @@ class Seat:
         return Share(self.ranks.rank, self.ranks.world_size, self.batch, self.ranks.partitions)
 
     @property
-    def has_gpu(self) -> bool:
-        """Whether the rank drives a GPU, for which batches are pinned."""
-        return self.ranks.device.type == "cuda"
+    def pins(self) -> bool:
+        """Whether the rank's device copies from pinned memory, in which batches are then made."""
+        return find_device(self.ranks.device).pins
 
     def find_first(self, samples: int) -> int:
         """Return the place of its first sample of the batch after ``samples`` among all."""
@@ -392,9 +393,3 @@ class Workload(Generic[Shape]):
     def vary(self, **changes: Any) -> "Workload[Shape]":
         """Return the same workload with other functions: a variant of the benchmark."""
         return replace(self, **changes)
-
-
-def to_device(values: Any, device: torch.device) -> Tensor:
-    """Return an array or a tensor (…) on a device, in the same shape and type."""
-    tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
-    return tensor.to(device, non_blocking=True)

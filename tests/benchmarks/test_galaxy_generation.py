@@ -19,7 +19,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import ignore_progress
-from cepheid.reference.torch import execution
+from cepheid.reference.torch.device import Processor
 from cepheid.reference.torch.flow.sampling import NoCompilerError
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.trainer import Trainer
@@ -61,7 +61,7 @@ def test_any_accelerator_decodes_as_many_together(config: RunConfig) -> None:
 def test_parts_that_are_decoded_at_once_make_the_same_images(
     config: RunConfig, asked: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(task.DECODED_TOGETHER, "cpu", 5)
+    monkeypatch.setattr(Processor, "images_together", 5)
     settings = dataclasses.replace(config.execution, threads="3", own={task.AT_ONCE: asked})
     made = task.GalaxyGeneration(dataclasses.replace(config, execution=settings), ALONE)
     made.build()
@@ -123,7 +123,7 @@ def test_bfloat16_only_where_images_stay_as_they_are(
     config: RunConfig, monkeypatch: pytest.MonkeyPatch, largest: float
 ) -> None:
     monkeypatch.setattr(task, "LARGEST_DISTANCE", largest)
-    monkeypatch.setattr(execution, "list_precisions", lambda device: ("bf16", "fp32"))
+    monkeypatch.setattr(Processor, "list_precisions", lambda device: ("bf16", "fp32"))
     made = task.GalaxyGeneration(config, ALONE)
     made.build()
     chosen = made._check_bfloat16(Execution(), made.sample(12, 0))

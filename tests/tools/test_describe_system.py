@@ -16,6 +16,7 @@ pytest.importorskip("torch", reason="several ranks need the extra torch")
 from cepheid.reference.machine import hardware
 from cepheid.reference.machine.accelerators import Accelerators
 from cepheid.reference.torch import backend
+from cepheid.reference.torch.device import Processor
 from cepheid.rules.documents import FILL_IN, find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.tools import describe_system
@@ -26,8 +27,8 @@ from tests.distributed import on_ranks
 def _short_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels of these tests take no time."""
     monkeypatch.setattr(backend, "SECONDS", 0.0)
-    monkeypatch.setattr(backend, "SIDE", {"cpu": 64})
-    monkeypatch.setattr(backend, "COPIED_BYTES", {"cpu": 2**16})
+    monkeypatch.setattr(Processor, "matrix_side", 64)
+    monkeypatch.setattr(Processor, "copied_bytes", 2**16)
 
 
 def test_this_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,4 +129,4 @@ def test_a_device_without_room_for_the_kernels_is_described(
         assert describe_system.main([]) == 0
     printed = capsys.readouterr()
     assert "peak_tflops" not in json.loads(printed.out)
-    assert "no peaks were measured on this cpu device: out of memory\n" in printed.err
+    assert "no peaks were measured on this device (cpu): out of memory\n" in printed.err

@@ -16,7 +16,14 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
 from cepheid.rules.systems import refuse_name
-from cepheid.tools.console.arguments import Command, declare, offer_data, offer_set
+from cepheid.tools.console.arguments import (
+    Command,
+    declare,
+    offer_data,
+    offer_device,
+    offer_set,
+    use_device,
+)
 
 MOST_RANKS = 1_000_000
 EXAMPLES = """\
@@ -40,7 +47,7 @@ examples:
 CEPHEID_RANK_TIMEOUT=600 is the time in seconds after which ranks give up waiting for another one,
 at the start and later (default: 1800, but 120 for one that sends no sign of life); after 10 seconds
 they say whom they wait for;
-CEPHEID_DEVICE=cpu computes on the processors of a machine that has GPUs
+CEPHEID_DEVICE=cpu is --device cpu, for all commands: it computes on the processors beside GPUs
 
 exit codes: 0 every run reached its targets; 1 a run did not, was interrupted, or the checker
 rejects its log or that of an earlier command; 2 wrong use, damaged data, or a rank that does not
@@ -96,6 +103,7 @@ COMMAND = Command(
             Path,
             "FILE",
         ),
+        *offer_device(),
         declare("--output", "the folder for systems/ and results/", Path, "DIR"),
         declare(
             "--dry-run", "print the plan and everything that would be refused; run nothing", bool
@@ -139,6 +147,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         own_code=arguments.task is not None or is_closed_plan,
     )
     framework = find_framework(arguments.framework)
+    _read_device(arguments)
     task_module = "" if arguments.task else registry.find_task_module(chosen, arguments.framework)
     ranks, per_node = _read_planned_ranks(arguments)
     world_size = ranks or find_placement().world_size
@@ -162,6 +171,16 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         notes=notes,
         is_continued=is_continued,
     )
+
+
+def _read_device(arguments: argparse.Namespace) -> None:
+    """Take note of ``--device``. Raises UserError where the framework does not heed it."""
+    if arguments.framework != "torch" and (arguments.device or arguments.device_module):
+        raise UserError(
+            f"--device chooses a device of torch; --framework {arguments.framework} takes what it "
+            "finds; fix: leave --device and --device-module out"
+        )
+    use_device(arguments)
 
 
 def _read_planned_ranks(arguments: argparse.Namespace) -> tuple[int, int]:

@@ -28,6 +28,7 @@ class Plan:
     config: RunConfig
     output: Path
     count: int  # runs in all
+    device: str
     ranks: str = ""  # that are planned for
     refusals: Sequence[str] = ()
     notes: Sequence[str] = ()
@@ -48,6 +49,7 @@ class Plan:
             f"runs:    {present}; missing: {', '.join(map(str, missing)) or 'none'}",
             f"seeds:   {seeds or 'none'} ({config.seed_origin})",
             f"values:  {values or 'none'}",
+            f"device:  {self.device}",
             f"data:    {self._describe_data()}",
             f"time:    {self.folder.estimate_time(len(missing)) or self._describe_samples()}",
             f"disk:    {self._describe_disk(len(missing))}",
@@ -113,7 +115,8 @@ def plan(session: Session, division: str) -> Plan:
         except UserError as error:
             if str(error) not in refusals:
                 refusals.append(str(error))
-    return Plan(config, request.output, count, _describe_ranks(session), refusals, notes)
+    ranks = _describe_ranks(session)
+    return Plan(config, request.output, count, session.device, ranks, refusals, notes)
 
 
 def _find_all(session: Session, config: RunConfig) -> Iterator[str]:

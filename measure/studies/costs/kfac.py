@@ -12,6 +12,7 @@ from cepheid.measure.engine.study import REPORTED, Column, Table, draw_figure, m
 from cepheid.measure.studies.costs.updates import PROJECTED_RANKS, OptimizerParts, find_kfac
 from cepheid.measure.studies.flops import count_passes
 from cepheid.reference.session.frameworks import find_create
+from cepheid.reference.torch.device import find_device
 from cepheid.rules.errors import UserError
 from cepheid.second_order.exchange import assign_owners
 from cepheid.second_order.layers import KroneckerLayer
@@ -133,8 +134,7 @@ def _time_inverses(layer: Any) -> dict[str, Any]:
     for _ in range(REPETITIONS):
         start = time.perf_counter()
         factorize_cholesky([layer.name] * len(sizes), matrices, dampings)
-        if layer.device.type == "cuda":
-            torch.cuda.synchronize(layer.device)
+        find_device(layer.device).synchronize()
         milliseconds.append(1000 * (time.perf_counter() - start))
     return {
         "layer": layer.name,

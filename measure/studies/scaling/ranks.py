@@ -160,11 +160,10 @@ def _serve(questions: Connection, other_end: Connection) -> None:
 def _make_task_alone(job: Job, device: str, execution: "Execution | None") -> Any:
     import torch
 
+    from cepheid.reference.torch.ranks.choice import choose_device
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
-    place = torch.device(device)
-    if place.type == "cuda":
-        torch.cuda.set_device(place)
+    place = choose_device(torch.device(device).index or 0).place
     return make_scaled_task(job, job.configure_alone(execution), TorchRanks(0, 1, place))
 
 
@@ -272,16 +271,16 @@ def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:
     """Time a small and a large all-reduce, and count those of a step."""
     import torch
 
+    from cepheid.reference.torch.device import find_device
     from cepheid.reference.torch.ranks.collectives import all_reduce
 
-    medians = []
+    device, medians = find_device(ranks.device), []
     for size in (SMALL_BYTES, LARGE_BYTES):
         values = torch.zeros(size // 4, device=ranks.device)
 
         def sum_values(values: torch.Tensor = values) -> None:
             all_reduce(values)
-            if ranks.device.type == "cuda":
-                torch.cuda.synchronize(ranks.device)
+            device.synchronize()
 
         times = []
         for _ in range(REPEATS):

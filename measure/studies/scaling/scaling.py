@@ -151,10 +151,10 @@ def _pick_ranks(counts: tuple[int, ...] | None, launched: int) -> tuple[int, ...
 
 def _count_places() -> tuple[int, str]:
     """Return how many ranks this machine has room for, and what they would use."""
-    import torch
+    from cepheid.reference.torch.ranks.choice import list_accelerators
 
-    gpus = torch.cuda.device_count()
-    return (gpus, "GPUs") if gpus else (usable_processors(), "processors")
+    count = len(list_accelerators())
+    return (count, "accelerators") if count else (usable_processors(), "processors")
 
 
 def measure(request: Request, jobs: Sequence[Job]) -> Measured:

@@ -41,8 +41,8 @@ class Pictures:
     ) -> None:
         self.seat, self.make_targets = seat, make_targets
         self.source, self.images = seat.source, seat.load()
-        seed, workers, has_gpu = shape.config.seed, seat.workers, seat.has_gpu
-        self.loader = Loader(self.images, augmentation, seed, seat.share, workers, pinned=has_gpu)
+        seed, workers, pins = shape.config.seed, seat.workers, seat.pins
+        self.loader = Loader(self.images, augmentation, seed, seat.share, workers, pinned=pins)
 
     def take(self, samples: int, size: int) -> Pieces:
         """Return this rank's share of images and targets of the batch after ``samples``."""

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.flow.autoregressive import (
     MADE,
     NEGATIVE_SLOPE,
@@ -99,7 +100,8 @@ def make_eager_sampler(flow: MaskedAutoregressiveFlow) -> Sampler:
         columns = min(len(noise), COLUMNS)
         if columns not in plans:
             plan = _Plan(flow, columns, noise.device)
-            plans[columns] = _capture_graph(plan) if noise.is_cuda else plan
+            plan.run = find_device(noise.device).capture(plan.run)  # type: ignore[method-assign]
+            plans[columns] = plan
         return torch.cat([plans[columns](block) for block in noise.split(columns)])
 
     return sample
@@ -158,17 +160,6 @@ class _Plan:
         """Compute ``self.latents`` from ``self.noise``, (features, columns)."""
         for function, arguments, out in self.operations:
             function(*arguments, out=out)
-
-
-def _capture_graph(plan: _Plan) -> Sampler:
-    """Return the plan as one CUDA graph, which launches its small operations at once."""
-    plan.run()  # whatever CUDA sets up at first must not be captured
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        plan.run()
-    plan.run = graph.replay  # type: ignore[method-assign]
-    return plan
 
 
 def _leaky_relu(values: Tensor, *, out: Tensor) -> Tensor:

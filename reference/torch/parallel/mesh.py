@@ -17,6 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.ranks import shared_memory
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
@@ -38,7 +39,7 @@ class Chain:
 
     def __init__(self, device: torch.device, *steps: Step) -> None:
         self._steps = [(step, _InOrder()) for step in steps]
-        self._devices: Any = [device] if device.type == "cuda" else None
+        self._devices: Any = None if _speaks_gloo(device) else [device]
         self._calls = 0
 
     def __call__(self, values: Tensor) -> "Future[Tensor]":
@@ -69,6 +70,11 @@ class Chain:
                 self._continue(place + 1, number, values, result)
 
         in_order.call(number, start)
+
+
+def _speaks_gloo(place: torch.device) -> bool:
+    """Return whether collectives of tensors at ``place`` go through gloo, which has no streams."""
+    return find_device(place).backend == "gloo"
 
 
 class _InOrder:
@@ -172,7 +178,7 @@ def _start_reduce_scatter(group: Any, values: Tensor) -> "Future[Tensor]":
     2.13). So each rank sends every other one its part, and adds up what it gets.
     """
     size = dist.get_world_size(group)
-    if values.is_cuda:
+    if not _speaks_gloo(values.device):
         part = values.new_empty(len(values) // size)
         return _follow(_reduce_scatter(part, values, group=group, async_op=True), lambda: part)
     parts = torch.empty_like(values)

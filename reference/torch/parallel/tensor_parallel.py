@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.parallel.model_parallel import SharedModel
 from cepheid.reference.torch.parallel.plan import TensorPlan
 from cepheid.reference.torch.ranks.collectives import all_gather, all_reduce
@@ -147,13 +148,13 @@ class TensorParallel(SharedModel):
     def _vary_dropout(self, module: Any) -> None:
         """Give what ``module`` drops its own noise on each rank; otherwise the ranks have one."""
         forward = module.forward
-        devices = [] if self.ranks.device.type == "cpu" else [self.ranks.device]
+        device = find_device(self.ranks.device)
 
         def vary(*arguments: Any, **named: Any) -> Any:
             if not (module.training and module.dropout):
                 return forward(*arguments, **named)
             seed = int(torch.randint(2**62, ()))
-            with torch.random.fork_rng(devices):
+            with device.fork_rng():
                 torch.manual_seed(seed + self.number)
                 return forward(*arguments, **named)
 

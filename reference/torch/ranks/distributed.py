@@ -2,10 +2,11 @@
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, Self
 
 import torch
@@ -20,7 +21,8 @@ from cepheid.reference.machine.placement import (
     leave_quietly,
 )
 from cepheid.reference.machine.ranks import RankEndedError, RankTimeout, read_rank_timeout
-from cepheid.reference.torch.device import choose_device, name_backend, synchronize
+from cepheid.reference.torch.device import find_device, guard_waits
+from cepheid.reference.torch.ranks.choice import choose_device
 from cepheid.reference.torch.ranks.collectives import (
     SIGNS_OF_LOSS,
     FailureReport,
@@ -83,12 +85,23 @@ class TorchRanks:
 
     @property
     def accelerator(self) -> str | None:
-        """The name of the GPU that this rank drives, or None."""
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None
+        """The name of the accelerator that this rank drives, or None."""
+        device = find_device(self.device)
+        return device.name if device.is_accelerator else None
+
+    @property
+    def device_code(self) -> Path | None:
+        """The file of a vendor's own device, None where the device is one of ours."""
+        return find_device(self.device).find_code()
+
+    @property
+    def libraries(self) -> Mapping[str, str]:
+        """The versions of what lies below torch on this rank's device."""
+        return find_device(self.device).versions
 
     def barrier(self) -> None:
         """Wait for this rank's device, then for all other ranks."""
-        synchronize(self.device)
+        find_device(self.device).synchronize()
         if self.world_size > 1:
             with detect_lost_rank():
                 dist.barrier()
@@ -211,14 +224,14 @@ def plan_ranks(count: int, per_node: int) -> Iterator[PlannedRanks]:
 def start_ranks() -> Iterator[TorchRanks]:
     """Start the ranks that ``torchrun``, Slurm or MPI set up, or a single process.
 
-    The process group is destroyed at the end of the context. The backend is nccl where there are
-    GPUs (one per local rank) and gloo elsewhere, or where CEPHEID_DEVICE is cpu. If several ranks
+    The process group is destroyed at the end of the context. The backend is that of the
+    devices (one per local rank), e.g. nccl, and gloo where CEPHEID_DEVICE is cpu. If several ranks
     fail, one of them reports the reason and the others exit quietly. Unless the caller changes
     that, Ctrl-C and SIGTERM end one of several ranks immediately, even while it waits for another.
     """
     place = find_placement()
     if place.world_size == 1:
-        yield TorchRanks(0, 1, choose_device())
+        yield TorchRanks(0, 1, choose_device().place)
         return
     with _join_ranks(place) as (seated, device):
         yield TorchRanks(seated.rank, seated.world_size, device, seated.local_size or 1)
@@ -240,10 +253,11 @@ def _join_ranks(place: Placement) -> Iterator[tuple[Placement, torch.device]]:
         if place.rank and place.likely_local_rank > 1:
             leave_quietly(EXIT_CODE_OF_FAILURE)
         raise
-    backend = name_backend(device)
+    backend = find_device(device).backend
     report = FailureReport(PrefixStore("word", store))
     heartbeats = Heartbeats(PrefixStore("signs", store.clone()), place, timeout)
     use_watch(Watch(heartbeats, report))
+    guard_waits(detect_lost_rank)
     try:
         with heartbeats.watch():
             yield place, device
@@ -280,7 +294,7 @@ def _rendezvous(place: Placement, timeout: RankTimeout) -> tuple[Any, Placement,
         place = seat(place, store)
         device = choose_device(place.local_rank or 0)
         dist.init_process_group(
-            name_backend(device),
+            device.backend,
             store=PrefixStore("ranks", store),
             rank=place.rank,
             world_size=place.world_size,
@@ -295,4 +309,4 @@ def _rendezvous(place: Placement, timeout: RankTimeout) -> tuple[Any, Placement,
             f"{place.world_size} ranks could not meet at {host}:{port} ({read_first_line(error)}): "
             "use the host of the first rank and a free port, and start all ranks"
         ) from error
-    return store, place, device
+    return store, place, device.place

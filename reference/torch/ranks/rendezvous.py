@@ -11,7 +11,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from cepheid.reference.machine.placement import Placement, decode_seat, find_seat, seat_rank
 from cepheid.reference.machine.ranks import RankEndedError, RankTimeout
-from cepheid.reference.torch.device import identify_accelerators
+from cepheid.reference.torch.ranks.choice import list_accelerators
 from cepheid.reference.torch.ranks.heartbeats import name_ranks, print_message
 from cepheid.rules.errors import UserError
 
@@ -25,7 +25,7 @@ def wait_for_ranks(place: Placement, timeout: RankTimeout) -> Any:
     Raises UserError on the first rank with the names of those that did not come in time, and
     RankEndedError on the others; ``dist.DistError`` where the place cannot be reached.
     """
-    seat = find_seat(place, identify_accelerators())
+    seat = find_seat(place, tuple(device.identity for device in list_accelerators()))
     store = _connect(place, timeout)
     store.set(f"here/{place.rank}", seat.encode())
     store.add("here", 1)

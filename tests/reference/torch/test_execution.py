@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.reference.run import autotune
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution
+from cepheid.reference.torch.device import Processor
 from cepheid.reference.torch.execution import Compiled
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.errors import UserError
@@ -26,7 +27,7 @@ SLOW_SECONDS = 0.004
 @pytest.fixture(autouse=True)
 def bf16_is_native(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this machine multiplies."""
-    monkeypatch.setattr(execution, "list_precisions", lambda device: ("fp32", "bf16"))
+    monkeypatch.setattr(Processor, "list_precisions", lambda device: ("fp32", "bf16"))
 
 
 class Machine:
@@ -106,7 +107,7 @@ def test_a_users_number_of_threads_is_obeyed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _autotune_on_this_rank() -> Execution:
-    execution.list_precisions = lambda device: ("fp32", "bf16")
+    Processor.list_precisions = lambda device: ("fp32", "bf16")  # type: ignore[method-assign]
     with start_ranks() as ranks:
         # On the first rank bf16 is slow, on the second fp32.
         machine = Machine({"precision": ("bf16", "fp32")[ranks.rank]})

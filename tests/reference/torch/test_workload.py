@@ -111,7 +111,7 @@ SURFACE = {
     "broadcast all_gather_object",
     "Recipe": "kind groups options",
     "Result": "inference details curve seconds data",
-    "Seat": "ranks batch workers piece execution source folder load share has_gpu find_first split",
+    "Seat": "ranks batch workers piece execution source folder load share pins find_first split",
     "Spans": "samples",
     "Stages": "cut sum_losses counts count_losses fill",
     "Update": "samples groups clip",
