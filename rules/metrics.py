@@ -46,6 +46,8 @@ class Relations:
     predictions: a wrong one has a probability of one half or less, and so a loss of ln 2 or more.
     ``precisions`` are COCO's average precision, that at an overlap of 0.50, and that at 0.75: the
     first is the mean over ten overlaps, 0.50 to 0.95, and a larger one forgives less.
+    ``choices`` are mean cross-entropies, each with the entry of ``model`` that says among how many
+    classes or words. ``least`` are errors that the noise of the reference's data does not allow.
     """
 
     counted: tuple[str, ...] = ()
@@ -54,6 +56,8 @@ class Relations:
     distances: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     losses: Mapping[str, str] = field(default_factory=dict)
     precisions: tuple[tuple[str, str, str], ...] = ()
+    choices: Mapping[str, str] = field(default_factory=dict)
+    least: Mapping[str, float] = field(default_factory=dict)
 
     def find_wrong_counts(
         self, metrics: Mapping[str, float], samples: int
@@ -110,6 +114,8 @@ def parse_relations(facts: Mapping[str, Any]) -> Relations:
         },
         dict(facts.get("losses", {})),
         tuple((ap, at_50, at_75) for ap, at_50, at_75 in facts.get("precisions", ())),
+        dict(facts.get("choices", {})),
+        dict(facts.get("least", {})),
     )
 
 

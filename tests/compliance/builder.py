@@ -250,7 +250,7 @@ def quality(
     metrics = {}
     for number, target in enumerate(definition.quality):
         worse = 1 if target.better == "lower" else -1
-        distance = (0.5 / block + 1 / 97 + 0.001 * index) * (-0.05 if reached else 1)
+        distance = (0.5 / block + 1 / 97 + 0.001 * index) * (-0.03 if reached else 1)
         distance *= 1 + own / (70 + block)
         lowest, highest = definition.bounds.get(target.metric, (-math.inf, math.inf))
         value = target.target + worse * distance * (1 + number)
@@ -269,6 +269,10 @@ def keep_relations(definition: Definition, metrics: dict[str, float]) -> dict[st
         metrics[name] = min(round(metrics[name] * samples) / samples, 1.0)
     for name, at_50, at_75 in relations.precisions:
         metrics |= dict.fromkeys((at_50, at_75), min(1.0, 1.2 * metrics[name]))
+    for name, key in relations.choices.items():
+        first = definition.quality[0].metric
+        left = 1 - metrics[first] / definition.bounds[first][1]
+        metrics[name] = (0.9 + metrics[name] / 9) * math.log(definition.model[key]) * left
     for names in relations.ascending:
         for low, high in itertools.pairwise(names):
             metrics[high] = max(metrics[low], metrics[high])

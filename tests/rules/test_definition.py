@@ -308,6 +308,7 @@ def test_relations_concern_the_metrics_of_the_definition(name: str, scale: str) 
     chosen = definition.load(name, scale)
     known = {target.metric for target in chosen.quality} | set(chosen.reported)
     assert set(_list_names(chosen.relations)) <= known
+    assert set(chosen.relations.choices.values()) <= chosen.model.keys()
     assert find_all(chosen, quality(chosen, 2, reached=True, index=3)) == []
 
 
@@ -316,6 +317,7 @@ def _list_names(relations: Relations) -> Iterator[str]:
     for names in (*relations.ascending, *relations.means.values()):
         yield from names
     yield from (*relations.means, *relations.distances, *relations.losses)
+    yield from (*relations.choices, *relations.least)
     yield from relations.losses.values()
     yield from (name for names in relations.precisions for name in names)
     yield from (other for other, _ in relations.distances.values())

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from cepheid.compliance.checks.log.plausible import check_plausibility
 from cepheid.compliance.checks.registry import Needs, Place, find_division, read_batch_size, rule
 from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import Event
@@ -54,19 +55,7 @@ def check_quality(run: RunLog, definition: Definition, place: Place) -> Iterator
         yield from incomplete
     else:
         yield from _check_ending(run, definition)
-        yield from _check_losses(run)
-
-
-FLAT_LOSSES_MIN = 3
-
-
-def _check_losses(run: RunLog) -> Iterator[Finding]:
-    """Warn of a loss that is the same to the last digit in every block: nothing was trained."""
-    blocks = run.all("block_stop")
-    logged = [event.metadata.get("train_loss") for event in blocks]
-    losses = [float(loss) for loss in logged if is_number(loss)]
-    if len(losses) == len(blocks) >= FLAT_LOSSES_MIN and len(set(losses)) == 1:
-        yield breach(run, blocks[-1], "T9.flat_loss", loss=losses[0], blocks=len(blocks))
+        yield from check_plausibility(run, definition, place)
 
 
 def _check_metrics(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
