@@ -18,6 +18,7 @@ NUMBERS = ("numpy", "scipy")  # of scores, data and pictures; the core has no us
 PACKAGES_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "score": NUMBERS,
+        "mlperf": ("mlperf_logging",),
         "torch": ("torch", "mlperf_logging", "filelock", "safetensors", *NUMBERS),
         "keras": ("keras", "tensorflow", "mlperf_logging", "filelock", "safetensors", *NUMBERS),
         "galsim": ("galsim", "astropy", *NUMBERS),

@@ -78,6 +78,10 @@ def test_rules_and_checks_know_no_framework(package: str) -> None:
         assert not wrong, f"{path.relative_to(ROOT)} imports {sorted(wrong)}"
 
 
+# The rules of mlcommons, once every part of their syntax tree is on a list (test_expressions.py).
+COMPILES_RULES = ROOT / "rules" / "mlperf" / "expressions.py"
+
+
 @pytest.mark.parametrize("package", ["rules", "compliance", "leaderboard", "tools"])
 def test_nothing_evaluates_what_it_reads(package: str) -> None:
     for path in _files(package):
@@ -85,7 +89,8 @@ def test_nothing_evaluates_what_it_reads(package: str) -> None:
             called = node.func if isinstance(node, ast.Call) else None
             name = called.id if isinstance(called, ast.Name) else getattr(called, "attr", "")
             is_bare = isinstance(called, ast.Name)
-            assert not (is_bare and name in ("eval", "exec")), f"{path}: {name}()"
+            is_allowed = path == COMPILES_RULES and name in ("eval", "exec")
+            assert not (is_bare and name in ("eval", "exec")) or is_allowed, f"{path}: {name}()"
         assert not _find_imports(path) & {"pickle", "marshal", "shelve"}, path
 
 

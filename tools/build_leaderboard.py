@@ -132,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     """Judge everything, write the site, and return what it shows."""
     folder.refuse_foreign(output)  # each time: files may have been added since the last build
-    judged_in = rounds.load(arguments.round)
+    judged_in = rounds.load(arguments.round, as_published=True)
     packages = [
         package.read(path, judged_in.layout, may_be_empty=arguments.allow_removal)
         for path in arguments.paths

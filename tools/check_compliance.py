@@ -25,6 +25,7 @@ from cepheid.compliance.report import rulebook
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import read_version
+from cepheid.rules.mlperf.rule_files import VARIABLE as RULES
 from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_paths, offer_round
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
@@ -38,8 +39,10 @@ examples:
       one log by itself; a run that missed its targets is an error then
   cepheid check submissions/acme --format json --output findings.json
       for a program: round, verdict, number of logs, and every finding with file and line
-  cepheid check training_results_v4.0/acme --round mlperf-training-4.0
-      published logs of MLPerf by the rules of their round (rules/mlperf.md)
+  cepheid check results/acme --round mlperf-training-6.1
+      logs of MLPerf by the rules of their round, as mlcommons does and stricter: rules/mlperf.md
+  cepheid check training_results_v4.0/acme --round mlperf-training-4.0 --published
+      the same for results that were accepted: only mlcommons' rules reject, ours are warnings
   cepheid check submissions --format github        annotations in a pull request on GitHub
   cepheid check submissions --format sarif --output findings.sarif
       the same for any service that reads SARIF 2.1.0
@@ -89,6 +92,18 @@ COMMAND = Command(
             "--organiser", "with --changed: the change may touch several submitters' folders", bool
         ),
         declare("--explain", "print a rule (T8) or a code (T8.late), and exit", metavar="RULE"),
+        declare("--list-rounds", "print all rounds that logs can be judged by, and exit", bool),
+        declare(
+            "--published",
+            "the results of MLPerf were accepted: mlcommons' rules decide, ours only warn",
+            bool,
+        ),
+        declare(
+            "--rules",
+            "a checkout of github.com/mlcommons/logging, for a round that is not released yet",
+            Path,
+            "DIR",
+        ),
     ),
 )
 
@@ -99,6 +114,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.explain:
         print(rulebook.explain(arguments.explain))
         return EXIT_FINE
+    if arguments.rules:
+        os.environ[RULES] = str(arguments.rules)  # also for the processes that judge
+    if arguments.list_rounds:
+        for name in rounds.names():
+            print(f"{name:<24}{rounds.load(name).judge}")
+        return EXIT_FINE
     change = _find_change(arguments) if arguments.changed else None
     if change and not change.concerns_submissions:
         print(f"no submission differs from {arguments.changed}")
@@ -107,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError("no path given; give a run log or a folder: cepheid check results/first")
     if arguments.jobs is not None and arguments.jobs < 1:
         raise UserError(f"--jobs {arguments.jobs}: expected 1 process or more")
-    judged_in = rounds.load(arguments.round)
+    judged_in = rounds.load(arguments.round, arguments.published)
     if judged_in.checker not in ("", read_version()):
         _report(f"{judged_in.name} is judged by cepheid {judged_in.checker}, this is another one")
     gc.set_threshold(GARBAGE_OBJECTS)

@@ -93,7 +93,7 @@ def find_log_definition(run: HasTexts, place: Place) -> Definition | None:
     That is the one that its folder names, else the one that the log names. It is None for an
     unknown benchmark or scale, and in a round of MLPerf.
     """
-    if rounds.load(place.round).is_history:
+    if rounds.load(place.round).is_mlperf:
         return None
     return find_named_definition(
         place.benchmark, place.scale, place.round

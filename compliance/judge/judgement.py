@@ -269,7 +269,7 @@ def _make_result(
 ) -> JudgedResult:
     system, summary = who.systems.get(unit.folder.system or ""), answer.summary
     convergence = answer.convergence
-    if not unit.judged_in.is_history:  # there, scores stand whatever is found about them
+    if not unit.judged_in.is_mlperf:  # there, scores stand whatever is found about them
         summary = withhold(summary, findings)
         convergence = convergence if is_vouched_for("samples", findings) else None
     return JudgedResult(

@@ -46,10 +46,17 @@ def decide_verdict(findings: Iterable[Finding]) -> str:
     return "fail" if has_error(findings) else "pass"
 
 
+def name_judge(round_name: str) -> str:
+    """Return whose rules a round of MLPerf was judged by, as a line of its own; else nothing."""
+    judged_in = rounds.load(round_name)
+    return f"\n{judged_in.title} as judged by {judged_in.judge}" if judged_in.is_mlperf else ""
+
+
 def format_json(findings: Sequence[Finding], logs: int, round_name: str) -> str:
     """Format the findings as JSON, in ASCII so that every terminal and file accepts it."""
     report = {
         "round": round_name,
+        "judge": rounds.load(round_name).judge,
         "verdict": decide_verdict(findings),
         "logs": logs,
         "findings": [finding.as_json() for finding in findings],
@@ -169,10 +176,10 @@ def find_in_folder(path: Path) -> Path | None:
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Finding], int, str], str]] = {
-    "text": lambda findings, logs, round_name: format_text(findings, logs),
+    "text": lambda findings, logs, name: format_text(findings, logs) + name_judge(name),
     "json": format_json,
     "sarif": format_sarif,
-    "github": lambda findings, logs, round_name: format_github(findings, logs),
+    "github": lambda findings, logs, name: format_github(findings, logs) + name_judge(name),
 }
 """What `cepheid check --format` can print: findings, number of logs, name of the round -> text."""
 

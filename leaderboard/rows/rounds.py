@@ -207,7 +207,7 @@ PUBLISHED: RoundKind = _PublishedRound()
 
 def find_round_kind(judged_in: Round) -> RoundKind:
     """Return the kind of a round."""
-    return PUBLISHED if judged_in.is_history else OWN
+    return PUBLISHED if judged_in.is_mlperf else OWN
 
 
 def find_logged(result: JudgedResult, key: str) -> str | None:

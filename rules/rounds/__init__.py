@@ -1,8 +1,11 @@
-"""Rounds: frozen versions of the rules. ``load(name)`` reads ``rounds/<name>.yaml``."""
+"""Rounds: versions of the rules. ``load(name)`` reads ``rounds/<name>.yaml``.
+
+The rounds of MLPerf, such as ``mlperf-training-5.1``, are those of the installed mlperf-logging.
+"""
 
 import datetime
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -13,11 +16,12 @@ import yaml
 from cepheid.rules.definition import Runs
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CURRENT_ROUND
-from cepheid.rules.rounds.requirements import Requirements, parse
+from cepheid.rules.mlperf.rule_files import RuleSet, find_rule_sets, require_rule_set
 
 CURRENT = CURRENT_ROUND
 FOLDER = Path(__file__).parent
-SHARED = Path(__file__).parent / "shared"  # requirements that several rounds include
+OF_MLPERF = Path(__file__).parents[1] / "mlperf" / "rounds.yaml"
+MLPERF = "mlperf-"  # how the names of MLPerf's rounds begin
 
 Severity = Literal["error", "warning", "note"]
 Dialect = Literal["mllog", "mll"]
@@ -78,8 +82,9 @@ class RoundBenchmark:
 class Round:
     """A round: its name, the rules that are checked, and the form of its logs.
 
-    A round of MLPerf is history: its scores are shown beside their verdicts, and its benchmarks and
-    requirements are listed here. The benchmarks of our own rounds are definitions.
+    A round of MLPerf has ``benchmarks`` and a ``rule_set`` of mlcommons. ``as_published``: its
+    results have been accepted, and what we see beyond mlcommons' rules is no error. The benchmarks
+    of our own rounds are definitions.
     ``due`` is the day on which submissions are due (S10), None while it is not announced.
     ``carries`` are earlier rounds whose results may be submitted again where their definition is
     the same. ``checker`` is the version of this program that judges the round, empty until it is
@@ -90,16 +95,26 @@ class Round:
     name: str
     title: str
     rules: Mapping[str, RoundRule]
-    is_history: bool = False
     layout: Layout = "cepheid"
     log: LogForm = LogForm()
     benchmarks: Mapping[str, RoundBenchmark] = field(default_factory=dict)
-    requirements: tuple[Requirements, ...] = ()
+    rule_set: RuleSet | None = None
+    as_published: bool = False
     data_not_proven: frozenset[str] = frozenset()
     due: datetime.date | None = None
     carries: tuple[str, ...] = ()
     checker: str = ""
     published: datetime.date | None = None
+
+    @property
+    def is_mlperf(self) -> bool:
+        """Whether mlcommons made the rules, so that its scores stand beside their verdicts."""
+        return self.rule_set is not None
+
+    @property
+    def judge(self) -> str:
+        """Whose rules these are, such as mlperf-logging 4.1.68: a package is no history."""
+        return self.rule_set.judge if self.rule_set else f"cepheid, {self.title}"
 
     def benchmark(self, name: str | None) -> RoundBenchmark | None:
         """Return the benchmark that a log calls by this name, or None."""
@@ -108,44 +123,39 @@ class Round:
                 return known
         return None
 
-    def __reduce__(self) -> tuple[Callable[[str], "Round"], tuple[str]]:
-        return load, (self.name,)  # another process loads it by its name
+    def __reduce__(self) -> tuple[Callable[..., "Round"], tuple[str, bool]]:
+        return load, (self.name, self.as_published)  # another process loads it by its name
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all rounds."""
-    return tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
+    return (*_list_own(), *find_rule_sets())
+
+
+def _list_own() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 @cache
-def load(name: str = CURRENT) -> Round:
-    """Return the round of this name. Raises UserError for an unknown one."""
-    if name not in names():
+def load(name: str = CURRENT, as_published: bool = False) -> Round:
+    """Return the round of this name; ``as_published`` makes a difference to MLPerf's alone.
+
+    Raises UserError for an unknown one, and where the rules of mlcommons are not there.
+    """
+    if name not in _list_own():
+        if name.startswith(MLPERF) and (name in find_rule_sets() or not find_rule_sets()):
+            return _make_mlperf_round(name, require_rule_set(name), as_published)
         raise UserError(
-            f'no round "{name}"{did_you_mean(name, names())} (all: {", ".join(names())})'
+            f'no round "{name}"{did_you_mean(name, names())}; `cepheid check --list-rounds` lists '
+            "all of them"
         )
     document = _read(FOLDER / f"{name}.yaml")
-    form = document.get("log", {})
     return Round(
         document["name"],
         document["title"],
-        MappingProxyType({rule.id: rule for rule in map(_rule, document["rules"].items())}),
-        is_history=document.get("is_history", False),
+        _read_rules(document),
         layout=document.get("layout", "cepheid"),
-        log=LogForm(**{**form, "tolerated": frozenset(form.get("tolerated", ()))}),
-        benchmarks=MappingProxyType(
-            {
-                benchmark: _benchmark(benchmark, entry)
-                for benchmark, entry in document.get("benchmarks", {}).items()
-            }
-        ),
-        requirements=tuple(
-            parse(group)
-            for group in (
-                *(_read(SHARED / f"{shared}.yaml") for shared in document.get("include", ())),
-                *document.get("requirements", ()),
-            )
-        ),
+        log=_read_form(document.get("log", {})),
         data_not_proven=frozenset(document.get("data_not_proven", ())),
         due=document.get("due"),
         carries=tuple(document.get("carries", ())),
@@ -154,18 +164,51 @@ def load(name: str = CURRENT) -> Round:
     )
 
 
+def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Round:
+    ours = _read(OF_MLPERF)
+    rules = _read_rules(ours)
+    if as_published:
+        rules = MappingProxyType(
+            {rule.id: replace(rule, severity="warning")
+             if rule.kind == "integrity" and rule.severity == "error" else rule
+             for rule in rules.values()}
+        )  # fmt: skip
+    version = float(rule_set.version)
+    is_training = rule_set.usage == "training"
+    form = {**ours["log"], "dialect": "mll" if rule_set.counts_seconds else "mllog"}
+    form["seed_required"] = is_training and version >= ours["seeds_since"]
+    benchmarks = {
+        benchmark: RoundBenchmark(
+            benchmark,
+            tuple(ours["also_called"].get(benchmark, ())),
+            Runs(runs, ours["drop"].get(benchmark, 1), ours["drop"].get(benchmark, 1)),
+        )
+        for benchmark, runs in rule_set.count_runs().items()
+    }
+    usage = "Training" if is_training else "HPC"
+    return Round(
+        name,
+        f"MLPerf {usage} v{rule_set.version}",
+        rules,
+        layout="mlperf",
+        log=_read_form(form),
+        benchmarks=MappingProxyType(benchmarks),
+        rule_set=rule_set,
+        as_published=as_published,
+    )
+
+
+def _read_rules(document: Mapping[str, Any]) -> Mapping[str, RoundRule]:
+    return MappingProxyType({rule.id: rule for rule in map(_rule, document["rules"].items())})
+
+
+def _read_form(form: Mapping[str, Any]) -> LogForm:
+    return LogForm(**{**form, "tolerated": frozenset(form.get("tolerated", ()))})
+
+
 def _rule(entry: tuple[str, Mapping[str, Any]]) -> RoundRule:
     rule_id, how = entry
     return RoundRule(rule_id, how["kind"], how.get("severity", "error"), how.get("waivable", False))
-
-
-def _benchmark(name: str, entry: Mapping[str, Any]) -> RoundBenchmark:
-    runs, drop = entry["runs"], entry["runs"]["drop"]
-    return RoundBenchmark(
-        name,
-        tuple(entry.get("also_called", ())),
-        Runs(runs["required"], drop["fastest"], drop["slowest"]),
-    )
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -226,7 +226,7 @@ def test_summary_keys_and_exit_code(tmp_path: Path, capsys: pytest.CaptureFixtur
     (row,) = json.loads(capsys.readouterr().out)
     keys = "submitter system division benchmark scale accelerators runs converged score_minutes"
     assert row.keys() >= {*keys.split(), "score_low", "score_high", "verdict", "findings"}
-    submit(tmp_path, [resnet_40(5)[1:]])
+    submit(tmp_path, [resnet_40(5)[1:], resnet_40(6)[1:]])  # without submission_benchmark
     assert summarize_results.main(call) == 1
 
 

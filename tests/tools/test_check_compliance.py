@@ -66,7 +66,7 @@ def test_golden_json(star_shape: Definition, capsys: Printed) -> None:
     write_mixed(Path("out"), star_shape)
     assert check_compliance.main(["out", "--format", "json"]) == 1
     printed = capsys.readouterr().out
-    assert set(json.loads(printed)) == {"round", "verdict", "logs", "findings"}
+    assert set(json.loads(printed)) == {"round", "judge", "verdict", "logs", "findings"}
     assert_golden(printed, "check.json")
 
 
@@ -124,7 +124,8 @@ def test_output_goes_to_a_file(star_shape: Definition, capsys: Printed) -> None:
     assert check_compliance.main(["out", "--format", "json", "--output", "found.json"]) == 0
     assert capsys.readouterr().out == ""
     assert json.loads(Path("found.json").read_text()) == {
-        "round": "v1.0", "verdict": "pass", "logs": 5, "findings": [],
+        "round": "v1.0", "judge": "cepheid, Cepheid round 1.0", "verdict": "pass", "logs": 5,
+        "findings": [],
     }  # fmt: skip
 
 

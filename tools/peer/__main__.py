@@ -66,7 +66,7 @@ def make_tables(logs: Path) -> str:
 def compare(logs: Path, round_name: str) -> Iterator[Compared]:
     """Compare both verdicts of each log of a round, in the order of the folders."""
     judged_in, folder = rounds.load(round_name), logs / round_name
-    if not judged_in.is_history or not folder.is_dir():
+    if not judged_in.is_mlperf or not folder.is_dir():
         return
     for who in package.read(folder, judged_in.layout).submitters:
         for path in (path for result in who.results for path in result.runs):

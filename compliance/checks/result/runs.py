@@ -54,11 +54,11 @@ def check_converged_runs(
     An aborted run that is checked by itself is an error. In a round of MLPerf, every log that does
     not say success is such a run, also one that was cut short.
     """
-    is_history = isinstance(definition, RoundBenchmark)
+    is_mlperf = isinstance(definition, RoundBenchmark)
     aborted = [
         run
         for run in result.runs
-        if run.status == STATUS_ABORTED or (is_history and not run.converged)
+        if run.status == STATUS_ABORTED or (is_mlperf and not run.converged)
     ]
     allowed = definition.runs.drop_slowest
     for run in aborted:

@@ -102,7 +102,7 @@ def test_logs_are_compared_and_written_between_the_marks(tmp_path: Path) -> None
     assert text.startswith(f"before\n{BEGIN}\n| round")
     assert text.endswith(f"|\n{END}\nafter\n")
     assert "| `mlperf-training-4.0` | 2 | 1 | 1 | 0 |" in text
-    assert "`result_1.txt` | M2 has a value that the round does not allow: lars_epsilon |" in text
+    assert "`result_1.txt` | M1 is not as the round requires: lars_epsilon |" in text
 
 
 def test_a_file_without_marks_is_refused(tmp_path: Path) -> None:

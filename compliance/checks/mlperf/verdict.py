@@ -1,0 +1,296 @@
+"""What mlcommons' checker finds in a log, by the rule files of its round.
+
+The course of ``mlp_compliance.py`` is followed where it decides a verdict: files are judged in the
+order in which rules ask for them, a later file that names a key replaces what earlier ones found
+about it, and a key of ``submission_`` is judged once in each file.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from msgspec import structs
+
+from cepheid.compliance.finding import escape, format_value
+from cepheid.compliance.read.log.records import Event
+from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.events import is_number
+from cepheid.rules.mlperf.expressions import Statements
+from cepheid.rules.mlperf.rule_files import JOINED, METRIC, Check, KeyRules, RuleFile, RuleSet
+
+EVALUATION = "eval_accuracy"
+FILES_MAX = 16  # judged for one log; the deepest round asks for five
+
+Kind = Literal[
+    "missing",  # fewer records than the least number
+    "repeated",  # more than one record, with different values
+    "equal",  # more than one record, all with the same value: no breach for mlcommons
+    "value",  # a record does not satisfy a condition
+    "never",  # no record satisfies the condition that one must
+    "end",  # the log as a whole does not satisfy a condition
+    "unreadable",  # a record has not what the rules read from it
+    "no_rules",  # there is no file of rules of the name that the log leads to
+]
+
+
+@dataclass(frozen=True)
+class Breach:
+    """One rule that a log breaks: where, how often, and what was there instead.
+
+    ``keys`` are those of which one was to be there, ``least`` how many records. ``file`` is the
+    file of the rule. ``at`` is the record that shows it: the first that is wrong, or the last of
+    those of which none is right. ``first_line`` is that of the first record of the key.
+    """
+
+    kind: Kind
+    keys: tuple[str, ...]
+    file: str
+    check: Check | None = None
+    at: Event | None = None
+    times: int = 1
+    least: int = 1
+    got: str = ""
+    first_line: int = 0
+
+
+class _Record:
+    """A record as rules see it: ``ll``, and its value and metadata as ``v``."""
+
+    __slots__ = ("event", "full_string", "key", "lineno", "timestamp", "value")
+
+    def __init__(self, event: Event, in_seconds: bool) -> None:
+        self.event, self.key, self.lineno, self.full_string = event, event.key, event.line, ""
+        self.timestamp = event.time_ms / 1000 if in_seconds else float(event.time_ms)
+        self.value = {"value": event.value, "metadata": event.metadata}
+
+
+@dataclass
+class _Course:
+    """What has been found so far: about keys, which later files may replace, and for good."""
+
+    about_keys: dict[str, dict[tuple[Kind, str], Breach]] = field(default_factory=dict)
+    for_good: list[Breach] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)  # to judge by, the next one first
+
+    def add(self, key: str, breach: Breach) -> None:
+        """Add what was found about a key; records that break the same rule are one breach."""
+        found = self.about_keys.setdefault(key, {})
+        about = breach.kind, breach.check.text if breach.check else ""
+        before = found.get(about)
+        found[about] = replace(before, times=before.times + 1) if before else breach
+
+
+class _Records:
+    """The records of a log; ``ll`` and ``v`` are made of those that a file has rules for."""
+
+    def __init__(self, events: Sequence[Event], in_seconds: bool) -> None:
+        self.events, self.in_seconds = list(events), in_seconds
+        self._made: dict[Event, _Record] = {}
+
+    def choose(self, keys: Mapping[str, KeyRules]) -> Iterator[_Record]:
+        """Yield the records of keys, in the order of the log."""
+        made = self._made
+        for event in [event for event in self.events if event.key in keys]:
+            record = made.get(event)
+            if record is None:
+                record = made[event] = _Record(event, self.in_seconds)
+            yield record
+
+
+def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
+    """Return all rules of a round that a log breaks; empty where mlcommons' checker passes it.
+
+    Records that could not be read are the matter of rule T1. Raises UserError for a rule that is
+    not supported.
+    """
+    course = _Course(files=[rules.first_file])
+    records = _Records(run.events, rules.counts_seconds)
+    for _ in range(FILES_MAX):
+        if not course.files:
+            break
+        name = course.files.pop(0)
+        file = rules.read(name)
+        if file is None:
+            course.for_good.append(Breach("no_rules", (), name))
+        else:
+            _judge_by_file(file, records, course)
+    else:
+        course.for_good.append(Breach("no_rules", (), f"more than {FILES_MAX} files"))
+    about_keys = (breach for found in course.about_keys.values() for breach in found.values())
+    return (*about_keys, *course.for_good)
+
+
+def _judge_by_file(file: RuleFile, records: _Records, course: _Course) -> None:
+    state: dict[str, Any] = {}
+    if file.joins:
+        records.events += _join_metrics(records.events, file.joins)
+    if file.begin:
+        file.begin(state, None, None, course.files.append)
+    for key in file.keys:
+        course.about_keys.pop(key, None)
+    seen: dict[str, list[_Record]] = {key: [] for key in file.keys}
+    satisfied: set[str] = set()
+    for record in records.choose(file.keys):
+        rules, before = file.keys[record.key], seen[record.key]
+        if not before or "submission_" not in record.key:
+            _judge_record(file, rules, record, state, course)
+        if not before and rules.first:
+            _check(file, rules.first, record, state, course)
+        if rules.some and _satisfies(file, rules.some, record, state, course):
+            satisfied.add(record.key)
+        before.append(record)
+    _count(file, seen, course)
+    for key, found in seen.items():
+        if (some := file.keys[key].some) and found and key not in satisfied:
+            last, times = found[-1].event, len(found)
+            got = format_value(last.value)
+            course.for_good.append(Breach("never", (key,), file.name, some, last, times, got=got))
+    _judge_end(file, state, course)
+
+
+def _judge_record(
+    file: RuleFile, rules: KeyRules, record: _Record, state: dict[str, Any], course: _Course
+) -> None:
+    _act(file, rules.before, record, state, course)
+    _check(file, rules.checks, record, state, course)
+    _act(file, rules.after, record, state, course)
+
+
+def _act(
+    file: RuleFile,
+    statements: Statements | None,
+    record: _Record,
+    state: dict[str, Any],
+    course: _Course,
+) -> None:
+    """Let a record change the state."""
+    if statements is None:
+        return
+    try:
+        statements(state, record.value, record, course.files.append)
+    except Exception as error:
+        _refuse(file, record, error, course)
+
+
+def _check(
+    file: RuleFile,
+    checks: Sequence[Check],
+    record: _Record,
+    state: dict[str, Any],
+    course: _Course,
+) -> None:
+    """Note each condition that a record does not satisfy."""
+    for check in checks:
+        if not _holds(check, state, record):
+            got = ", ".join(_list_read(check, state, record)) or format_value(record.event.value)
+            broken = Breach("value", (record.key,), file.name, check, record.event, got=got)
+            course.add(record.key, broken)
+
+
+def _satisfies(
+    file: RuleFile, some: Check, record: _Record, state: dict[str, Any], course: _Course
+) -> bool:
+    """Return whether a record is as one of its key must be; all of them must be comparable."""
+    try:
+        return bool(some.holds(state, record.value, record))
+    except Exception as error:
+        _refuse(file, record, error, course)
+        return False
+
+
+def _refuse(file: RuleFile, record: _Record, error: Exception, course: _Course) -> None:
+    """Note that rules cannot read a record; mlcommons' checker ends with a traceback there."""
+    got = escape(f"{type(error).__name__}: {error}"[:80])
+    got += f" with the value {format_value(record.event.value)}"
+    found = Breach("unreadable", (record.key,), file.name, at=record.event, got=got)
+    course.add(record.key, found)
+
+
+def _holds(check: Check, state: dict[str, Any], record: _Record | None) -> bool:
+    """Return whether a condition holds; one that fails, for example on a text, does not."""
+    try:
+        return bool(check.holds(state, record and record.value, record))
+    except Exception:
+        return False
+
+
+def _list_read(check: Check, state: Mapping[str, Any], record: _Record | None) -> Iterator[str]:
+    """Yield what a condition read, as people read it."""
+    event = record.event if record else None
+    for source, name in check.reads:
+        if source == "s":
+            yield f"{name} {format_value(state.get(name))}"
+        elif source == "metadata" and event:
+            value = event.metadata.get(name) if name else strip_source(event.metadata)
+            yield f"{name} {format_value(value)}".strip()
+        elif source == "value" and event:
+            part = event.value.get(name) if name and isinstance(event.value, dict) else event.value
+            yield f"{name} {format_value(part)}".strip()
+
+
+def strip_source(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return metadata without the place of the code that wrote the record."""
+    return {name: value for name, value in metadata.items() if name not in ("file", "lineno")}
+
+
+def _count(file: RuleFile, seen: Mapping[str, list[_Record]], course: _Course) -> None:
+    """Note of which keys there are too few records, or too many."""
+    either: dict[frozenset[str], tuple[str, ...]] = {}
+    for key, rules in file.keys.items():
+        records = seen[key]
+        if rules.or_else:
+            keys = (key, *rules.or_else)
+            if not any(seen.get(each) for each in keys):
+                either.setdefault(frozenset(keys), keys)
+        elif rules.count == "once" and len(records) > 1:
+            course.add(key, _find_repeated(file, key, [record.event for record in records]))
+        elif rules.count != "any" and len(records) < (least := _find_least(rules)):
+            course.add(key, Breach("missing", (key,), file.name, least=least))
+    course.for_good += (Breach("missing", keys, file.name) for keys in either.values())
+
+
+def _find_least(rules: KeyRules) -> int:
+    return rules.count if isinstance(rules.count, int) else 1
+
+
+def _find_repeated(file: RuleFile, key: str, events: Sequence[Event]) -> Breach:
+    first, times = events[0], len(events)
+    odd = next((event for event in events if event.value != first.value), None)
+    got = format_value(first.value) + (f" and {format_value(odd.value)}" if odd else "")
+    return Breach(
+        "repeated" if odd else "equal", (key,), file.name, None, odd or events[1], times,
+        got=got, first_line=first.line,
+    )  # fmt: skip
+
+
+def _judge_end(file: RuleFile, state: dict[str, Any], course: _Course) -> None:
+    """Note each condition on the log as a whole that does not hold."""
+    try:
+        if file.before_end:
+            file.before_end(state, None, None, course.files.append)
+    except Exception as error:
+        got = escape(str(error)[:80])
+        course.for_good.append(Breach("unreadable", ("the log as a whole",), file.name, got=got))
+    for check in file.end:
+        if not _holds(check, state, None):
+            got = ", ".join(_list_read(check, state, None))
+            course.for_good.append(Breach("end", (), file.name, check, got=got))
+
+
+def _join_metrics(events: Sequence[Event], by: str) -> Iterable[Event]:
+    """Return a record of all metrics of an evaluation that a log has apart, such as FID and CLIP.
+
+    Records that do not say ``by`` what they belong together are left out, so that the rule that
+    asks for the joined ones tells what is missing.
+    """
+    joined: dict[float, Event] = {}
+    for event in events:
+        count, metric = event.metadata.get(by), event.metadata.get(METRIC)
+        if event.key != EVALUATION or not is_number(count) or not isinstance(metric, str):
+            continue
+        if count not in joined:
+            joined[count] = structs.replace(event, key=JOINED, value={by: count}, metadata={})
+        made = joined[count]
+        made.time_ms = max(made.time_ms, event.time_ms)
+        made.value[metric] = event.value
+    return joined.values()

@@ -1,0 +1,380 @@
+"""The rule files of a round of MLPerf, as an installed mlperf-logging or a checkout has them.
+
+The files are read as text and never imported. What this module does not know in them is refused
+with file and line: a rule is never left out.
+"""
+
+import ast
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cepheid.rules import extras
+from cepheid.rules.errors import UserError, cannot_read
+from cepheid.rules.mlperf.expressions import (
+    Expression,
+    NotSupportedError,
+    Statements,
+    compile_expression,
+    compile_statements,
+)
+from cepheid.rules.mlperf.words import Flags, find_flags, list_read, say
+
+PACKAGE, DISTRIBUTION = "mlperf_logging", "mlperf-logging"
+VARIABLE = "CEPHEID_MLPERF_RULES"  # names a checkout whose rules are read instead
+FILE_BYTES_MAX = 2**20
+DEPTH_MAX = 10  # of nodes in nodes; rules have four
+FOLDER = re.compile(r"(training|hpc)_(\d+)\.(\d+)\.0")
+AT_LEAST = re.compile(r"AT_LEAST\((\d{1,6})\)")
+AT_LEAST_ONE_OR = re.compile(r"AT_LEAST_ONE_OR\((.*)\)")
+_Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+
+
+@dataclass(frozen=True)
+class Check:
+    """A condition: its text in the file, the same in words, what it reads, and its function."""
+
+    text: str
+    words: str
+    reads: tuple[tuple[str, str], ...]
+    holds: Expression
+
+
+@dataclass(frozen=True)
+class KeyRules:
+    """What is asked of the records of one key.
+
+    ``count`` is "once", "any" or the least number of records; records of one of ``or_else`` will do
+    in their place. ``before`` and ``after`` are statements around the ``checks`` of each record.
+    ``first`` is checked of the first record, and ``some`` holds for at least one.
+    """
+
+    name: str
+    count: str | int = "any"
+    or_else: tuple[str, ...] = ()
+    before: Statements | None = None
+    checks: tuple[Check, ...] = ()
+    after: Statements | None = None
+    first: tuple[Check, ...] = ()
+    some: Check | None = None
+
+
+@dataclass(frozen=True)
+class RuleFile:
+    """One file of rules. ``joins`` is the field by which it joins metrics logged apart."""
+
+    name: str
+    begin: Statements | None = None
+    joins: str = ""
+    keys: Mapping[str, KeyRules] = field(default_factory=dict)
+    before_end: Statements | None = None
+    end: tuple[Check, ...] = ()
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules of one round: ``usage`` is training or hpc, ``version`` such as 5.1.
+
+    ``judge`` says whose verdict it is: an installed package is no history of its rounds.
+    """
+
+    folder: Path
+    usage: str
+    version: str
+    judge: str
+
+    @property
+    def counts_seconds(self) -> bool:
+        """Whether the rules take times in seconds, as the logs of v0.6 have them."""
+        return self.usage == "training" and self.version == "0.6"
+
+    @property
+    def first_file(self) -> str:
+        """The name of the file with which judging begins."""
+        return f"{self.folder.name}/common.yaml"
+
+    def read(self, name: str) -> RuleFile | None:
+        """Return a file of the rules by the name that rules call it; None where there is none.
+
+        A round may ask for a file of another one. Raises UserError for a rule that is not
+        supported.
+        """
+        return _find_file(self.folder.parent, name)
+
+    def count_runs(self) -> Mapping[str, int]:
+        """Return the number of runs of each benchmark of the round, in the order of their names."""
+        counts, allowed = _read_benchmarks(self.folder.parent.parent / "benchmark_meta.py")
+        names = allowed.get(self.usage, {}).get(self.version, ())
+        return {name: counts[self.usage][name] for name in sorted(set(names))}
+
+
+def find_rule_sets() -> Mapping[str, RuleSet]:
+    """Return all rule sets that are there, by the name of their round, such as mlperf-hpc-3.0.
+
+    Empty where mlperf-logging is not installed. Raises UserError where ``VARIABLE`` names a folder
+    without rules.
+    """
+    return _find_rule_sets(os.environ.get(VARIABLE, ""))
+
+
+@cache
+def _find_rule_sets(checkout: str) -> Mapping[str, RuleSet]:
+    package = _find_in_checkout(Path(checkout)) if checkout else _find_installed()
+    if package is None:
+        return {}
+    folders = (package / "compliance_checker").glob("*_*")
+    found = [match for folder in folders if (match := FOLDER.fullmatch(folder.name))]
+    judge = f"mlcommons' rules in {checkout}" if checkout else _name_installed()
+    return {
+        f"mlperf-{each[1]}-{each[2]}.{each[3]}": RuleSet(
+            package / "compliance_checker" / each[0], each[1], f"{each[2]}.{each[3]}", judge
+        )
+        for each in sorted(found, key=lambda each: (each[1], int(each[2]), int(each[3])))
+    }
+
+
+def _find_installed() -> Path | None:
+    found = util.find_spec(PACKAGE)  # which does not import it
+    places = found.submodule_search_locations if found else None
+    return Path(next(iter(places))) if places else None
+
+
+def _name_installed() -> str:
+    return f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}"
+
+
+def _find_in_checkout(folder: Path) -> Path:
+    for package in (folder, folder / PACKAGE, folder.parent):
+        if (package / "compliance_checker").is_dir():
+            return package
+    raise UserError(
+        f"--rules {folder}: there are no rules of MLPerf; expected a checkout of "
+        "github.com/mlcommons/logging, with the folder mlperf_logging/compliance_checker"
+    )
+
+
+def require_rule_set(name: str) -> RuleSet:
+    """Return the rule set of a round. Raises UserError where it is not there."""
+    found = find_rule_sets()
+    if not found:
+        raise UserError(f"{name}: {extras.explain_missing(PACKAGE, among=['mlperf'])}")
+    return found[name]
+
+
+@cache
+def _read_benchmarks(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the numbers of runs, and the benchmarks of rounds, both by usage."""
+    try:
+        tree = ast.parse(_read_text(path))
+        assigned = {
+            ast.unparse(node.targets[0]): node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+        }
+        names = "_ALL_RESULT_FILE_COUNTS", "_ALL_ALLOWED_BENCHMARKS"
+        counts, allowed = (ast.literal_eval(assigned[name]) for name in names)
+    except (SyntaxError, ValueError, KeyError, RecursionError) as error:
+        raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
+    return counts, allowed
+
+
+def _read_text(path: Path) -> str:
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise UserError(f"{path}: larger than {FILE_BYTES_MAX:,} bytes; is it a rule file?")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text; is it a rule file?") from None
+
+
+# From the tree of a YAML file to rules; a node knows its line ---------------------------------
+
+
+@lru_cache(maxsize=256)  # names come from logs
+def _find_file(root: Path, name: str) -> RuleFile | None:
+    folder, _, file = name.partition("/")
+    known = FOLDER.fullmatch(folder) and re.fullmatch(r"[A-Za-z0-9_.-]+\.yaml", file)
+    path = root / folder / file
+    return _read_file(path, name) if known and path.is_file() else None
+
+
+def _read_file(path: Path, name: str) -> RuleFile:
+    text = _read_text(path)
+    try:
+        _refuse_depth(path, text)
+        root = yaml.compose(text, Loader=_Loader)
+    except (yaml.YAMLError, RecursionError) as error:
+        place = getattr(error, "problem_mark", None)
+        line = f":{place.line + 1}" if place else ""
+        raise UserError(f"{path}{line}: this is no YAML: {error}") from None
+    return _Reader(path).read(name, root) if root is not None else RuleFile(name)
+
+
+def _refuse_depth(path: Path, text: str) -> None:
+    """Raise UserError for nodes in nodes beyond any rule's: libyaml would end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEPTH_MAX:
+            raise UserError(f"{path}: more than {DEPTH_MAX} nodes in each other: no rule file")
+
+
+class _Reader:
+    """Reads the nodes of one file; refuses what it does not know with file and line."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.flags: Flags = {}
+
+    def refuse(self, node: Any, what: str) -> UserError:
+        """Return the error that names the line of a node."""
+        return UserError(
+            f"{self.path}:{node.start_mark.line + 1}: not supported: {what}; nothing is judged by "
+            "rules of which one is not understood"
+        )
+
+    def read(self, name: str, root: Any) -> RuleFile:
+        """Return the rules of the file."""
+        entries = [self.pair(each) for each in self.list_of(root)]
+        bodies = [(kind, dict(self.pairs(body)), body) for kind, body in entries]
+        self.flags = find_flags(*(self.find_keys(bodies, value) for value in (True, False)))
+        keys, begin, joins, before_end, end = {}, None, "", None, tuple[Check, ...]()
+        for kind, facts, body in bodies:
+            match kind:
+                case "KEY":
+                    rules = self.read_key(facts, body)
+                    keys[rules.name] = rules
+                case "BEGIN":
+                    self.expect(facts, body, {"CODE"})
+                    joins = _find_join(self.text(facts["CODE"]))
+                    begin = None if joins else self.statements(facts["CODE"])
+                case "END":
+                    self.expect(facts, body, {"PRE", "CHECK"})
+                    before_end = self.statements(facts["PRE"]) if "PRE" in facts else None
+                    end = self.checks(facts.get("CHECK"))
+                case _:
+                    raise self.refuse(body, f"an entry {kind}")
+        return RuleFile(name, begin, joins, keys, before_end, end)
+
+    def read_key(self, facts: Mapping[str, Any], body: Any) -> KeyRules:
+        """Return the rules of a key."""
+        self.expect(
+            facts, body,
+            {"NAME", "REQ", "PRE", "CHECK", "POST", "FIRST_CHECK", "ATLEAST_ONE_CHECK"},
+        )  # fmt: skip
+        if "NAME" not in facts:
+            raise self.refuse(body, "a key without NAME")
+        count, or_else = self.read_count(facts.get("REQ"))
+        some = self.checks(facts.get("ATLEAST_ONE_CHECK"))
+        if len(some) > 1:
+            raise self.refuse(facts["ATLEAST_ONE_CHECK"], "more than one ATLEAST_ONE_CHECK")
+        return KeyRules(
+            self.text(facts["NAME"]),
+            count,
+            or_else,
+            self.statements(facts["PRE"]) if facts.get("PRE") else None,
+            self.checks(facts.get("CHECK")),
+            self.statements(facts["POST"]) if facts.get("POST") else None,
+            self.checks(facts.get("FIRST_CHECK")),
+            some[0] if some else None,
+        )
+
+    def read_count(self, node: Any) -> tuple[str | int, tuple[str, ...]]:
+        """Return how many records there are to be, and the keys that will do instead."""
+        text = self.text(node) if node is not None else "OPTIONAL"
+        if simple := {"OPTIONAL": "any", "EXACTLY_ONE": "once", "AT_LEAST_ONE": 1}.get(text):
+            return simple, ()  # type: ignore[return-value]
+        if least := AT_LEAST.fullmatch(text):
+            return int(least[1]), ()
+        if either := AT_LEAST_ONE_OR.fullmatch(text):
+            return 1, tuple(name.strip() for name in either[1].split(","))
+        raise self.refuse(node, f"the count {text}")
+
+    def find_keys(self, bodies: Sequence[tuple[str, Any, Any]], value: bool) -> dict[str, str]:
+        """Return the keys whose records set flags of ``s`` to a value, by flag."""
+        found = {}
+        for _, facts, _ in bodies:
+            if "NAME" in facts and "POST" in facts:
+                for flag in re.findall(rf"s\['(\w+)'\]\s*=\s*{value}", self.text(facts["POST"])):
+                    found[flag] = self.text(facts["NAME"])
+        return found
+
+    def checks(self, node: Any) -> tuple[Check, ...]:
+        """Return the conditions of a node: none, one, or a list."""
+        is_list = isinstance(node, yaml.SequenceNode)
+        nodes = self.list_of(node) if is_list else [] if node is None else [node]
+        return tuple(map(self.check, nodes))
+
+    def check(self, node: Any) -> Check:
+        """Return a condition."""
+        text = self.text(node).strip()
+        try:
+            holds = compile_expression(text)
+            return Check(text, say(text, self.flags), list_read(text), holds)
+        except NotSupportedError as problem:
+            raise self.refuse(node, str(problem)) from None
+
+    def statements(self, node: Any) -> Statements:
+        """Return the function of a node with statements."""
+        try:
+            return compile_statements(self.text(node).strip())
+        except NotSupportedError as problem:
+            raise self.refuse(node, str(problem)) from None
+
+    def text(self, node: Any) -> str:
+        """Return the text of a node."""
+        if not isinstance(node, yaml.ScalarNode):
+            raise self.refuse(node, "something else than a text")
+        return str(node.value)
+
+    def list_of(self, node: Any) -> Sequence[Any]:
+        """Return the nodes of a list."""
+        if not isinstance(node, yaml.SequenceNode):
+            raise self.refuse(node, "something else than a list")
+        return list(node.value)
+
+    def pairs(self, node: Any) -> Iterator[tuple[str, Any]]:
+        """Yield keys and nodes of a mapping."""
+        if not isinstance(node, yaml.MappingNode):
+            raise self.refuse(node, "something else than a mapping")
+        for key, value in node.value:
+            yield self.text(key), value
+
+    def pair(self, node: Any) -> tuple[str, Any]:
+        """Return the only key and node of a mapping."""
+        pairs = list(self.pairs(node))
+        if len(pairs) != 1:
+            raise self.refuse(node, "an entry that is not one of BEGIN, KEY and END")
+        return pairs[0]
+
+    def expect(self, facts: Mapping[str, Any], node: Any, known: set[str]) -> None:
+        """Raise UserError for a field that is not known."""
+        if unknown := facts.keys() - known:
+            raise self.refuse(node, f"the field {min(unknown)}")
+
+
+# Metrics that a script logs apart, such as FID and CLIP, are joined to one record each. The code
+# that does so is no expression; it is known by its text, whatever its names are.
+_JOIN = re.compile(
+    r"from dataclasses import replace\s.*key == .eval_accuracy. and 'metric' in .*"
+    r"line\.value\['metadata'\]\['(samples_count|step_num)'\].*aggregated_eval_accuracy.*"
+    r"loglines\.extend\(\w+\.values\(\)\)\s*",
+    re.DOTALL,
+)
+JOINED, METRIC = "aggregated_eval_accuracy", "metric"
+
+
+def _find_join(code: str) -> str:
+    """Return the field by which code joins metrics; empty for any other code."""
+    match = _JOIN.fullmatch(code.strip())
+    return match[1] if match else ""

@@ -1,0 +1,121 @@
+"""Rule files of mlcommons: all that are installed can be read, and others are refused by line."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cepheid.rules import rounds
+from cepheid.rules.errors import UserError
+from cepheid.rules.mlperf import rule_files
+from cepheid.rules.mlperf.rule_files import VARIABLE, RuleSet, find_rule_sets
+from cepheid.tools import check_compliance
+
+META = "_ALL_RESULT_FILE_COUNTS = {'training': {'bert': 10}}\n" \
+       "_ALL_ALLOWED_BENCHMARKS = {'training': {'9.0': ['bert']}}\n"  # fmt: skip
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with the rules of a coming round; returns their folder."""
+    package = tmp_path / "logging" / "mlperf_logging"
+    folder = package / "compliance_checker" / "training_9.0.0"
+    folder.mkdir(parents=True)
+    (package / "benchmark_meta.py").write_text(META)
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "logging"))
+    rounds.load.cache_clear()
+    return folder
+
+
+def read(folder: Path, text: str) -> object:
+    (folder / "common.yaml").write_text(text, encoding="utf-8")
+    rule_files._find_file.cache_clear()
+    return find_rule_sets()["mlperf-training-9.0"].read("training_9.0.0/common.yaml")
+
+
+@pytest.mark.parametrize("name", find_rule_sets())
+def test_every_installed_rule_is_understood(name: str) -> None:
+    rule_set = find_rule_sets()[name]
+    keys = 0
+    for path in sorted(rule_set.folder.glob("*.yaml")):
+        file = rule_set.read(f"{rule_set.folder.name}/{path.name}")
+        assert file is not None
+        text = path.read_text(encoding="utf-8")
+        assert (file.joins != "") == ("aggregated_eval_accuracy" in text and "BEGIN" in text)
+        keys += len(file.keys)
+    assert keys > 30
+    judged_in = rounds.load(name)
+    assert judged_in.benchmarks
+    assert judged_in.judge.startswith("mlperf-logging ")
+
+
+@pytest.mark.parametrize("name", ["../x.yaml", "training_9.0.0/../../x.yaml", "/etc/passwd", ""])
+def test_a_log_leads_to_no_other_file(name: str) -> None:
+    assert RuleSet(Path("/"), "training", "9.0", "").read(name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("- KEY:\n    NAME: a\n    REQ: SOMETIMES\n", 3, "the count SOMETIMES"),
+        ("- KEY:\n    NAME: a\n    CHECK: \" open('x') \"\n", 3, "a call of open"),
+        ("- KEY:\n    NAME: a\n    NEW: 1\n", 2, "the field NEW"),
+        ("- RULE:\n    NAME: a\n", 2, "an entry RULE"),
+        ('- BEGIN:\n    CODE: " import os "\n', 2, "Import"),
+        ("- KEY:\n    REQ: EXACTLY_ONE\n", 2, "a key without NAME"),
+        ("- KEY:\n    NAME: a\n    CHECK:\n        - \"v['value'] ==\"\n", 4, "no Python"),
+        ("- KEY:\n    NAME: [a]\n", 2, "something else than a text"),
+        ("KEY: 1\n", 1, "something else than a list"),
+        ("- KEY: a\n  END: b\n", 1, "an entry that is not one of"),
+    ],
+)
+def test_what_is_not_known_is_refused_with_file_and_line(
+    checkout: Path, text: str, line: int, said: str
+) -> None:
+    with pytest.raises(UserError) as caught:
+        read(checkout, text)
+    assert f"common.yaml:{line}: not supported: {said}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["- a: [", "&a [*a]", "\0", "[" * 100_000, "x" * 2_000_000, "- &a [&b [*a, *a]]"]
+)
+def test_a_hostile_file_is_refused(checkout: Path, text: str) -> None:
+    with pytest.raises(UserError):
+        read(checkout, text)
+
+
+def test_a_coming_round_is_read_from_a_checkout(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "common.yaml").write_text(
+        "- KEY:\n    NAME: seed\n    REQ: EXACTLY_ONE\n    CHECK: \" v['value'] > 5 \"\n"
+    )
+    log = tmp_path / "result_0.txt"
+    log.write_text(
+        ':::MLLOG {"namespace": "", "time_ms": 1, "event_type": "POINT_IN_TIME", "key": "seed", '
+        '"value": 3, "metadata": {"file": "a", "lineno": 1}}\n'
+    )
+    call = [str(log), "--round", "mlperf-training-9.0", "--rules", str(tmp_path / "logging")]
+    assert check_compliance.main(call) == 1
+    said = capsys.readouterr().out
+    assert "result_0.txt:1: M1.value seed is not as the round requires" in said
+    assert "expected above 5 (training_9.0.0/common.yaml), got 3" in said
+
+
+def test_a_folder_without_rules_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    with pytest.raises(UserError, match="expected a checkout of"):
+        find_rule_sets()
+
+
+def test_without_the_package_a_round_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rule_files, "_find_rule_sets", lambda checkout: {})
+    rounds.load.cache_clear()
+    with pytest.raises(UserError, match=r"mlperf-training-5\.1: mlperf_logging is not installed"):
+        rounds.load("mlperf-training-5.1")
+
+
+def test_our_part_of_these_rounds_names_rules_that_exist() -> None:
+    ours = yaml.safe_load(rounds.OF_MLPERF.read_text(encoding="utf-8"))
+    assert ours.keys() == {"rules", "log", "drop", "also_called", "seeds_since"}
