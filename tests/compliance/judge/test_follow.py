@@ -41,7 +41,7 @@ NEEDS_MORE = {  # what is certain only by a later line than the one that is name
     "a seed that is not the derived one": at("code_digest"),
     "run_stop before run_start": at("eval_stop") + 1,
 }
-OF_ALL_BLOCKS = ("T4.fast_blocks", "T4.gap")  # known only when all are there
+OF_ALL_BLOCKS = ("T4.fast_blocks", "T4.gap", "T4.uneven")  # known only when all are there
 
 
 def rule_of(code: str) -> str:
