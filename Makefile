@@ -7,7 +7,7 @@ VENV_CORE ?= .venv-core
 OUTPUT ?= results/first
 RUNS ?= +1
 # The extras that `make test` installs, and the files that it tests: all if empty.
-EXTRAS ?= torch,galsim,imagenet,translation,detection,video,site,keras,test
+EXTRAS ?= torch,galsim,imagenet,translation,detection,video,site,keras,jax,test
 TESTS ?=
 # Which tests of these run; nothing after the equals sign: all.
 MARKS ?= -m "not slow and not promise"

@@ -4,6 +4,7 @@ A definition names the extras of its benchmark (``Definition.extras``); those of
 with it. Everything that prints a command for an installation takes it from here.
 """
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -21,6 +22,7 @@ PACKAGES_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "mlperf": ("mlperf_logging",),
         "torch": ("torch", "mlperf_logging", "filelock", "safetensors", *NUMBERS),
         "keras": ("keras", "tensorflow", "mlperf_logging", "filelock", "safetensors", *NUMBERS),
+        "jax": ("keras", "jax", "mlperf_logging", "filelock", "safetensors", *NUMBERS),
         "galsim": ("galsim", "astropy", *NUMBERS),
         "imagenet": ("simplejpeg", "PIL", *NUMBERS),
         "translation": ("sacrebleu", "sacremoses", "sentencepiece", "subword_nmt", *NUMBERS),
@@ -38,9 +40,29 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
 """The extra that a package comes with; of several, the first."""
 
 
-def list_extras(benchmark: Iterable[str], framework: str = "torch") -> tuple[str, ...]:
+KERAS_BACKENDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"tensorflow": ("keras",), "jax": ("jax",), "torch": ("keras", "torch")}
+)
+"""What Keras computes on, the usual one first, and the extras that runs with each need."""
+BACKEND_VARIABLE = "KERAS_BACKEND"  # Keras' own
+
+
+def find_backend() -> str:
+    """Return what Keras computes on here. Raises UserError for what our tasks do not know."""
+    usual, *_ = KERAS_BACKENDS
+    name = os.environ.get(BACKEND_VARIABLE) or usual
+    if name not in KERAS_BACKENDS:
+        known = ", ".join(KERAS_BACKENDS)
+        raise UserError(f"{BACKEND_VARIABLE}={name}: expected one of {known}; fix: unset it")
+    return name
+
+
+def list_extras(
+    benchmark: Iterable[str], framework: str = "torch", backend: str = ""
+) -> tuple[str, ...]:
     """Return all extras that runs with a framework need; ``benchmark`` are the definition's."""
-    return tuple(dict.fromkeys((framework, *benchmark, SITE)))
+    own = KERAS_BACKENDS[backend or find_backend()] if framework == "keras" else (framework,)
+    return tuple(dict.fromkeys((*own, *benchmark, SITE)))
 
 
 def format_command(extras: Iterable[str], pip: str = "pip") -> str:
@@ -59,12 +81,14 @@ def require(*packages: str) -> None:
         raise UserError(explain_missing(*missing))
 
 
-def require_for_runs(benchmark: Iterable[str], framework: str = "torch") -> None:
+def require_for_runs(
+    benchmark: Iterable[str], framework: str = "torch", backend: str = ""
+) -> None:
     """Raise UserError with everything to install if runs of a benchmark lack a package.
 
     A run needs no ``site``, which draws its pictures; but it is named if something else is missing.
     """
-    extras = list_extras(benchmark, framework)
+    extras = list_extras(benchmark, framework, backend)
     needed = [package for extra in extras if extra != SITE for package in PACKAGES_OF[extra]]
     if _find_missing(needed):
         missing = _find_missing([*needed, *PACKAGES_OF[SITE]])

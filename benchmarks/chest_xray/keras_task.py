@@ -1,4 +1,4 @@
-"""chest_xray in Keras 3 on TensorFlow, in one process: the mini scale, with ResNet-50.
+"""chest_xray in Keras 3: the mini scale, with ResNet-50.
 
 Keras keeps the variance of batches for the evaluation, PyTorch an unbiased one; else both compute
 the same.
@@ -18,7 +18,7 @@ from cepheid.reference.data.order import SampleStream
 from cepheid.reference.data.radiographs import make_cropping, read_views
 from cepheid.reference.data.radiographs.auroc import measure_quality
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.keras.backend import POLICIES, keras, tf
+from cepheid.reference.keras.backend import POLICIES, keras, read
 from cepheid.reference.keras.given_weights import read_given_weights
 from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
@@ -112,14 +112,15 @@ class KerasChestXray(KerasTask):
     def scale_pixels(self, images: Tensor) -> Tensor:
         """Return images as float32 (n, y, x, 3), three times the same."""
         mean, deviation = (
-            tf.constant(self.facts[f"pixel_{each}"]) for each in ("mean", "deviation")
+            np.array(self.facts[f"pixel_{each}"], np.float32) for each in ("mean", "deviation")
         )
-        return (tf.cast(images, tf.float32) - mean) / deviation
+        return keras.ops.divide(keras.ops.cast(images, "float32") - mean, deviation)
 
     def compute_loss(self, images: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy over images and findings, a scalar in nats."""
         logits = self.model(self.scale_pixels(images), training=True)
-        return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels, logits))
+        entropies = keras.ops.binary_crossentropy(labels, logits, from_logits=True)
+        return keras.ops.mean(entropies)
 
     def predict(self, images: Tensor) -> Tensor:
         """Return the logits of images, (n, 14)."""
@@ -133,6 +134,6 @@ class KerasChestXray(KerasTask):
             some = rows[first : first + size]
             padded = np.pad(some, (0, size - len(some)), mode="edge")  # one shape is traced
             views = make_evaluation_views(self.images, self.cropping, padded)
-            images = tf.constant(read_views(self.images, views, self.pixels))
-            scores.append(self.traced["predict"](images).numpy()[: len(some)])
+            images = read_views(self.images, views, self.pixels)
+            scores.append(read(self.traced["predict"](images))[: len(some)])
         return measure_quality(np.concatenate(scores), self.images.labels[rows])

@@ -4,8 +4,10 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.keras.backend import keras, tf
+from cepheid.reference.keras.backend import engine, keras
 from cepheid.reference.keras.task import Tensor
 
 ops = keras.ops
@@ -32,7 +34,10 @@ class GaussianKernel(keras.layers.Layer):  # type: ignore[misc]
             shape=self.mean.shape,
             initializer=keras.initializers.Constant(math.log(math.expm1(scale))),
         )
-        self.noise = tf.Variable(tf.zeros(self.mean.shape), trainable=False)
+        # Not by assignment, which would make it a weight of the network, and of its checkpoints.
+        self.__dict__["noise"] = keras.Variable(
+            np.zeros(self.mean.shape, np.float32), trainable=False, autocast=False
+        )
 
     def add_weight(self, *args: Any, name: str, **options: Any) -> Any:
         """Add a weight; mean and scale stay in float32 until the weight is drawn."""
@@ -46,7 +51,7 @@ class GaussianKernel(keras.layers.Layer):  # type: ignore[misc]
     @property
     def kernel(self) -> Tensor:
         """The weight for the current ``noise``, in the shape of the mean."""
-        return ops.cast(self.mean + self.scale * self.noise, self.compute_dtype)
+        return ops.cast(self.mean + ops.multiply(self.scale, self.noise), self.compute_dtype)
 
 
 class GaussianConv2D(GaussianKernel, keras.layers.Conv2D):  # type: ignore[misc]
@@ -62,6 +67,11 @@ def list_gaussian_layers(network: keras.Model) -> Iterator[GaussianKernel]:
     return (layer for layer in network.layers if isinstance(layer, GaussianKernel))
 
 
+def list_noise(network: keras.Model) -> list[Any]:
+    """Return the noise of all Gaussian weights, in the shapes of their means."""
+    return [layer.noise for layer in list_gaussian_layers(network)]
+
+
 def kl_divergence(network: keras.Model, prior_scale: float) -> Tensor:
     """Return KL(posterior ‖ N(0, prior_scale²)) of all Gaussian weights, a scalar in nats."""
     terms = []
@@ -75,15 +85,20 @@ class WeightNoise:
     """The noise of all Gaussian weights; the same (seed, purpose, keys) draw the same weights."""
 
     def __init__(self, network: keras.Model) -> None:
-        self.parts = [layer.noise for layer in list_gaussian_layers(network)]
-        self._fill = tf.function(self._fill_noise)
+        self.parts = list_noise(network)
+        self._random = keras.random.SeedGenerator(0)
+        program = engine.Program([*self.parts, self._random.state])
+        self._fill = program.trace(self._fill_noise, next(iter(engine.WAYS)))
 
     def draw(self, seed: int, purpose: str, *keys: int) -> None:
         """Draw all weights at once."""
-        self._fill(tf.constant(int(make_generator(seed, purpose, *keys).integers(2**63)), tf.int64))
+        drawn = make_generator(seed, purpose, *keys).integers(2**31, size=2)
+        self._random.state.assign(drawn)
+        self._fill()
 
-    def _fill_noise(self, key: Tensor) -> None:
-        sizes = [part.shape.num_elements() for part in self.parts]
-        values = tf.random.stateless_normal([sum(sizes)], tf.stack([key, 0]), alg="philox")
-        for part, drawn in zip(self.parts, tf.split(values, sizes), strict=True):
-            part.assign(tf.reshape(drawn, part.shape))
+    def _fill_noise(self) -> None:
+        sizes = [math.prod(part.shape) for part in self.parts]
+        values = keras.random.normal([sum(sizes)], seed=self._random)
+        bounds = np.cumsum(sizes)[:-1].tolist()
+        for part, drawn in zip(self.parts, ops.split(values, bounds), strict=True):
+            part.assign(ops.reshape(drawn, part.shape))

@@ -1,7 +1,8 @@
-"""galaxy_bnn in Keras 3 on TensorFlow, the framework of its publication; in one process."""
+"""galaxy_bnn in Keras 3; it was published in Keras on TensorFlow."""
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from cepheid.benchmarks.galaxy_bnn.keras_model import (
     GaussianDense,
     WeightNoise,
     kl_divergence,
+    list_noise,
 )
 from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
 from cepheid.benchmarks.galaxy_shape.keras_model import (
@@ -67,6 +69,10 @@ class KerasGalaxyBnn(KerasTask):
             **self.shape.network_options,
             **self.shape.norm_options,
         )
+
+    def list_variables(self) -> Sequence[Any]:
+        """Return all variables with which the computations compute, or that they change."""
+        return [*super().list_variables(), *list_noise(self.model)]
 
     def build(self) -> int:
         """Make model, optimizer and the noise of the weights; return the number of parameters."""

@@ -1,4 +1,4 @@
-"""galaxy_generation in Keras 3 on TensorFlow, the framework of its publication; in one process.
+"""galaxy_generation in Keras 3; it was published in Keras on TensorFlow.
 
 The flow is sampled the plain way, as the paper did: each of its layers is passed once for each
 latent. Noise and weights are those of the task in PyTorch, so the images are, too, turned by half a
@@ -6,7 +6,6 @@ turn as ``galaxy_vae.model`` says.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,18 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     make_decoder,
 )
 from cepheid.benchmarks.galaxy_vae.sizes import Sizes, find_flux_scales
-from cepheid.reference.keras.backend import FRAMEWORK, autotune, keras, use_threads
+from cepheid.reference.keras.backend import (
+    autotune,
+    describe,
+    engine,
+    keras,
+    name_way,
+    read,
+    use_threads,
+)
 from cepheid.reference.keras.flow import Flow
 from cepheid.reference.keras.given_weights import parse_weights
-from cepheid.reference.keras.task import Tensor, set_precision, trace
+from cepheid.reference.keras.task import Tensor, Traced, set_precision, trace
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
@@ -80,7 +87,7 @@ class KerasGeneration(GalaxyMaker):
                 raise other_network(path, variable.path, wanted, found)
             variable.assign(given)
         self._images = np.empty((0, sizes.bands, sizes.pixels, sizes.pixels), np.float32)
-        self._traced: dict[tuple[str, str], dict[str, Any]] = {}
+        self._program, self._traced = engine.Program(variables), Traced()
         self.use_execution(execution)
         return sum(int(np.prod(variable.shape)) for variable in variables)
 
@@ -106,17 +113,11 @@ class KerasGeneration(GalaxyMaker):
 
     def implementation(self) -> Mapping[str, Any]:
         """Return framework, device and execution, for readers of the log."""
-        way = {"on": "XLA", "off": "graph", "auto": "graph"}[self.execution.compile]
-        return {
-            "framework": FRAMEWORK,
-            "device": self.ranks.accelerator or "cpu",
-            "ranks": 1,
-            "threads_per_rank": int(self.execution.threads),
-            "precision": {"bf16": "bfloat16"}.get(self.execution.precision, "float32"),
+        way = name_way(self.execution)
+        return describe(self.ranks, self.execution) | {
             "weights": self.weights_digest[:12],
             "sampling": f"{way}, the plain way",
             "decoding": f"{way}, up to {DECODED_TOGETHER} images together",
-            "execution": asdict(self.execution),
         }
 
     def sample(self, images: int, repetition: int) -> np.ndarray:
@@ -133,7 +134,7 @@ class KerasGeneration(GalaxyMaker):
             part = latents[first : first + together]
             # The last part is filled up to the traced shape; the filling is cut off again.
             filled = np.resize(part, (together, latents.shape[1]))
-            decoded = self.traced["decode"](filled).numpy()
+            decoded = read(self.traced["decode"](filled))
             self._images[first : first + len(part)] = decoded[: len(part)]
         return self._images[:count]
 
@@ -153,10 +154,10 @@ class KerasGeneration(GalaxyMaker):
         *_, last = (one for one in self.decoder.layers if one.name.startswith("decoder.blocks."))
         last.dtype_policy = keras.DTypePolicy("float32")
         computations = {"sample": self._sample, "decode": self._make_images}
-        self.traced = trace(self._traced, precision, settings.compile, computations)
+        self.traced = trace(self._traced, self._program, precision, settings.compile, computations)
 
     def _carry(self, noise: np.ndarray) -> np.ndarray:
-        latents: np.ndarray = self.traced["sample"](noise).numpy()
+        latents: np.ndarray = read(self.traced["sample"](noise))
         return latents
 
     def _sample(self, noise: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""galaxy_shape in Keras 3 on TensorFlow, the framework of its publication; in one process."""
+"""galaxy_shape in Keras 3; it was published in Keras on TensorFlow."""
 
 from functools import cached_property
 

@@ -29,7 +29,7 @@ from cepheid.benchmarks.galaxy_vae.sizes import (
     Sizes,
     find_flux_scales,
 )
-from cepheid.reference.keras.backend import keras, tf
+from cepheid.reference.keras.backend import keras
 from cepheid.reference.keras.flow import Flow
 from cepheid.reference.keras.task import Tensor
 
@@ -60,14 +60,14 @@ class FluxScaling:
 
     def scale(self, images: Tensor) -> Tensor:
         """Scale images (…, y, x, bands) in units of the sky noise to (−1, 1)."""
-        values = images / self.scales
+        values = ops.divide(images, self.scales)
         return values * ops.rsqrt(1 + ops.square(values))
 
     def inverse(self, logits: Tensor) -> Tensor:
         """Return the images whose scaled values are sigmoid(logits), (…, y, x, bands)."""
         logits = ops.minimum(logits, LARGEST_LOGIT)
         share = ops.sigmoid(logits)
-        return self.scales * share * ops.rsqrt(ops.sigmoid(-logits) * (1 + share))
+        return ops.multiply(share * ops.rsqrt(ops.sigmoid(-logits) * (1 + share)), self.scales)
 
 
 class GalaxyVae:
@@ -158,7 +158,7 @@ def reconstruction_loss(logits: Tensor, scaled: Tensor) -> Tensor:
 
     It is the sum over bands and pixels.
     """
-    entropies = tf.nn.sigmoid_cross_entropy_with_logits(labels=scaled, logits=logits)
+    entropies = ops.binary_crossentropy(scaled, logits, from_logits=True)
     return ops.sum(entropies, axis=(1, 2, 3))
 
 

@@ -28,7 +28,9 @@ _LONGEST_COUNT, LARGEST = 9, 1e15  # digits, and a number that is compared
 _VERSION = re.compile(r"([A-Za-z][\w-]*)[ =]v?([0-9][\w.]*)")
 _NAME = re.compile(r"[A-Za-z][\w-]*")
 _GIGABYTES = re.compile(r"(?<![\w.])([0-9]{1,4}) ?GB(?![A-Za-z]|.*\bMIG\b)", re.IGNORECASE)
-_ACCELERATORS = re.compile(r"cuda|gpu|tpu|xpu|mps|hpu|npu|rocm|hip|ipu|neuron", re.IGNORECASE)
+_ACCELERATORS = re.compile(  # at the start of a word: a processor may have chips
+    r"(?<![a-z])(cuda|gpu|tpu|xpu|mps|hpu|npu|rocm|hip|ipu|neuron)", re.IGNORECASE
+)
 # torch has a build for each of these; others are driven by a plug-in beside a build for processors.
 _WITH_OWN_BUILD = re.compile(r"cuda|gpu|xpu|mps|rocm|hip", re.IGNORECASE)
 _PROCESSOR = re.compile(r"cpu(:[0-9]+)?", re.IGNORECASE)

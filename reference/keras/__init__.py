@@ -1,1 +1,1 @@
-"""Run benchmarks in Keras 3 on TensorFlow."""
+"""Run benchmarks in Keras 3 on TensorFlow, JAX or PyTorch."""

@@ -1,16 +1,22 @@
-"""Load Keras 3 on TensorFlow, start runs on it, and choose their execution settings.
+"""Load Keras 3 on TensorFlow, JAX or PyTorch, start runs on it, and choose their settings.
 
-Import ``keras`` and ``tf`` from here, so that they are always loaded in the same way.
+Import ``keras`` from here, so that it is always loaded in the same way, and what differs between
+the three as ``engine``.
 """
 
 import gc
+import importlib
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import numpy as np
 
 from cepheid.reference.machine.ranks import Ranks, SingleProcess
 from cepheid.reference.run.autotune import (
@@ -22,6 +28,7 @@ from cepheid.reference.run.autotune import (
 )
 from cepheid.reference.run.execution import Execution
 from cepheid.rules.errors import UserError
+from cepheid.rules.extras import find_backend
 from cepheid.rules.host import usable_processors
 
 
@@ -47,32 +54,60 @@ def _quiet_libraries() -> Iterator[None]:
             os.close(stderr)
 
 
-os.environ["KERAS_BACKEND"] = "tensorflow"  # whatever the user's keras.json says
+class Engine(Protocol):
+    """A module such as ``on_jax``: what Keras does not do alike on every backend."""
+
+    VERSION: str
+    WAYS: Mapping[str, str]
+    """How a computation is run, by the values of ``--set compile=…``; usually the first one."""
+
+    def set_threads(self, count: int) -> None:
+        """Compute on ``count`` threads of the processor; RuntimeError where it is too late."""
+
+    def count_threads(self) -> int:
+        """Return on how many threads the processor computes."""
+
+    def name_devices(self) -> list[str]:
+        """Return the names of this process' accelerators; none where the processor computes."""
+
+    def count_devices(self) -> int:
+        """Return how many devices share a batch."""
+
+    def read_peak_device_bytes(self) -> int:
+        """Return the most bytes that were allocated on the first accelerator at once."""
+
+    def read_ahead(
+        self, read_batch: Callable[[int], tuple[np.ndarray, ...]], firsts: range
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yield ``read_batch(first)``, arrays (batch, …), for each of ``firsts``, read ahead."""
+
+    def Program(self, variables: Sequence[Any]) -> Any:  # noqa: N802
+        """Return what traces computations with these variables, and differentiates in them."""
+
+
+BACKEND = find_backend()
+os.environ["KERAS_BACKEND"] = BACKEND  # whatever the user's keras.json says
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised, too
 # TensorFlow itself uses oneDNN only on processors with AVX512-VNNI or better.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 with _quiet_libraries():
     import keras
-    import tensorflow as tf
 
-__all__ = ["keras", "tf"]
+    engine: Engine = importlib.import_module(f"cepheid.reference.keras.on_{BACKEND}")
+
+__all__ = ["keras"]
 
 WEIGHTS_SUFFIX = ".npz"
-FRAMEWORK = f"keras {keras.__version__} on tensorflow {tf.__version__}"
+FRAMEWORK = f"keras {keras.__version__} on {engine.VERSION}"
 POLICIES = {"fp32": "float32", "bf16": "mixed_bfloat16"}
 """The policies of layers that multiply, by the names of ``--set precision=…``."""
-
-
-def _set_threads(count: int) -> None:
-    """Run one operation at a time on ``count`` threads; call it before any computation."""
-    tf.config.threading.set_intra_op_parallelism_threads(count)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
+read = keras.ops.convert_to_numpy
 
 
 def _choose_threads() -> tuple[int, str]:
     """Return a thread for each core that other work leaves idle, and the reason for fewer, or "".
 
-    The user's OMP_NUM_THREADS, which TensorFlow itself ignores, is taken as it is.
+    The user's OMP_NUM_THREADS, which TensorFlow and JAX ignore, is taken as it is.
     """
     requested = os.environ.get("OMP_NUM_THREADS", "")
     if requested.isdecimal() and int(requested) > 0:
@@ -85,25 +120,18 @@ def _choose_threads() -> tuple[int, str]:
 
 
 THREADS, WHY_THREADS = _choose_threads()
-_set_threads(THREADS)
+engine.set_threads(THREADS)
 
 
 @contextmanager
 def start_ranks() -> Iterator[SingleProcess]:
     """Start the one process in which Keras runs here."""
-    yield SingleProcess(FRAMEWORK, _find_accelerator())
-
-
-def _find_accelerator() -> str | None:
-    for device in tf.config.list_physical_devices("GPU"):
-        details = tf.config.experimental.get_device_details(device)
-        return str(details.get("device_name", "GPU"))
-    return None
+    yield SingleProcess(FRAMEWORK, next(iter(engine.name_devices()), None))
 
 
 def read_peak_device_bytes(ranks: Ranks) -> int:
-    """Return the most bytes that were allocated on the first GPU at once, that of ``ranks``."""
-    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+    """Return the most bytes that were allocated on the first accelerator of ``ranks`` at once."""
+    return engine.read_peak_device_bytes()
 
 
 def free_earlier_tasks() -> None:
@@ -115,32 +143,56 @@ def free_earlier_tasks() -> None:
 def use_threads(requested: Execution) -> Execution:
     """Compute with the requested threads; return the settings with their number in place of auto.
 
-    Raises UserError where TensorFlow has already computed with another number in this process.
+    Raises UserError where the backend has already computed with another number in this process, or
+    cannot compile, or can do nothing else.
     """
-    threads = requested.threads
-    now = str(tf.config.threading.get_intra_op_parallelism_threads())
+    if requested.compile not in ("auto", *engine.WAYS):
+        raise UserError(
+            f"compile={requested.compile}: keras on {BACKEND} has {' or '.join(engine.WAYS)} only; "
+            "fix: leave it out"
+        )
+    threads, now = requested.threads, str(engine.count_threads())
     if threads == "auto":
         return requested.with_setting("threads", now, WHY_THREADS)
     if threads != now:
         try:
-            _set_threads(int(threads))
+            engine.set_threads(int(threads))
         except RuntimeError as error:
             raise UserError(
-                f"threads={threads}: TensorFlow computes with {now} in this process and cannot "
+                f"threads={threads}: {BACKEND} computes with {now} in this process and cannot "
                 "change; start another process"
             ) from error
     return requested
 
 
+def name_way(execution: Execution) -> str:
+    """Return how computations run with these settings, for readers of the log."""
+    return engine.WAYS.get(execution.compile) or next(iter(engine.WAYS.values()))
+
+
+def describe(ranks: Ranks, execution: Execution) -> dict[str, Any]:
+    """Return framework, device and execution, for readers of the log."""
+    devices = {"devices": count} if (count := engine.count_devices()) > 1 else {}
+    return {
+        "framework": FRAMEWORK,
+        "device": ranks.accelerator or "cpu",
+        "ranks": ranks.world_size,
+        **devices,
+        "threads_per_rank": int(execution.threads),
+        "precision": {"bf16": "bfloat16"}.get(execution.precision, "float32"),
+        "execution": asdict(execution),
+    }
+
+
 def autotune(requested: Execution, step: Step, ranks: Ranks) -> Execution:
     """Return ``requested`` with a value and a reason in place of every ``auto`` but threads.
 
-    TensorFlow cannot change the number of threads. The precision is measured in TensorFlow's own
-    graphs and with XLA (``compile=on``), then the best of each against the other. On CPUs processor
-    time counts, which other work does not affect.
+    The number of threads cannot be changed. The precision is measured in each way in which the
+    backend computes, such as TensorFlow's own graphs and XLA (``compile=on``), then the best of
+    each against the other. On CPUs processor time counts, which other work does not affect.
     """
     clock = time.perf_counter if ranks.accelerator else time.process_time
-    ways = ("off", "on") if requested.compile == "auto" else (requested.compile,)
+    ways = tuple(engine.WAYS) if requested.compile == "auto" else (requested.compile,)
     best = {way: requested.with_setting("compile", way) for way in ways}
     if requested.precision == "auto":
         precisions = tuple(POLICIES)

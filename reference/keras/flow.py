@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.reference.keras.backend import keras, tf
+from cepheid.reference.keras.backend import keras
 from cepheid.reference.keras.task import Tensor
 
 ops, layers = keras.ops, keras.layers
@@ -25,12 +25,12 @@ class MaskedDense(layers.Dense):  # type: ignore[misc,name-defined]
         super().__init__(len(outputs), kernel_initializer=self._initial, **options)
 
     def _initial(self, shape: Sequence[int], dtype: str | None = None) -> Tensor:
-        return keras.initializers.GlorotUniform()(shape, dtype) * self.mask
+        return ops.multiply(keras.initializers.GlorotUniform()(shape, dtype), self.mask)
 
     @property
     def kernel(self) -> Tensor:
         """The kernel, (inputs, outputs), 0 where an output must not see an input."""
-        return super().kernel * self.mask
+        return ops.multiply(super().kernel, self.mask)
 
 
 class Flow:
@@ -47,7 +47,7 @@ class Flow:
         values, log_determinant = latents, 0.0
         for number, network in enumerate(self.networks):
             if number:
-                values = values[:, ::-1]
+                values = ops.flip(values, axis=1)
             shift, log_scale = _split_shift_and_scale(network(values))
             values = (values - shift) * ops.exp(-log_scale)
             log_determinant -= ops.sum(log_scale, axis=1)
@@ -63,12 +63,18 @@ class Flow:
         values = noise
         for number, network in enumerate(reversed(self.networks)):
             if number:
-                values = values[:, ::-1]
-            given, values = values, tf.zeros_like(values)
-            for _ in tf.range(self.features):
-                shift, log_scale = _split_shift_and_scale(network(values))
-                values = given * tf.exp(log_scale) + shift
+                values = ops.flip(values, axis=1)
+            values = self._invert(network, values)
         return values
+
+    def _invert(self, network: Any, given: Tensor) -> Tensor:
+        """Return the values (batch, features) that ``network`` maps to ``given``."""
+
+        def pass_once(_: Tensor, values: Tensor) -> Tensor:
+            shift, log_scale = _split_shift_and_scale(network(values))
+            return given * ops.exp(log_scale) + shift
+
+        return ops.fori_loop(0, self.features, pass_once, ops.zeros_like(given))
 
 
 def _split_shift_and_scale(outputs: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from cepheid.reference.data import galaxies
 from cepheid.reference.data.order import Share
 from cepheid.reference.galaxies import science, stamps
 from cepheid.reference.galaxies.stamps import Galaxies, Stamps
-from cepheid.reference.keras.backend import tf
+from cepheid.reference.keras.backend import read
 from cepheid.reference.run.report import Table
 
 
@@ -40,8 +40,8 @@ def estimate(task: Any, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return means (n, d) and scale matrices (n, d, d) of any number of stamps."""
 
     def estimate_batch(batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        mean, scale = task.traced["predict"](tf.constant(batch))
-        return mean.numpy(), scale.numpy()
+        mean, scale = task.traced["predict"](batch)
+        return read(mean), read(scale)
 
     return stamps.estimate_all(estimate_batch, task.evaluation_batch, inputs)
 

@@ -1,19 +1,27 @@
-"""The base of all tasks that train in Keras 3 on TensorFlow, in one process."""
+"""The base of all tasks that train in Keras 3, on any of its backends."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from cepheid.reference.keras.backend import FRAMEWORK, POLICIES, autotune, keras, tf, use_threads
-from cepheid.reference.keras.pipeline import read_ahead
+from cepheid.reference.keras.backend import (
+    POLICIES,
+    autotune,
+    describe,
+    engine,
+    keras,
+    name_way,
+    read,
+    use_threads,
+)
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.hyperparameters import AdamHyperparameters
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.rules.definition import Block
 
+ops = keras.ops
 Tensor = Any
 COMPUTED_LAYERS = ("trunk_", "head", "encoder.", "decoder.")
 
@@ -25,7 +33,7 @@ class KerasTask(BenchmarkTask):
     """
 
     reads_ahead = True
-    """Whether ``tf.data`` feeds the steps, or else each batch is read when its turn comes."""
+    """Whether batches are read ahead of the steps, or else each when its turn comes."""
     data: Any
     """The open data, with ``read_batch(samples)``; several threads may call it at the same time."""
 
@@ -76,6 +84,10 @@ class KerasTask(BenchmarkTask):
         """Return the trainable variables, by the prefix of their hyperparameters."""
         return {"opt_": self.model.trainable_variables}
 
+    def list_variables(self) -> Sequence[Any]:
+        """Return all variables with which the computations compute, or that they change."""
+        return [*self.model.variables, *self._optimizer_variables()]
+
     def computations(self) -> Mapping[str, Callable[..., Any]]:
         """Return all functions that are traced, by name; the step is one of them."""
         return {"train": self.train_on, "predict": self.predict}
@@ -90,7 +102,7 @@ class KerasTask(BenchmarkTask):
     def predict_noise(self) -> None:
         """Compute everything that an evaluation computes once, in its shapes."""
         inputs, *_ = self.make_noise_arrays(self.evaluation_batch)
-        self.traced["predict"](tf.constant(inputs))
+        self.traced["predict"](inputs)
 
     # What follows:
 
@@ -99,12 +111,12 @@ class KerasTask(BenchmarkTask):
         execution = use_threads(self.config.execution)
         keras.utils.set_random_seed(self.config.seed)
         self.model = self.make_network()
-        self._epsilon = tf.Variable(math.nan)  # set at each step
         self.optimizers = {
             prefix: self._make_adam(prefix, variables)
             for prefix, variables in self.variables_by_prefix().items()
         }
-        self._traced: dict[tuple[str, str], dict[str, Any]] = {}
+        self._program = engine.Program(self.list_variables())
+        self._traced: Traced = {}
         self.use_execution(execution)
         return sum(math.prod(weight.shape) for weight in self.model.trainable_variables)
 
@@ -114,7 +126,7 @@ class KerasTask(BenchmarkTask):
         Weights, statistics and optimizers are as built afterwards.
         """
         variables = [*self.model.variables, *self._optimizer_variables()]
-        before = [variable.numpy() for variable in variables]
+        before = [np.array(read(variable.value)) for variable in variables]
         self.step_on_noise(autotune(self.execution, self.step_on_noise, self.ranks))
         self.predict_noise()
         for variable, value in zip(variables, before, strict=True):
@@ -122,36 +134,27 @@ class KerasTask(BenchmarkTask):
 
     def implementation(self) -> Mapping[str, Any]:
         """Return framework, device and execution, for readers of the log."""
-        way = {"on": "XLA", "off": "graph", "auto": "graph"}[self.execution.compile]
-        return {
-            "framework": FRAMEWORK,
-            "device": self.ranks.accelerator or "cpu",
-            "ranks": 1,
-            "threads_per_rank": int(self.execution.threads),
-            "precision": {"bf16": "bfloat16"}.get(self.execution.precision, "float32"),
-            "training_step": way,
-            "evaluation": way,
-            "execution": asdict(self.execution),
-        }
+        way = name_way(self.execution)
+        done = {"training_step": way, "evaluation": way}
+        return describe(self.ranks, self.execution) | done
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
         """Train to ``block.samples``; return the mean loss over the block."""
         losses = []
         firsts = range(self.samples, block.samples, self.config.global_batch_size)
-        in_turn = map(self._read_tensors, firsts)
-        for batch in read_ahead(self.read_batch, firsts) if self.reads_ahead else in_turn:
+        in_turn = map(self.read_batch, firsts)
+        for batch in engine.read_ahead(self.read_batch, firsts) if self.reads_ahead else in_turn:
             losses.append(self.step_on(batch))
             on_samples(self.samples)
-        return float(np.mean(np.array(losses, np.float64)))
+        return float(np.mean([np.float64(read(loss)) for loss in losses]))
 
     def step(self) -> Tensor:
         """Run ``step_on`` on the next batch, read now; return its mean loss, a scalar."""
-        return self.step_on(self._read_tensors(self.samples))
+        return self.step_on(self.read_batch(self.samples))
 
     def step_on(self, batch: Sequence[Tensor]) -> Tensor:
         """Run one optimizer step on a batch of ``read_batch``; return its mean loss, a scalar."""
         self.samples += self.config.global_batch_size
-        self._set_epsilon(self.samples // self.config.global_batch_size)
         for prefix, optimizer in self.optimizers.items():
             optimizer.learning_rate.assign(self.learning_rate_of(prefix))
         return self.traced["train"](*batch)
@@ -159,10 +162,12 @@ class KerasTask(BenchmarkTask):
     def train_on(self, *batch: Tensor) -> Tensor:
         """Apply the gradients of a batch of ``read_batch``; return its mean loss, a scalar."""
         parts = self.variables_by_prefix()
-        with tf.GradientTape() as tape:
-            loss = self.compute_loss(*batch)
-        for prefix, gradients in tape.gradient(loss, parts).items():
-            self.optimizers[prefix].apply(self.repair_gradients(gradients), parts[prefix])
+        trainable = [variable for part in parts.values() for variable in part]
+        loss, gradients = self._program.differentiate(lambda: self.compute_loss(*batch), trainable)
+        remaining = iter(gradients)
+        for prefix, variables in parts.items():
+            of_part = [next(remaining) for _ in variables]
+            self.optimizers[prefix].apply(self.repair_gradients(of_part), variables)
         return loss
 
     def synchronize(self) -> None:
@@ -190,44 +195,48 @@ class KerasTask(BenchmarkTask):
         # An "auto" that autotuning has not replaced yet computes in float32.
         precision = settings.precision if settings.precision in POLICIES else "fp32"
         self.set_precision(precision)
-        self.traced = trace(self._traced, precision, settings.compile, self.computations())
+        self.traced = trace(
+            self._traced, self._program, precision, settings.compile, self.computations()
+        )
 
     def step_on_noise(self, settings: Execution) -> str:
         """Run one step on noise with these execution settings; return an empty string."""
         self.use_execution(settings)
-        self._set_epsilon(1)
-        batch = self.make_noise_arrays(self.config.global_batch_size)
-        self.traced["train"](*map(tf.constant, batch)).numpy()
+        read(self.traced["train"](*self.make_noise_arrays(self.config.global_batch_size)))
         return ""
-
-    def _read_tensors(self, samples: int) -> Sequence[Tensor]:
-        return [tf.constant(array) for array in self.read_batch(samples)]
 
     def _make_adam(self, prefix: str, variables: Sequence[Any]) -> Any:
         values: AdamHyperparameters = self.hyperparameters
-        optimizer = keras.optimizers.Adam(
+        optimizer = Adam(
             values.opt_base_learning_rate,  # set at each step
+            epsilon=values.opt_adam_epsilon,
             beta_1=values.opt_adam_beta_1,
             beta_2=values.opt_adam_beta_2,
             global_clipnorm=self.clip_norm(prefix),
             name=f"{prefix.removeprefix('opt_')}adam",  # otherwise numbered; states have the names
         )
         optimizer.build(variables)
-        optimizer.epsilon = self._epsilon
         return optimizer
 
     def _optimizer_variables(self) -> list[Any]:
         return [variable for each in self.optimizers.values() for variable in each.variables]
 
-    def _set_epsilon(self, step: int) -> None:
-        """Set Adam's epsilon for a step, counted from 1.
 
-        PyTorch adds epsilon after the bias correction (Kingma & Ba 2015, algorithm 1), Keras
-        before; so Keras gets another epsilon at each step.
-        """
-        values: AdamHyperparameters = self.hyperparameters
-        factor = math.sqrt(1 - values.opt_adam_beta_2**step)
-        self._epsilon.assign(values.opt_adam_epsilon * factor)
+class Adam(keras.optimizers.Adam):  # type: ignore[misc]
+    """Adam that adds epsilon after the bias correction (Kingma & Ba 2015, algorithm 1), as PyTorch.
+
+    Keras adds it before; so it gets another epsilon at each step.
+    """
+
+    @property
+    def epsilon(self) -> Tensor:
+        """What Keras adds in the step that comes next, a scalar."""
+        step = ops.cast(self.iterations + 1, "float32")
+        return self._epsilon * ops.sqrt(1 - ops.power(self.beta_2, step))
+
+    @epsilon.setter
+    def epsilon(self, value: float) -> None:
+        self._epsilon = value
 
 
 def set_precision(network: Any, precision: str) -> None:
@@ -241,22 +250,25 @@ def set_precision(network: Any, precision: str) -> None:
             layer.dtype_policy = keras.DTypePolicy(POLICIES[precision])
 
 
+Traced = dict[tuple[str, str], dict[str, Any]]
+
+
 def trace(
-    kept: dict[tuple[str, str], dict[str, Any]],
+    kept: Traced,
+    program: Any,
     precision: str,
     compile_setting: str,
     computations: Mapping[str, Callable[..., Any]],
 ) -> dict[str, Any]:
-    """Return ``computations`` as graphs, with XLA if compiling is on; keep them in ``kept``."""
+    """Return ``computations`` of a program as ``compile_setting`` has it; keep them in ``kept``."""
     key = (precision, compile_setting)
     if key not in kept:
-        use_xla = compile_setting == "on"
         kept[key] = {
-            name: tf.function(computation, jit_compile=use_xla)
+            name: program.trace(computation, compile_setting)
             for name, computation in computations.items()
         }
     return kept[key]
 
 
 def _read_variables(variables: Any) -> dict[str, np.ndarray]:
-    return {variable.path: variable.numpy() for variable in variables}
+    return {variable.path: np.array(read(variable.value)) for variable in variables}

@@ -123,7 +123,10 @@ def _complete(submitter: str, ranks: "Ranks", node: Mapping[str, Any]) -> dict[s
     part = node["accelerator"] or node["processor"]
     count = node["accelerators_per_node"] or node["processor_cores_per_node"]
     name = f"{nodes}x{count}-{part}" if nodes > 1 else f"{count}x-{part}"
-    framework = node["framework"].partition(" ")[0]
+    framework, _, others = node["framework"].partition(" ")
+    backend = others.partition(" on ")[2].partition(" ")[0]  # keras 3.15.1 on jax 0.10.2
+    if backend and backend != "tensorflow":
+        framework = f"{framework}-{backend}"
     to_fill = dict(TO_FILL)
     if nodes == 1:
         del to_fill["interconnect"]

@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow", reason="needs the extra keras")
+from cepheid.rules.extras import find_backend
+
+pytest.importorskip("keras", reason="needs the extra keras or jax")
+pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
 torch = pytest.importorskip("torch", reason="compares with the task in torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
@@ -21,12 +24,13 @@ from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import assert_run_passes, configuration, install_easy
+from tests.test_keras_contract import configure as configure_keras
 
 ALONE = SingleProcess(FRAMEWORK)
 
 
 def configure(data_root: Path) -> RunConfig:
-    return dataclasses.replace(configuration("galaxy_generation", data_root), framework="keras")
+    return dataclasses.replace(configure_keras("galaxy_generation", data_root), framework="keras")
 
 
 def test_the_images_are_those_of_torch(data_root: Path) -> None:

@@ -6,7 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("tensorflow", reason="needs the extra keras")
+from cepheid.rules.extras import find_backend
+
+pytest.importorskip("keras", reason="needs the extra keras or jax")
+pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
@@ -19,17 +22,17 @@ from cepheid.benchmarks.galaxy_shape import keras_weights as shape_weights
 from cepheid.benchmarks.galaxy_vae import keras_model as keras_vae
 from cepheid.benchmarks.galaxy_vae import keras_task as vae_task
 from cepheid.measure.studies.sweep.measures import EPOCH_SAMPLES, measure_training
-from cepheid.reference.keras.backend import FRAMEWORK
-from cepheid.reference.keras.pipeline import read_ahead
+from cepheid.reference.keras.backend import FRAMEWORK, engine, read
 from cepheid.reference.machine.energy import find_sensors
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import configure
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
 from tests.benchmarks.test_galaxies_keras import arrays_of, give, give_noise
 from tests.tasks import create
 from tests.test_benchmark_contract import configuration
+from tests.test_keras_contract import configure as configure_keras
 
 ALONE = SingleProcess(FRAMEWORK)
 TASKS = {"galaxy_shape": shape_task, "galaxy_bnn": bnn_task, "galaxy_vae": vae_task}
@@ -37,10 +40,10 @@ WEIGHTS = {"galaxy_shape": shape_weights, "galaxy_bnn": bnn_weights, "galaxy_vae
 HALF_TURN = 3  # the orientation that flips x and y; networks in PyTorch are turned by it
 
 
-def build_both(config: RunConfig) -> tuple[Any, Any]:
+def build_both(name: str, data_root: Path, *overrides: str) -> tuple[Any, Any]:
     """Return the task in both frameworks, with the same weights and open data."""
-    name = config.definition.name
-    ours, theirs = create(config), TASKS[name].create(config, ALONE)
+    ours = create(configuration(name, data_root, *overrides))
+    theirs = TASKS[name].create(configure_keras(name, data_root, *overrides), ALONE)
     for made in (ours, theirs):
         made.build()
         made.open_data()
@@ -61,7 +64,7 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(
     name: str, steps: int, tolerance: float, data_root: Path
 ) -> None:
     keys = ["opt_base_learning_rate"] + ["opt_flow_base_learning_rate"] * (name == "galaxy_vae")
-    ours, theirs = build_both(configuration(name, data_root, *(f"{key}=1e-4" for key in keys)))
+    ours, theirs = build_both(name, data_root, *(f"{key}=1e-4" for key in keys))
     take = theirs.data.order.take
 
     def take_turned(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -73,7 +76,7 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(
     if name == "galaxy_bnn":  # the step of ours draws the noise that the other one takes over
         theirs.draw_weights = lambda *keys: give_noise(theirs.model, ours.model)
     ours.model.train()
-    losses = [(float(ours.step()), float(theirs.step())) for _ in range(steps)]
+    losses = [(float(ours.step()), float(read(theirs.step()))) for _ in range(steps)]
     assert losses[0][1] == pytest.approx(losses[0][0], rel=1e-4)
     for of_ours, of_theirs in losses:
         assert of_theirs == pytest.approx(of_ours, rel=tolerance)
@@ -83,19 +86,19 @@ def test_training_from_the_same_weights_on_the_same_data_agrees(
         assert np.abs(value - after[path]).mean() < 2e-5, path
     if name == "galaxy_bnn":
         kl = compute_kl_per_sample(ours.shape, ours.model)
-        assert float(theirs.kl_per_sample()) == pytest.approx(kl.item(), rel=1e-5)
+        assert float(read(theirs.kl_per_sample())) == pytest.approx(kl.item(), rel=1e-5)
 
 
 @pytest.mark.slow  # five graphs are traced
 def test_evaluations_of_an_autoencoder_agree(data_root: Path) -> None:
-    ours, theirs = build_both(configuration("galaxy_vae", data_root))
+    ours, theirs = build_both("galaxy_vae", data_root)
     theirs.data.stamps = theirs.data.stamps[:, :, ::-1, ::-1]
     expected = ours.evaluate()
     assert theirs.evaluate() == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
 def test_each_step_of_a_block_draws_the_weights_anew(data_root: Path) -> None:
-    _, made = build_both(configuration("galaxy_bnn", data_root))
+    _, made = build_both("galaxy_bnn", data_root)
     drawn: list[tuple[object, ...]] = []
     made.draw_weights = lambda *keys: drawn.append(keys)
     made.traced = {"train": lambda *batch: 0.0}
@@ -105,7 +108,7 @@ def test_each_step_of_a_block_draws_the_weights_anew(data_root: Path) -> None:
 
 
 def test_the_papers_figure_2_can_be_measured(data_root: Path) -> None:
-    config = configuration("galaxy_shape", data_root)
+    config = configure_keras("galaxy_shape", data_root)
     made: Any = shape_task.create(config, ALONE)
     size = config.global_batch_size
     epochs = 20 * size / EPOCH_SAMPLES
@@ -115,14 +118,14 @@ def test_the_papers_figure_2_can_be_measured(data_root: Path) -> None:
     assert point.implementation["framework"] == FRAMEWORK
 
 
-def test_tf_data_yields_the_batches_of_a_run_in_their_order(data_root: Path) -> None:
-    made = shape_task.create(configuration("galaxy_shape", data_root), ALONE)
+def test_reading_ahead_yields_the_batches_of_a_run_in_their_order(data_root: Path) -> None:
+    made = shape_task.create(configure_keras("galaxy_shape", data_root), ALONE)
     made.open_data()
     size = made.config.global_batch_size
     firsts = range(2 * size, 8 * size, size)
-    for first, batch in zip(firsts, read_ahead(made.read_batch, firsts), strict=True):
-        for read, expected in zip(batch, made.read_batch(first), strict=True):
-            np.testing.assert_array_equal(read.numpy(), expected)
+    for first, batch in zip(firsts, engine.read_ahead(made.read_batch, firsts), strict=True):
+        for value, expected in zip(batch, made.read_batch(first), strict=True):
+            np.testing.assert_array_equal(read(value), expected)
 
 
 def test_an_error_while_data_are_read_ahead_reaches_the_run_as_it_is() -> None:
@@ -132,18 +135,19 @@ def test_an_error_while_data_are_read_ahead_reaches_the_run_as_it_is() -> None:
         return (np.full((2, 3), first, np.float32),)
 
     with pytest.raises(UserError, match="too short"):
-        list(read_ahead(read_batch, range(0, 8, 2)))
+        list(engine.read_ahead(read_batch, range(0, 8, 2)))
 
 
 def test_posteriors_start_alike(data_root: Path) -> None:
-    config = configuration("galaxy_bnn", data_root)
-    ours, theirs = create(config), bnn_task.create(config, ALONE)
+    ours = create(configuration("galaxy_bnn", data_root))
+    theirs = bnn_task.create(configure_keras("galaxy_bnn", data_root), ALONE)
     assert ours.build() == theirs.build()
     state = bnn_weights.convert_to_keras(arrays_of(ours.model))
     for layer in keras_bnn.list_gaussian_layers(theirs.model):
         widths = state[f"{layer.name}/untransformed_scale"]
-        np.testing.assert_allclose(layer.untransformed_scale, widths, rtol=1e-5)
-        assert np.std(layer.mean) == pytest.approx(np.std(state[f"{layer.name}/kernel"]), rel=0.1)
+        np.testing.assert_allclose(read(layer.untransformed_scale.value), widths, rtol=1e-5)
+        deviation = np.std(read(layer.mean.value))
+        assert deviation == pytest.approx(np.std(state[f"{layer.name}/kernel"]), rel=0.1)
 
 
 def test_an_estimator_of_the_open_division_is_refused() -> None:

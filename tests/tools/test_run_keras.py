@@ -3,25 +3,46 @@
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("tensorflow", reason="needs the extra keras")
+from cepheid.rules.extras import find_backend
+
+pytest.importorskip("keras", reason="needs the extra keras or jax")
+pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
 pytest.importorskip("torch", reason="the small command is that of the tests for torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
+from cepheid.rules.errors import UserError
+from cepheid.rules.extras import BACKEND_VARIABLE
 from cepheid.rules.host import ROOT
+from cepheid.tools.run.command_line import COMMAND, read_request
 from tests.tools.test_run_benchmark import FAST, environment, events
 
 KERAS = ["galaxy_shape", *FAST, "--framework", "keras", "--runs", "1"]
 
 
-@pytest.mark.promise  # a fresh interpreter loads TensorFlow; continuous integration runs it
-def test_a_run_needs_no_torch_and_says_nothing_on_stderr(tmp_path: Path) -> None:
+@pytest.mark.promise  # a fresh interpreter loads TensorFlow or JAX
+@pytest.mark.parametrize(
+    ("backend", "hidden", "name"),
+    [("tensorflow", ("torch",), "-keras"), ("jax", ("torch", "tensorflow"), "-keras-jax")],
+)
+def test_a_run_needs_only_its_backend_and_says_nothing_on_stderr(
+    backend: str, hidden: Sequence[str], name: str, tmp_path: Path
+) -> None:
+    pytest.importorskip(backend)
     arguments = [*KERAS, "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
-    without = (
-        "import sys; sys.modules['torch'] = None; from cepheid.tools import cli; cli.console()"
+    arguments += ["--backend", backend]
+    without = "; ".join(
+        [
+            "import sys",
+            *(f"sys.modules['{each}'] = None" for each in hidden),
+            "from cepheid.tools import cli",
+            "cli.console()",
+        ]
     )
     line = [sys.executable, "-c", without, "run", *arguments]
     there = {**os.environ, "PYTHONPATH": str(ROOT), **environment()}
@@ -32,10 +53,44 @@ def test_a_run_needs_no_torch_and_says_nothing_on_stderr(tmp_path: Path) -> None
     assert ended.stderr == ""
     assert "all targets reached" in ended.stdout
     assert "Shear bias" in ended.stdout
-    (log,) = (tmp_path / "out").glob("results/*-keras/galaxy_shape-mini-closed/result_0.txt")
+    (log,) = (tmp_path / "out").glob(f"results/*{name}/galaxy_shape-mini-closed/result_0.txt")
     implementation = next(e["value"] for e in events(log) if e["key"] == "implementation")
-    assert implementation["framework"].startswith("keras 3")  # type: ignore[index]
+    framework = implementation["framework"]  # type: ignore[index]
+    assert framework == f"keras {version('keras')} on {backend} {find_version(backend)}"
     assert len(list((tmp_path / "out" / "checkpoints").glob("*/*/run_0.npz"))) == 1
+
+
+def find_version(backend: str) -> str:
+    """Return the version of what Keras computes on."""
+    return version({"tensorflow": "tensorflow_cpu"}.get(backend, backend))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--framework", "keras", "--backend", "theano"], "expected one of tensorflow, jax, torch"),
+        (["--backend", "jax"], "only --framework keras has one; fix: leave it out"),
+    ],
+)
+def test_a_backend_that_is_none_is_refused(
+    options: Sequence[str], why: str, tmp_path: Path
+) -> None:
+    line = ["galaxy_shape", "--scale", "mini", "--output", str(tmp_path), *options]
+    with pytest.raises(UserError, match=why):
+        read_request(COMMAND.make_parser().parse_args(line), is_continued=False)
+
+
+@pytest.mark.promise  # minutes: the networks are traced again
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_what_holds_on_tensorflow_holds_on(backend: str) -> None:
+    pytest.importorskip(backend)
+    files = ["tests/test_keras_contract.py", "tests/benchmarks/test_galaxies_keras.py",
+             "tests/benchmarks/test_galaxy_tasks_keras.py", "tests/reference/keras"]  # fmt: skip
+    line = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+    there = {**os.environ, BACKEND_VARIABLE: backend, "OMP_NUM_THREADS": "1"}
+    marks = ["-m", "not slow and not promise"]
+    ended = subprocess.run([*line, *marks], cwd=ROOT, env=there, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout
 
 
 def test_several_ranks_are_refused_before_anything_is_loaded(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def repeat(choice: Choice, origin: Origin, settings: Settings, *, is_allowed: bo
     if origin.kind == "foreign":
         extras.require_for_data(choice.definition.extras)
     else:
-        extras.require_for_runs(choice.definition.extras, _find_framework(logged))
+        extras.require_for_runs(choice.definition.extras, *_find_framework(logged))
     output.mkdir(parents=True, exist_ok=True)
     if any(output.iterdir()):
         raise UserError(f"--output {output}: not empty, so what is made could not be told apart")
@@ -209,7 +209,8 @@ def list_arguments(logged: RunLog, chosen: Definition) -> list[str]:
     arguments = [chosen.name, "--scale", chosen.scale, "--division", division, "--seed", str(seed)]
     arguments += ["--runs", "1"]
     how = logged.value("implementation")
-    arguments += ["--framework", _find_framework(logged)]
+    framework, backend = _find_framework(logged)
+    arguments += ["--framework", framework, *(["--backend", backend] if backend else [])]
     values = {name: logged.value(name) for name in chosen.hyperparameters if logged.first(name)}
     execution = how.get("execution") if isinstance(how, dict) else None
     for key, value in {**values, **_read_execution(execution)}.items():
@@ -219,11 +220,14 @@ def list_arguments(logged: RunLog, chosen: Definition) -> list[str]:
     return arguments
 
 
-def _find_framework(logged: RunLog) -> str:
-    """Return the framework of a log as `cepheid run --framework` names it."""
+def _find_framework(logged: RunLog) -> tuple[str, str]:
+    """Return framework and backend of a log as `cepheid run` names them; "" for no backend."""
     how = logged.value("implementation")
     framework = str(how.get("framework", "torch")) if isinstance(how, dict) else "torch"
-    return "keras" if framework.startswith("keras") else "torch"
+    if not framework.startswith("keras"):
+        return "torch", ""
+    backend = framework.partition(" on ")[2].partition(" ")[0]
+    return "keras", backend if backend in extras.KERAS_BACKENDS else ""
 
 
 def _read_execution(execution: object) -> Mapping[str, object]:

@@ -14,6 +14,7 @@ from cepheid.reference.session.request import Request, WantedRuns, replace_old_k
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
+from cepheid.rules.extras import BACKEND_VARIABLE, KERAS_BACKENDS
 from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
 from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import (
@@ -78,9 +79,10 @@ COMMAND = Command(
         offer_set(
             "a hyperparameter of the definition, or precision=fp32|bf16, compile=on|off, "
             "threads=N. Without a value the fastest of each of these three is measured and used. "
-            "With keras, compile means XLA, and threads are not measured. micro_batch=N: in "
-            "training on torch a rank takes N samples at once, with the mathematics of its whole "
-            "share; without a value as many as fit into memory, and micro_batch=whole takes all. "
+            "With keras, compile means XLA (jax has nothing else), and threads are not measured. "
+            "micro_batch=N: in training on torch a rank takes N samples at once, with the "
+            "mathematics of its whole share; without a value as many as fit into memory, and "
+            "micro_batch=whole takes all. "
             "parts_at_once=N: in generation on torch N threads make a part of the images each, at "
             "the same time; without a value this is compared with all threads on one part. "
             "preset=NAME stands for several settings; later ones replace its own. "
@@ -97,6 +99,12 @@ COMMAND = Command(
         ),
         declare("--submitter", "the name of who submits (default: local)", default="local"),
         declare("--framework", "torch (default) or keras, in one process", default="torch"),
+        declare(
+            "--backend",
+            "what keras computes on: tensorflow (default), jax (also TPUs) or torch; the variable "
+            "KERAS_BACKEND chooses it too",
+            metavar="NAME",
+        ),
         declare(
             "--task",
             "a task of your own instead of the reference's; see `cepheid new-submission`",
@@ -148,6 +156,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     )
     framework = find_framework(arguments.framework)
     _read_device(arguments)
+    _choose_backend(arguments.framework, arguments.backend)
     task_module = "" if arguments.task else registry.find_task_module(chosen, arguments.framework)
     ranks, per_node = _read_planned_ranks(arguments)
     world_size = ranks or find_placement().world_size
@@ -181,6 +190,20 @@ def _read_device(arguments: argparse.Namespace) -> None:
             "finds; fix: leave --device and --device-module out"
         )
     use_device(arguments)
+
+
+def _choose_backend(framework: str, backend: str | None) -> None:
+    """Keep in the environment what Keras computes on: for modules, and for processes of the run.
+
+    Raises UserError for one that our tasks do not know, and without Keras.
+    """
+    if backend is None:
+        return
+    if framework != "keras":
+        raise UserError(f"--backend {backend}: only --framework keras has one; fix: leave it out")
+    if backend not in KERAS_BACKENDS:
+        raise UserError(f"--backend {backend}: expected one of {', '.join(KERAS_BACKENDS)}")
+    os.environ[BACKEND_VARIABLE] = backend
 
 
 def _read_planned_ranks(arguments: argparse.Namespace) -> tuple[int, int]:

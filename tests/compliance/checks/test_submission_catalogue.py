@@ -134,6 +134,29 @@ def test_a_plug_in_drives_an_accelerator_beside_a_build_for_processors(root: Pat
     assert "T14.machine" not in [finding.code for finding in find_all(root)]
 
 
+# What `cepheid run` writes, and what programs from scratch may.
+OF_JAX = ("jax 0.10.2", "keras 3.15.1 on jax 0.10.2", "JAX", "flax 0.12.0 on jax 0.10.2")
+
+
+@pytest.mark.parametrize("framework", OF_JAX)
+@pytest.mark.parametrize(
+    ("devices", "device"),
+    [
+        (0, "cpu"), (0, "TFRT_CPU_0"), (0, "AMD EPYC, 2 chips"), (8, "TPU v5 lite"),
+        (8, "TPU_0(process=0,(0,0,0,0))"), (4, "NVIDIA A100-SXM4-40GB"), (1, "cuda:0"),
+    ],
+)  # fmt: skip
+def test_honest_logs_of_jax_have_no_error_of_the_machine(
+    framework: str, devices: int, device: str, root: Path
+) -> None:
+    how = {**IMPLEMENTATION, "framework": framework, "device": device, "ranks": 1}
+    in_all_logs("implementation", value=how)(root)
+    part = {"accelerator": "TPU v5e", "accelerator_memory_gib": 16} if devices else {}
+    software = {"jax": "0.10.2", "jaxlib": "0.10.2"}
+    system(framework=framework, software=software, accelerators_per_node=devices, **part)(root)
+    assert "T14.machine" not in [finding.code for finding in find_all(root)]
+
+
 @pytest.mark.parametrize(
     ("threads", "parts_at_once", "used"),
     [("1", "2", 2), ("2", "1", 2), ("2", "2", 2), ("1", "auto", 1), ("9" * 5000, "1", 1)],

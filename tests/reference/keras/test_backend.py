@@ -5,7 +5,10 @@ from collections.abc import Mapping
 
 import pytest
 
-pytest.importorskip("tensorflow", reason="needs the extra keras")
+from cepheid.rules.extras import find_backend
+
+pytest.importorskip("keras", reason="needs the extra keras or jax")
+pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
 
 from cepheid.reference.keras import backend
 from cepheid.reference.keras.backend import FRAMEWORK, autotune

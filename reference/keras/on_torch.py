@@ -1,0 +1,68 @@
+"""What Keras does not do alike on every backend, on PyTorch, operation by operation.
+
+See ``backend.Engine``. ``--framework torch`` is the faster way; this one runs Keras where nothing
+else does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import torch
+
+from cepheid.reference.keras.pipeline import read_ahead
+
+__all__ = ["read_ahead"]
+
+VERSION = f"torch {torch.__version__}"
+WAYS: Mapping[str, str] = {"off": "eager"}
+
+
+def set_threads(count: int) -> None:
+    """Compute on ``count`` threads of the processor."""
+    torch.set_num_threads(count)
+
+
+def count_threads() -> int:
+    """Return on how many threads the processor computes."""
+    return torch.get_num_threads()
+
+
+def name_devices() -> list[str]:
+    """Return the name of the GPU that Keras uses; none where the processor computes."""
+    return [torch.cuda.get_device_name()] if torch.cuda.is_available() else []
+
+
+def count_devices() -> int:
+    """Return 1: Keras uses one device on PyTorch."""
+    return 1
+
+
+def read_peak_device_bytes() -> int:
+    """Return the most bytes that were allocated on the GPU at once."""
+    return int(torch.cuda.max_memory_allocated())
+
+
+class Program:
+    """Computations with the same variables."""
+
+    def __init__(self, variables: Sequence[Any]) -> None:
+        self.variables = variables
+
+    def trace(self, computation: Callable[..., Any], way: str) -> Callable[..., Any]:
+        """Return ``computation`` on arrays."""
+
+        def call(*arrays: Any) -> Any:
+            with torch.no_grad():
+                return computation(*map(keras.ops.convert_to_tensor, arrays))
+
+        return call
+
+    def differentiate(
+        self, compute_loss: Callable[[], Any], trainable: Sequence[Any]
+    ) -> tuple[Any, Sequence[Any]]:
+        """Return the loss, a scalar, and its gradients, in the shapes of ``trainable``."""
+        with torch.enable_grad():
+            loss = compute_loss()
+        gradients = torch.autograd.grad(loss, [variable.value for variable in trainable])
+        return loss.detach(), gradients
