@@ -81,9 +81,7 @@ def require(*packages: str) -> None:
         raise UserError(explain_missing(*missing))
 
 
-def require_for_runs(
-    benchmark: Iterable[str], framework: str = "torch", backend: str = ""
-) -> None:
+def require_for_runs(benchmark: Iterable[str], framework: str = "torch", backend: str = "") -> None:
     """Raise UserError with everything to install if runs of a benchmark lack a package.
 
     A run needs no ``site``, which draws its pictures; but it is named if something else is missing.
