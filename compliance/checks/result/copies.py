@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.checks.result.near import find_close, load_scale
+from cepheid.compliance.checks.result.readings import find_copies
 from cepheid.compliance.checks.result.steady import check_steadiness
 from cepheid.compliance.checks.result.traces import CURVE, POWER, TIMES, WITHIN, RunTrace
 from cepheid.compliance.finding import Finding, breach, encode_canonically, escape, format_value
@@ -209,6 +210,24 @@ def find_recycled(
         for finding in result.findings
         if "copied" in finding.code
     }
+
+    def report(kind: int, here: int, there: int) -> None:
+        (trace, number), (other, result_of_other) = everywhere[here], everywhere[there]
+        logs = {trace.path, trace.power}
+        if number == result_of_other and here != there:
+            logs |= {other.path, other.power}
+        is_twice = here != there and _is_same_file(trace.path, other.path)
+        if not reported.isdisjoint(logs) or is_twice:
+            return
+        sides = (Side(trace, results[number]), Side(other, results[result_of_other]))
+        for finding, side in _settle(kind, *sides, stood):
+            if finding.rule in judged_in.rules:
+                level = judged_in.rules[finding.rule].severity
+                severity = level if finding.is_error else finding.severity
+                at = number if side is sides[0] else result_of_other
+                of_results[at].append(replace(finding, severity=severity))
+        reported.add(trace.path)
+
     for kind in (WITHIN, TIMES, CURVE, POWER):
         owners: dict[int, tuple[int, ...]] = {}
         for here, (trace, number) in enumerate(everywhere):
@@ -223,20 +242,9 @@ def find_recycled(
                     owners[key] = (*known, here)
             if not shared:
                 continue
-            other, result_of_other = everywhere[shared.most_common(1)[0][0]]
-            logs = {trace.path, trace.power}
-            if number == result_of_other:
-                logs |= {other.path, other.power}
-            if not reported.isdisjoint(logs) or _is_same_file(trace.path, other.path):
-                continue
-            sides = (Side(trace, results[number]), Side(other, results[result_of_other]))
-            for finding, side in _settle(kind, *sides, stood):
-                if finding.rule in judged_in.rules:
-                    level = judged_in.rules[finding.rule].severity
-                    severity = level if finding.is_error else finding.severity
-                    at = number if side is sides[0] else result_of_other
-                    of_results[at].append(replace(finding, severity=severity))
-            reported.add(trace.path)
+            report(kind, here, shared.most_common(1)[0][0])
+    for here, there in find_copies([trace.readings for trace, _ in everywhere]):
+        report(POWER, here, there)
     if "T19" in judged_in.rules:
         for finding, number in _find_near(results, everywhere, reported, stood):
             of_results[number].append(finding)
@@ -336,6 +344,8 @@ def _is_same_file(path: Path, other: Path) -> bool:
 def _report(
     kind: int, trace: RunTrace, other: RunTrace, is_same_result: bool, is_disputed: bool = False
 ) -> Finding:
+    if kind == POWER and trace is other:
+        return breach(trace.power or trace, 3, "T23.periodic")
     if kind == POWER:
         return breach(
             trace.power or trace,

@@ -866,6 +866,16 @@ def test_a_reading_that_never_changes_is_a_warning(root: Path) -> None:
     assert "node1 reads 700 W" in found.message
 
 
+def test_readings_that_repeat_themselves_are_a_warning(root: Path) -> None:
+    def repeat(lines: list[str]) -> None:
+        for n in range(62, len(lines)):
+            lines[n] = f"{lines[n].split(',')[0]},{lines[n - 60].split(',', 1)[1]}"
+
+    power(2, repeat)(root)
+    (found,) = find_all(root)
+    assert (found.code, found.severity, found.line) == ("T23.periodic", "warning", 3)
+
+
 def test_a_sensor_may_be_read_less_often_than_another(root: Path) -> None:
     def every_third(lines: list[str]) -> None:
         lines[3::3] = [f"{line.rsplit(',', 1)[0]}," for line in lines[3::3]]

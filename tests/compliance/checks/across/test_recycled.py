@@ -217,7 +217,10 @@ def write_power(folder: Path, runs: list[list[Record]], change: Callable[[float]
 
 @pytest.mark.parametrize("system", [TWIN, RIVAL], ids=["own", "of a rival"])
 @pytest.mark.parametrize("factor", [1.0, 0.9, 1.000001])
-def test_power_logs_of_another_result(factor: float, system: System, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("offset", "later"), [(0.0, 0), (40.0, 0), (-3.7, 31)])
+def test_power_logs_of_another_result(
+    factor: float, offset: float, later: int, system: System, tmp_path: Path
+) -> None:
     runs, others = make_runs(MINI), make_runs(MINI, system)
     write_power(write(tmp_path, MINI, BOX, runs), runs, float)
     folder = write(tmp_path, MINI, system, others)
@@ -227,8 +230,8 @@ def test_power_logs_of_another_result(factor: float, system: System, tmp_path: P
     watts = [row.split(",")[1] for row in rows.splitlines()[2:]]
     own = (folder / "power_2.csv").read_text().splitlines()
     recycled = [
-        f"{row.split(',')[0]},{factor * float(reading)}"
-        for row, reading in zip(own[2:], [*watts, *watts], strict=False)
+        f"{row.split(',')[0]},{factor * float(reading) + offset}"
+        for row, reading in zip(own[2:], [*watts[later:], *watts], strict=False)
     ]
     (folder / "power_2.csv").write_text("\n".join([*own[:2], *recycled]))
     *_, found = find_copies(tmp_path)

@@ -1,0 +1,86 @@
+"""Readings of power that are made of other ones are found; those of honest meters are not."""
+
+import math
+import random
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cepheid.compliance.checks.result.readings import find_copies, list_readings
+from cepheid.compliance.read.powerlog import PowerLog, Sensor
+
+Watts = list[float]
+LOADS: dict[str, Callable[[int], float]] = {
+    "flat": lambda n: 300.0,
+    "blocks and evaluations": lambda n: 100 if n < 5 else 420 if (n // 17) % 2 == 0 else 350,
+    "a wave": lambda n: 300 + 100 * math.sin(2 * math.pi * n / 12),
+    "a ramp": lambda n: 100.0 + n,
+    "steps of four readings": lambda n: 400.0 if n % 4 < 2 else 250.0,
+    "jagged": lambda n: 200.0 + (n * 37) % 101,
+}
+
+
+def measure(load: str, seed: object, readings: int = 120, decimals: int = 1) -> Watts:
+    """What a meter with 3 W of noise reads."""
+    noise = random.Random(f"{load} {seed}")
+    watts = (LOADS[load](n) + noise.gauss(0, 3) for n in range(readings))
+    return [round(each, decimals) for each in watts]
+
+
+def log(watts: Watts) -> "tuple[array[float], ...]":
+    times = [500.0 * n for n in range(len(watts))]
+    sensor = Sensor("node0", times, watts, range(3, 3 + len(watts)))
+    return list_readings(PowerLog(Path("power_0.csv"), "nothing", (sensor,)))
+
+
+FORMS: dict[str, Callable[[Watts], Watts]] = {
+    "as it is": lambda watts: watts,
+    "an offset": lambda watts: [w + 37 for w in watts],
+    "an offset below 0": lambda watts: [w - 90.25 for w in watts],
+    "a factor": lambda watts: [0.93 * w for w in watts],
+    "a factor, rounded": lambda watts: [round(0.93 * w, 1) for w in watts],
+    "another unit": lambda watts: [1000 * w for w in watts],
+    "kilowatts": lambda watts: [w / 1000 for w in watts],
+    "factor and offset, rounded": lambda watts: [round(1.07 * w + 11.3, 1) for w in watts],
+    "later": lambda watts: watts[23:],
+    "later, after own readings": lambda watts: [*measure("flat", "own", 31), *watts[:80]],
+    "later, changed and rounded": lambda watts: [round(0.9 * w + 5, 1) for w in watts[31:]],
+    "every second one": lambda watts: watts[::2],
+    "each of them twice": lambda watts: [w for w in watts for _ in range(2)],
+    "a twelfth changed": lambda watts: [w if n % 12 else w + 5 for n, w in enumerate(watts)],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("load", ["flat", "blocks and evaluations"])
+def test_readings_of_another_log_are_found(load: str, form: str) -> None:
+    original = measure(load, "original", 240 if form == "every second one" else 120, 3)
+    logs = [log(measure(load, n)) for n in range(8)]
+    assert list(find_copies(logs)) == []
+    logs += [log(original), *(log(measure(load, n)) for n in range(8, 12))]
+    assert list(find_copies([*logs, log(FORMS[form](original))])) == [(13, 8)]
+
+
+def test_readings_that_repeat_themselves_are_found() -> None:
+    once = measure("flat", "once", 60)
+    assert list(find_copies([log([*once, *once])])) == [(0, 0)]
+    assert list(find_copies([log([*once, *(1.1 * w for w in once)])])) == [(0, 0)]
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 3])
+@pytest.mark.parametrize("load", LOADS)
+def test_the_same_load_with_its_own_noise_is_no_copy(load: str, decimals: int) -> None:
+    """Two runs of a benchmark load a machine alike; 0 of 98,280 such pairs were found."""
+    for readings in (15, 60, 200):
+        logs = [log(measure(load, n, readings, decimals)) for n in range(12)]
+        assert list(find_copies(logs)) == []
+
+
+@pytest.mark.parametrize(
+    "watts",
+    [[], [1.0], [5.0] * 300, [1.0, 2.0] * 150, [0.0] * 100 + [1e8], [1e-7 * n for n in range(99)]],
+)
+def test_readings_that_tell_nothing_are_no_copies(watts: Watts) -> None:
+    assert list(find_copies([log(watts), log(watts)])) == []
