@@ -5,7 +5,7 @@ Pure: no file is read. In our own rounds a result with an error has no number at
 
 import math
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -68,6 +68,7 @@ def _locate(path: Path) -> Path:
 
 
 WITHDRAWN = "S8"  # the rule whose finding says so
+NO_POINTS = "T21", "not_measured"
 
 Verdict = Literal["scored", "provisional", "disputed", "rejected", "withdrawn", "pass", "fail"]
 
@@ -76,16 +77,18 @@ Verdict = Literal["scored", "provisional", "disputed", "rejected", "withdrawn", 
 class Standing:
     """How a result stands in its table.
 
-    A result is scored if it has all its runs and no error, provisional with fewer runs, rejected
-    with errors, or disputed if all of them are disputes, and withdrawn where the organisers say so
+    A result is scored if it has all its runs and no error. It is provisional with fewer runs, and
+    where ``doubt`` says why its score proves nothing yet: it has no rank then. It is rejected with
+    errors, or disputed if all of them are disputes, and withdrawn where the organisers say so
     (S8). One of a round of MLPerf passes or fails; that is history, so its score stands beside its
     verdict. ``score`` is None without one, ``so_far`` holds the averages of the converged runs of a
-    provisional result by metric.
+    result with too few runs by metric.
     """
 
     verdict: Verdict
     score: Score | None = None
     so_far: Mapping[str, float] = field(default_factory=dict)
+    doubt: str = ""
     errors: tuple[Finding, ...] = ()
     runs: int = 0
     required: int = 0
@@ -113,6 +116,8 @@ class Standing:
             return f"{self.verdict}: {_count_errors(self.errors)}"
         if self.verdict == "withdrawn":
             return "withdrawn"
+        if self.doubt:
+            return f"provisional: {self.doubt}"
         if self.verdict == "provisional":
             return f"provisional: {self.runs} of {self.required} runs"
         return ""
@@ -146,7 +151,19 @@ def judge_result(
     if definition is None or not runs or len(runs) < required:
         so_far = kind.average(runs) if definition else {}
         return Standing("provisional", so_far=so_far, runs=len(runs), required=required)
-    return Standing("scored", Score(kind, kind.estimate(runs, definition.runs)))
+    doubt = " and ".join(_list_doubts(definition, found))
+    score = Score(kind, kind.estimate(runs, definition.runs))
+    return Standing("provisional" if doubt else "scored", score, doubt=doubt)
+
+
+def _list_doubts(definition: Definition, findings: Iterable[Finding]) -> Iterator[str]:
+    """Yield why a score must not be ranked as if it were proven."""
+    if definition.provisional:
+        yield "its targets may still change"
+    if any(
+        finding.rule == NO_POINTS[0] and finding.code.endswith(NO_POINTS[1]) for finding in findings
+    ):
+        yield "there are no reference convergence points"
 
 
 def judge_published(

@@ -58,7 +58,7 @@ def _render_page(site: Site, tab: Tab) -> str:
     known = [entry for entry in tab.entries if entry.is_known]
     members = group_entries(known, lambda entry: entry.names.benchmark)
     marks = choose_marks(known)
-    ranked = [entry for entry in known if entry.has_score]
+    ranked = [entry for entry in known if entry.is_ranked]
     made = [_make_column(entries, marks) for _, entries in sorted(members.items())]
     columns = [column for column in made if column.ranking]
     total = compute_aggregate(tab, site.reference)
@@ -74,7 +74,8 @@ def _render_page(site: Site, tab: Tab) -> str:
         rows=list(_make_rows(ranked, [column.name for column in columns], total)),
         aggregate=total,
         profiles=plot_profiles(tab),
-        unranked=[entry for entry in tab.entries if not entry.has_score],
+        unranked=[make_score_cell(e, 1.0) for e in tab.entries if not e.is_ranked],
+        provisional=[column for column in made if column.provisional],
         twins=[entry for entry in tab.entries if entry.twin > 1],
         runs=sum(len(entry.runs) for entry in tab.entries),
     )

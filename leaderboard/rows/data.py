@@ -63,6 +63,7 @@ COLUMNS: Mapping[str, Column] = {
     "rcp_verdict": lambda entry: entry.reference.verdict,
     "rcp_factor": lambda entry: entry.reference.factor,
     "verdict": lambda entry: entry.standing.verdict,
+    "provisional_because": lambda entry: entry.standing.doubt,
     "provisional_targets": lambda entry: entry.provisional_targets,
     "energy_joules": lambda entry: entry.energy.joules if entry.energy else None,
     "not_measured": lambda entry: entry.energy.not_measured if entry.energy else "",

@@ -76,7 +76,8 @@ class Entry:
     about. ``energy`` is None unless it was measured and the result has a score. So are ``pace`` and
     ``peak_share``, the share of the system's peak that it reached (MFU).
     ``provisional_targets`` says why the targets of the benchmark may still change. ``level`` is
-    what the result is compared by, None without a score. ``held`` is how its runs are counted,
+    what the result is compared and ranked by, None without a score and where that is provisional.
+    ``held`` is how its runs are counted,
     None for an unknown benchmark. ``twin`` counts results of one name from 2 on, in the order of
     their folders.
     """
@@ -163,6 +164,11 @@ class Entry:
     def has_score(self) -> bool:
         """True where a number stands in the table that others are compared with."""
         return self.standing.score is not None
+
+    @property
+    def is_ranked(self) -> bool:
+        """True where the score stands in a ranking: a provisional one does not."""
+        return self.has_score and not self.standing.doubt
 
     @property
     def is_known(self) -> bool:
@@ -253,8 +259,12 @@ def make_entry(result: JudgedResult) -> Entry:
         pace=pace,
         peak_share=find_peak_share(result, pace),
         reasons=tuple(_list_reasons(result.findings)),
-        level=_measure_level(kind, result.runs, held) if held and standing.score else None,
+        level=_measure_level(kind, result.runs, held) if held and _is_proven(standing) else None,
     )
+
+
+def _is_proven(standing: Standing) -> bool:
+    return standing.score is not None and not standing.doubt
 
 
 def _measure_level(kind: BenchmarkKind, runs: Sequence[RunSummary], held: Runs) -> Level | None:

@@ -95,6 +95,7 @@ WRAP_LEAST = 20  # characters of a line that is wrapped
 GAP = "  "  # between two columns
 LEAST = 10  # characters of a text that is cut
 ELLIPSIS = "…"
+PROVISIONAL = "prov."  # in place of a rank
 
 SYSTEM, HARDWARE, RUNS, CONVERGED = "system", "hardware", "runs", "converged"
 _BEGIN = ("", SYSTEM, HARDWARE, RUNS, CONVERGED)
@@ -112,7 +113,7 @@ def _make_header(members: Sequence[Entry]) -> tuple[str, ...]:
 
 
 def _make_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> list[str]:
-    cells = [str(rank.value) if rank else "", str(entry.names), str(entry.hardware)]
+    cells = [_format_rank(entry, rank), str(entry.names), str(entry.hardware)]
     cells += [str(entry.counts), str(entry.counts.converged)]
     if entry.kind is GENERATION:
         return [*cells, *format_generation(entry), format_interval(entry)]
@@ -121,6 +122,11 @@ def _make_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> li
     way = way if epochs is None else f"{epochs:,g} epochs"
     seldom = (SELDOM[name](entry) for name in _list_seldom(members))
     return [*cells, format_score(entry), format_interval(entry), way, *seldom]
+
+
+def _format_rank(entry: Entry, rank: Rank | None) -> str:
+    """Format the rank; a provisional score has a mark in its place."""
+    return str(rank.value) if rank else PROVISIONAL if entry.standing.doubt else ""
 
 
 def _list_seldom(members: Sequence[Entry]) -> list[str]:
@@ -255,21 +261,22 @@ def write_markdown(table: Sequence[Entry]) -> str:
 def _make_markdown_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> list[str]:
     rest = _make_cells(entry, rank, members)[3:]
     cells = [
-        str(rank.value) if rank else "",
+        _format_rank(entry, rank),
         entry.names.submitter,
         entry.names.system,
         str(entry.hardware),
         *rest,
     ]
-    if entry.standing.text:
+    if entry.standing.text and not entry.standing.doubt:
         cells[6] = f"{entry.standing.text} {cells[6]}".strip()
     return cells
 
 
 def _list_notes(entry: Entry) -> list[str]:
-    """List energy, and the warnings and waivers beside a score."""
-    energy = format_energy(entry)
-    return [*([energy] if energy else []), *(entry.reasons if entry.has_score else ())]
+    """List why a score has no rank, energy, and the warnings and waivers beside a score."""
+    why = entry.standing.text if entry.standing.doubt else ""
+    notes = filter(None, (why, format_energy(entry)))
+    return [*notes, *(entry.reasons if entry.has_score else ())]
 
 
 def _escape(text: str) -> str:

@@ -97,9 +97,13 @@ def add_current(rounds: Sequence[Round], name: str, entries: Iterable[Entry]) ->
 
 
 def _read_round(name: str, results: Iterable[Result]) -> Round:
-    scored = {result["id"]: result for result in results if has_score(result)}
+    scored = {result["id"]: result for result in results if _is_proven(result)}
     days = [day for result in scored.values() if (day := result.get("last_run"))]
     return Round(name, max(days, default=""), scored)
+
+
+def _is_proven(result: Result) -> bool:
+    return has_score(result) and result.get("verdict") != "provisional"
 
 
 def _label(rounds: Sequence[Round]) -> Iterator[Round]:

@@ -45,7 +45,7 @@ def test_verdicts_and_order(rows: list[Entry]) -> None:
         (row.names.scale, row.names.division, row.names.system, row.standing.verdict)
         for row in rows
     ] == [
-        ("full", "closed", "box", "scored"),
+        ("full", "closed", "box", "provisional"),
         ("mini", "closed", "a100.x8", "scored"),
         ("mini", "closed", "box", "scored"),
         ("mini", "closed", "odd", "rejected"),

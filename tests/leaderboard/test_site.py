@@ -254,6 +254,34 @@ def test_one_run_is_provisional(star_shape: Definition) -> None:
     assert "so far" in files[MINI]
 
 
+def test_a_provisional_score_is_shown_and_never_ranked(star_shape: Definition) -> None:
+    """Fast or slow, it stands after every proven one, and is in no comparison or history."""
+    full = definition.load("star_shape", "full")
+    for root, system in (("acme", "box"), ("bolt", "tpu")):
+        named = describe_system(root, system)
+        write_result(Path("submissions", root), full, system=named)
+        write_result(Path("submissions", root), star_shape, system=named)
+    files = build_site(Path("submissions"))
+    made = make_pages(files)
+    results = json.loads(files["results.json"])["results"]
+    for one in results:
+        is_full = one["scale"] == "full"
+        assert one["verdict"] == ("provisional" if is_full else "scored")
+        assert (one["rank"] is None) == (one["comparison"] is None) == is_full
+        assert bool(one["provisional_because"]) == is_full
+        assert one["score_minutes"] > 0
+        assert "T16.provisional" in {found["code"] for found in one["findings"]} or not is_full
+    sentence = "provisional: its targets may still change"
+    page = files["full-closed.html"]
+    assert page.count(sentence) == 2
+    assert 'class="ranking"' not in page
+    assert re.search(r'class="score">[0-9.]+ (s|min)<', page)
+    assert files["benchmarks/star_shape-full.html"].count(sentence) == 4
+    assert sentence in files["results/acme/box/star_shape-full-closed.html"]
+    assert 'class="ranking"' in files["mini-closed.html"]
+    assert sentence not in files["mini-closed.html"]
+
+
 def test_an_unknown_benchmark_is_listed_and_not_ranked(star_shape: Definition) -> None:
     folder = write_result(Path("out"), star_shape)
     folder.rename(folder.with_name("moon_shape-mini-closed"))

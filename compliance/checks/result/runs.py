@@ -43,6 +43,8 @@ def check_number_of_runs(
         yield breach(
             folder, None, "T16.too_many", runs=len(runs), required=required, last=required - 1
         )
+    elif definition.provisional:
+        yield breach(folder, None, "T16.provisional", why=definition.provisional)
 
 
 @rule("T17", Needs.RESULT)

@@ -1,6 +1,7 @@
 """Scores: the olympic mean against its definition, Yuen's interval against an independent one."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,6 +121,30 @@ def test_too_few_runs_are_provisional(tmp_path: Path) -> None:
     assert judge_result(_runs(tmp_path, [None]), MINI, []) == Standing(
         "provisional", runs=1, required=5
     )
+
+
+@pytest.mark.parametrize(
+    ("provisional", "code", "says"),
+    [
+        ("a guess", "T9.CODE", "its targets may still change"),
+        (None, "T21.not_measured", "there are no reference convergence points"),
+        ("a guess", "T21.not_measured", "may still change and there are no reference"),
+        (None, "T21.missing_point", ""),
+    ],
+)
+def test_a_score_that_proves_nothing_yet_is_provisional(
+    provisional: str | None, code: str, says: str, tmp_path: Path
+) -> None:
+    runs, chosen = (
+        _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0]),
+        replace(MINI, provisional=provisional),
+    )
+    found = judge_result(runs, chosen, [Finding(code, "note", tmp_path, None, "so so")])
+    assert found.score is not None
+    assert found.verdict == ("provisional" if says else "scored")
+    assert says in found.doubt
+    assert found.text == (f"provisional: {found.doubt}" if says else "")
+    assert found.place == (1 if says else 0)
 
 
 def test_an_error_rejects_and_a_note_does_not(tmp_path: Path) -> None:

@@ -87,9 +87,9 @@ def test_without_usable_points_there_is_a_note(
         save(star_shape, samples)
     (finding,) = list_findings()
     assert (finding.code, finding.severity) == ("T21.not_measured", "note")
-    assert finding.message.endswith("there are no reference convergence points")
+    assert "there are no reference convergence points, so the result is prov" in finding.message
     (row,) = list_rows(judge_folder().results)
-    assert (row.reference.verdict, row.standing.verdict) == ("not measured", "scored")
+    assert (row.reference.verdict, row.standing.verdict) == ("not measured", "provisional")
 
 
 def test_points_of_another_definition_are_not_used(star_shape: Definition) -> None:
@@ -98,7 +98,7 @@ def test_points_of_another_definition_are_not_used(star_shape: Definition) -> No
     rcp.save("star_shape", "mini", replace(points, definition_digest="0" * 64))
     (finding,) = list_findings()
     assert (finding.code, finding.severity) == ("T21.not_measured", "note")
-    assert finding.message.endswith("for this version of the definition")
+    assert "for this version of the definition" in finding.message
 
 
 def test_a_batch_size_above_the_largest_is_noted(star_shape: Definition) -> None:
