@@ -262,7 +262,7 @@ def test_a_provisional_score_is_shown_and_never_ranked(star_shape: Definition) -
         write_result(Path("submissions", root), full, system=named)
         write_result(Path("submissions", root), star_shape, system=named)
     files = build_site(Path("submissions"))
-    made = make_pages(files)
+    make_pages(files)
     results = json.loads(files["results.json"])["results"]
     for one in results:
         is_full = one["scale"] == "full"
