@@ -8,6 +8,7 @@ from pathlib import Path
 from cepheid.compliance.read.contents import ResultFolder, Submitter, SystemFile
 from cepheid.compliance.read.folders import Reader
 
+PRUNED = "pruned_results"  # logs that weak scaling sets aside; they are no result
 FOLDERS_DEEP_MAX = 8  # how far below the given folder results are looked for
 
 
@@ -56,7 +57,11 @@ class MlperfReader(Reader):
             self.log_name.fullmatch(entry.name) for entry in self.list_entries(folder, quiet=True)
         ):
             yield folder
-        inner = self.list_folders(folder, quiet=True) if deep else []
+        inner = [
+            path
+            for path in (self.list_folders(folder, quiet=True) if deep else ())
+            if path.name != PRUNED
+        ]
         results = [path for path in inner if path.name == "results"]
         # Beside results there may be much code, but no result, unless somebody is called results.
         is_submitter = results and not any((path / "results").is_dir() for path in inner)

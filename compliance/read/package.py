@@ -13,7 +13,7 @@ from cepheid.compliance.read.contents import Submitter, is_like_log
 from cepheid.compliance.read.decisions import Decisions
 from cepheid.compliance.read.folders import Reader
 from cepheid.compliance.read.layout import SUBMISSIONS, find_strays
-from cepheid.compliance.read.mlperf_folders import MlperfReader
+from cepheid.compliance.read.mlperf_folders import PRUNED, MlperfReader
 from cepheid.rules.errors import UserError
 from cepheid.rules.rounds import Layout
 
@@ -96,6 +96,9 @@ def _explain_unread_logs(path: Path, package: Package) -> str:
 
 
 def _explain_missing_logs(path: Path) -> str:
+    pruned = next(path.rglob(PRUNED), None) if path.is_dir() else None
+    if pruned:
+        return f"{path}: no result here, only {pruned}: logs that weak scaling sets aside"
     return (
         f"{path}: no run logs here; give a log, a folder with result_0.txt …, or the folder "
         "that `cepheid run --output` wrote, with results/ in it"

@@ -285,6 +285,7 @@ def summarize_run(
     seed, code = run.first("seed"), run.first("task_digest")
     origin = seed.metadata.get("origin") if seed else None
     start = run.first("run_start")
+    count, is_samples = run.progress or (None, False)
     return RunSummary(
         path=run.path,
         number=place if run.index is None else run.index,
@@ -295,8 +296,8 @@ def summarize_run(
         batch_size=read_count(run.value(BATCH_SIZE)) or None,
         seed=read_count(seed.value) if seed else None,
         seed_origin=str(origin) if origin in ORIGINS else "",
-        samples=read_count(run.samples_to_target),
-        epochs=run.epochs_to_target,
+        samples=read_count(count if is_samples else run.samples_to_target),
+        epochs=None if is_samples else count,
         metrics=dict(run.quality_curve[-1].metrics) if run.quality_curve else None,
         generation=dict(run.generation),
         update_time_ratio=run.update_time_ratio if run.converged else None,

@@ -7,8 +7,10 @@ from weakref import WeakKeyDictionary
 from cepheid.compliance.checks.mlperf.verdict import Breach, Kind, find_breaches
 from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.finding import Finding, breach, escape
+from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
+from cepheid.compliance.read.mlperf_folders import PRUNED
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.rounds import RoundBenchmark
@@ -30,6 +32,10 @@ def check_rules(run: RunLog, place: Place) -> Iterator[Finding]:
 
     A result may have as many broken logs as its score drops (M2), so that one is a warning there.
     """
+    second = find_second_start(run)
+    if second:
+        yield breach(run, second, "M1.second_run", line=run.all("run_start")[0].line)
+        return
     for found in list_breaches(run, place):
         if found.kind == "never" and not run.converged:
             continue  # T17 reports a run that did not reach its target
@@ -37,6 +43,16 @@ def check_rules(run: RunLog, place: Place) -> Iterator[Finding]:
             continue  # and one that did not end
         finding = _describe(run, found)
         yield replace(finding, severity="warning") if place.in_result else finding
+
+
+def find_second_start(run: RunLog) -> Event | None:
+    """Return the first record of a run that was started again into the same log, or None."""
+    starts = run.all("run_start")
+    if len(starts) < 2:
+        return None
+    again = (*run.all("submission_benchmark"), *run.all("init_start"))
+    after = [event for event in again if starts[0].line < event.line < starts[-1].line]
+    return min(after, key=lambda event: event.line, default=None)
 
 
 def _describe(run: RunLog, found: Breach) -> Finding:
@@ -94,6 +110,17 @@ def check_logs_of_result(
             plural="" if runs == 1 else "s",
             benchmark=judged_by.name,
             required=required,
+        )
+    if any(path.name == PRUNED for path in result.folder.unexpected):
+        yield breach(result.path / PRUNED, None, "M2.pruned")
+    logged = {text for run in result.runs if (text := run.text("submission_division"))}
+    if place.division and logged and logged != {place.division}:
+        yield breach(
+            result,
+            None,
+            "M2.division",
+            described=escape(place.division),
+            logged=escape(", ".join(sorted(logged))),
         )
     broken = [run for run in result.runs if _is_broken(run, place)]
     allowed = judged_by.runs.drop_slowest

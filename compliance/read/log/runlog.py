@@ -25,6 +25,7 @@ from cepheid.rules.metrics import compute_generation_scores
 from cepheid.rules.rounds import Dialect
 
 CHUNK_BYTES = 2**20
+EPOCHS_MAX = 10_000  # no run takes as many; a larger number counts samples
 
 
 class HashingFile(io.FileIO):
@@ -220,22 +221,25 @@ class RunLog:
         """The results of the evaluations in a log of MLPerf, whatever the benchmark calls them."""
         return self.all("eval_accuracy") or self.all("eval_error")
 
-    @property
-    def epochs_to_target(self) -> float | None:
-        """The epochs until the last evaluation before run_stop; None if the run did not converge.
+    @cached_property
+    def progress(self) -> tuple[float, bool] | None:
+        """How far a run of MLPerf came, and whether that counts samples; else it is in epochs.
 
-        Some logs go on evaluating after run_stop. Some of v0.6 call their first epoch 0: their
-        epochs are one more than they say.
+        That is said by the last evaluation before run_stop of a run that converged. Some logs go on
+        evaluating after run_stop. Some write samples as ``epoch_num``, which no epochs are as many
+        as. Some of v0.6 call their first epoch 0: their epochs are one more than they say.
         """
         stop = self.first("run_stop")
         if stop is None or not self.converged:
             return None
-        before = [event for event in self.evaluations if event.line < stop.line]
-        labels = [event.metadata.get("epoch_num") for event in before]
+        before = [event.metadata for event in self.evaluations if event.line < stop.line]
+        if before and is_number(samples := before[-1].get("samples_count")):
+            return samples, True
+        labels = [metadata.get("epoch_num") for metadata in before]
         if not labels or not is_number(labels[-1]):
             return None
         counts_from_zero = is_integer(labels[0]) and labels[0] == 0 and "mll" in self.dialects
-        return labels[-1] + 1 if counts_from_zero else labels[-1]
+        return labels[-1] + counts_from_zero, labels[-1] > EPOCHS_MAX
 
     @cached_property
     def quality_curve(self) -> tuple[QualityPoint, ...]:
