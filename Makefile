@@ -27,7 +27,7 @@ CORE_TESTS := tests/rules tests/compliance tests/leaderboard tests/test_house.py
 	tests/test_imports.py tests/test_docstrings.py tests/test_continuous_integration.py \
 	tests/tools/test_core_alone.py
 
-.PHONY: help run test tests test-promises test-all test-gpu test-core lint types check check-targets clean
+.PHONY: help run test tests test-promises test-all test-gpu first-gpu test-core lint types check check-targets clean
 
 help:
 	@echo "make run            one run of galaxy_shape at mini scale, checked, with table and page"
@@ -36,7 +36,8 @@ help:
 	@echo "make tests          the tests of these alone (TESTS='tests/rules …' chooses)"
 	@echo "make test-promises  what users are promised: tutorial, new benchmark, launchers; minutes"
 	@echo "make test-all       all tests, also the slow ones; nightly and before a release"
-	@echo "make test-gpu       the tests that need an NVIDIA GPU"
+	@echo "make test-gpu       the tests that need a GPU or another accelerator"
+	@echo "make first-gpu      what holds on the first one that you have, in ten minutes"
 	@echo "make test-core      the tests of rules, compliance and the core, without torch or TensorFlow"
 	@echo "make lint           ruff only"
 	@echo "make types          mypy only"
@@ -97,7 +98,10 @@ test-all: types
 	$(BIN)/python $(PYTEST) --hypothesis-profile=explore $(TESTS)
 
 test-gpu: $(VENV)/.installed-test
-	$(BIN)/python -m pytest -m cuda -rs tests/test_cuda.py
+	$(BIN)/python -m pytest -m accelerator -rs tests/accelerator
+
+first-gpu: $(VENV)/.installed-test
+	@$(BIN)/python -m tests.accelerator
 
 test-core: $(VENV_CORE)/.installed
 	$(VENV_CORE)/bin/python $(PYTEST) -m "not slow and not promise" $(CORE_TESTS)

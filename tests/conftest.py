@@ -19,7 +19,7 @@ from tests.compliance.builder import reference_points
 
 # One thread for each of several worker processes; set before anything imports torch.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# Tests run on processors, also beside a GPU; those marked `cuda` ask for it.
+# Tests run on processors, also beside a GPU; those marked `accelerator` ask for it.
 os.environ["CEPHEID_DEVICE"] = "cpu"
 # A busy machine is no reason to fail: an example may take as long as it likes.
 settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])

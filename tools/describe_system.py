@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cepheid.reference.machine.accelerators import DEVICE, Accelerators, find_accelerators
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError
@@ -31,7 +32,8 @@ examples:
       and the bandwidth of the memory, measured by kernels of a second
   torchrun --nnodes 2 --nproc-per-node 8 … -m cepheid.tools.describe_system --output box.json
   srun python -m cepheid.tools.describe_system --output box.json
-      all nodes, and the accelerators that the ranks use; prints how the nodes differ
+      all nodes, and the accelerators that the ranks use; prints how the nodes differ, and which
+      accelerators the framework cannot use
 
 Then replace each text that begins with "FILL IN:", and give the file to `cepheid run --system`.
 Accelerators: NVIDIA's are found by NVML (extra energy), AMD's by rocm-smi, Intel's by xpu-smi.
@@ -82,12 +84,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _start_ranks() -> Iterator["Ranks"]:
     """Yield the ranks of torch if it is installed, else this process without a framework."""
     try:
-        from cepheid.reference.torch.ranks import distributed
+        from cepheid.reference.torch.ranks import choice, distributed
     except ModuleNotFoundError:
         from cepheid.reference.machine.ranks import SingleProcess
 
-        yield SingleProcess(FILL_IN + "framework and version")
+        found = find_accelerators() or Accelerators(0, "")  # nobody knows what can use them
+        framework = FILL_IN + "framework and version"
+        yield SingleProcess(framework, found.name or None, usable=found.count)
         return
+    if choice.find_unusable():  # they are listed, and the processors are described
+        os.environ[DEVICE] = os.environ.get(DEVICE) or "cpu"
     with distributed.start_ranks() as ranks:
         yield ranks
 
@@ -108,19 +114,18 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
     """
     try:
         from cepheid.reference.torch.backend import measure_peaks as measure
-        from cepheid.reference.torch.ranks.choice import choose_device
+        from cepheid.reference.torch.device import find_device
+        from cepheid.reference.torch.ranks.distributed import TorchRanks
     except ModuleNotFoundError:
         return {}
-    device = choose_device()
     measured: dict[str, Any] = {}
     try:
-        if ranks.is_first:
-            measured = measure(device)
+        if ranks.is_first and isinstance(ranks, TorchRanks):
+            measured = measure(find_device(ranks.device))
     except RuntimeError as error:  # also of too little memory
         first_line = str(error).partition("\n")[0]
-        print(
-            f"no peaks were measured on this device ({device.kind}): {first_line}", file=sys.stderr
-        )
+        what = ranks.accelerator or "the processors"
+        print(f"no peaks were measured on {what}: {first_line}", file=sys.stderr)
     ranks.barrier()
     return measured
 
@@ -143,7 +148,11 @@ def _print_description(
         print(output)
     else:
         print(_format_json(content), end="", flush=True)
+    from cepheid.reference.machine.system import find_unused
+
     stream = sys.stderr if output is None else sys.stdout
+    if unused := find_unused(content):
+        print(f"{content['framework']} cannot use, and this leaves out: {unused}", file=stream)
     for difference in differences:
         print(f"the nodes differ in {difference}", file=stream)
     print("a person must fill in or check:", file=stream)

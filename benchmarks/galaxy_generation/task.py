@@ -21,7 +21,6 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.generation import GenerationWorkload
 from cepheid.reference.torch import execution
-from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.execution import Compiled, DeviceRanks
 from cepheid.reference.torch.flow.sampling import (
     NoCompilerError,
@@ -57,7 +56,7 @@ class GalaxyGeneration(GalaxyMaker):
     ) -> None:
         self.weights = given or weights.read_published(config)
         super().__init__(config, ranks, self.weights.digest)
-        self.device = find_device(ranks.device)
+        self.device = execution.find_device_for(config.execution, ranks)
         self.decoded_together = self.device.images_together
         self._is_shared = True  # whether all ranks make the images of this repetition
         self._usual_threads = 1
@@ -110,7 +109,8 @@ class GalaxyGeneration(GalaxyMaker):
             "device": self.device.name,
             "ranks": self.ranks.world_size,
             "threads_per_rank": max(torch.get_num_threads(), self.parts_at_once),
-            "precision": str(self.precision).removeprefix("torch."),
+            "precision": execution.name_precision(self.execution),
+            **self.device.describe_products(),
             "weights": self.weights_digest[:12],
             "sampling": self.sampling_note,
             "decoding": f"{decoding}, up to {self.decoded_together} images together"

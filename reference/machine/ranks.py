@@ -42,6 +42,10 @@ class Ranks(Protocol):
         """The name of the device that this rank drives, or None if that is the processor."""
 
     @property
+    def usable(self) -> int:
+        """The number of such devices that this process could drive."""
+
+    @property
     def device_code(self) -> Path | None:
         """The file of a vendor's own device, None where the device is one of ours."""
 
@@ -75,6 +79,7 @@ class SingleProcess:
     world_size: int = 1
     ranks_per_node: int = 1
     is_first: bool = True
+    usable: int = 1
     device_code: Path | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)
 

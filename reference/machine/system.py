@@ -69,30 +69,39 @@ def describe(submitter: str, ranks: "Ranks", data: Path = Path("data")) -> dict[
     A field that only a person can fill in begins with ``FILL_IN``. Raises UserError if
     ``submitter`` cannot be the name of a folder.
     """
-    return _complete(submitter, ranks, _describe_node(ranks, data, _find_used(ranks)))
+    return _complete(
+        submitter, ranks, _describe_node(ranks, data, _find_used(ranks, ranks.ranks_per_node))
+    )
 
 
 def describe_all(
     submitter: str, ranks: "Ranks", data: Path, measured: Mapping[str, Any] = MappingProxyType({})
 ) -> Described:
-    """Describe all nodes; every rank must call this.
+    """Describe all nodes, with the accelerators that they use; every rank must call this.
 
-    A single process, which no launcher started, describes all accelerators of the machine.
+    A single process, which no launcher started, describes all accelerators that it could use.
     ``measured`` are the peaks that the first rank measured.
     """
-    is_alone = ranks.world_size == 1
-    node = _describe_node(ranks, data, find_accelerators() if is_alone else _find_used(ranks))
+    used = _find_used(ranks, ranks.usable if ranks.world_size == 1 else ranks.ranks_per_node)
+    node = _describe_node(ranks, data, used)
     by_name: dict[str, dict[str, Any]] = dict(ranks.all_gather_object((platform.node(), node)))
     facts = {name: _flat(facts) for name, facts in sorted(by_name.items())}
     description = _complete(submitter, ranks, {**ranks.broadcast(node), **measured})
     return Described(description, tuple(hardware.find_differences(facts)))
 
 
-def _find_used(ranks: "Ranks") -> Accelerators | None:
+def find_unused(description: Mapping[str, Any]) -> str:
+    """Return the accelerators of this machine that a description leaves out, "" for none."""
+    found = find_accelerators()
+    rest = found.count - description["accelerators_per_node"] if found else 0
+    return str(replace(found, count=rest)) if found and rest > 0 else ""
+
+
+def _find_used(ranks: "Ranks", count: int) -> Accelerators | None:
     if ranks.accelerator is None:
         return None
     known = find_accelerators() or Accelerators(0, "")
-    return replace(known, count=ranks.ranks_per_node, name=ranks.accelerator)
+    return replace(known, count=count, name=ranks.accelerator)
 
 
 def _describe_node(ranks: "Ranks", data: Path, devices: Accelerators | None) -> dict[str, Any]:

@@ -35,6 +35,8 @@ TRAINING_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"micro_batch": ("auto", "whole", A_NUMBER)}
 )
 COMMON = (*EXECUTION_CHOICES, *TRAINING_CHOICES)
+TF32 = "tf32"
+"""A precision of torch alone: float32 whose products round as NVIDIA's GPUs do at best speed."""
 GENERATION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"parts_at_once": ("auto", A_NUMBER)}
 )
@@ -214,10 +216,11 @@ def list_choices(definition: Definition, framework: str) -> Mapping[str, Sequenc
 
     The first choice is the default.
     """
-    choices: dict[str, Sequence[str]] = dict(EXECUTION_CHOICES)
-    if framework == "torch":
-        choices |= TRAINING_CHOICES if definition.kind == "train" else GENERATION_CHOICES
-    return {**choices, **definition.execution}
+    if framework != "torch":
+        return {**EXECUTION_CHOICES, **definition.execution}
+    more = TRAINING_CHOICES if definition.kind == "train" else GENERATION_CHOICES
+    choices = {**EXECUTION_CHOICES, **more, **definition.execution}
+    return {**choices, "precision": (*choices["precision"], TF32)}
 
 
 def make_execution(

@@ -181,6 +181,10 @@ class Device:
     def use_precision(self, name: str) -> None:
         """Multiply float32 as the precision ``name`` says from now on: rounded for tf32 alone."""
 
+    def describe_products(self) -> Mapping[str, Any]:
+        """Return what a log says of products in float32 where kinds of them may differ."""
+        return {}
+
     def autocast(self, precision: torch.dtype) -> AbstractContextManager[object]:
         """Return the context in which a forward pass runs at ``precision``."""
         if precision is torch.float32:
@@ -267,6 +271,12 @@ class Cuda(Device):
         """Let convolutions, LSTMs and products of matrices multiply alike: in TF32, or exactly."""
         torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
         torch.backends.cudnn.allow_tf32 = name == "tf32"
+
+    def describe_products(self) -> Mapping[str, Any]:
+        """Return ``fp32_precision`` of the three kinds of products: ieee or tf32."""
+        rounds = dict.fromkeys(("conv", "rnn"), torch.backends.cudnn.allow_tf32)
+        rounds["matmul"] = torch.backends.cuda.matmul.allow_tf32
+        return {"fp32_precision": {k: "tf32" if v else "ieee" for k, v in rounds.items()}}
 
     def capture(self, run: Callable[[], None]) -> Callable[[], None]:
         """Return what repeats all operations of ``run`` as one CUDA graph."""

@@ -26,7 +26,7 @@ from cepheid.reference.run.autotune import (
     measure_idle_processors,
     pick_fastest,
 )
-from cepheid.reference.run.execution import Execution
+from cepheid.reference.run.execution import TF32, Execution
 from cepheid.reference.torch.device import Device, find_device
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
@@ -169,6 +169,28 @@ PRECISIONS: Mapping[str, torch.dtype] = MappingProxyType(
     {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 )
 """The types by the names of ``--set precision=…``; fp16 needs a task that scales its loss."""
+
+
+def find_device_for(execution: Execution, ranks: DeviceRanks) -> Device:
+    """Return the device of this rank. Raises UserError where it does not know the precision.
+
+    Nobody knows the device of ranks that are only planned.
+    """
+    device = find_device(ranks.device)
+    is_known = execution.precision != TF32 or TF32 in device.list_precisions()
+    if not is_known and not getattr(ranks, "is_planned", False):
+        raise UserError(
+            f"--set precision=tf32: {device.name} does not multiply in TF32; "
+            "fix: choose precision=fp32, or auto"
+        )
+    return device
+
+
+def name_precision(execution: Execution) -> str:
+    """Return the precision as logs have it, also before autotuning has replaced ``auto``."""
+    if execution.precision == TF32:
+        return TF32
+    return str(PRECISIONS.get(execution.precision, torch.float32)).removeprefix("torch.")
 
 
 class Compiled:

@@ -15,7 +15,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import execution
-from cepheid.reference.torch.device import find_device, to_device, widen
+from cepheid.reference.torch.device import to_device, widen
 from cepheid.reference.torch.execution import Compiled, seed_everything
 from cepheid.reference.torch.parallel.norms import make_norms, refuse_other_norms
 from cepheid.reference.torch.parallel.sharing import arrange, make_sharing
@@ -58,7 +58,7 @@ class Trainer(BenchmarkTask):
         self.workload, self.shape = workload, workload.read_shape(config)
         self.evaluation_batch = workload.evaluation_batch(self.shape)
         super().__init__(config, ranks)
-        self.device = find_device(ranks.device)
+        self.device = execution.find_device_for(config.execution, ranks)
         workers = execution.count_workers(ranks)
         self.batch_per_rank = share = ranks.split_batch(config.global_batch_size)
         source = generators.find_source(config.definition.data)
@@ -285,7 +285,8 @@ class Trainer(BenchmarkTask):
             "device": self.ranks.accelerator or "cpu",
             "ranks": self.ranks.world_size,
             "threads_per_rank": torch.get_num_threads(),
-            "precision": str(self.precision).removeprefix("torch."),
+            "precision": execution.name_precision(self.execution),
+            **self.device.describe_products(),
             "training_step": self.preconditioner.note or self.compiled_loss.note,
             "evaluation": self.compiled_predict.note,
             "execution": asdict(self.execution),

@@ -11,16 +11,19 @@ from unittest.mock import patch
 
 import pytest
 
-pytest.importorskip("torch", reason="several ranks need the extra torch")
+torch = pytest.importorskip("torch", reason="several ranks need the extra torch")
 
-from cepheid.reference.machine import hardware
+from cepheid.reference.machine import accelerators, hardware, system
 from cepheid.reference.machine.accelerators import Accelerators
 from cepheid.reference.torch import backend
 from cepheid.reference.torch.device import Processor
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.documents import FILL_IN, find_schema_problem
 from cepheid.rules.errors import UserError
 from cepheid.tools import describe_system
 from tests.distributed import on_ranks
+
+H200 = Accelerators(8, "NVIDIA H200")
 
 
 @pytest.fixture(autouse=True)
@@ -111,12 +114,31 @@ def test_peaks_are_measured_and_those_of_a_known_device_are_added(
     assert described["memory_gb_per_second"]["measured"] > 0
     assert describe_system.main(["--no-peaks"]) == 0
     assert "peak_tflops" not in json.loads(capsys.readouterr().out)
-    h200 = Accelerators(8, "NVIDIA H200")
-    with patch("cepheid.reference.machine.system.find_accelerators", lambda: h200):
+    with (
+        patch.object(system, "find_accelerators", lambda: H200),
+        patch.object(TorchRanks, "accelerator", H200.name),
+        patch.object(TorchRanks, "usable", 4),
+    ):
         assert describe_system.main(["--no-peaks"]) == 0
-    described = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    described = json.loads(printed.out)
+    assert (described["accelerator"], described["accelerators_per_node"]) == (H200.name, 4)
+    assert "cannot use, and this leaves out: 4 × NVIDIA H200" in printed.err
     assert described["peak_tflops"]["bf16"] == {"datasheet": 989.4}
     assert described["memory_gb_per_second"] == {"datasheet": 4800}
+
+
+def test_what_torch_cannot_use_is_listed_and_not_described(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accelerators, "find_nvidia", lambda: H200)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("CEPHEID_DEVICE", "")
+    assert describe_system.main(["--no-peaks"]) == 0
+    printed = capsys.readouterr()
+    described = json.loads(printed.out)
+    assert (described["accelerator"], described["accelerators_per_node"]) == (None, 0)
+    assert f"torch {torch.__version__} cannot use, and this leaves out: 8 × NVI" in printed.err
 
 
 def test_a_device_without_room_for_the_kernels_is_described(
@@ -129,4 +151,4 @@ def test_a_device_without_room_for_the_kernels_is_described(
         assert describe_system.main([]) == 0
     printed = capsys.readouterr()
     assert "peak_tflops" not in json.loads(printed.out)
-    assert "no peaks were measured on this device (cpu): out of memory\n" in printed.err
+    assert "no peaks were measured on the processors: out of memory\n" in printed.err

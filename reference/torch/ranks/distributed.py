@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.distributed as dist
@@ -88,6 +88,11 @@ class TorchRanks:
         """The name of the accelerator that this rank drives, or None."""
         device = find_device(self.device)
         return device.name if device.is_accelerator else None
+
+    @property
+    def usable(self) -> int:
+        """The number of such devices that this process could drive."""
+        return len(find_device(self.device).find_all())
 
     @property
     def device_code(self) -> Path | None:
@@ -201,6 +206,8 @@ class TorchRanks:
 @dataclass(frozen=True)
 class PlannedRanks(TorchRanks):
     """The first of ranks that exist only in a plan: it waits for nobody."""
+
+    is_planned: ClassVar[bool] = True
 
     def barrier(self) -> None:
         """Return at once."""

@@ -11,11 +11,12 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.reference.machine import accelerators
 from cepheid.reference.machine.accelerators import Accelerators
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch import backend, device
+from cepheid.reference.run.execution import Execution
+from cepheid.reference.torch import backend, device, execution
 from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.ranks import choice
-from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
-from cepheid.rules import definition
+from cepheid.reference.torch.ranks.distributed import TorchRanks, plan_ranks, start_ranks
+from cepheid.rules import definition, systems
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from tests.tasks import create, take_samples
@@ -231,3 +232,65 @@ def test_an_entry_point_that_is_broken_is_named(monkeypatch: pytest.MonkeyPatch)
         choice.choose_device()
     monkeypatch.setenv("CEPHEID_DEVICE", "cpu")
     assert choice.choose_device().kind == "cpu"
+
+
+# What float32 means -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["galaxy_shape", "galaxy_generation"])
+def test_tf32_is_refused_where_nothing_multiplies_so(name: str, tmp_path: Path) -> None:
+    chosen = definition.load(name, "mini")
+    config = configure(chosen, seed=3, data_root=tmp_path, overrides=("precision=tf32",))
+    with pytest.raises(UserError, match="precision=tf32: cpu does not multiply in TF32; fix"):
+        create(config, TorchRanks(0, 1, torch.device("cpu")))
+    with plan_ranks(2, 2) as planned:
+        assert create(config, planned)
+
+
+@pytest.mark.parametrize("name", ["tf32", "fp32", "bf16", "auto"])
+def test_all_products_in_float32_multiply_alike(name: str) -> None:
+    """By torch's defaults convolutions and LSTMs round on GPUs, and products of matrices do not."""
+    before = torch.backends.cudnn.allow_tf32
+    gpu = device.Cuda(torch.device("cuda", 0))
+    try:
+        gpu.use_precision(name)
+        expected = "tf32" if name == "tf32" else "ieee"
+        assert set(gpu.describe_products()["fp32_precision"].values()) == {expected}
+    finally:
+        gpu.use_precision("fp32")
+        torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "expected"),
+    [
+        ((7, 5), None, ("fp32",)),
+        ((8, 0), None, ("bf16", "tf32", "fp32")),
+        ((9, 4), "6.4", ("bf16", "fp32")),
+    ],
+)
+def test_precisions_that_are_tried(
+    capability: tuple[int, int], hip: str | None, expected: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    native = "bf16" in expected
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda place: capability)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    assert device.Cuda(torch.device("cuda", 0)).list_precisions() == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "logged"),
+    [("auto", "float32"), ("fp32", "float32"), ("tf32", "tf32"), ("bf16", "bfloat16")],
+)
+def test_logs_name_the_precision_so_that_its_peak_is_found(precision: str, logged: str) -> None:
+    assert execution.name_precision(Execution(precision)) == logged
+    assert logged in systems.PRECISIONS
+
+
+def test_a_gpu_without_float64_sums_on_the_host() -> None:
+    apple = device.Mps(torch.device("meta"))
+    assert apple.to_device(torch.ones(2, dtype=torch.float64)).dtype == torch.float32
+    sums = device.Mps(torch.device("cpu")).make_sums(3)
+    assert (sums.dtype, sums.device.type) == (torch.float64, "cpu")
