@@ -14,6 +14,7 @@ from cepheid.compliance.checks import (
     find_round_benchmark,
 )
 from cepheid.compliance.checks.result.copies import TracedResult, find_recycled
+from cepheid.compliance.checks.result.sources import find_differing
 from cepheid.compliance.checks.submission.files import report_stray
 from cepheid.compliance.checks.submission.machine import describe_machine
 from cepheid.compliance.failure import Failures, isolate, report_failure
@@ -164,7 +165,10 @@ def _compare_all(
             )
             for _, who, answer in judged
         ]
-        return find_recycled(traced, judged_in, stood)
+        recycled = find_recycled(traced, judged_in, stood)
+        sources = [[source for trace in one.traces for source in trace.sources] for one in traced]
+        differing = find_differing(sources)
+        return [[*found, *more] for found, more in zip(recycled, differing, strict=True)]
 
     def strip(one: OwnedUnit, error: Exception) -> OwnedUnit:
         unit, who, answer = one

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cepheid.compliance.checks.result.near import EVALUATIONS, Steps, load_scale
 from cepheid.compliance.checks.result.readings import list_readings
+from cepheid.compliance.checks.result.sources import Source, list_sources
 from cepheid.compliance.checks.time.pace import list_intervals, measure_ms
 from cepheid.compliance.read.log.records import INTEGER_MAX
 from cepheid.compliance.read.log.runlog import RunLog, read_repetitions
@@ -114,6 +115,7 @@ class RunTrace:
     power: Path | None = None
     benchmark: tuple[str, str] = ("", "")
     steps: Steps | None = None
+    sources: tuple[Source, ...] = ()
     readings: "tuple[array[float], ...]" = ()
 
 
@@ -151,6 +153,7 @@ def trace_runs(logs: ResultLogs, definition: Definition) -> tuple[RunTrace, ...]
                 power.path if power else None,
                 (definition.name, definition.scale),
                 _measure_steps(run, definition),
+                tuple(list_sources(run, definition)),
                 list_readings(power) if power else (),
             )
         )
