@@ -4,10 +4,10 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from cepheid.rules.errors import UserError
 
@@ -30,18 +30,6 @@ def require_checkout(what: str) -> None:
             f"{what} is written into a checkout of Cepheid, and this is an installation ({ROOT}); "
             "clone the repository and run the same command there"
         )
-
-
-def read_version() -> str:
-    """Return the version of this program."""
-    from configparser import ConfigParser
-
-    try:
-        return metadata.version("cepheid")
-    except metadata.PackageNotFoundError:  # a checkout that is not installed
-        settings = ConfigParser()
-        settings.read(ROOT / "setup.cfg", encoding="utf-8")
-        return settings["metadata"]["version"]
 
 
 def atomic_write(path: Path, content: str | bytes) -> None:
@@ -83,9 +71,19 @@ def remove_partials(folder: Path, name: str = "*") -> None:
             left.unlink()
 
 
+def handle_ending(handler: Callable[..., object] | signal.Handlers) -> dict[signal.Signals, Any]:
+    """Let ``handler`` take the signals that ask a process to end; return the handlers before.
+
+    They come from Ctrl-C, a scheduler, or a terminal that closes; `nohup` has the last one ignored.
+    """
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return {number: signal.signal(number, handler) for number in numbers[: 3 - is_ignored]}
+
+
 @contextmanager
 def end_on_interruption(exit_code: int) -> Iterator[None]:
-    """Let Ctrl-C end the process at once within the block, in which modules are imported.
+    """Let an interruption end the process at once within the block, which imports modules.
 
     Nothing is open yet that must be closed. An exception would be lost: several libraries catch
     whatever is raised while they are imported.
@@ -98,11 +96,12 @@ def end_on_interruption(exit_code: int) -> Iterator[None]:
         os.write(2, b"cepheid: interrupted\n")
         os._exit(exit_code)
 
-    before = signal.signal(signal.SIGINT, end)
+    before = handle_ending(end)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def follow_parent() -> None:

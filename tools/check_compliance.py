@@ -24,10 +24,9 @@ from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.host import read_version
 from cepheid.rules.mlperf.rule_files import VARIABLE as RULES
 from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_paths, offer_round
-from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, read_version, run_tool
 
 if TYPE_CHECKING:
     from cepheid.tools.console.changed import Change

@@ -9,6 +9,7 @@ from cepheid.tools.console.program import (
     EXIT_FINE,
     EXIT_WRONG_USE,
     list_commands,
+    read_version,
     run_command,
     run_tool,
 )
@@ -78,7 +79,6 @@ def console() -> None:
 def _describe_version() -> str:
     """Return name and version, that of Python, and the current round."""
     from cepheid.rules import rounds
-    from cepheid.rules.host import read_version
 
     return f"cepheid {read_version()}, Python {platform.python_version()}, round {rounds.CURRENT}"
 

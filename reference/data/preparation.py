@@ -339,5 +339,7 @@ def _run_judge(unfinished: Path, judge: Judge) -> None:
 
 def _append(descriptor: int, line: Any) -> None:
     """Append a line to the journal and write it through to the disk."""
-    os.write(descriptor, json.dumps(line).encode() + b"\n")
+    rest = json.dumps(line).encode() + b"\n"
+    while rest:  # a disk that becomes full takes a part before it refuses
+        rest = rest[os.write(descriptor, rest) :]
     os.fsync(descriptor)

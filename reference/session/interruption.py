@@ -1,15 +1,17 @@
-"""Ctrl-C and SIGTERM, which schedulers send: they interrupt a run only where that does no harm."""
+"""Ctrl-C, SIGTERM of schedulers and SIGHUP: they interrupt a run only where that does no harm."""
 
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from cepheid.rules.host import handle_ending
+
 AGAIN_SECONDS = 1.0
 
 
 class Interruption:
-    """A handler of both signals, which raises KeyboardInterrupt, but only within ``allow``.
+    """A handler of these signals, which raises KeyboardInterrupt, but only within ``allow``.
 
     A signal that comes at another moment, for instance while a log gets its name, waits for the
     next ``allow``. Some libraries swallow the exception (torch's compiler does), so it is raised
@@ -22,8 +24,8 @@ class Interruption:
         self._on_first: Callable[[], None] | None = None
 
     def __enter__(self) -> "Interruption":
-        signals = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
-        self._before = {number: signal.signal(number, self._on_signal) for number in signals}
+        self._before = handle_ending(self._on_signal)
+        self._before[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._on_signal)
         return self
 
     def __exit__(self, *exception: object) -> None:

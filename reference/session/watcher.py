@@ -2,10 +2,10 @@
 
 The run holds one end of a pipe and the watcher the other. When the process of the run is gone, for
 whatever reason, the watcher reads the end of the file, and closes a log that was left open. The
-same pipe carries Ctrl-C and SIGTERM: Python's signal handler in C writes them, also while the run
-waits in a library and cannot react. The watcher kills a run that does not end soon after, unless
-the run says that it finishes first. It also kills one with SIGBUS, at once: a mapped file could not
-be read, and the run cannot go on. A text in the pipe is the run's own reason for its end.
+same pipe carries Ctrl-C, SIGTERM and SIGHUP: Python's signal handler in C writes them, also while
+the run waits in a library and cannot react. The watcher kills a run that does not end soon after,
+unless the run says that it finishes first. It also kills one with SIGBUS, at once: a mapped file
+could not be read, and the run cannot go on. A text in the pipe is the run's own reason for its end.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cepheid.reference.machine import placement
-from cepheid.rules.host import IMPORT_ROOT, remove_partials
+from cepheid.rules.host import IMPORT_ROOT, handle_ending, remove_partials
 
 GRACE_SECONDS = 10.0  # for a run to end after a signal; torchrun and Slurm kill after 30
 LOOK_SECONDS = 2.0  # between two looks at whether the run is stopped
@@ -98,9 +98,8 @@ os.register_at_fork(after_in_child=_forget)
 
 def main() -> None:
     """Wait for the end of the run, then close what it left open."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # These may be sent to all processes; the watcher waits for the end of the pipe.
-        signal.signal(number, signal.SIG_IGN)
+    # These may be sent to all processes; the watcher waits for the end of the pipe.
+    handle_ending(signal.SIG_IGN)
     folder, weights, run = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
     why, is_told = _wait_for_end(run)
 
@@ -166,7 +165,7 @@ def _wait_for_end(run: int) -> tuple[str, bool]:
         for number in signals:
             if number == FINISHES:
                 why, deadline = KILLED, None
-            is_asked = number in (signal.SIGINT, signal.SIGTERM)
+            is_asked = number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
             if is_asked and deadline is None and "stopped" not in why:
                 why = f"stopped by {signal.Signals(number).name}"
                 deadline = time.monotonic() + GRACE_SECONDS

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +160,8 @@ def main() -> None:
     registry.find_task_module = lambda definition, framework: "tests.tools.scripted"
     if os.environ.get(run_benchmark.EARLIER_RUNS):
         os.environ.pop("MISHAP", None)  # it is for the first run of a command
-    print(BEGUN, flush=True)
+    with suppress(OSError):
+        print(BEGUN, flush=True)
     sys.argv[1:1] = ["galaxy_shape", "--scale", "mini"]
     run_tool(run_benchmark.main)
 

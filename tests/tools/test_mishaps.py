@@ -208,7 +208,7 @@ def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         first, second = start(tmp_path / "out", ranks=2)
         _, err = first.communicate(timeout=SECONDS)
         second.terminate()  # it waits for the first one, which may still be about to start
-        assert end_all([second])[0].code == -signal.SIGTERM
+        assert end_all([second])[0].code in (-signal.SIGTERM, 1)
     assert first.returncode == 2
     assert f"cepheid: 2 ranks could not meet at 127.0.0.1:{port}" in err
     assert "Traceback" not in err

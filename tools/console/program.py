@@ -3,16 +3,18 @@
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError, cannot_write, did_you_mean, explain_system_error
-from cepheid.rules.host import atomic_write, end_on_interruption
+from cepheid.rules.host import ROOT, atomic_write, end_on_interruption
 from cepheid.tools.console.arguments import make_study_parser
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ def open_terminal(file: IO[str] | None) -> "Terminal":
 def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
     """Run a tool's main and exit: one line for a mistake, a traceback for a bug, both exit 2."""
     _replace_closed_streams()
+    _let_signals_interrupt()
     try:
         code = tool(None)
         sys.stdout.flush()
@@ -98,7 +101,23 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
         else:  # a bug of ours: a report needs the traceback
             sys.excepthook(*sys.exc_info())
         code = EXIT_WRONG_USE
+    _let_signals_end()
     raise SystemExit(code)
+
+
+def _let_signals_interrupt() -> None:
+    """Let SIGTERM and SIGHUP interrupt as Ctrl-C does, so that nothing stays half done."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # not ignored, as by `nohup`
+            signal.signal(number, signal.default_int_handler)
+    os.register_at_fork(after_in_child=_let_signals_end)
+
+
+def _let_signals_end() -> None:
+    """Let SIGTERM and SIGHUP end a process again, for example a worker that this one forks."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.default_int_handler:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _replace_closed_streams() -> None:
@@ -155,3 +174,15 @@ def make_new_folder(path: Path) -> Iterator[Path]:
             raise
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def read_version() -> str:
+    """Return the version of this program."""
+    from configparser import ConfigParser
+
+    try:
+        return metadata.version("cepheid")
+    except metadata.PackageNotFoundError:  # a checkout that is not installed
+        settings = ConfigParser()
+        settings.read(ROOT / "setup.cfg", encoding="utf-8")
+        return settings["metadata"]["version"]

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from cepheid.leaderboard.build import FILE_LIST, GENERATOR
@@ -89,12 +89,8 @@ def write(output: Path, files: Iterator[tuple[str, bytes]]) -> None:
     """Write a site beside the folder, then move it into place: no reader sees a half."""
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        _clear_leftovers(output)
-        with (
-            tempfile.TemporaryDirectory(dir=output.parent, prefix=_name_work(output)) as work,
-            _lock(Path(work)),
-        ):
-            fresh = Path(work) / "fresh"
+        with _make_work(output) as work:
+            fresh = work / "fresh"
             fresh.mkdir()
             for name, content in files:
                 path = fresh / PurePosixPath(name)
@@ -102,7 +98,7 @@ def write(output: Path, files: Iterator[tuple[str, bytes]]) -> None:
                 path.write_bytes(content)
             if not (output.exists() and _exchange(fresh, output)):
                 if output.exists():
-                    output.rename(Path(work) / EARLIER)
+                    output.rename(work / EARLIER)
                 fresh.rename(output)
     except OSError as error:
         raise UserError(
@@ -116,11 +112,26 @@ def _name_work(output: Path) -> str:
 
 
 @contextmanager
-def _lock(folder: Path) -> Iterator[None]:
+def _make_work(output: Path) -> Iterator[Path]:
+    """Yield a new folder beside ``output``, which is held and in the end deleted.
+
+    The folder around them is held while that of another call may have no lock yet.
+    """
+    with ExitStack() as stack:
+        with _lock(output.parent, fcntl.LOCK_EX):
+            _clear_leftovers(output)
+            work = tempfile.TemporaryDirectory(dir=output.parent, prefix=_name_work(output))
+            path = Path(stack.enter_context(work))
+            stack.enter_context(_lock(path))
+        yield path
+
+
+@contextmanager
+def _lock(folder: Path, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> Iterator[None]:
     """Hold a folder within the block; it is free as soon as this process ends."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how)
         yield
     finally:
         os.close(descriptor)
@@ -132,8 +143,8 @@ def _clear_leftovers(output: Path) -> None:
         if not left.name.startswith(_name_work(output)) or left.is_symlink() or not left.is_dir():
             continue
         held = {path.name for path in left.iterdir()}
-        if not held or not held <= {"fresh", EARLIER}:
-            continue  # not ours, or just begun
+        if not held <= {"fresh", EARLIER}:
+            continue  # not ours
         with suppress(BlockingIOError), _lock(left):
             if EARLIER in held and not output.exists():
                 (left / EARLIER).rename(output)

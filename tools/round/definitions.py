@@ -10,11 +10,12 @@ from cepheid.compliance.judge.judgement import JudgedResult, judge
 from cepheid.compliance.read import package
 from cepheid.rules import definition, rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.host import read_version, require_checkout
+from cepheid.rules.host import require_checkout
 from cepheid.tools.console.program import (
     EXIT_FINDINGS,
     EXIT_FINE,
     make_new_folder,
+    read_version,
     replace_file,
 )
 

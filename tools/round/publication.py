@@ -23,7 +23,7 @@ from cepheid.rules.definition import locate_benchmarks
 from cepheid.rules.digests import digest_file
 from cepheid.rules.errors import UserError
 from cepheid.rules.findings import find_code
-from cepheid.rules.host import ROOT
+from cepheid.rules.host import ROOT, atomic_path, remove_partials
 from cepheid.tools.console.program import EXIT_FINE, replace_file
 from cepheid.tools.leaderboard import folder as site_folder
 
@@ -92,6 +92,7 @@ def publish(arguments: argparse.Namespace, build: Tool) -> int:
     output, submissions = arguments.output, arguments.path
     for name in (SUMS, SIGNATURE):  # until all is there again, nothing vouches for the folder
         (output / name).unlink(missing_ok=True)
+    remove_partials(output)
     build([
         str(submissions), "--output", str(output / "site"), "--logs", "copy", "--round",
         arguments.round, "--on", str(arguments.on), "--commit", arguments.commit,
@@ -114,8 +115,8 @@ def write_archive(
     path: Path, folders: Sequence[tuple[Path, str]], endings: tuple[str, ...] = ("",)
 ) -> None:
     """Write an archive of folders; the same files give the same bytes."""
-    partial = path.with_name(f".{path.name}.partial")
     with (
+        atomic_path(path) as partial,
         partial.open("wb") as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w") as archive,
@@ -128,7 +129,6 @@ def write_archive(
                     about.mode = 0o755 if file.stat().st_mode & 0o100 else 0o644
                     with file.open("rb") as content:
                         archive.addfile(about, content)
-    partial.rename(path)
 
 
 def list_files(folder: Path) -> list[Path]:

@@ -36,6 +36,7 @@ from cepheid.reference.torch.ranks.collectives import (
 from cepheid.reference.torch.ranks.heartbeats import Heartbeats
 from cepheid.reference.torch.ranks.rendezvous import seat, wait_for_ranks
 from cepheid.rules.errors import UserError
+from cepheid.rules.host import handle_ending
 
 EXIT_CODE_OF_FAILURE = 2
 
@@ -294,8 +295,7 @@ def _rendezvous(place: Placement, timeout: RankTimeout) -> tuple[Any, Placement,
     """
     host, port = find_address(place, os.environ)
     os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
+    handle_ending(signal.SIG_DFL)
     try:
         store = wait_for_ranks(place, timeout)
         place = seat(place, store)

@@ -1,10 +1,9 @@
 """Faults of the system around commands: nothing is lost, and a traceback is for a bug of ours."""
 
 import os
+import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,78 +13,129 @@ import pytest
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools.leaderboard import folder
+from tests import tiny
+from tests.tools import scripted
+from tests.tools.run.faults import FAULTS, Command, Ended, explain_no_sandbox, run_under, run_until
 
-GIVEN = ROOT / "submissions" / "plain_tensorflow"
-# Arguments of commands that work on a copy of a submission, {it}, and write to {out}.
-COMMANDS = {
-    "check": ["check", "{it}"],
-    "check as JSON": ["check", "{it}", "--format", "json"],
-    "summary": ["summary", "{it}"],
-    "pack": ["pack", "{it}"],
-    "leaderboard": ["leaderboard", "{it}", "--output", "{out}/site"],
-    "list": ["run", "--list"],
-    "plan": ["run", "galaxy_shape", "--scale", "mini", "--dry-run", "--output", "{out}/run"],
-}
-# How a shell starts a command under a fault, and whether what it does can still succeed.
-FAULTS = {
-    "none": ("exec", True),
-    "no stdout": ("exec >&-; exec", True),
-    "no stderr": ("exec 2>&-; exec", True),
-    "no stdin": ("exec <&-; exec", True),
-    "no stream": ("exec <&- >&- 2>&-; exec", True),
-    "full stdout": ("exec >/dev/full; exec", False),
-    "no home": ("unset HOME; exec", True),
-    "a home that is not there": ("export HOME=/nowhere; exec", True),
-    "no variables": ("exec env -i OMP_NUM_THREADS=1", True),
-    "64 open files": ("ulimit -n 64; exec", True),
-    "files of 1 kB": ("ulimit -f 1; exec", False),
-    "1 GB of memory": ("ulimit -v 1000000; exec", True),
-    "little memory": ("ulimit -v 60000; exec", False),
-}
+ACME = "{at}/submissions/plain_tensorflow"
+FEW = {"train_samples": 6, "evaluation_samples": 10}
+TINY = tiny.folder_of("galaxy_shape", timing=scripted.TIMING, data=FEW, data_digest=None)
+COMMANDS = [
+    Command("check", f"check {ACME}"),
+    Command("summary", f"summary {ACME}"),
+    Command("pack", f"pack {ACME}", replaces=("manifest.json",)),
+    Command("publish", "round publish {at}/submissions --output {at}/v1.0"),  # a site among others
+    Command("data", "data galaxy_shape --scale mini --data {at}/data", benchmarks=TINY),
+    Command(
+        "run", "--runs 1 --output {at}/runs", "tests.tools.scripted:main", TINY, is_stepped=True
+    ),
+]
+WRITING = [*COMMANDS[2:], Command("leaderboard", f"leaderboard {ACME} --output {{at}}/site")]
+LEFT_OVERS = ("*.partial", ".site.*", ".v1.0.*")
 
 
-@pytest.fixture
-def given(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(GIVEN, tmp_path / "plain_tensorflow"))
+def lay_out(at: Path) -> dict[str, bytes]:
+    """Make the folder that a command works in; return what lies there."""
+    shutil.copytree(ROOT / "submissions" / "plain_tensorflow", Path(ACME.format(at=at)))
+    return read(at)
 
 
-def start(arguments: list[str], given: Path, out: Path, fault: str) -> subprocess.Popen[str]:
-    line = [text.format(it=given, out=out) for text in arguments]
-    script = f'{FAULTS[fault][0]} "$@"'
-    command = ["bash", "-c", script, "bash", sys.executable, "-m", "cepheid.tools.cli", *line]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+def read(at: Path) -> dict[str, bytes]:
+    """Read all files below a folder, by their names."""
+    files = [path for path in at.rglob("*") if path.is_file()]
+    return {path.relative_to(at).as_posix(): path.read_bytes() for path in files}
 
 
-def read(root: Path) -> dict[str, bytes]:
-    files = [path for path in root.rglob("*") if path.is_file()]
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files}
+def list_results(at: Path) -> set[str]:
+    """List what lies below a folder, but for what a call that was broken off may leave for good."""
+    return {name for name in read(at) if not re.search("/interrupted_|/journal.jsonl$", name)}
+
+
+def assert_nothing_is_lost(
+    command: Command, at: Path, before: dict[str, bytes], said: str, *, was_killed: bool = False
+) -> None:
+    """Whatever happened, what was there is there; half a file is only left by a kill."""
+    after = read(at)
+    changed = [name for name in before if after.get(name) != before[name]]
+    assert [name for name in changed if not name.endswith(command.replaces or "/")] == [], said
+    assert all(after.get(name) for name in changed), said
+    left = [path for pattern in LEFT_OVERS for path in at.rglob(pattern)]
+    assert was_killed or not list(filter(is_half_written, left)), said
+
+
+def is_half_written(path: Path) -> bool:
+    """Not so are empty folders and preparations of data: another call clears, or goes on."""
+    return path.is_file() or (path.parent.name != "data" and any(path.iterdir()))
+
+
+def describe(ended: Ended) -> str:
+    return f"{ended.code}: {ended.printed[-1000:]}\n{ended.told[-3000:]}"
 
 
 @pytest.mark.promise
-@pytest.mark.parametrize("name", COMMANDS)
-def test_no_fault_costs_a_file_or_ends_in_a_traceback(
-    name: str, given: Path, tmp_path: Path
-) -> None:
-    before = read(given)
-    usual = None
-    for fault, (_, can_succeed) in FAULTS.items():
-        out = tmp_path / fault.replace(" ", "-")
-        out.mkdir()
-        process = start(COMMANDS[name], given, out, fault)
-        printed, told = process.communicate(timeout=120)
-        usual = process.returncode if usual is None else usual
-        said = f"{fault}: {process.returncode}: {told}"
-        assert "Traceback" not in told or fault == "little memory", said
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_no_fault_costs_a_file_or_ends_in_a_traceback(command: Command, tmp_path: Path) -> None:
+    usual = tmp_path / "usual"
+    lay_out(usual)
+    whole, _ = run_until(0, "", command, usual)
+    assert "Traceback" not in whole.told
+    for fault, (how, can_succeed) in FAULTS.items():
+        if "bwrap" in how and explain_no_sandbox():
+            continue
+        at = tmp_path / fault.replace(" ", "-")
+        before = lay_out(at)
+        ended = run_under(fault, command, at)
+        said = f"{fault}: {describe(ended)}"
+        assert "Traceback" not in ended.told or fault == "little memory", said
+        assert_nothing_is_lost(command, at, before, said)
         if can_succeed:
-            assert process.returncode == usual, said
-        elif process.returncode == 0:  # it wrote nothing that was too much
-            assert fault != "full stdout" or not printed, said
-        after = read(given)
-        assert {path: after.get(path) for path in before if path != "manifest.json"} == {
-            path: content for path, content in before.items() if path != "manifest.json"
-        }, said
-        assert not [path for path in out.rglob("*") if path.name.endswith(".partial")], said
+            assert ended.code == whole.code, said
+        elif ended.code == whole.code:  # it wrote nothing that was too much
+            assert fault != "full stdout" or not ended.printed, said
+        else:
+            finding = "T4.step_back" if fault == "a clock that is set back" else ""
+            assert (ended.code, command.is_stepped) == (1, True) if finding else ended.code == 2
+            expected = finding or ("" if fault == "little memory" else "\ncepheid: ")
+            assert expected in f"{ended.printed}\n{ended.told}", said
+        if ended.code == 2:  # then the same command finishes
+            again, _ = run_until(0, "", command, at)
+            assert again.code == whole.code, f"{fault}, again: {describe(again)}"
+        assert list_results(at) == list_results(usual), fault
+        shutil.rmtree(at)
+
+
+@pytest.mark.promise
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        *(pytest.param(one, what, id=f"{what} in {one.name}") for one in WRITING
+          for what in ("SIGKILL", "SIGTERM", "ENOSPC")),
+        pytest.param(WRITING[0], "SIGHUP", id="SIGHUP"),
+    ],
+)  # fmt: skip
+def test_what_is_broken_off_anywhere_can_be_given_again(
+    command: Command, what: str, tmp_path: Path
+) -> None:
+    usual = tmp_path / "usual"
+    lay_out(usual)
+    whole, changes = run_until(0, "", command, usual)
+    within = {"SIGKILL": changes // 3, "ENOSPC": 2 * changes // 3}.get(what, changes // 2)
+    for count in sorted({1, within or 1, changes}):
+        at = tmp_path / str(count)
+        before = lay_out(at)
+        ended, _ = run_until(count, what, command, at)
+        said = f"change {count} of {changes}: {describe(ended)}"
+        codes = {"SIGKILL": (-9,), "SIGTERM": (1,), "SIGHUP": (1,)}.get(what, (2,))
+        assert ended.code in codes, said
+        assert "Traceback" not in ended.told, said
+        assert_nothing_is_lost(command, at, before, said, was_killed=what == "SIGKILL")
+        again, _ = run_until(0, "", command, at)
+        assert again.code == whole.code, f"{said}\nagain: {describe(again)}"
+        lost = {name for name in list_results(usual) if "run_0" in name}
+        lost = lost if "its weights are lost" in ended.told else set()
+        assert list_results(at) == list_results(usual) - lost, said
+        assert_nothing_is_lost(command, at, before, said)
+        assert not [path for pattern in LEFT_OVERS for path in at.rglob(pattern)], said
 
 
 def build_site(output: Path) -> None:
