@@ -118,6 +118,19 @@ class Carrier:
     share: float
 
 
+HowFlawed = Literal["bytes", "utf_16", "direction", "signature", "unfilled", "thin"]
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """What is wrong with a text of a submission, on a line of it or (None) as a whole."""
+
+    name: PurePosixPath
+    how: HowFlawed
+    line: int | None
+    what: str
+
+
 @dataclass(frozen=True)
 class Submitter:
     """A folder with ``systems`` and ``results``.
@@ -129,7 +142,7 @@ class Submitter:
     ``decisions`` are those of the organisers, beside the folder; ``old_waivers`` is a file of
     waivers in it, which counts for nothing.
     ``carriers`` are files of code that could hold weights.
-    ``unfilled`` are the READMEs among the files in which a person still has to write something.
+    ``flaws`` are those of texts among the files.
     ``round`` is the one that it is judged in.
     ``failures`` are our own while the folder was read (S15).
     """
@@ -147,6 +160,6 @@ class Submitter:
     old_waivers: Path | None = None
     manifest: Manifest | None = None
     carriers: tuple[Carrier, ...] = ()
-    unfilled: tuple[PurePosixPath, ...] = ()
+    flaws: tuple[Flaw, ...] = ()
     round: str = rounds.CURRENT
     failures: tuple[Finding, ...] = ()

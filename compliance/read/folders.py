@@ -26,6 +26,7 @@ from cepheid.compliance.read.contents import (
     OLD_WAIVERS,
     README,
     Carrier,
+    Flaw,
     Refused,
     ResultFolder,
     SubmittedFile,
@@ -35,8 +36,8 @@ from cepheid.compliance.read.contents import (
 from cepheid.compliance.read.log.records import FILE_BYTES_MAX as DIGESTED_BYTES_MAX
 from cepheid.compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
 from cepheid.compliance.read.powerlog import POWER_NAME
+from cepheid.compliance.read.texts import list_flaws
 from cepheid.rules import digests
-from cepheid.rules.documents import FILL_IN
 from cepheid.rules.errors import UserError
 
 ENTRIES_MAX = 10_000  # in one folder
@@ -125,13 +126,13 @@ class Reader:
         if is_listed:
             with self.caught(root):
                 files = tuple(self.list_files(root, _list_hashed_later(results)))
-        systems, bound, unfilled = self.read_systems(root), None, tuple[PurePosixPath, ...]()
+        systems, bound, flaws = self.read_systems(root), None, tuple[Flaw, ...]()
         carriers = tuple[Carrier, ...]()
         if is_listed and _is_file(root / manifest.FILE_NAME):
             with self.caught(root):
                 bound = manifest.read(self.show(root / manifest.FILE_NAME))
         with self.caught(root):
-            unfilled = _list_unfilled(root, files)
+            flaws = tuple(list_flaws(root, files))
             carriers = tuple(list_carriers(root, files))
         return replace(
             self.make_submitter(root, systems, results),
@@ -140,7 +141,7 @@ class Reader:
             files=files if is_listed else None,
             manifest=bound,
             carriers=carriers,
-            unfilled=unfilled,
+            flaws=flaws,
         )
 
     def caught(self, path: Path) -> AbstractContextManager[None]:
@@ -349,21 +350,6 @@ def _list_hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:
         for result in results
         for path in (*result.runs, *result.interrupted, *result.power)
     )
-
-
-def _list_unfilled(root: Path, files: Sequence[SubmittedFile]) -> tuple[PurePosixPath, ...]:
-    """List the READMEs in which a person still has to write something."""
-    readmes = (file.name for file in files if file.name.name == README)
-    return tuple(name for name in readmes if _holds(root / name, FILL_IN))
-
-
-def _holds(path: Path, text: str) -> bool:
-    """Return True where the beginning of a file holds a text."""
-    try:
-        with path.open("rb") as file:
-            return text.encode() in file.read(DESCRIPTION_BYTES_MAX)
-    except OSError:
-        return False
 
 
 def _explain_refusal(entry: os.DirEntry[str]) -> str:

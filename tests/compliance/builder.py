@@ -41,6 +41,10 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"".join(
     for kind, content in _CHUNKS.items()
 )
 """A picture of one dark pixel."""
+README = """Prepare the data as the reference does, then start each run with its number:
+
+    python train.py
+"""
 CODE_DIGEST = "c0de" * 16
 DATA_DIGEST = "da7a" * 16
 IMPLEMENTATION = {"framework": "torch", "device": "cpu", "precision": "fp32", "ranks": 1}
@@ -342,7 +346,7 @@ def write_result(
     if root.parent.name == "submissions":
         write_code(root, definition.name)
         if division == "open":
-            (folder / "README.md").write_text("A smaller network.\n")
+            (folder / "README.md").write_text(README.replace("python", "A smaller network. python"))
     return folder
 
 
@@ -351,7 +355,7 @@ def write_code(root: Path, benchmark: str) -> None:
     folder = root / "benchmarks" / benchmark
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text("print('trained')\n")
-    (folder / "README.md").write_text("python train.py\n")
+    (folder / "README.md").write_text(README)
     (root / "LICENSE").write_text("Apache-2.0\n")
 
 

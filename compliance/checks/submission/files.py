@@ -19,6 +19,7 @@ from cepheid.compliance.read.contents import (
 )
 from cepheid.compliance.read.log.records import FILE_BYTES_MAX as LOG_BYTES_MAX
 from cepheid.compliance.read.powerlog import FILE_BYTES_MAX as POWER_BYTES_MAX
+from cepheid.compliance.read.texts import WORDS_MIN
 from cepheid.rules import definition
 from cepheid.rules.digests import BYTE_CODE, has_modes, is_executable_text
 from cepheid.rules.errors import did_you_mean
@@ -43,8 +44,6 @@ def check_code(who: Submitter) -> Iterator[Finding]:
     """Check that each benchmark has its code and a README, and each open result a README (S3)."""
     if who.files is None:
         return
-    for name in who.unfilled:
-        yield breach(who.path / name, None, "S3.unfilled")
     sizes = {file.name: file.size_bytes for file in who.files if not file.is_folder}
     parts = [result.parts for result in who.results if result.runs and result.parts]
     for benchmark in sorted({part[0] for part in parts if part[0] in definition.names(who.round)}):
@@ -64,7 +63,33 @@ def check_code(who: Submitter) -> Iterator[Finding]:
     for result in who.results:
         if result.parts and result.parts[2] == "open" and result.runs and not result.has_readme:
             yield breach(result.path / README, None, "S3.no_result_readme")
-    yield from find_carried(who)
+    carried = list(find_carried(who))
+    yield from carried
+    yield from islice(_check_texts(who, {one.path for one in carried}), PROBLEMS_MAX)
+
+
+def _check_texts(who: Submitter, reported: set[Path]) -> Iterator[Finding]:
+    """Report what is no text, or says nothing, in files that are not ``reported`` already."""
+    for flaw in who.flaws:
+        path = who.path / flaw.name
+        if flaw.how == "unfilled":
+            yield breach(path, None, "S3.unfilled")
+        elif flaw.how == "thin":
+            yield breach(path, None, "S3.thin_readme", words=flaw.what, least=WORDS_MIN)
+        elif path not in reported:
+            yield breach(
+                path,
+                flaw.line,
+                "S3.no_text",
+                case="utf_16"
+                if flaw.how == "utf_16"
+                else "direction"
+                if flaw.how == "direction"
+                else "signature"
+                if flaw.how == "signature"
+                else "",
+                what=flaw.what,
+            )
 
 
 def _check_unused(who: Submitter) -> Iterator[Finding]:
