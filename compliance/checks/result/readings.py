@@ -51,7 +51,7 @@ def find_copies(logs: Sequence[Sequence[Readings]]) -> Iterator[tuple[int, int]]
             known = owners.setdefault(key, [])
             for other, theirs, there in known:
                 is_new = copied is None or (copied == number and other != number)
-                is_apart = other != number or (theirs is readings and at != there)
+                is_apart = other != number or (theirs is readings and at - there > LAGS_MAX)
                 if is_new and is_apart and _is_copy(readings, at, theirs, there):
                     copied = other
             if len(known) < OWNERS_MAX:
@@ -87,7 +87,6 @@ def _is_copy(ours: Readings, at: int, theirs: Readings, there: int) -> bool:
     """Return True if readings around two places agree but for offset, factor and rounding."""
     before = min(at, there, COMPARED_MAX // 2)
     count = before + min(len(ours) - at, len(theirs) - there, COMPARED_MAX - before)
-    lag = abs(at - there) if ours is theirs else 2 * LAGS_MAX
     ours = ours[at - before : at - before + count]
     theirs = theirs[there - before : there - before + count]
     low, high = (theirs.index(edge) for edge in (min(theirs), max(theirs)))
@@ -104,7 +103,7 @@ def _is_copy(ours: Readings, at: int, theirs: Readings, there: int) -> bool:
             return False
     slope, offset = statistics.linear_regression(*zip(*pairs, strict=True))
     agreeing = sum(abs(mine - slope * its - offset) <= tolerance for its, mine in pairs)
-    noise = _estimate_noise(ours, min(LAGS_MAX, count // 2, lag // 2))
+    noise = _estimate_noise(ours, min(LAGS_MAX, count // 2))
     bits = agreeing * math.log2(max(1.0, 1.77 * noise / tolerance)) - CHANGED_BITS * count
     return agreeing >= (1 - CHANGED_SHARE_MAX) * count and bits >= BITS_MIN
 

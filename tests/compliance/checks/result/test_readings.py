@@ -80,7 +80,15 @@ def test_the_same_load_with_its_own_noise_is_no_copy(load: str, decimals: int) -
 
 @pytest.mark.parametrize(
     "watts",
-    [[], [1.0], [5.0] * 300, [1.0, 2.0] * 150, [0.0] * 100 + [1e8], [1e-7 * n for n in range(99)]],
+    [
+        [],
+        [1.0],
+        [5.0] * 300,
+        [1.0, 2.0] * 150,
+        [300.0 + n % 7 for n in range(300)],
+        [0.0] * 100 + [1e8],
+        [1e-7 * n for n in range(99)],
+    ],
 )
 def test_readings_that_tell_nothing_are_no_copies(watts: Watts) -> None:
     assert list(find_copies([log(watts), log(watts)])) == []
