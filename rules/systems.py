@@ -42,6 +42,19 @@ _FILE_NAME = re.compile(
 )
 
 
+TEAM = re.compile(r"(.+)_([2-9]|[1-9][0-9])")
+"""The folder of a further team of a submitter: ``acme_2`` beside ``acme``."""
+
+
+def find_organisation(folder: Path) -> str:
+    """Return the submitter whose results a folder holds: its name, or that of the first team's.
+
+    ``submissions/acme_2`` is the folder of a second team only where ``submissions/acme`` exists.
+    """
+    team = TEAM.fullmatch(folder.name)
+    return team[1] if team and (folder.parent / team[1]).is_dir() else folder.name
+
+
 def explain_name(name: str) -> str:
     """Return why a submitter or a system cannot have a name, or an empty text if it can."""
     if not NAME.fullmatch(name):

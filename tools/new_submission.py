@@ -15,7 +15,7 @@ from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CHOICES
 from cepheid.rules.host import IS_CHECKOUT, ROOT
-from cepheid.rules.systems import refuse_name
+from cepheid.rules.systems import find_organisation, refuse_name
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale
 from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool, write_new
 from cepheid.tools.describe_system import describe_machine
@@ -45,7 +45,10 @@ COMMAND = Command(
     "Begin a submission: a description of this machine, a task to change, a script to run it.",
     EXAMPLES,
     (
-        declare("name", "the name of the submitter: letters, digits, '.', '_' and '-'"),
+        declare(
+            "name",
+            "the name of the submitter: letters, digits, '.', '_' and '-'; NAME_2: a 2nd team",
+        ),
         declare("--benchmark", "the benchmark (`cepheid run --list` shows all)", required=True),
         offer_scale(),
         declare("--division", "closed (default) or open", default="closed"),
@@ -81,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if os.path.lexists(code):
         raise UserError(f"{code}: already exists; change it, or move it away")
     given = read_description(arguments.system) if arguments.system else None
-    system = _find_or_describe_system(root, arguments.name, arguments.data, given)
+    system = _find_or_describe_system(root, find_organisation(root), arguments.data, given)
     _write_code(code, _collect_words(chosen, arguments, str(system["system"])))
     if not any(root.glob("LICENSE*")):
         write_new(root / "LICENSE", read_licence())

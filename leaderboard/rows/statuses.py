@@ -60,7 +60,7 @@ def list_statuses(entries: Sequence[Entry], judged_in: Round) -> Iterator[Status
         objections = [entry for entry in decided if isinstance(entry, Objection)]
         disputes = [entry for entry in decided if isinstance(entry, Dispute)]
         yield Status(
-            members[0].names.submitter,
+            _name_team(members[0].names.submitter, who),
             _describe_receipt(who, judged_in),
             _count(entry.standing.verdict for entry in members),
             _count_rules(findings, "error"),
@@ -69,6 +69,12 @@ def list_statuses(entries: Sequence[Entry], judged_in: Round) -> Iterator[Status
             _count(entry.verdict for entry in disputes),
             _describe_previews(members, judged_in),
         )
+
+
+def _name_team(submitter: str, who: Submitter | None) -> str:
+    """Return the submitter, with the folder where that is another team's: ``acme (acme_2)``."""
+    folder = escape(who.name) if who and who.name else submitter
+    return submitter if folder == submitter else f"{submitter} ({folder})"
 
 
 def _count(words: Iterable[str]) -> str:

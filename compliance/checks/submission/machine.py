@@ -1,9 +1,11 @@
 """S2: the description of a system is valid, possible, and agrees with itself."""
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from cepheid.compliance.checks.agreement import JsonSource, find_disagreements
@@ -13,7 +15,7 @@ from cepheid.compliance.read.contents import Submitter, SystemFile
 from cepheid.rules.documents import SCHEMAS, find_unfilled
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import is_integer
-from cepheid.rules.systems import ORDER, explain_name, find_device
+from cepheid.rules.systems import ORDER, explain_name, find_device, find_organisation
 
 COUNTS_MAX = {  # as in the schema
     "nodes": 1_000_000,
@@ -29,12 +31,12 @@ def check_system_descriptions(who: Submitter) -> Iterator[Finding]:
     used = {result.system for result in who.results}
     for name, system in who.systems.items():
         if name in used or who.in_submission:
-            yield from _check_description(system, who.name)
+            yield from _check_description(system, who)
         if who.in_submission:
             yield from _check_unfilled(system)
 
 
-def _check_description(system: SystemFile, submitter: str | None) -> Iterator[Finding]:
+def _check_description(system: SystemFile, who: Submitter) -> Iterator[Finding]:
     if system.content is None:
         yield breach(system, None, "S2.unreadable", problem=escape(system.problem))
         return
@@ -45,16 +47,19 @@ def _check_description(system: SystemFile, submitter: str | None) -> Iterator[Fi
         yield breach(
             system, None, "S2.system", name=format_value(system.name), system=format_value(named)
         )
-    by = system.text("submitter")
+    by, submitter = system.text("submitter"), who.name
     why = explain_name(by) if by and by != submitter else ""  # else S1 reports the folder
     if why:
         yield breach(system, None, "S2.submitter_name", why=why, submitter=format_value(by))
     elif by is not None and submitter is not None and by != submitter:
+        if by == find_organisation(Path(os.path.abspath(who.path))):
+            yield breach(system, None, "S2.team", submitter=by, folder=submitter)
+            return
         yield breach(
             system,
             None,
             "S2.submitter",
-            case="team" if re.fullmatch(rf"{re.escape(by)}[_-]?[0-9]+", submitter) else "",
+            case="team" if re.fullmatch(rf"{re.escape(by)}.?[0-9]+", submitter) else "",
             folder=format_value(submitter),
             submitter=format_value(by),
         )

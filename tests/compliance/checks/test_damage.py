@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
-from cepheid.rules import definition
+from cepheid.leaderboard.rows.entry import list_entries
+from cepheid.leaderboard.rows.statuses import list_statuses
+from cepheid.rules import definition, rounds
 from tests.compliance.builder import (
+    SYSTEM,
     Record,
     edit,
     line_of,
@@ -21,7 +24,7 @@ from tests.compliance.builder import (
     write_log,
     write_result,
 )
-from tests.compliance.judging import find_all
+from tests.compliance.judging import find_all, judge_folder
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
 
@@ -232,9 +235,49 @@ def test_an_hour_of_other_output(folder: Path) -> None:
     assert find_codes(folder) == []
 
 
-def test_a_second_team_is_told_how_it_hands_in(tmp_path: Path) -> None:
+def submit_teams(folder: Path, *teams: str) -> list[Finding]:
+    """Hand in a result of acme in each folder, each of a system of its own."""
+    for team in teams:
+        system = {**SYSTEM, "system": f"box-of-{team.replace('_', '-')}"}
+        write_result(folder / "submissions" / team, MINI, system=system)
+    return [found for found in find_all(folder / "submissions") if found.rule != "S4"]
+
+
+def test_the_teams_of_a_submitter_are_one_in_the_tables(tmp_path: Path) -> None:
+    found = submit_teams(tmp_path, "acme", "acme_2", "acme_3", "acme_12")
+    assert {(each.code, each.severity) for each in found} == {("S2.team", "note")}
+    assert "from its team in acme_2" in {each.message.split(", ")[1] for each in found}
+    rows = list_entries(judge_folder(tmp_path / "submissions").results)
+    assert {row.names.submitter for row in rows} == {"acme"}
+    assert len({row.id for row in rows}) == 4
+    assert all(row.is_ranked for row in rows)
+    names = [status.submitter for status in list_statuses(rows, rounds.load())]
+    assert names == ["acme", "acme (acme_12)", "acme (acme_2)", "acme (acme_3)"]
+
+
+@pytest.mark.parametrize(
+    "team", ["acme_1", "acme_0", "acme_02", "acme2", "acme-2", "acme_2x", "Acme_2"]
+)
+def test_another_name_is_no_team(team: str, tmp_path: Path) -> None:
+    found = submit_teams(tmp_path, "acme", team)
+    assert {each.code for each in found if each.is_error} == {"S2.submitter"}
+
+
+def test_a_second_team_needs_a_first_one(tmp_path: Path) -> None:
+    (found,) = submit_teams(tmp_path, "acme_2")
+    assert (found.code, found.severity) == ("S2.submitter", "error")
+    assert "that of the first team must be there" in found.hint
+
+
+def test_who_is_called_like_a_team_may_have_a_name_of_its_own(tmp_path: Path) -> None:
+    submit_teams(tmp_path, "acme")
+    named = {**SYSTEM, "submitter": "acme_2", "system": "own"}
+    write_result(tmp_path / "submissions" / "acme_2", MINI, system=named)
+    assert not [each for each in find_all(tmp_path / "submissions") if each.rule == "S2"]
+
+
+def test_runs_that_two_teams_share_are_found(tmp_path: Path) -> None:
     for team in ("acme", "acme_2"):
         write_result(tmp_path / "submissions" / team, MINI)
-    found: list[Finding] = find_all(tmp_path / "submissions")
-    (wrong,) = (finding for finding in found if finding.code == "S2.submitter")
-    assert "two teams of one submitter" in wrong.hint
+    found = find_all(tmp_path / "submissions")
+    assert {each.code for each in found if each.is_error} == {"T19.disputed"}
