@@ -56,10 +56,14 @@ def configure(name: str, data_root: Path, *overrides: str, seed: int = 3) -> Run
     return configuration(name, data_root, way, *overrides, seed=seed)
 
 
+def import_task(name: str) -> Any:
+    """The module of the benchmark's task in Keras."""
+    return importlib.import_module(f"cepheid.benchmarks.{name}.keras_task")
+
+
 def create_task(config: RunConfig) -> Any:
     """The benchmark's task in Keras."""
-    module = importlib.import_module(f"cepheid.benchmarks.{config.definition.name}.keras_task")
-    return find_create(module)(config, ALONE)
+    return find_create(import_task(config.definition.name))(config, ALONE)
 
 
 def build(config: RunConfig) -> Any:

@@ -19,6 +19,7 @@ from cepheid.reference.data.radiographs import make_cropping, read_views
 from cepheid.reference.data.radiographs.auroc import measure_quality
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.keras.backend import POLICIES, keras, read
+from cepheid.reference.keras.galaxies import find_share
 from cepheid.reference.keras.given_weights import read_given_weights
 from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
@@ -98,8 +99,9 @@ class KerasChestXray(KerasTask):
 
     def read_batch(self, samples: int) -> tuple[np.ndarray, ...]:
         """Return images, half of them mirrored, and labels, of the batch after ``samples``."""
-        batch = self.config.global_batch_size
-        views = make_training_views(self.images, self.cropping, self.stream, samples, batch)
+        share = find_share(self)
+        first, count = share.find_first(samples), share.batch
+        views = make_training_views(self.images, self.cropping, self.stream, first, count)
         return read_views(self.images, views, self.pixels), self.images.labels[views.rows]
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:

@@ -7,17 +7,26 @@ the three as ``engine``.
 import gc
 import importlib
 import os
+import pickle
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from cepheid.reference.machine.placement import (
+    Placement,
+    decode_seat,
+    find_address,
+    find_placement,
+    find_seat,
+    seat_rank,
+)
 from cepheid.reference.machine.ranks import Ranks, SingleProcess
 from cepheid.reference.run.autotune import (
     OTHER_WORK,
@@ -76,6 +85,15 @@ class Engine(Protocol):
     def read_peak_device_bytes(self) -> int:
         """Return the most bytes that were allocated on the first accelerator at once."""
 
+    def join(self, place: Placement, host: str, port: int) -> None:
+        """Meet the other processes of the run, before anything is computed."""
+
+    def leave(self) -> None:
+        """Part from the other processes."""
+
+    def gather(self, message: bytes) -> list[bytes]:
+        """Return the messages of all processes, by rank."""
+
     def read_ahead(
         self, read_batch: Callable[[int], tuple[np.ndarray, ...]], firsts: range
     ) -> Iterator[tuple[Any, ...]]:
@@ -112,7 +130,7 @@ def _choose_threads() -> tuple[int, str]:
     requested = os.environ.get("OMP_NUM_THREADS", "")
     if requested.isdecimal() and int(requested) > 0:
         return int(requested), ""
-    usable = usable_processors()
+    usable = max(1, usable_processors() // (find_placement().local_size or 1))
     idle = measure_idle_processors() if usable > 1 else 1.0
     count = count_idle_threads(usable, idle / usable)
     reason = f"{OTHER_WORK}: {idle:.1f} of {usable} processors are idle"
@@ -123,10 +141,61 @@ THREADS, WHY_THREADS = _choose_threads()
 engine.set_threads(THREADS)
 
 
+@dataclass(frozen=True)
+class KerasRanks(SingleProcess):
+    """This process among several of a run."""
+
+    def barrier(self) -> None:
+        """Wait for all other processes."""
+        self.all_gather_object(None)
+
+    def broadcast(self, message: Any) -> Any:
+        """Return the first rank's ``message``, a picklable value, on every rank."""
+        return self.all_gather_object(message if self.is_first else None)[0]
+
+    def all_gather_object(self, message: Any) -> list[Any]:
+        """Return every rank's ``message``, a picklable value, by rank, on every rank."""
+        return [*map(pickle.loads, engine.gather(pickle.dumps(message)))]
+
+    def is_true_everywhere(self, flag: bool) -> bool:
+        """Return whether ``flag`` is true on all ranks, on every rank."""
+        return all(self.all_gather_object(flag))
+
+    def split_batch(self, global_batch_size: int) -> int:
+        """Return the samples per rank; raise UserError where devices cannot share a batch."""
+        devices = max(self.world_size, engine.count_devices())
+        if global_batch_size % devices:
+            raise UserError(
+                f"global_batch_size {global_batch_size} cannot be shared evenly by {devices} "
+                f"devices of {self.world_size} ranks: choose a multiple of {devices}"
+            )
+        return global_batch_size // self.world_size
+
+
 @contextmanager
 def start_ranks() -> Iterator[SingleProcess]:
-    """Start the one process in which Keras runs here."""
-    yield SingleProcess(FRAMEWORK, next(iter(engine.name_devices()), None))
+    """Start the processes that a launcher set up, or the only one.
+
+    The first rank listens beside the port of the launcher, which that may use itself.
+    """
+    place = find_placement()
+    if place.world_size == 1:
+        yield SingleProcess(FRAMEWORK, next(iter(engine.name_devices()), None))
+        return
+    host, port = find_address(place, os.environ)
+    engine.join(place, host, port + 1)
+    seats = [decode_seat(each) for each in engine.gather(find_seat(place).encode())]
+    seated = seat_rank(place, seats)
+    accelerator = next(iter(engine.name_devices()), None)
+    size, per_node, is_first = place.world_size, seated.local_size or 1, place.rank == 0
+    yield KerasRanks(FRAMEWORK, accelerator, place.rank, size, per_node, is_first)
+    engine.leave()
+
+
+@contextmanager
+def plan_ranks(count: int, per_node: int) -> Iterator[SingleProcess]:
+    """Yield the first of ``count`` ranks, ``per_node`` on each machine, without starting any."""
+    yield SingleProcess(FRAMEWORK, None, 0, count, per_node)
 
 
 def read_peak_device_bytes(ranks: Ranks) -> int:

@@ -22,8 +22,9 @@ def read_facts(task: Any) -> Galaxies:
 
 
 def find_share(task: Any) -> Share:
-    """Return the part of the only process in the data: all of it."""
-    return Share(0, 1, task.config.global_batch_size)
+    """Return the part of this process in the data."""
+    ranks = task.ranks
+    return Share(ranks.rank, ranks.world_size, ranks.split_batch(task.config.global_batch_size))
 
 
 def open_stamps(task: Any, kind: type[Stamps] = Stamps) -> None:

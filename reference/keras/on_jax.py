@@ -2,8 +2,8 @@
 
 See ``backend.Engine``. JAX computes with values, not with variables: a computation gets the values
 of all variables and returns those that it has changed, weights, statistics and the state of the
-optimizer alike. All devices form one mesh. Each has the variables and its part of a batch, so that
-a mean over the batch, such as that of a normalisation, is one over all devices.
+optimizer alike. All devices of all processes form one mesh. Each has the variables and its part of
+a batch, so that a mean over the batch, such as that of a normalisation, is one over all devices.
 """
 
 import os
@@ -13,10 +13,12 @@ from typing import Any
 import jax
 import keras
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.extend.backend import clear_backends
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from cepheid.reference.keras.pipeline import read_ahead
+from cepheid.reference.machine.placement import Placement
 
 __all__ = ["read_ahead"]
 
@@ -29,7 +31,12 @@ jax.config.update("jax_default_matmul_precision", "float32")  # fp32 is float32 
 
 
 def set_threads(count: int) -> None:
-    """Compute on ``count`` threads of the processor; arrays made with another number are lost."""
+    """Compute on ``count`` threads of the processor; arrays made with another number are lost.
+
+    Raises RuntimeError among several processes.
+    """
+    if jax.distributed.is_initialized():
+        raise RuntimeError("processes have met")
     os.environ[THREADS_VARIABLE] = str(count)
     clear_backends()
 
@@ -54,6 +61,29 @@ def read_peak_device_bytes() -> int:
     return int(jax.local_devices()[0].memory_stats()["peak_bytes_in_use"])
 
 
+def join(place: Placement, host: str, port: int) -> None:
+    """Meet the other processes of the run, before anything is computed.
+
+    A process that has accelerators takes those that its launcher shows it, on TPUs those of its
+    host.
+    """
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"{host}:{port}", place.world_size, place.rank)
+
+
+def leave() -> None:
+    """Part from the other processes, of which none waits for this one any more."""
+    jax.distributed.shutdown()
+
+
+def gather(message: bytes) -> list[bytes]:
+    """Return the messages of all processes, by rank."""
+    sizes = multihost_utils.process_allgather(np.array([len(message)]))
+    padded = np.frombuffer(message.ljust(int(sizes.max()), b"\0"), np.uint8)
+    rows = multihost_utils.process_allgather(padded)
+    return [row.tobytes()[: int(size)] for row, size in zip(rows, sizes.ravel(), strict=True)]
+
+
 class Program:
     """Computations with the same variables."""
 
@@ -63,8 +93,14 @@ class Program:
         self._everywhere = NamedSharding(mesh, PartitionSpec())
         self._divided = NamedSharding(mesh, PartitionSpec(BATCH))
 
-    def trace(self, computation: Callable[..., Any], way: str) -> Callable[..., Any]:
-        """Return ``computation``, compiled for each shape of its arrays (batch, …)."""
+    def trace(
+        self, computation: Callable[..., Any], way: str, *, takes_parts: bool = False
+    ) -> Callable[..., Any]:
+        """Return ``computation``, compiled for each shape of its arrays (batch, …).
+
+        All processes call it. They give the same arrays, or each its part of a batch.
+        """
+        place = self._join if takes_parts else self._spread
 
         def run(values: Sequence[Any], arrays: Sequence[Any]) -> tuple[Any, Mapping[int, Any]]:
             with keras.StatelessScope(zip(self.variables, values, strict=True)) as scope:
@@ -72,13 +108,14 @@ class Program:
                 result = computation(*arrays)
             return result, self._find_changes(scope, before)
 
-        compiled = jax.jit(
-            run, in_shardings=(self._everywhere, None), out_shardings=self._everywhere
-        )
+        compiled = jax.jit(run, out_shardings=self._everywhere)
 
         def call(*arrays: Any) -> Any:
+            for variable in self.variables:
+                if variable.value.sharding != self._everywhere:  # assigned elsewhere
+                    variable.assign(self._copy(variable.value))
             values = [variable.value for variable in self.variables]
-            result, changes = compiled(values, [*map(self._place, arrays)])
+            result, changes = compiled(values, [*map(place, arrays)])
             for number, value in changes.items():
                 self.variables[number].assign(value)
             return result
@@ -110,7 +147,19 @@ class Program:
         pairs = enumerate(zip(after, before, strict=True))
         return {number: value for number, (value, old) in pairs if value is not old}
 
-    def _place(self, array: np.ndarray) -> Any:
-        """Return an array (batch, …) with a part on each device; one that is uneven on each."""
-        is_even = array.ndim and len(array) % jax.device_count() == 0
-        return jax.device_put(array, self._divided if is_even else self._everywhere)
+    def _join(self, part: np.ndarray) -> Any:
+        """Return the batch (batch, …) of which each process has a part, divided among devices."""
+        if len(part) % jax.local_device_count():
+            return self._copy(part)  # one process: ``split_batch`` refuses several
+        return jax.make_array_from_process_local_data(self._divided, part)
+
+    def _spread(self, array: np.ndarray) -> Any:
+        """Return an array (batch, …) divided among devices if that is even, else on each."""
+        if len(array) % jax.device_count():
+            return self._copy(array)
+        return jax.make_array_from_callback(array.shape, self._divided, array.__getitem__)
+
+    def _copy(self, array: Any) -> Any:
+        """Return an array of any shape that is on each device."""
+        held = np.asarray(array)
+        return jax.make_array_from_callback(held.shape, self._everywhere, lambda _: held)

@@ -50,7 +50,9 @@ class Program:
     def __init__(self, variables: Sequence[Any]) -> None:
         self.variables = variables
 
-    def trace(self, computation: Callable[..., Any], way: str) -> Callable[..., Any]:
+    def trace(
+        self, computation: Callable[..., Any], way: str, *, takes_parts: bool = False
+    ) -> Callable[..., Any]:
         """Return ``computation`` as a graph, compiled by XLA if compiling is on."""
         traced: Callable[..., Any] = tf.function(computation, jit_compile=way == "on")
         return traced

@@ -49,7 +49,9 @@ class Program:
     def __init__(self, variables: Sequence[Any]) -> None:
         self.variables = variables
 
-    def trace(self, computation: Callable[..., Any], way: str) -> Callable[..., Any]:
+    def trace(
+        self, computation: Callable[..., Any], way: str, *, takes_parts: bool = False
+    ) -> Callable[..., Any]:
         """Return ``computation`` on arrays."""
 
         def call(*arrays: Any) -> Any:

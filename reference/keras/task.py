@@ -171,7 +171,8 @@ class KerasTask(BenchmarkTask):
         return loss
 
     def synchronize(self) -> None:
-        """Return at once: losses and predictions have already been read."""
+        """Wait for the other processes; this one has already read its losses and predictions."""
+        self.ranks.barrier()
 
     def state(self) -> dict[str, Any]:
         """Return what a resumed run needs, as arrays: weights, statistics, optimizers, samples."""
@@ -202,7 +203,8 @@ class KerasTask(BenchmarkTask):
     def step_on_noise(self, settings: Execution) -> str:
         """Run one step on noise with these execution settings; return an empty string."""
         self.use_execution(settings)
-        read(self.traced["train"](*self.make_noise_arrays(self.config.global_batch_size)))
+        share = self.ranks.split_batch(self.config.global_batch_size)
+        read(self.traced["train"](*self.make_noise_arrays(share)))
         return ""
 
     def _make_adam(self, prefix: str, variables: Sequence[Any]) -> Any:
@@ -264,7 +266,7 @@ def trace(
     key = (precision, compile_setting)
     if key not in kept:
         kept[key] = {
-            name: program.trace(computation, compile_setting)
+            name: program.trace(computation, compile_setting, takes_parts=name == "train")
             for name, computation in computations.items()
         }
     return kept[key]

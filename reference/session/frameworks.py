@@ -34,13 +34,12 @@ class Framework:
 
     task: str
     backend: str
-    takes_ranks: bool
 
 
 FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
     {
-        "torch": Framework("task", "cepheid.reference.torch.backend", takes_ranks=True),
-        "keras": Framework("keras_task", "cepheid.reference.keras.backend", takes_ranks=False),
+        "torch": Framework("task", "cepheid.reference.torch.backend"),
+        "keras": Framework("keras_task", "cepheid.reference.keras.backend"),
     }
 )
 

@@ -14,7 +14,7 @@ from cepheid.reference.session.request import Request, WantedRuns, replace_old_k
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.extras import BACKEND_VARIABLE, KERAS_BACKENDS
+from cepheid.rules.extras import BACKEND_VARIABLE, KERAS_BACKENDS, WITH_RANKS, find_backend
 from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
 from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import (
@@ -154,18 +154,19 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         seed=arguments.seed,
         own_code=arguments.task is not None or is_closed_plan,
     )
-    framework = find_framework(arguments.framework)
+    find_framework(arguments.framework)  # refused where there is none
     _read_device(arguments)
     _choose_backend(arguments.framework, arguments.backend)
     task_module = "" if arguments.task else registry.find_task_module(chosen, arguments.framework)
     ranks, per_node = _read_planned_ranks(arguments)
     world_size = ranks or find_placement().world_size
-    if world_size > 1 and not framework.takes_ranks:
+    if world_size > 1 and arguments.framework == "keras" and find_backend() not in WITH_RANKS:
         problem, fix = f"this is one of {world_size} ranks", "start it without a launcher"
         if ranks:
             problem, fix = f"--ranks has {ranks}", "leave it out"
         raise UserError(
-            f"--framework {arguments.framework} runs in one process, but {problem}: {fix}"
+            f"--framework keras runs in one process on {find_backend()}, but {problem}: {fix}, or "
+            f"choose --backend {WITH_RANKS[0]}"
         )
     return Request(
         config=config,

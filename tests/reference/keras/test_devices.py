@@ -1,0 +1,96 @@
+"""Keras on several devices and in several processes computes what it computes on one device."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cepheid.measure.engine.own_process import find_free_port
+from cepheid.rules.extras import BACKEND_VARIABLE
+from cepheid.rules.host import ROOT
+
+pytest.importorskip("keras", reason="needs the extra keras or jax")
+pytest.importorskip("torch", reason="the small definitions are those of the contract for torch")
+pytest.importorskip("galsim", reason="needs the extra galsim")
+
+SECONDS = 300
+EIGHT = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
+SCRIPT = "from tests.reference.keras.test_devices import main; main()"
+
+
+def main() -> None:
+    """Train some steps and evaluate; print losses, metrics, and what a log would say."""
+    from cepheid.reference.keras.backend import read, start_ranks
+    from cepheid.reference.session.frameworks import find_create
+    from tests.test_keras_contract import configure, import_task
+
+    name, data_root = sys.argv[1:]
+    with start_ranks() as ranks:
+        task = find_create(import_task(name))(configure(name, Path(data_root)), ranks)
+        task.build()
+        task.open_data()
+        task.synchronize()
+        losses = [float(read(task.step())) for _ in range(4)]
+        assert ranks.broadcast(ranks.rank) == 0
+        assert ranks.all_gather_object(ranks.rank) == list(range(ranks.world_size))
+        found = {"losses": losses, "metrics": task.evaluate(), "is": dict(task.implementation())}
+        print(json.dumps(found), flush=True)
+
+
+def run(name: str, data_root: Path, places: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
+    """Run ``main`` on JAX in a process for each of ``places``; return what each has found."""
+    there = {**os.environ, "PYTHONPATH": str(ROOT), BACKEND_VARIABLE: "jax", "OMP_NUM_THREADS": "1"}
+    line = [sys.executable, "-c", SCRIPT, name, str(data_root)]
+    pipe = subprocess.PIPE
+    running = [
+        subprocess.Popen(
+            line, env={**there, **place}, cwd=ROOT, stdout=pipe, stderr=pipe, text=True
+        )
+        for place in places
+    ]
+    try:
+        ended = [process.communicate(timeout=SECONDS) for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    for process, (_, error) in zip(running, ended, strict=True):
+        assert process.returncode == 0, error
+    return [json.loads(out.splitlines()[-1]) for out, _ in ended]
+
+
+@pytest.mark.promise  # two or three fresh interpreters load JAX and compile
+@pytest.mark.parametrize(
+    "name",
+    [
+        "galaxy_shape",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("galaxy_bnn", "galaxy_vae", "chest_xray")
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "kind", ["eight devices", "two processes", "two processes of four devices"]
+)
+def test_what_is_shared_equals_one_device(name: str, kind: str, data_root: Path) -> None:
+    pytest.importorskip("jax", reason="needs the extra jax")
+    (alone,) = run(name, data_root, [{}])
+    if kind == "eight devices":
+        places: Sequence[Mapping[str, str]] = [EIGHT]
+    else:
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
+        four = {"XLA_FLAGS": EIGHT["XLA_FLAGS"].replace("8", "4")} if "four" in kind else {}
+        places = [
+            {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", **address, **four}
+            for rank in ("0", "1")
+        ]
+    for shared in run(name, data_root, places):
+        assert shared["is"]["ranks"] == len(places)
+        assert shared["is"]["devices"] == (2 if kind == "two processes" else 8)
+        assert shared["losses"] == pytest.approx(alone["losses"], rel=1e-4)
+        assert shared["metrics"] == pytest.approx(alone["metrics"], rel=1e-3, abs=1e-4)
