@@ -32,6 +32,7 @@ from cepheid.reference.keras.backend import (
     keras,
     name_way,
     read,
+    set_seed,
     use_threads,
 )
 from cepheid.reference.keras.flow import Flow
@@ -72,7 +73,7 @@ class KerasGeneration(GalaxyMaker):
     def build(self) -> int:
         """Make the network with its weights; return the number of parameters."""
         execution = use_threads(self.config.execution)
-        keras.utils.set_random_seed(self.config.seed)
+        set_seed(self.config.seed)
         sizes = Sizes.parse(self.definition.model, self.definition.data)
         self.decoder = make_decoder(sizes)
         self.flow = Flow(sizes.latents, sizes.flow_layers, sizes.flow_hidden)

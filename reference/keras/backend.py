@@ -8,6 +8,7 @@ import gc
 import importlib
 import os
 import pickle
+import random
 import shutil
 import sys
 import tempfile
@@ -207,6 +208,14 @@ def free_earlier_tasks() -> None:
     """Free the tasks of earlier runs and what was traced for them."""
     keras.backend.clear_session()
     gc.collect()
+
+
+def set_seed(seed: int) -> None:
+    """Let layers begin with the weights of this seed."""
+    if BACKEND == "tensorflow":
+        keras.utils.set_random_seed(seed)
+    else:  # layers draw their seeds by it; the function of Keras would load TensorFlow, too
+        random.seed(seed)
 
 
 def use_threads(requested: Execution) -> Execution:

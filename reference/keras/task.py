@@ -14,6 +14,7 @@ from cepheid.reference.keras.backend import (
     keras,
     name_way,
     read,
+    set_seed,
     use_threads,
 )
 from cepheid.reference.run.execution import Execution
@@ -109,7 +110,7 @@ class KerasTask(BenchmarkTask):
     def build(self) -> int:
         """Make model and optimizers from the seed; return the number of trainable parameters."""
         execution = use_threads(self.config.execution)
-        keras.utils.set_random_seed(self.config.seed)
+        set_seed(self.config.seed)
         self.model = self.make_network()
         self.optimizers = {
             prefix: self._make_adam(prefix, variables)
