@@ -9,8 +9,9 @@ its images exist, so its curve has one point.
 """
 
 import json
+import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -19,10 +20,46 @@ from typing import Any
 from cepheid.rules.definition import Definition, locate_benchmarks
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import atomic_write
+from cepheid.rules.metrics import QualityTarget
 
 FILE = "evidence.json"
 # Seeds of the correct model. At full scale, where a run may take hours, as many as a result has.
 CORRECT_SEEDS_REQUIRED: Mapping[str, int] = MappingProxyType({"mini": 10, "full": 5})
+
+
+def find_crossing(
+    evaluations: Sequence[tuple[int, Mapping[str, float]]], targets: Sequence[QualityTarget]
+) -> float | None:
+    """Return after how many samples a run crossed its targets, None where it did not (rule T20).
+
+    ``evaluations`` are the samples and the metrics of each, in order. The first of two successive
+    evaluations at which every target holds counts, or the last one of the run. The crossing lies
+    between it and the evaluation before, where the line between the two meets the target, of
+    several targets the last one. There is nothing to interpolate before the first evaluation.
+    """
+    holds = [all(t.holds(metrics.get(t.metric, math.nan)) for t in targets)
+             for _, metrics in evaluations]  # fmt: skip
+    places = (at for at, held in enumerate(holds) if held and all(holds[at + 1 : at + 2]))
+    at = next(places, None)
+    if at is None or at == 0:
+        return None if at is None else float(evaluations[0][0])
+    (start, before), (stop, after) = evaluations[at - 1 : at + 1]
+    share = max(_find_share(target, before, after) for target in targets)
+    return start + share * (stop - start)
+
+
+def _find_share(
+    target: QualityTarget, before: Mapping[str, float], after: Mapping[str, float]
+) -> float:
+    """Return the share of the way to an evaluation that holds at which a target is met.
+
+    0 where it was met before already, 1 where the evaluation before has no such number.
+    """
+    old, new = before.get(target.metric, math.nan), after[target.metric]
+    if target.holds(old):
+        return 0.0
+    share = (target.target - old) / (new - old) if math.isfinite(old) else 1.0
+    return share if 0 <= share <= 1 else 1.0
 
 
 @dataclass(frozen=True)
@@ -38,6 +75,10 @@ class Curve:
         """Return the samples at the first evaluation at which every target holds, or None."""
         reached = self.find_reaching(definition)
         return reached[0] if reached else None
+
+    def find_crossing(self, definition: Definition) -> float | None:
+        """Return the samples at which the run crossed its targets, interpolated, or None."""
+        return find_crossing(self.evaluations, definition.quality)
 
     def find_reaching(self, definition: Definition) -> tuple[int, Mapping[str, float]] | None:
         """Return the first evaluation at which every target holds, or None."""

@@ -31,7 +31,8 @@ class Run:
     """One run of the reference.
 
     ``samples_to_target`` is None if the run missed the targets. ``epochs`` and ``quality`` belong
-    to its last evaluation.
+    to its last evaluation. ``crossing`` are the samples at which it crossed the targets,
+    interpolated between two evaluations (rule T20); None for a run whose curve was not kept.
     """
 
     seed: int
@@ -39,6 +40,7 @@ class Run:
     epochs: float
     seconds: float
     quality: Mapping[str, float]
+    crossing: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,12 @@ class Point:
         """The samples to target of the runs that reached it."""
         counts = (run.samples_to_target for run in self.runs)
         return tuple(count for count in counts if count is not None)
+
+    @property
+    def crossings(self) -> tuple[float, ...]:
+        """The crossings of the runs that reached the targets; empty unless all were recorded."""
+        known = tuple(run.crossing for run in self.runs if run.samples_to_target is not None)
+        return tuple(c for c in known if c is not None) if None not in known else ()
 
     @property
     def is_usable(self) -> bool:
@@ -143,7 +151,14 @@ def save(name: str, scale: str, points: ReferencePoints) -> None:
             {
                 "hyperparameters": dict(point.hyperparameters),
                 "measured": [dict(on) for on in point.measured],
-                "runs": [asdict(run) for run in point.runs],
+                "runs": [
+                    {
+                        key: value
+                        for key, value in asdict(run).items()
+                        if key != "crossing" or value is not None
+                    }
+                    for run in point.runs
+                ],
             }
             for point in points.points
         ],

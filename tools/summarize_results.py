@@ -31,16 +31,21 @@ examples:
   cepheid summary training_results_v4.0 --round mlperf-training-4.0
       published results of MLPerf: a submitter's folder, a result, or all of them
 
-A score is the olympic mean of the times of all required runs, in minutes, with its 95% interval
-(rule T20). A result with fewer runs is provisional, and its mean so far is in brackets. A result
-with an error is rejected and has no number: `cepheid check` lists each error with its fix.
-In rounds of MLPerf, which are history, the score stands beside its verdict, pass or fail. A run
+A score is the time per sample of all required runs, times the samples that the reference needs at
+that batch size, in minutes, with its 95% interval (rule T20). What converges later than the
+reference is charged with its own samples. Without reference points, and in the open division, there
+is only the time to train, the mean of the runs without the fastest and the slowest. A result with
+fewer runs is provisional, and its mean time so far is in brackets. A result with an error is
+rejected and has no number: `cepheid check` lists each error with its fix.
+In rounds of MLPerf, which are history, the score is the time to train beside its verdict. A run
 that did not converge counts as the slowest, and its time is never averaged: Google's ResNet-50 on
 tpu-v3-1024 in v0.6 has 2.304 minutes, not 2.273.
 A table in a terminal takes its width: columns that say nothing are left out, then the middle of
-long names. In a pipe or a file nothing is cut.
-RCP compares the samples to target with those of the reference (rule T21). A factor above 1 means
-that the result needs fewer samples. The score is not multiplied by it.
+long names, then the samples. In a pipe or a file nothing is cut.
+RCP compares the samples to target with those of the reference (rule T21): equal, or late if the
+score is charged. A factor above 1 means that the result needs fewer samples.
+The resolution is the smallest true difference from another such result that is seen with a
+probability of 0.8.
 
 exit codes: 0 no result is rejected; 1 at least one is; 2 wrong use, for example an empty folder
 """
@@ -55,7 +60,7 @@ FORMATS: Mapping[str, Callable[[Sequence[Entry]], str]] = {
 
 COMMAND = Command(
     "summary",
-    "One row for each result: the time to train, or why there is none.",
+    "One row for each result: score and time to train, or why there is none.",
     EXAMPLES,
     (
         offer_paths(),

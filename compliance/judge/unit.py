@@ -72,8 +72,7 @@ def judge_unit(unit: Unit) -> JudgedUnit:
             findings += check_result(logs, place, unit.judged_in)
     summary = ResultSummary(digests=logs.digests)
     with failures.caught(path):
-        names = definition.hyperparameters if definition else ()
-        summary = summarize(logs, unit.with_course, names)
+        summary = summarize(logs, unit.with_course, definition)
     convergence, traces = None, tuple[RunTrace, ...]()
     if definition and logs.runs:
         with failures.caught(path):

@@ -6,7 +6,7 @@ site work on these summaries, so no log is parsed a second time.
 
 import math
 import statistics
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.powerlog import PowerLog
 from cepheid.rules.definition import Definition
 from cepheid.rules.events import CHOICES, STATUS_SUCCESS, is_integer, is_number
+from cepheid.rules.evidence import find_crossing
 from cepheid.rules.metrics import METRICS
 from cepheid.rules.systems import Peak, PeakShare, compute_share
 
@@ -190,7 +191,8 @@ class RunSummary:
 
     ``number`` is k of ``result_<k>.txt``, else the place of the log in its result. ``started_ms``
     is the time of run_start since 1970, ``seconds`` the time from there to run_stop. ``samples``
-    and ``epochs`` are those to the target.
+    and ``epochs`` are those to the target, ``trained`` those until run_stop. ``crossing`` are the
+    samples at which it crossed the targets, interpolated between two evaluations (rule T20).
     ``metrics`` are those of the last evaluation, ``generation`` the scores of rule T26 of a run
     that converged. ``pace`` is its speed, ``joules`` the energy of the run by its power log.
     ``nodes`` is what logs of MLPerf HPC say of their machine. ``course`` and ``hyperparameters``
@@ -207,6 +209,8 @@ class RunSummary:
     seed: int | None = None
     seed_origin: str = ""
     samples: int | None = None
+    crossing: float | None = None
+    trained: int | None = None
     epochs: float | None = None
     metrics: Mapping[str, float] | None = None
     generation: Mapping[str, float] = field(default_factory=dict)
@@ -257,16 +261,16 @@ class ResultSummary:
 
 
 def summarize(
-    logs: ResultLogs, with_course: bool = False, hyperparameters: Collection[str] = ()
+    logs: ResultLogs, with_course: bool = False, definition: Definition | None = None
 ) -> ResultSummary:
     """Summarize the logs of a result.
 
-    ``with_course`` keeps what is needed to show the runs, with the values of ``hyperparameters``.
+    ``with_course`` keeps what is needed to show the runs, with their hyperparameters.
     """
     power_of: dict[int | None, PowerLog] = {power.index: power for power in logs.power}
     return ResultSummary(
         tuple(
-            summarize_run(run, place, power_of.get(run.index), with_course, hyperparameters)
+            summarize_run(run, place, power_of.get(run.index), with_course, definition)
             for place, run in enumerate(logs.runs)
         ),
         escape(logs.power[0].not_measured) if logs.power else None,
@@ -279,7 +283,7 @@ def summarize_run(
     place: int = 0,
     power: PowerLog | None = None,
     with_course: bool = False,
-    hyperparameters: Collection[str] = (),
+    definition: Definition | None = None,
 ) -> RunSummary:
     """Summarize one log. ``place`` numbers a log whose name has no number."""
     seed, code = run.first("seed"), run.first("task_digest")
@@ -297,6 +301,8 @@ def summarize_run(
         seed=read_count(seed.value) if seed else None,
         seed_origin=str(origin) if origin in ORIGINS else "",
         samples=read_count(count if is_samples else run.samples_to_target),
+        crossing=measure_crossing(run, definition) if definition else None,
+        trained=read_count(run.samples_trained) or None,
         epochs=None if is_samples else count,
         metrics=dict(run.quality_curve[-1].metrics) if run.quality_curve else None,
         generation=dict(run.generation),
@@ -308,12 +314,22 @@ def summarize_run(
         if code
         else None,
         hyperparameters={
-            name: read_scalar(run.value(name)) for name in hyperparameters if run.first(name)
+            name: read_scalar(run.value(name))
+            for name in definition.hyperparameters
+            if run.first(name)
         }
-        if with_course
+        if with_course and definition
         else {},
         course=trace_course(run) if with_course else None,
     )
+
+
+def measure_crossing(run: RunLog, definition: Definition) -> float | None:
+    """Return the samples at which a run crossed its targets; None for one that did not converge."""
+    if not run.converged or definition.kind != "train":
+        return None
+    curve = [(read_count(point.samples) or 0, point.metrics) for point in run.quality_curve]
+    return find_crossing(curve, definition.quality) or None
 
 
 def measure_joules(run: RunLog, power: PowerLog | None) -> float | None:

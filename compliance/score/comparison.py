@@ -1,46 +1,41 @@
-"""Compare and rank results: ratios with intervals, from few runs.
+"""Compare and rank results: ratios with intervals, from few runs (rules T20, T22).
 
-The runs of a result are trimmed like those of its score (rule T20), so that a run that did not
-converge costs its place and no more. Their *logarithms* are averaged: the interval of a ratio is
-then that of its inverse turned round, and no interval reaches below zero.
+Two results are compared by the difference of their levels, means of logarithms, so that the
+interval of a ratio is that of its inverse turned round, and no interval reaches below zero:
 
-Two results are compared by
-Yuen's test for trimmed means with unequal variances (K. K. Yuen, Biometrika 61 (1974) 165):
+    ln ratio ∈ xᵇ − xᵃ ± t₀.₉₇₅(ν) √(Σ parts), with Welch and Satterthwaite's degrees of freedom
+    ν = (Σ parts)² / Σ (part² / degrees); rounded down for trimmed times, whose error is Yuen's
+    (K. K. Yuen, Biometrika 61 (1974) 165) and a little too small with few runs
 
-    x̄ₜ the trimmed mean, s² = S / (h (h − 1)) its squared standard error, h values left of n,
-    S the winsorised sum of squares; ln ratio ∈ x̄ₜᵇ − x̄ₜᵃ ± t₀.₉₇₅(ν) √(s²ᵃ + s²ᵇ),
-    ν = (s²ᵃ + s²ᵇ)² / (s⁴ᵃ / (hᵃ − 1) + s⁴ᵇ / (hᵇ − 1)), rounded down, so a little too careful.
+The parts are the squared errors of both results, and of each reference point that is not in both
+scores alike. Where exactly one of the two is charged with its own samples, a difference must also
+hold between their own times: else those who were caught late would rank below those who were not.
 
-Where the interval contains 1, no difference can be claimed. Each interval stands for itself: of
-twenty comparisons of equal systems, one is expected to claim a difference.
+Where the interval contains 1, no difference can be claimed. What has no interval is never faster.
 
-Ranks follow the statistics: results that cannot be told apart share a rank. The rank of a result is
-one more than the number of results that are faster by this test, and never below that of a result
-with a better mean. Its interval says which ranks the data allow: from there to the number of
-results that are not slower.
+Ranks are those of a table: of n results n(n − 1)/2 pairs are compared, and Holm's procedure keeps
+the probability that any two equal ones are told apart at 5% (S. Holm, Scand. J. Statist. 6 (1979)
+65). The rank of a result is one more than the number of those with a smaller cost that are
+different by it, and never below that of a result with a smaller cost. Its interval says which ranks
+the data allow: from there to the number of results that are not slower.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from cepheid.compliance.score.trimmed import trimmed_mean, two_sided_quantile
+from cepheid.compliance.score.levels import Level
+from cepheid.compliance.score.trimmed import two_sided_quantile
 
-DEGREES_MAX = 200  # in the table of quantiles; more degrees use its last entry
+if TYPE_CHECKING:  # not part of the core
+    import numpy as np
+    from numpy.typing import NDArray
 
+LEVEL = 0.05  # of a pair, and of a whole table
 
-@dataclass(frozen=True)
-class Level:
-    """The cost of a result, as the trimmed mean of the logarithms of its runs' costs.
-
-    ``variance`` is the squared standard error of ``log_mean``, None where one value is left.
-    ``degrees`` is the number of values left, less one.
-    """
-
-    log_mean: float
-    variance: float | None
-    degrees: int
-    runs: int
+Part = tuple[float, float]
+"""A squared error with its degrees of freedom."""
 
 
 @dataclass(frozen=True)
@@ -64,24 +59,6 @@ class Ratio:
         return Ratio(1 / self.value, low, high, self.runs[::-1])
 
 
-def measure_level(costs: Sequence[float], drop_lowest: int, drop_highest: int) -> Level | None:
-    """Return the level of a result whose runs cost this much: minutes, or seconds per image.
-
-    The cost of a run that did not reach its target is infinite. Returns None where more of those
-    are there than are dropped, or where nothing is left to average.
-    """
-    kept = len(costs) - drop_lowest - drop_highest
-    finite = sorted(cost for cost in costs if math.isfinite(cost) and cost > 0)
-    if kept < 1 or len(finite) < len(costs) - drop_highest:
-        return None
-    logs = [math.log(cost) for cost in finite] + [math.inf] * (len(costs) - len(finite))
-    mean, half_width = trimmed_mean(logs, drop_lowest, drop_highest)
-    if half_width is None:
-        return Level(mean, None, 0, len(costs))
-    error = half_width / find_quantile(kept - 1)
-    return Level(mean, error * error, kept - 1, len(costs))
-
-
 def ratio(fast: Level, slow: Level) -> Ratio:
     """Return how many times as fast ``fast`` is as ``slow``, from their costs."""
     return mean_ratio([(fast, slow)])
@@ -90,38 +67,67 @@ def ratio(fast: Level, slow: Level) -> Ratio:
 def mean_ratio(pairs: Sequence[tuple[Level, Level]]) -> Ratio:
     """Return how many times as fast the first of each pair is, as a geometric mean over the pairs.
 
-    The squared errors of all levels add up, whichever benchmark they are from (Welch and
-    Satterthwaite's degrees of freedom).
+    The squared errors of all levels add up, whichever benchmark they are from. Where a pair has a
+    score and a time, their own times are compared.
     """
-    count = len(pairs)
-    middle = math.fsum(slow.log_mean - fast.log_mean for fast, slow in pairs) / count
+    like = [_find_common(*pair) for pair in pairs]
     runs = tuple(one.runs for pair in pairs for one in pair)
-    parts = [(one.variance, one.degrees) for pair in pairs for one in pair]
-    known = [(part / count**2, degrees) for part, degrees in parts if part is not None]
-    if len(known) < len(parts):
-        return Ratio(math.exp(middle), None, None, runs)
-    half_width = find_quantile(degrees_of_freedom(known)) * math.sqrt(
-        sum(part for part, _ in known)
-    )
-    low, high = math.exp(middle - half_width), math.exp(middle + half_width)
+    middle, ends = _measure(like)
+    if ends and any(fast.is_charged != slow.is_charged for fast, slow in like):
+        own = [
+            _use_own(fast, slow) if fast.is_charged != slow.is_charged else (fast, slow)
+            for fast, slow in like
+        ]
+        _, others = _measure(own)
+        ends = (min(ends[0], others[0]), max(ends[1], others[1])) if others else None
+    low, high = map(math.exp, ends) if ends else (None, None)
     return Ratio(math.exp(middle), low, high, runs)
 
 
-def degrees_of_freedom(parts: Sequence[tuple[float, int]]) -> int:
-    """Return Welch and Satterthwaite's degrees of freedom for a sum of squared errors.
+def _find_common(fast: Level, slow: Level) -> tuple[Level, Level]:
+    """Return two levels of one basis: where they differ, those of their own times."""
+    return (fast, slow) if fast.basis == slow.basis else _use_own(fast, slow)
 
-    Each part is a squared error with its own degrees of freedom. The result is rounded down.
-    """
+
+def _use_own(fast: Level, slow: Level) -> tuple[Level, Level]:
+    return fast.own or fast, slow.own or slow
+
+
+def _measure(pairs: Sequence[tuple[Level, Level]]) -> tuple[float, tuple[float, float] | None]:
+    """Return the mean logarithm of the ratios, and the ends of its interval, None without one."""
+    count = len(pairs)
+    middle = math.fsum(slow.log_mean - fast.log_mean for fast, slow in pairs) / count
+    parts: list[Part] = []
+    for pair in pairs:
+        for one in pair:
+            if one.variance is None:
+                return middle, None
+            parts.append((one.variance / count**2, one.degrees))
+        parts += [(part / count**2, degrees) for part, degrees in _list_point_parts(*pair)]
+    total = math.fsum(part for part, _ in parts)
+    degrees = find_degrees(parts)
+    if any(one.basis == "time" for pair in pairs for one in pair):
+        degrees = max(1, math.floor(degrees + 1e-9))
+    half = two_sided_quantile(degrees) * math.sqrt(total)
+    return middle, (middle - half, middle + half)
+
+
+def _list_point_parts(fast: Level, slow: Level) -> Iterable[Part]:
+    """Return the squared error of each reference point in the difference of two scores."""
+    shares: dict[str, tuple[float, float, float]] = {}
+    for sign, level in ((1, fast), (-1, slow)):
+        for one in level.loadings:
+            share, *_ = shares.get(one.point, (0.0,))
+            shares[one.point] = share + sign * one.share, one.variance, one.degrees
+    return [(share**2 * error, degrees) for share, error, degrees in shares.values() if share]
+
+
+def find_degrees(parts: Sequence[Part]) -> float:
+    """Return Welch and Satterthwaite's degrees of freedom for a sum of squared errors."""
     total = math.fsum(part for part, _ in parts)
     if total <= 0:
         return sum(degrees for _, degrees in parts)
-    shares = math.fsum((part / total) ** 2 / degrees for part, degrees in parts)
-    return max(1, math.floor(1 / shares + 1e-9))
-
-
-def find_quantile(degrees: int) -> float:
-    """Return the two-sided 95% quantile of Student's t, from the table that the site has too."""
-    return two_sided_quantile(min(degrees, DEGREES_MAX))
+    return 1 / math.fsum((part / total) ** 2 / degrees for part, degrees in parts)
 
 
 def describe(first: str, second: str, speed: Ratio) -> str:
@@ -152,10 +158,6 @@ def format_ratio(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:,.0f}"
 
 
-# Room for rounding, within which the full computation decides.
-LEAST_DOUBT, MOST_DOUBT = 1 - 1e-9, 1 + 1e-9
-
-
 @dataclass(frozen=True)
 class Rank:
     """The rank of a result, and the best and worst that the data allow; 1 is best."""
@@ -171,17 +173,12 @@ class Rank:
 
 
 def rank_levels(levels: Sequence[Level]) -> list[Rank]:
-    """Return the rank of each result; ``levels`` are sorted, the fastest first.
-
-    A result of too few runs for an interval is ranked by its place alone.
-    """
+    """Return the rank of each result; ``levels`` are sorted, the fastest first."""
     faster = [0] * len(levels)
     slower = [0] * len(levels)
-    for place, level in enumerate(levels):
-        for ahead in range(place):
-            if _is_faster(levels[ahead], level):
-                faster[place] += 1
-                slower[ahead] += 1
+    for ahead, behind in find_different_pairs(levels):
+        faster[behind] += 1
+        slower[ahead] += 1
     ranks: list[Rank] = []
     for one, other in zip(faster, slower, strict=True):
         best = 1 + one
@@ -190,20 +187,70 @@ def rank_levels(levels: Sequence[Level]) -> list[Rank]:
     return ranks
 
 
-def _is_faster(first: Level, second: Level) -> bool:
-    """Return True if ``first``, with the better mean, is faster beyond doubt or has no interval.
+def find_different_pairs(levels: Sequence[Level]) -> list[tuple[int, int]]:
+    """Return the pairs of places that Holm's procedure tells apart, the faster one first.
 
-    That is ``ratio(first, second).low > 1``. Of n results n²/2 pairs are speed, so the exact
-    degrees of freedom are computed only where they decide: they lie between the fewer degrees of
-    the two and the sum of both.
+    ``levels`` have one basis and are sorted, the fastest first.
     """
-    if first.variance is None or second.variance is None:
-        return True
-    apart = second.log_mean - first.log_mean
-    error = math.sqrt(first.variance + second.variance)
-    if apart <= LEAST_DOUBT * find_quantile(first.degrees + second.degrees) * error:
-        return False
-    if apart > MOST_DOUBT * find_quantile(min(first.degrees, second.degrees)) * error:
-        return True
-    low = ratio(first, second).low
-    return low is None or low > 1
+    places = [place for place, level in enumerate(levels) if level.variance is not None]
+    if len(places) < 2:
+        return []
+    import numpy as np  # here: only ranks need it
+
+    first, second = np.triu_indices(len(places), 1)
+    probabilities = _find_probabilities([levels[place] for place in places], first, second)
+    count = len(probabilities)
+    order = np.argsort(probabilities, kind="stable")
+    fails = np.flatnonzero(probabilities[order] > LEVEL / (count - np.arange(count)))
+    chosen = order[: fails[0] if fails.size else count]
+    return [(places[first[pair]], places[second[pair]]) for pair in chosen]
+
+
+def find_probability(fast: Level, slow: Level) -> float:
+    """Return the p of a comparison: how often two equal results would lie as far apart."""
+    import numpy as np
+
+    zero, one = np.array([0]), np.array([1])
+    return float(_find_probabilities(_find_common(fast, slow), zero, one)[0])
+
+
+def _find_probabilities(
+    levels: Sequence[Level], first: "NDArray[np.intp]", second: "NDArray[np.intp]"
+) -> "NDArray[np.float64]":
+    """Return the p of each pair of levels, whose variances are known."""
+    import numpy as np
+
+    found = _test_pairs(levels, first, second)
+    charged = np.array([level.is_charged for level in levels])
+    mixed = np.flatnonzero(charged[first] != charged[second])
+    if mixed.size:
+        own = [level.own or level for level in levels]
+        found[mixed] = np.maximum(found[mixed], _test_pairs(own, first[mixed], second[mixed]))
+    return found
+
+
+def _test_pairs(
+    levels: Sequence[Level], first: "NDArray[np.intp]", second: "NDArray[np.intp]"
+) -> "NDArray[np.float64]":
+    """Return the p of Welch's test for each pair; 0 where two differ and neither scatters."""
+    import numpy as np
+    from scipy.special import stdtr
+
+    mean = np.array([level.log_mean for level in levels])
+    error = np.array([level.variance or 0.0 for level in levels])
+    degrees = np.array([level.degrees for level in levels])
+    total = error[first] + error[second]
+    shares = error[first] ** 2 / degrees[first] + error[second] ** 2 / degrees[second]
+    for point in dict.fromkeys(one.point for level in levels for one in level.loadings):
+        known = [{one.point: one for one in level.loadings}.get(point) for level in levels]
+        of_point = next(one for one in known if one)
+        share = np.array([one.share if one else 0.0 for one in known])
+        part = (share[first] - share[second]) ** 2 * of_point.variance
+        total, shares = total + part, shares + part**2 / of_point.degrees
+    apart = np.abs(mean[first] - mean[second])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = total**2 / shares
+        if any(level.basis == "time" for level in levels):
+            freedom = np.maximum(1, np.floor(freedom + 1e-9))
+        found = 2 * stdtr(freedom, -apart / np.sqrt(total))
+    return np.where(total > 0, found, np.where(apart > 0, 0.0, 1.0))

@@ -1,7 +1,7 @@
-"""Kinds of benchmark: what the runs of a result are scored by, and in which units.
+"""Kinds of benchmark: what is measured in their runs, and in which units people read it.
 
-A benchmark that trains is scored by the time to its targets (rule T20), one that generates by
-latencies and images per second (rule T26). Pure: nothing here reads a file.
+A benchmark that trains measures the time to its targets (rule T20), one that generates latencies
+and images per second (rule T26). Pure: nothing here reads a file.
 """
 
 import math
@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cepheid.compliance.read.summary import RunSummary
-from cepheid.compliance.score.trimmed import Estimate, estimate, mean
-from cepheid.rules.definition import Definition, Runs
+from cepheid.compliance.score.trimmed import mean
+from cepheid.rules.definition import Definition
 from cepheid.rules.metrics import METRICS, Metric
 
-MINUTES = "minutes"
+MINUTES = "minutes"  # the time to train
+SCORE = "score_minutes"
 
 
 @dataclass(frozen=True)
@@ -32,12 +33,11 @@ class Unit:
 class BenchmarkKind:
     """What the runs of a kind of benchmark are compared by.
 
-    ``metrics`` are the scores, of which the last one ranks results; ``read`` takes them from a run
-    that converged, and nothing from another. ``unit`` and ``unit_name`` are the unit of the metric
-    that ranks, in short and in full, and ``choose_unit`` finds one in which people read a value.
-    ``cost`` is what a value costs: the lower, the better the result. ``has_one_order`` is True
-    where one order of the runs decides which of them are dropped, False where each metric has its
-    own. ``count_samples`` returns the samples to target; None for a run, or a kind, without any.
+    ``metrics`` are what is measured in a run, of which the last one orders results; ``read`` takes
+    them from a run that converged, and nothing from another. ``unit`` and ``unit_name`` are the
+    unit of that one, in short and in full, and ``choose_unit`` finds one in which people read it.
+    ``cost`` is what a value costs: the lower, the better the result. ``count_samples`` returns the
+    samples to target; None for a run, or a kind, without any.
     """
 
     metrics: Sequence[Metric]
@@ -45,7 +45,6 @@ class BenchmarkKind:
     unit: str
     unit_name: str
     better: str
-    has_one_order: bool
     cost: Callable[[float], float]
     format: Callable[[float], str]
     choose_unit: Callable[[float], Unit]
@@ -53,27 +52,8 @@ class BenchmarkKind:
 
     @property
     def ranked_by(self) -> str:
-        """The name of the metric that ranks results."""
+        """The name of the metric of a run that results are ordered by."""
         return self.metrics[-1].name
-
-    def measure(self, run: RunSummary) -> float | None:
-        """Return the value that ranks a run, or None for one that did not converge."""
-        return self.read(run).get(self.ranked_by)
-
-    def estimate(self, runs: Sequence[RunSummary], held: Runs) -> Mapping[str, Estimate]:
-        """Estimate each metric from all runs of a result, of which ``held`` says how many to drop.
-
-        The fastest run by one metric may not be that by another. Raises ValueError where more runs
-        did not converge than are dropped.
-        """
-        estimates = {}
-        for metric in self.metrics:
-            worst, dropped = math.inf, (held.drop_fastest, held.drop_slowest)
-            if metric.better == "higher":
-                worst, dropped = 0.0, dropped[::-1]
-            values = [self.read(run).get(metric.name, worst) for run in runs]
-            estimates[metric.name] = estimate(values, *dropped)
-        return estimates
 
     def average(self, runs: Sequence[RunSummary]) -> Mapping[str, float]:
         """Average each metric over the converged runs so far; empty without one."""
@@ -98,7 +78,6 @@ TRAINING = BenchmarkKind(
     unit="min",
     unit_name="minutes",
     better="less is better",
-    has_one_order=True,
     cost=lambda minutes: minutes,
     format=format_minutes,
     choose_unit=lambda minutes: Unit("s", 60) if minutes < 1 else Unit("min"),
@@ -110,7 +89,6 @@ GENERATION = BenchmarkKind(
     unit="images/s",
     unit_name="images/s",
     better="more is better",
-    has_one_order=False,
     cost=lambda images_per_second: 1 / max(images_per_second, 1e-300),
     format=format_number,
     choose_unit=lambda images_per_second: Unit("images/s"),
@@ -121,21 +99,3 @@ GENERATION = BenchmarkKind(
 def find_kind(definition: Definition | None) -> BenchmarkKind:
     """Return the kind of a benchmark; those of MLPerf, which have no definition, train."""
     return GENERATION if definition and definition.kind == "generate" else TRAINING
-
-
-@dataclass(frozen=True)
-class Score:
-    """The score of a result: an estimate for each metric of its kind of benchmark, by name."""
-
-    kind: BenchmarkKind
-    estimates: Mapping[str, Estimate]
-
-    @property
-    def main(self) -> Estimate:
-        """The estimate that ranks the result."""
-        return self.estimates[self.kind.ranked_by]
-
-    @property
-    def cost(self) -> float:
-        """What results are ranked by, less is better: minutes, or seconds per image."""
-        return self.kind.cost(self.main.mean)

@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.summary import ResultSummary, RunSummary
-from cepheid.compliance.score.kinds import TRAINING, Score, find_kind
+from cepheid.compliance.score.convergence import Convergence
+from cepheid.compliance.score.kinds import GENERATION, find_kind
+from cepheid.compliance.score.scores import Score, score_generation, score_times, score_training
 from cepheid.compliance.score.trimmed import mean, trim
 from cepheid.rules.definition import Definition, Runs
 from cepheid.rules.rounds import RoundBenchmark
@@ -22,6 +24,8 @@ _CLOCKS = (*_FORM, "T4", "T7")
 VOUCHED_BY: Mapping[str, tuple[str, ...]] = {
     "seconds": _CLOCKS,
     "samples": (*_FORM, "T8", "T10"),
+    "crossing": (*_FORM, "T8", "T9", "T10"),
+    "trained": (*_FORM, "T8", "T10"),
     "generation": (*_CLOCKS, "T24"),
     "pace": (*_CLOCKS, "T10", "T24"),
     "update_time_ratio": (*_CLOCKS, "T10"),
@@ -81,8 +85,8 @@ class Standing:
     where ``doubt`` says why its score proves nothing yet: it has no rank then. It is rejected with
     errors, or disputed if all of them are disputes, and withdrawn where the organisers say so
     (S8). One of a round of MLPerf passes or fails; that is history, so its score stands beside its
-    verdict. ``score`` is None without one, ``so_far`` holds the averages of the converged runs of a
-    result with too few runs by metric.
+    verdict. ``score`` is None without any number, ``so_far`` holds the averages of the converged
+    runs of a result with too few runs by metric.
     """
 
     verdict: Verdict
@@ -120,7 +124,11 @@ class Standing:
             return f"provisional: {self.doubt}"
         if self.verdict == "provisional":
             return f"provisional: {self.runs} of {self.required} runs"
-        return ""
+        return (
+            "no score: a run missed the targets"
+            if self.verdict == "scored" and not self.score
+            else ""
+        )
 
     @property
     def cost(self) -> float:
@@ -134,11 +142,15 @@ def _count_errors(errors: Sequence[Finding]) -> str:
 
 
 def judge_result(
-    runs: Sequence[RunSummary], definition: Definition | None, findings: Iterable[Finding]
+    runs: Sequence[RunSummary],
+    definition: Definition | None,
+    findings: Iterable[Finding],
+    convergence: Convergence | None = None,
 ) -> Standing:
     """Return the standing of a result of our own rounds.
 
-    ``definition`` is None for an unknown benchmark, which has no score.
+    ``definition`` is None for an unknown benchmark, which has no score, and ``convergence`` where
+    rule T21 does not apply.
     """
     kind, required = find_kind(definition), definition.runs.required if definition else 0
     found = tuple(findings)
@@ -152,7 +164,11 @@ def judge_result(
         so_far = kind.average(runs) if definition else {}
         return Standing("provisional", so_far=so_far, runs=len(runs), required=required)
     doubt = " and ".join(_list_doubts(definition, found))
-    score = Score(kind, kind.estimate(runs, definition.runs))
+    score = (
+        score_generation(runs)
+        if kind is GENERATION
+        else score_training(runs, definition, convergence)
+    )
     return Standing("provisional" if doubt else "scored", score, doubt=doubt)
 
 
@@ -189,11 +205,11 @@ def score_published(runs: Sequence[RunSummary], benchmark: RoundBenchmark) -> Sc
     missed, held = sum(math.isinf(run.minutes) for run in runs), benchmark.runs
     if not runs or len(runs) < held.required or missed > held.drop_slowest:
         return None
-    return Score(TRAINING, TRAINING.estimate(runs, held))
+    return score_times(runs, held)
 
 
 def average_joules(runs: Sequence[RunSummary], held: Runs) -> float | None:
-    """Return the mean energy of a run over the runs that the score is a mean of (rule T23).
+    """Return the mean energy of a run over the runs that the time to train is a mean of.
 
     None where one of those has no power log.
     """

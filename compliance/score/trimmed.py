@@ -1,27 +1,39 @@
-"""Trimmed means of the runs of a result, and Yuen's interval for them (rule T20)."""
+"""Trimmed means of times with Yuen's interval, and Student's quantiles (rules T20, T21)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-# The one-sided 95% quantiles of rule T21, for 1, 2, … 30 degrees of freedom, as the rule prints
-# them. They are numbers of the rule, and checking a submission need not wait 0.3 s for scipy. With
-# more degrees the last value is used, which is 0.05 above that of infinitely many.
-ONE_SIDED_95 = (
-    6.3138, 2.9200, 2.3534, 2.1318, 2.0150, 1.9432, 1.8946, 1.8595, 1.8331, 1.8125,
-    1.7959, 1.7823, 1.7709, 1.7613, 1.7531, 1.7459, 1.7396, 1.7341, 1.7291, 1.7247,
-    1.7207, 1.7171, 1.7139, 1.7109, 1.7081, 1.7056, 1.7033, 1.7011, 1.6991, 1.6973,
-)  # fmt: skip
+# The one-sided quantiles of rule T21, for 1, 2, … 39 degrees of freedom. They are numbers of the
+# rule, and checking a submission need not wait 0.3 s for scipy. With more degrees the last value is
+# used, which is 0.1 above that of infinitely many.
+ONE_SIDED: Mapping[float, Sequence[float]] = {
+    0.99: (
+        31.820516, 6.964557, 4.540703, 3.746947, 3.364930, 3.142668, 2.997952, 2.896459,
+        2.821438, 2.763769, 2.718079, 2.680998, 2.650309, 2.624494, 2.602480, 2.583487,
+        2.566934, 2.552380, 2.539483, 2.527977, 2.517648, 2.508325, 2.499867, 2.492159,
+        2.485107, 2.478630, 2.472660, 2.467140, 2.462021, 2.457262, 2.452824, 2.448678,
+        2.444794, 2.441150, 2.437723, 2.434494, 2.431447, 2.428568, 2.425841,
+    ),
+    0.98: (
+        15.894545, 4.848732, 3.481909, 2.998528, 2.756509, 2.612242, 2.516752, 2.448985,
+        2.398441, 2.359315, 2.328140, 2.302722, 2.281604, 2.263781, 2.248540, 2.235358,
+        2.223845, 2.213703, 2.204701, 2.196658, 2.189427, 2.182893, 2.176958, 2.171545,
+        2.166587, 2.162029, 2.157825, 2.153935, 2.150325, 2.146966, 2.143833, 2.140904,
+        2.138159, 2.135581, 2.133157, 2.130871, 2.128714, 2.126674, 2.124742,
+    ),
+}  # fmt: skip
 
 
-def one_sided_quantile(degrees: int) -> float:
-    """Return the one-sided 95% quantile that rule T21 uses."""
-    return ONE_SIDED_95[min(degrees, len(ONE_SIDED_95)) - 1]
+def one_sided_quantile(confidence: float, degrees: int) -> float:
+    """Return a one-sided quantile that rule T21 uses: of 0.99 or 0.98."""
+    known = ONE_SIDED[confidence]
+    return known[min(degrees, len(known)) - 1]
 
 
 @cache
-def two_sided_quantile(degrees: int, confidence: float = 0.95) -> float:
+def two_sided_quantile(degrees: float, confidence: float = 0.95) -> float:
     """Return the t that Student's distribution does not exceed in either direction."""
     from scipy.special import stdtrit  # here: only a score needs scipy
 
@@ -68,14 +80,6 @@ def trimmed_mean(
     squares = math.fsum((value - middle) ** 2 for value in winsorised)
     standard_error = math.sqrt(squares / (len(kept) * (len(kept) - 1)))
     return centre, two_sided_quantile(len(kept) - 1, confidence) * standard_error
-
-
-def olympic_mean(values: Sequence[float], drop_lowest: int, drop_highest: int) -> float:
-    """Return the trimmed mean alone.
-
-    Raises ValueError where nothing or an infinite value is left.
-    """
-    return mean(_keep(values, drop_lowest, drop_highest))
 
 
 def trim(values: Sequence[float], drop_lowest: int, drop_highest: int) -> Sequence[int]:

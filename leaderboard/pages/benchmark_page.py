@@ -12,8 +12,9 @@ from cepheid.leaderboard.plots import curves, scaling
 from cepheid.leaderboard.plots.aggregate import format_ratio_interval
 from cepheid.leaderboard.plots.plot import Plot, Table
 from cepheid.leaderboard.plots.scaling import Family, group_families, name_family
+from cepheid.leaderboard.rows.cells import format_reference, format_value
 from cepheid.leaderboard.rows.entry import Entry, group_entries
-from cepheid.leaderboard.rows.tables import format_reference, format_value, rank_rows
+from cepheid.leaderboard.rows.tables import rank_rows
 from cepheid.leaderboard.site.reported import load_sets
 from cepheid.leaderboard.site.view import (
     ScoreCell,
@@ -67,13 +68,17 @@ def measure_devices(entries: Sequence[Entry]) -> Iterator[DeviceLine]:
             entry=entry,
             name=entry.name,
             score_name="time to train" if trains else "images/s",
-            score=score.main.mean,
-            score_text=format_value(entry.kind, score.main.mean),
+            score=minutes if trains and minutes is not None else score.main.mean,
+            score_text=format_value(
+                entry.kind, minutes if trains and minutes is not None else score.main.mean
+            ),
             minutes=minutes if trains else None,
             device_minutes=minutes * entry.devices if trains and minutes is not None else None,
             throughput_name=_name_throughput(entry),
             throughput=_find_throughput(entry, minutes, score.main.mean),
-            efficiency=_find_efficiency(entry, families[name_family(entry)]),
+            efficiency=_find_efficiency(
+                entry, families.get(name_family(entry)) if entry.is_scored else None
+            ),
             kilojoules=entry.kilojoules,
         )
 
@@ -96,9 +101,9 @@ def _find_throughput(entry: Entry, minutes: float | None, mean: float) -> float 
     return None if progress.epochs is None else 60 * progress.epochs / minutes / entry.devices
 
 
-def _find_efficiency(entry: Entry, family: Family) -> float | None:
-    """Return the parallel efficiency, None for a family of one system."""
-    if len(family.values) < 2 or entry.standing.score is None:
+def _find_efficiency(entry: Entry, family: Family | None) -> float | None:
+    """Return the parallel efficiency, None without a score and for a family of one system."""
+    if family is None or len(family.values) < 2 or entry.standing.score is None:
         return None
     (first, base), *_ = family.values.items()
     mean = entry.standing.score.main.mean
@@ -201,7 +206,7 @@ def _make_division(name: str, entries: Sequence[Entry], definition: Definition |
     ranked = [entry for entry in entries if entry.has_score]
     half_width = find_half_width(ranked)
     of = choose_colours(ranked)
-    best = next((entry for entry in ranked if entry.level is not None), None)
+    best = next((entry for entry in ranked if entry.is_ranked and entry.level), None)
     lines = [
         _make_line(entry, rank, of.get(entry.id), half_width, best)
         for entry, rank in rank_rows(ranked)
@@ -245,7 +250,7 @@ def _make_line(
 
 def _compare_with_best(best: Entry | None, entry: Entry) -> Ratio | None:
     """Return how many times as slow as the first a result is; 1 for the first itself."""
-    if best is None or best.level is None or entry.level is None:
+    if best is None or best.level is None or entry.level is None or not entry.is_ranked:
         return None
     return ratio(best.level, entry.level)
 
@@ -258,10 +263,15 @@ def _format_behind(behind: Ratio) -> str:
 def _describe_rules(definition: Definition) -> list[tuple[str, str]]:
     """Return what a reader must know to understand a number, as name and text."""
     runs, timing = definition.runs, definition.timing
-    dropped = f"the fastest {runs.drop_fastest} and the slowest {runs.drop_slowest} are dropped"
+    dropped = f"the fastest {runs.drop_fastest} and the slowest {runs.drop_slowest}"
     facts = [
         ("target", " and ".join(map(str, definition.quality))),
-        ("runs", f"{runs.required}, of which {dropped}"),
+        (
+            "runs",
+            f"{runs.required}; the time to train leaves out {dropped}, the score none"
+            if definition.kind == "train"
+            else f"{runs.required}",
+        ),
     ]
     if definition.generation:
         counts = ", ".join(f"{count:,}" for count in definition.generation.counts)

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.score.comparison import DEGREES_MAX, find_quantile
+from cepheid.compliance.score.levels import Level
+from cepheid.compliance.score.trimmed import two_sided_quantile
 from cepheid.leaderboard.pages.lists import list_facts
 from cepheid.leaderboard.rows.entry import Entry, Run
 from cepheid.leaderboard.site.records import collect_hyperparameters
@@ -20,13 +21,17 @@ from cepheid.leaderboard.site.view import Site, make_score_cell, render
 PAGE = "compare.html"
 POINTS_MAX = 100  # of the curve of a run
 TEXT_MAX = 200  # characters of a fact
+QUANTILES = 400  # steps of one over the degrees of freedom, from 0 to 1
 
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:
     """Make the page, whose address names the results to compare after #."""
     scored = [entry for entry in site.entries if entry.level is not None]
     data = {
-        "student": [round(find_quantile(degrees), 6) for degrees in range(1, DEGREES_MAX + 1)],
+        "student": [
+            round(two_sided_quantile(QUANTILES / max(step, 1e-6)), 6)
+            for step in range(QUANTILES + 1)
+        ],
         "results": [_describe_result(entry) for entry in scored],
     }
     yield PAGE, render(site, "compare.html", PAGE, data=data, count=len(scored))
@@ -55,11 +60,21 @@ def _describe_result(entry: Entry) -> dict[str, Any]:
         ),
         "framework": hardware.framework,
         "batch": entry.batch_size,
-        "score": cell.text,
+        "score": cell.text if entry.is_scored else f"{cell.text} (time, no score)",
+        **_describe_level(level),
+        "runs": level.runs,
+        "own": _describe_level(level.own) if level.own else None,
+        "charged": level.is_charged,
+    }
+
+
+def _describe_level(level: Level) -> dict[str, Any]:
+    return {
+        "basis": level.basis,
         "mean": level.log_mean,
         "variance": level.variance,
         "degrees": level.degrees,
-        "runs": level.runs,
+        "points": [[one.point, one.share, one.variance, one.degrees] for one in level.loadings],
     }
 
 

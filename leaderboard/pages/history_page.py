@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from cepheid.compliance.score.kinds import BenchmarkKind
 from cepheid.leaderboard.plots.plot import Axis, Plot, Series, make_plot, make_table
+from cepheid.leaderboard.rows.cells import format_value
 from cepheid.leaderboard.rows.entry import Entry, make_slug
-from cepheid.leaderboard.rows.tables import format_value
 from cepheid.leaderboard.site.history import Line, Since, Step, trace_bests
 from cepheid.leaderboard.site.view import Site, render
 

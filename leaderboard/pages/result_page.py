@@ -10,11 +10,11 @@ from cepheid.compliance.read.summary import Span
 from cepheid.compliance.score.kinds import GENERATION, format_minutes, format_number
 from cepheid.leaderboard.plots import curves, scaling
 from cepheid.leaderboard.plots.plot import Scale, Tick
+from cepheid.leaderboard.rows.cells import format_reference
 from cepheid.leaderboard.rows.data import describe_entry
 from cepheid.leaderboard.rows.entry import Entry, Run
 from cepheid.leaderboard.rows.runs import list_metrics
 from cepheid.leaderboard.rows.statuses import describe_decision, list_decisions
-from cepheid.leaderboard.rows.tables import format_reference
 from cepheid.leaderboard.site.view import (
     Site,
     describe_standing,
@@ -84,6 +84,7 @@ def _render_page(site: Site, entry: Entry) -> str:
         "result.html",
         entry.page,
         entry=entry,
+        round_kind=entry.round_kind,
         cell=make_score_cell(entry, find_half_width([entry])),
         definition=definition,
         metrics=metrics,
@@ -157,17 +158,23 @@ def _shorten_place(finding: Finding, root: Path) -> str:
 
 def _make_run_line(site: Site, entry: Entry, run: Run, metrics: list[str]) -> RunLine:
     last = run.course.curve[-1].metrics if run.course.curve else {}
-    is_dropped = entry.has_score and entry.kind.has_one_order and not run.counts
-    fate = "dropped" if is_dropped else ""
+    fate = "dropped" if entry.has_score and not run.counts else ""
     return RunLine(
         run,
         site.link(entry.page, run.summary.path),
         fate,
         "" if run.summary.seconds is None else format_minutes(run.summary.seconds / 60),
-        "" if run.summary.samples is None else f"{run.summary.samples:,}",
+        _format_samples(run),
         "" if run.summary.joules is None else format_number(run.summary.joules / 1000),
         tuple(f"{last[name]:.4g}" if name in last else "" for name in metrics),
     )
+
+
+def _format_samples(run: Run) -> str:
+    """Format the samples to the target, and where between two evaluations it was crossed."""
+    samples, crossing = run.summary.samples, run.summary.crossing
+    crossed = "" if crossing is None else f" (crossed at {crossing:,.0f})"
+    return "" if samples is None else f"{samples:,}{crossed}"
 
 
 def make_time_lines(runs: tuple[Run, ...]) -> TimeLines | None:

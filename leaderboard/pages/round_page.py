@@ -76,6 +76,7 @@ def _render_page(site: Site, tab: Tab) -> str:
         profiles=plot_profiles(tab),
         unranked=[make_score_cell(e, 1.0) for e in tab.entries if not e.is_ranked],
         provisional=[column for column in made if column.provisional],
+        has_own_scores=any(not entry.round_kind.has_verdicts for entry in known),
         twins=[entry for entry in tab.entries if entry.twin > 1],
         runs=sum(len(entry.runs) for entry in tab.entries),
     )

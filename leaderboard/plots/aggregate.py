@@ -10,7 +10,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cepheid.compliance.score.comparison import Level, Ratio, format_ratio, mean_ratio
+from cepheid.compliance.score.comparison import Ratio, format_ratio, mean_ratio
+from cepheid.compliance.score.levels import Level
 from cepheid.leaderboard.plots.plot import COLOURS, Axis, Plot, Series, make_plot, make_table
 from cepheid.leaderboard.rows.entry import Entry, Tab
 
@@ -67,7 +68,7 @@ def compute_aggregate(tab: Tab, reference: str) -> Aggregate:
 def _collect_levels(entries: Iterable[Entry]) -> dict[Key, dict[str, Level]]:
     levels: dict[Key, dict[str, Level]] = {}
     for entry in entries:
-        if entry.level is not None:
+        if entry.is_ranked and entry.level is not None:
             levels.setdefault(get_key(entry), {})[entry.names.benchmark] = entry.level
     return levels
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from cepheid.compliance.score.comparison import Rank
 from cepheid.compliance.score.kinds import BenchmarkKind
 from cepheid.leaderboard.plots.plot import COLOURS, LARGEST, LEAST, SHAPES
+from cepheid.leaderboard.rows.cells import format_range, format_value
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.rows.tables import format_range, format_value, rank_rows
+from cepheid.leaderboard.rows.tables import rank_rows
 
 SHOWN = 5  # rows; those of slower systems are folded away
 MARGIN = 0.02  # of the axis, so that no mark is cut off

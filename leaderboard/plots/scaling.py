@@ -4,7 +4,6 @@ import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from cepheid.compliance.score.convergence import Expected, list_expected
 from cepheid.compliance.score.kinds import MINUTES, format_minutes, format_number
@@ -37,11 +36,11 @@ class Family:
 
 
 def group_families(entries: Sequence[Entry]) -> list[Family]:
-    """Group scored results by submitter, device and framework, the largest families first."""
+    """Group results with a score by submitter, device and framework, the largest first."""
     families: dict[str, dict[int, tuple[float, str]]] = {}
     for entry in entries:
         score = entry.standing.score
-        if score is None:
+        if score is None or not score.is_score:
             continue
         value, kind = score.main.mean, entry.kind
         best = families.setdefault(name_family(entry), {})
@@ -120,8 +119,8 @@ def plot_convergence(
     series, rows = [], []
     for entry in entries:
         values = [
-            run.summary.samples / samples_in_epoch
-            if definition and run.summary.samples
+            run.summary.crossing / samples_in_epoch
+            if definition and run.summary.crossing
             else run.summary.epochs
             for run in entry.runs
             if run.summary.converged
@@ -254,20 +253,27 @@ def plot_rcp(entry: Entry) -> Plot | None:
         (float(point.batch_size), float(count))
         for point in points.points
         if point.is_usable
-        for count in point.samples
+        for count in point.crossings or point.samples
     )
     own = tuple(
-        (float(test.batch_size), float(r.summary.samples)) for r in entry.runs if r.summary.samples
+        (float(test.batch_size), r.summary.crossing) for r in entry.runs if r.summary.crossing
     )
     mean = ((float(test.batch_size), test.samples),)
+    limits = [one.find_limits(test.runs) for one in known]
+    means = _make_line(known, [one.mean for one in known])
+    least, greatest = (_make_line(known, ends) for ends in zip(*limits, strict=True))
     series = [
         Series("runs of the reference", runs, COLOURS, "none"),
-        Series("mean of the reference", _make_line(known, "mean"), COLOURS, mark="none"),
-        Series("least plausible mean", _make_line(known, "least"), 7, "dashed", "none"),
+        Series("mean of the reference", means, COLOURS, mark="none"),
+        Series("least and greatest plausible mean", least, 7, "dashed", "none"),
+        Series("greatest plausible mean", greatest, 7, "dashed", "none", in_legend=False),
         Series("runs of this result", own, 0, "none"),
         Series("mean of this result", mean, 0, "none", "cross"),
     ]  # fmt: skip
-    rows = [("reference", f"{p.batch_size:,}", f"{p.mean:,.0f}", f"{p.least:,.0f}") for p in known]
+    rows = [
+        ("reference", f"{one.batch_size:,}", f"{one.mean:,.0f}", f"{low:,.0f} to {high:,.0f}")
+        for one, (low, high) in zip(known, limits, strict=True)
+    ]
     rows.append(("this result", f"{test.batch_size:,}", f"{test.samples:,.0f}", ""))
     sizes = {point[0] for one in series for point in one.points}
     return make_plot(
@@ -276,12 +282,13 @@ def plot_rcp(entry: Entry) -> Plot | None:
         Axis("global batch size", is_log=True, values=tuple(sizes)),
         Axis("samples to the targets", is_log=False),
         series,
-        table=make_table(("", "batch size", "mean, samples", "least plausible"), rows),
-        description=f"Rule T21: {test.verdict}. A mean below the dashed line is implausible.",
+        table=make_table(("", "batch size", "mean, samples", "plausible means"), rows),
+        description=f"Rule T21: {test.verdict}. A mean below the lower dashed line is rejected. Of "
+        "one above the upper line, the score is made of its own samples.",
     )
 
 
 def _make_line(
-    known: Sequence[Expected], what: Literal["mean", "least"]
+    known: Sequence[Expected], values: Sequence[float]
 ) -> tuple[tuple[float, float], ...]:
-    return tuple((float(p.batch_size), getattr(p, what)) for p in known)
+    return tuple((float(p.batch_size), value) for p, value in zip(known, values, strict=True))

@@ -10,21 +10,27 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.score.comparison import Level, Ratio, format_ratio, ratio
+from cepheid.compliance.score.comparison import Ratio, format_ratio, ratio
+from cepheid.compliance.score.convergence import Loading
 from cepheid.compliance.score.kinds import format_number
+from cepheid.compliance.score.levels import Level
 
 Result = Mapping[str, Any]
 """A result of an index."""
 
 SHOWN = (  # the facts whose changes are reported, in this order
     "verdict", "definition_digest", "code_digest", "score_minutes", "score_low", "score_high",
-    "images_per_second", "images_per_second_low", "images_per_second_high", "latency_ms_p50",
+    "time_minutes", "time_low", "time_high", "charged", "sittings", "images_per_second",
+    "images_per_second_low", "images_per_second_high", "latency_ms_p50", "latency_ms_p90",
     "latency_ms_p99", "rank", "runs", "converged", "samples_to_target", "rcp_verdict",
     "energy_joules", "batch_size", "accelerators", "accelerator", "processor", "nodes", "framework",
     "availability", "last_run",
 )  # fmt: skip
-OF_RUN = ("minutes", "status", "samples_to_target", "seed", "energy_joules")
+OF_RUN = ("minutes", "status", "samples_to_target", "crossing", "seed", "energy_joules")
 LISTS = ("codes", "reasons")
+NUMBERS = {  # of which the first one that a result has orders it, with the unit
+    "score_minutes": "minutes", "images_per_second": "images/s", "time_minutes": "minutes",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -158,9 +164,20 @@ def read_level(result: Result) -> Level | None:
     said = result.get("comparison")
     if said is None:
         return None
-    degrees = said["degrees"]
-    variance = said["variance"] if degrees >= 1 else None
-    return Level(said["log_mean"], variance, degrees, said["n"])
+    degrees, own = said["degrees"], said["own"]
+
+    def read(part: Mapping[str, Any], basis: Any, **more: Any) -> Level:
+        variance = part["variance"] if degrees >= 1 else None
+        return Level(part["log_mean"], variance, degrees, said["n"], basis, **more)
+
+    return read(
+        said,
+        said["basis"],
+        loadings=tuple(Loading(**one) for one in said["points"]),
+        own=read(own, "own") if own else None,
+        is_charged=said["charged"],
+        sittings=said["sittings"],
+    )
 
 
 def compute_ratio(fast: Level, slow: Level) -> Ratio | None:
@@ -174,18 +191,19 @@ def compute_ratio(fast: Level, slow: Level) -> Ratio | None:
 
 
 def has_score(result: Result) -> bool:
-    """Return whether a result of an index has a score."""
-    return result.get("score_minutes") is not None or result.get("images_per_second") is not None
+    """Return whether a result of an index has a number: a score, or only a time."""
+    return any(result.get(name) is not None for name in NUMBERS)
+
+
+def find_number(result: Result) -> tuple[str, float] | None:
+    """Return the name and the value of the number that orders a result, None without one."""
+    known = ((name, result.get(name)) for name in NUMBERS)
+    return next(((name, float(value)) for name, value in known if value is not None), None)
 
 
 def _summarize(result: Result) -> str:
-    number, verdict = result.get("score_minutes"), escape(str(result["verdict"]))
-    if number is not None:
-        return f"{verdict}, {format_number(number)} minutes"
-    speed = result.get("images_per_second")
-    if speed is not None:
-        return f"{verdict}, {format_number(speed)} images/s"
-    return verdict
+    found, verdict = find_number(result), escape(str(result["verdict"]))
+    return f"{verdict}, {format_number(found[1])} {NUMBERS[found[0]]}" if found else verdict
 
 
 def _find_differences(before: Result, after: Result) -> Iterator[Difference]:

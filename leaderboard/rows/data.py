@@ -4,17 +4,20 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.score.comparison import Level
-from cepheid.compliance.score.kinds import MINUTES
+from cepheid.compliance.score.kinds import MINUTES, SCORE, TRAINING
+from cepheid.compliance.score.levels import Level
 from cepheid.compliance.score.trimmed import Estimate
+from cepheid.leaderboard.rows.cells import find_time
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.rows.runs import find_dates
 from cepheid.rules.metrics import METRICS
 
 Column = Callable[[Entry], Any]
+FindEstimate = Callable[[Entry], Estimate | None]
 
 
 def _find_code(entry: Entry) -> str | None:
@@ -28,18 +31,29 @@ def _find_dates(entry: Entry) -> tuple[str | None, str | None]:
     return find_dates(run.started_ms for run in entry.judged.runs) or (None, None)
 
 
-def _columns_of_score(metric: str, name: str, prefix: str) -> dict[str, Column]:
-    """Return the columns of a score and of the ends of its interval."""
-
-    def find(entry: Entry) -> Estimate | None:
-        score = entry.standing.score
-        return score.estimates.get(metric) if score else None
-
+def _columns_of_estimate(name: str, prefix: str, find: FindEstimate) -> dict[str, Column]:
+    """Return the columns of an estimate and of the ends of its interval."""
     return {
-        name: lambda entry: estimate.mean if (estimate := find(entry)) else None,
-        f"{prefix}_low": lambda entry: estimate.low if (estimate := find(entry)) else None,
-        f"{prefix}_high": lambda entry: estimate.high if (estimate := find(entry)) else None,
+        name: lambda entry: one.mean if (one := find(entry)) else None,
+        f"{prefix}_low": lambda entry: one.low if (one := find(entry)) else None,
+        f"{prefix}_high": lambda entry: one.high if (one := find(entry)) else None,
     }
+
+
+def _find_minutes(entry: Entry) -> Estimate | None:
+    """Return the score of a training, which in rounds of MLPerf is its time to train."""
+    score = entry.standing.score
+    return score.main if score and score.is_score and entry.kind is TRAINING else None
+
+
+def _find_level(entry: Entry) -> Level | None:
+    """Return the level of a score, also of a provisional one; None for a time."""
+    score = entry.standing.score
+    return score.level if score and score.is_score else None
+
+
+def _find_metric(name: str) -> FindEstimate:
+    return lambda entry: entry.standing.score.estimates.get(name) if entry.standing.score else None
 
 
 COLUMNS: Mapping[str, Column] = {
@@ -56,7 +70,12 @@ COLUMNS: Mapping[str, Column] = {
     "runs": lambda entry: entry.counts.made,
     "required": lambda entry: entry.counts.required,
     "converged": lambda entry: entry.counts.converged,
-    **_columns_of_score(MINUTES, "score_minutes", "score"),
+    **_columns_of_estimate(SCORE, "score", _find_minutes),
+    **_columns_of_estimate("time_minutes", "time", find_time),
+    "no_score": lambda entry: entry.standing.score.why if entry.standing.score else "",
+    "charged": lambda entry: level.is_charged if (level := _find_level(entry)) else None,
+    "sittings": lambda entry: (level.sittings or None) if (level := _find_level(entry)) else None,
+    "resolution": lambda entry: level.resolution if (level := _find_level(entry)) else None,
     "provisional_minutes": lambda entry: entry.standing.so_far.get(MINUTES),
     "samples_to_target": lambda entry: entry.progress.samples,
     "epochs_to_target": lambda entry: entry.progress.epochs,
@@ -85,7 +104,9 @@ COLUMNS: Mapping[str, Column] = {
     **dict(
         column
         for metric in METRICS
-        for column in _columns_of_score(metric.name, metric.name, metric.name).items()
+        for column in _columns_of_estimate(
+            metric.name, metric.name, _find_metric(metric.name)
+        ).items()
     ),
 }
 """What CSV and JSON share, column by column; None where there is no number."""
@@ -111,8 +132,18 @@ def describe_level(level: Level | None) -> dict[str, Any] | None:
     """Describe what the intervals and comparisons of a result are computed from."""
     if level is None:
         return None
-    names = {"log_mean": "log_mean", "variance": "variance", "degrees": "degrees", "n": "runs"}
-    return {key: getattr(level, name) for key, name in names.items()}
+    own = level.own
+    return {
+        "basis": level.basis,
+        "log_mean": level.log_mean,
+        "variance": level.variance,
+        "degrees": level.degrees,
+        "n": level.runs,
+        "sittings": level.sittings,
+        "charged": level.is_charged,
+        "points": [asdict(one) for one in level.loadings],
+        "own": {"log_mean": own.log_mean, "variance": own.variance} if own else None,
+    }
 
 
 def write_csv(table: Sequence[Entry]) -> str:

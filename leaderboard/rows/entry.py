@@ -5,7 +5,6 @@ with too few runs its count. Results are ranked only within one benchmark, scale
 """
 
 import hashlib
-import math
 import os
 import re
 from collections import Counter
@@ -19,10 +18,9 @@ from cepheid.compliance.finding import Finding, escape
 from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.logs import PNG
 from cepheid.compliance.read.summary import Course, Pace, RunSummary
-from cepheid.compliance.score.comparison import Level, measure_level
 from cepheid.compliance.score.kinds import BenchmarkKind, find_kind
+from cepheid.compliance.score.levels import Level
 from cepheid.compliance.score.standing import Standing
-from cepheid.compliance.score.trimmed import trim
 from cepheid.leaderboard.rows.rounds import (
     Hardware,
     Names,
@@ -51,21 +49,28 @@ Key = TypeVar("Key", bound=Hashable)
 class Comparison:
     """The samples to target compared with those of the reference (rule T21).
 
-    ``verdict`` is empty where the rule does not apply. ``factor`` is for the reader: it does not
-    affect the score.
+    ``verdict`` is empty where the rule does not apply. ``factor`` is for the reader: only the
+    verdict affects the score. ``is_interpolated`` is False where the reference's curves were not
+    kept.
     """
 
     verdict: str = ""
     factor: float | None = None
+    is_interpolated: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run as the site shows it. ``counts`` is True where the score is a mean over it."""
+    """A run as the site shows it.
+
+    ``counts`` is True where the number that orders its table is a mean over it. ``value`` is that
+    of the run, None where the result has no number or the run missed its targets.
+    """
 
     summary: RunSummary
     course: Course
     counts: bool
+    value: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,11 +80,9 @@ class Entry:
     ``reasons`` are the errors, then the warnings, each once, with the number of files that it is
     about. ``energy`` is None unless it was measured and the result has a score. So are ``pace`` and
     ``peak_share``, the share of the system's peak that it reached (MFU).
-    ``provisional_targets`` says why the targets of the benchmark may still change. ``level`` is
-    what the result is compared and ranked by, None without a score and where that is provisional.
-    ``held`` is how its runs are counted,
-    None for an unknown benchmark. ``twin`` counts results of one name from 2 on, in the order of
-    their folders.
+    ``provisional_targets`` says why the targets of the benchmark may still change. ``held`` is how
+    its runs are counted, None for an unknown benchmark. ``twin`` counts results of one name from 2
+    on, in the order of their folders.
     """
 
     judged: JudgedResult
@@ -97,7 +100,6 @@ class Entry:
     pace: Pace | None
     peak_share: PeakShare | None
     reasons: tuple[str, ...]
-    level: Level | None
     twin: int = 1
 
     @cached_property
@@ -162,13 +164,27 @@ class Entry:
 
     @property
     def has_score(self) -> bool:
-        """True where a number stands in the table that others are compared with."""
+        """True where a number stands in the table: a score, or a time without one."""
         return self.standing.score is not None
 
     @property
+    def is_scored(self) -> bool:
+        """True where the number is a score, also a provisional one, and not only a time."""
+        return self.standing.score is not None and self.standing.score.is_score
+
+    @property
     def is_ranked(self) -> bool:
-        """True where the score stands in a ranking: a provisional one does not."""
-        return self.has_score and not self.standing.doubt
+        """True where the result has a score that stands in a ranking: a provisional one does not.
+
+        In rounds of MLPerf the time to train is the score.
+        """
+        return self.is_scored and not self.standing.doubt
+
+    @property
+    def level(self) -> Level | None:
+        """What the result is compared by, None without any number and where that is provisional."""
+        score = self.standing.score
+        return score.level if score and not self.standing.doubt else None
 
     @property
     def is_known(self) -> bool:
@@ -195,12 +211,15 @@ class Entry:
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """The runs with what happened in them, for results that were judged with their course."""
-        summaries = self.judged.runs
-        kept: Iterable[int] = ()
-        if self.held and self.has_score:
-            minutes = [summary.minutes for summary in summaries]
-            kept = frozenset(trim(minutes, self.held.drop_fastest, self.held.drop_slowest))
-        return tuple(_make_run(summary, place in kept) for place, summary in enumerate(summaries))
+        score = self.standing.score
+        return tuple(
+            _make_run(
+                summary,
+                score is not None and place in score.counted,
+                score.values[place] if score else None,
+            )
+            for place, summary in enumerate(self.judged.runs)
+        )
 
     @cached_property
     def picture(self) -> Path | None:
@@ -220,10 +239,10 @@ class Entry:
         return None if folder.is_symlink() or folder.parent.is_symlink() else folder
 
 
-def _make_run(summary: RunSummary, counts: bool) -> Run:
+def _make_run(summary: RunSummary, counts: bool, value: float | None) -> Run:
     if summary.course is None:
         raise ValueError(f"{summary.path}: judged without its course; judge(…, with_course=True)")
-    return Run(summary, summary.course, counts)
+    return Run(summary, summary.course, counts, value)
 
 
 def _is_picture(path: Path) -> bool:
@@ -259,26 +278,17 @@ def make_entry(result: JudgedResult) -> Entry:
         pace=pace,
         peak_share=find_peak_share(result, pace),
         reasons=tuple(_list_reasons(result.findings)),
-        level=_measure_level(kind, result.runs, held) if held and _is_proven(standing) else None,
     )
-
-
-def _is_proven(standing: Standing) -> bool:
-    return standing.score is not None and not standing.doubt
-
-
-def _measure_level(kind: BenchmarkKind, runs: Sequence[RunSummary], held: Runs) -> Level | None:
-    """Measure what a result is compared by: time to train, or seconds per image."""
-    values = [kind.measure(run) for run in runs]
-    costs = [math.inf if value is None else kind.cost(value) for value in values]
-    return measure_level(costs, held.drop_fastest, held.drop_slowest)
 
 
 def _compare(result: JudgedResult, standing: Standing) -> Comparison:
     if result.convergence is None:
         return Comparison()
     factor = None if standing.is_rejected else result.convergence.factor
-    return Comparison(result.convergence.verdict, factor)
+    expected = result.convergence.expected
+    return Comparison(
+        result.convergence.verdict, factor, expected is None or expected.is_interpolated
+    )
 
 
 def _list_reasons(findings: Iterable[Finding]) -> Iterator[str]:
@@ -325,7 +335,8 @@ def make_slug(name: str) -> str:
 def _place_in_table(entry: Entry) -> tuple[Any, ...]:
     """Return the key that sorts entries: by group, those with a score and the fastest first."""
     standing, names = entry.standing, entry.names
-    return entry.group, standing.place, standing.cost, names.submitter, names.system
+    place = standing.place, not entry.is_ranked, standing.cost
+    return entry.group, *place, names.submitter, names.system
 
 
 def _locate(result: JudgedResult) -> str:

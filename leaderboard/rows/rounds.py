@@ -136,7 +136,7 @@ class _OwnRound(RoundKind):
     progress_unit, has_verdicts = "samples", False
 
     def find_standing(self, result: JudgedResult) -> Standing:
-        return judge_result(result.runs, result.definition, result.findings)
+        return judge_result(result.runs, result.definition, result.findings, result.convergence)
 
     def find_names(self, result: JudgedResult) -> Names:
         place = result.place

@@ -8,85 +8,29 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from cepheid.compliance.score.comparison import Rank, rank_levels
-from cepheid.compliance.score.kinds import GENERATION, MINUTES, BenchmarkKind, format_number
+from cepheid.compliance.score.kinds import GENERATION, MINUTES
+from cepheid.leaderboard.rows.cells import (
+    describe_basis,
+    format_energy,
+    format_generation,
+    format_interval,
+    format_reference,
+    format_score,
+    format_time,
+    format_update,
+)
 from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.rules.metrics import METRICS
 
 
-def format_reference(entry: Entry) -> str:
-    """Format the verdict of rule T21 and the factor, e.g. ``pass 1.02``.
-
-    Empty where nothing was compared, or errors stand against the result.
-    """
-    verdict, factor = entry.reference.verdict, entry.reference.factor
-    if entry.standing.is_rejected or verdict in ("", "not measured"):
-        return ""
-    return verdict + (f" {factor:.2f}" if factor else "")
-
-
-def format_score(entry: Entry) -> str:
-    """Format the score; a provisional average stands in brackets."""
-    kind, standing = entry.kind, entry.standing
-    if standing.score:
-        return kind.format(standing.score.main.mean)
-    so_far = standing.so_far.get(kind.ranked_by)
-    return "" if so_far is None else f"({kind.format(so_far)})"
-
-
-def format_generation(entry: Entry) -> list[str]:
-    """Format the scores of rule T26; those of a provisional result stand in brackets."""
-    standing = entry.standing
-    if standing.so_far:
-        return [f"({format_number(standing.so_far[metric.name])})" for metric in METRICS]
-    estimates = standing.score.estimates if standing.score else {}
-    scores = [estimates.get(metric.name) for metric in METRICS]
-    return [format_number(estimate.mean) if estimate else "" for estimate in scores]
-
-
-def format_interval(entry: Entry) -> str:
-    """Format the 95% interval of what ranks the result."""
-    score = entry.standing.score.main if entry.standing.score else None
-    if score is None or score.low is None or score.high is None:
-        return ""
-    return f"{entry.kind.format(score.low)} to {entry.kind.format(score.high)}"
-
-
-def format_energy(entry: Entry) -> str:
-    """Format the energy of a run: ``1.23 kJ a run, not measured: nothing``; empty without it."""
-    if entry.energy is None or entry.kilojoules is None:
-        return ""
-    return f"{entry.kilojoules:,.3g} kJ a run, not measured: {entry.energy.not_measured}"
-
-
-def format_update(entry: Entry) -> str:
-    """Format how many times as long as a plain update one takes, e.g. ``1.89×``.
-
-    Empty where no plain update was measured.
-    """
-    ratio = entry.progress.update_time_ratio
-    return "" if ratio is None else f"{ratio:.2f}×"
-
-
 def rank_rows(members: Sequence[Entry]) -> list[tuple[Entry, Rank | None]]:
     """Return each entry with its rank among those with a score, or None; the fastest are first."""
-    levels = [entry.level for entry in members if entry.level is not None]
+    levels = [entry.level for entry in members if entry.is_ranked and entry.level is not None]
     ranks = iter(rank_levels(levels))
-    return [(entry, None if entry.level is None else next(ranks)) for entry in members]
-
-
-def format_value(kind: BenchmarkKind, value: float) -> str:
-    """Format a value of the metric that ranks results, with a unit that suits it: ``18.1 s``."""
-    unit = kind.choose_unit(value)
-    return f"{unit.format(value)} {unit.name}"
-
-
-def format_range(entry: Entry) -> str:
-    """Format the 95% interval of what ranks the result, in the unit of its mean."""
-    score = entry.standing.score.main if entry.standing.score else None
-    if score is None or score.low is None or score.high is None:
-        return ""
-    unit = entry.kind.choose_unit(score.mean)
-    return f"{unit.format(score.low)} to {unit.format(score.high)}"
+    return [
+        (entry, next(ranks) if entry.is_ranked and entry.level is not None else None)
+        for entry in members
+    ]
 
 
 REASON_LINES_MAX = 8  # of one reason below a table, in a terminal
@@ -98,6 +42,7 @@ ELLIPSIS = "…"
 PROVISIONAL = "prov."  # in place of a rank
 
 SYSTEM, HARDWARE, RUNS, CONVERGED = "system", "hardware", "runs", "converged"
+SAMPLES = "samples"
 _BEGIN = ("", SYSTEM, HARDWARE, RUNS, CONVERGED)
 
 
@@ -109,7 +54,11 @@ def _make_header(members: Sequence[Entry]) -> tuple[str, ...]:
     """Name the columns; those of the score depend on the kind of the benchmark."""
     if members[0].kind is GENERATION:
         return (*_BEGIN, *(metric.heading for metric in METRICS), "95% interval")
-    return (*_BEGIN, "minutes", "95% interval", "samples", *_list_seldom(members))
+    if members[0].round_kind.has_verdicts:  # of MLPerf, where the score is the time to train
+        return (*_BEGIN, "minutes", "95% interval", SAMPLES, *_list_seldom(members))
+    return (
+        *_BEGIN, "score, min", "95% interval", "time, min", SAMPLES, *_list_seldom(members)
+    )  # fmt: skip
 
 
 def _make_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> list[str]:
@@ -121,7 +70,10 @@ def _make_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> li
     way = "" if samples is None else f"{samples:,.0f}"
     way = way if epochs is None else f"{epochs:,g} epochs"
     seldom = (SELDOM[name](entry) for name in _list_seldom(members))
-    return [*cells, format_score(entry), format_interval(entry), way, *seldom]
+    if entry.round_kind.has_verdicts:
+        return [*cells, format_time(entry), format_interval(entry), way, *seldom]
+    interval = format_interval(entry) if entry.is_scored else ""
+    return [*cells, format_score(entry), interval, format_time(entry), way, *seldom]
 
 
 def _format_rank(entry: Entry, rank: Rank | None) -> str:
@@ -152,7 +104,10 @@ def write_table(table: Sequence[Entry], width: int | None = None) -> str:
 
 
 def _fit(rows: list[list[str]], members: Sequence[Entry], width: int) -> list[list[str]]:
-    """Drop columns that say nothing, then cut hardware, then names, as far as ``width`` asks."""
+    """Drop columns that say nothing, cut hardware and names, and drop the samples.
+
+    Each only as far as ``width`` asks.
+    """
     if measure(rows) > width:
         rows = drop_columns(rows, list_empty_columns(rows))
     for name in _list_silent(members):
@@ -171,6 +126,8 @@ def _fit(rows: list[list[str]], members: Sequence[Entry], width: int) -> list[li
             )
             for cells, text in zip(rows[1:], short, strict=True):
                 cells[column] = text
+    if measure(rows) > width and SAMPLES in rows[0]:
+        rows = drop_columns(rows, [rows[0].index(SAMPLES)])
     return rows
 
 
@@ -207,6 +164,8 @@ def _write_notes(entry: Entry, width: int | None) -> Iterator[str]:
     if entry.round_kind.has_verdicts and entry.has_score and slow:
         runs = "1 run did" if slow == 1 else f"{slow} runs did"
         yield from _wrap(f"{entry.names}: {runs} not converge: the slowest", width)
+    if text := describe_basis(entry):
+        yield from _wrap(f"{entry.names}: {text}", width)
     if energy := format_energy(entry):
         yield from _wrap(f"{entry.names}: {energy}", width)
 
@@ -273,10 +232,10 @@ def _make_markdown_cells(entry: Entry, rank: Rank | None, members: Sequence[Entr
 
 
 def _list_notes(entry: Entry) -> list[str]:
-    """List why a score has no rank, energy, and the warnings and waivers beside a score."""
+    """List why a score has no rank, what it rests on, energy, warnings and waivers."""
     why = entry.standing.text if entry.standing.doubt else ""
-    notes = filter(None, (why, format_energy(entry)))
-    return [*notes, *(entry.reasons if entry.has_score else ())]
+    said = filter(None, (why, describe_basis(entry), format_energy(entry)))
+    return [*said, *(entry.reasons if entry.has_score else ())]
 
 
 def _escape(text: str) -> str:

@@ -4,13 +4,20 @@ Rounds are read from their indices. Two results are compared only where one defi
 where it has changed, or an index does not say, that is what is said instead of a number.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
-from cepheid.leaderboard.rows.changes import Result, SpeedChange, compare_speed, has_score
+from cepheid.leaderboard.rows.changes import (
+    Result,
+    SpeedChange,
+    compare_speed,
+    find_number,
+    has_score,
+)
 from cepheid.leaderboard.rows.data import describe_entry, describe_level
 from cepheid.leaderboard.rows.entry import Entry
 
@@ -132,12 +139,15 @@ def trace_bests(rounds: Sequence[Round]) -> list[Line]:
 
 
 def _find_cost(result: Result) -> float:
-    minutes, speed = result.get("score_minutes"), result.get("images_per_second")
-    return float(minutes) if minutes is not None else 1 / max(float(speed or 0), 1e-300)
+    found = find_number(result)
+    if found is None:
+        return math.inf
+    return found[1] if found[0] != GENERATION.ranked_by else 1 / max(found[1], 1e-300)
 
 
 def _trace_line(group: Group, bests: Sequence[tuple[Round, Result]]) -> Line:
-    kind = GENERATION if bests[-1][1].get("score_minutes") is None else TRAINING
+    has_speed = bests[-1][1].get(GENERATION.ranked_by) is not None
+    kind = GENERATION if has_speed else TRAINING
     steps: list[Step] = []
     best_before: Result | None = None
     part = 0
@@ -152,12 +162,11 @@ def _trace_line(group: Group, bests: Sequence[tuple[Round, Result]]) -> Line:
 
 
 def _make_step(one: Round, result: Result, change: SpeedChange | None, part: int) -> Step:
-    minutes = result.get("score_minutes")
-    name = "score" if minutes is not None else "images_per_second"
-    value = result["images_per_second"] if minutes is None else minutes
+    name, value = find_number(result) or ("", math.nan)
+    name = name.removesuffix("_minutes")
     low, high = result.get(f"{name}_low"), result.get(f"{name}_high")
     day = result.get("last_run") or ""
-    return Step(one.label, day, result["id"], float(value), low, high, change, part)
+    return Step(one.label, day, result["id"], value, low, high, change, part)
 
 
 def compare_with_last(rounds: Sequence[Round]) -> dict[str, Since]:

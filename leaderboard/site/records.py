@@ -12,6 +12,7 @@ from typing import Any
 
 from cepheid.compliance.read.summary import Point, Scalar
 from cepheid.compliance.score.comparison import Rank
+from cepheid.compliance.score.kinds import SCORE, TRAINING
 from cepheid.leaderboard.plots.aggregate import compute_aggregate
 from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.data import describe_entry, describe_level
@@ -74,7 +75,7 @@ def _describe_benchmark(entry: Entry, definition: Definition | None) -> dict[str
         "definition_digest": definition.digest if definition else None,
         "provisional_targets": entry.provisional_targets,
         "score": {
-            "metric": entry.kind.ranked_by,
+            "metric": _name_score(entry),
             "unit": entry.kind.unit_name,
             "better": "lower" if entry.kind.better.startswith("less") else "higher",
         },
@@ -95,6 +96,12 @@ def _describe_benchmark(entry: Entry, definition: Definition | None) -> dict[str
         ],
         "reported": list(definition.reported) if definition else [],
     }
+
+
+def _name_score(entry: Entry) -> str:
+    """Name what ranks results: a score of our own, or the time that is MLPerf's."""
+    is_own = entry.kind is TRAINING and not entry.round_kind.has_verdicts
+    return SCORE if is_own else entry.kind.ranked_by
 
 
 def describe_aggregates(site: Site) -> Iterator[dict[str, Any]]:
@@ -167,6 +174,7 @@ def _describe_run(site: Site, run: Run) -> dict[str, Any]:
         "minutes": summary.minutes if math.isfinite(summary.minutes) else None,
         "counts": run.counts,
         "samples_to_target": summary.samples,
+        "crossing": summary.crossing,
         "seed": summary.seed,
         "energy_joules": summary.joules if _is_finite(summary.joules) else None,
         **({"generation": _keep_finite(summary.generation)} if summary.generation else {}),

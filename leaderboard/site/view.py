@@ -18,9 +18,10 @@ from cepheid.compliance.finding import escape
 from cepheid.compliance.read.summary import Span
 from cepheid.compliance.report.rulebook import read_rules
 from cepheid.compliance.score.kinds import BenchmarkKind, format_minutes, format_number
+from cepheid.compliance.score.trimmed import Estimate
 from cepheid.leaderboard.plots.plot import get_shape, pick_colour
+from cepheid.leaderboard.rows.cells import describe_basis, find_time, format_range, format_value
 from cepheid.leaderboard.rows.entry import Entry, Run, Tab, group_entries
-from cepheid.leaderboard.rows.tables import format_range, format_value
 from cepheid.leaderboard.site.evidence import Beside, Evidence
 from cepheid.leaderboard.site.history import Round, Since, add_current, compare_with_last
 
@@ -204,6 +205,7 @@ def load_templates() -> "jinja2.Environment":
     made.globals.update(
         format_minutes=format_minutes,
         format_number=format_number,
+        describe_basis=describe_basis,
         describe_standing=describe_standing,
         explain=explain,
         get_shape=get_shape,
@@ -253,7 +255,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class ScoreCell:
-    """The score of a result where results stand beside each other."""
+    """The number of a result where results stand beside each other: its score, or only a time.
+
+    ``time`` is the time to train beside a score, None where it is the number itself.
+    """
 
     entry: Entry
     value: float | None
@@ -261,6 +266,8 @@ class ScoreCell:
     interval: str
     spread: Spread | None
     so_far: str
+    time: Estimate | None
+    time_text: str
 
 
 def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
@@ -270,6 +277,7 @@ def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
     """
     kind = entry.kind
     value = entry.standing.score.main.mean if entry.standing.score else None
+    time = find_time(entry) if entry.is_scored and not entry.round_kind.has_verdicts else None
     so_far = entry.standing.so_far.get(kind.ranked_by)
     return ScoreCell(
         entry,
@@ -278,6 +286,8 @@ def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
         format_range(entry),
         draw_spread(entry, half_width),
         "" if so_far is None else format_value(kind, so_far),
+        time,
+        format_value(kind, time.mean) if time else "",
     )
 
 
@@ -293,7 +303,7 @@ def _find_deviation(entry: Entry) -> float:
     if score is None or not score.main.mean:
         return 0.0
     mean, ends = score.main.mean, [score.main.low, score.main.high]
-    values = [entry.kind.measure(run.summary) for run in entry.runs]
+    values = [run.value for run in entry.runs]
     return max((abs(v - mean) / mean for v in (*values, *ends) if v is not None), default=0.0)
 
 
@@ -308,10 +318,9 @@ def draw_spread(entry: Entry, half_width: float) -> Spread | None:
         return round(_SPREAD_WIDTH / 2 * (1 + (value - mean) / mean / half_width), 1)
 
     dots = [
-        _draw_dot(kind, run, value, find_place)
-        for value, run in sorted(
-            ((kind.measure(run.summary), run) for run in entry.runs),
-            key=lambda pair: (pair[0] is None, pair[0] or 0.0, pair[1].summary.number),
+        _draw_dot(kind, run, find_place)
+        for run in sorted(
+            entry.runs, key=lambda run: (run.value is None, run.value or 0.0, run.summary.number)
         )
     ]
     low, high = score.main.low, score.main.high
@@ -324,17 +333,14 @@ def draw_spread(entry: Entry, half_width: float) -> Spread | None:
     )
 
 
-def _draw_dot(
-    kind: BenchmarkKind, run: Run, value: float | None, find_place: Callable[[float], float]
-) -> Dot:
+def _draw_dot(kind: BenchmarkKind, run: Run, find_place: Callable[[float], float]) -> Dot:
     """Draw a run: hollow if it is dropped from the mean, at the edge if it did not converge."""
     name = f"run {run.summary.number}"
-    if value is None:
+    if run.value is None:
         return Dot(_SPREAD_WIDTH, "missed", f"{name} did not converge")
-    is_dropped = kind.has_one_order and not run.counts
-    note = ", dropped from the mean" if is_dropped else ""
-    title = f"{name}: {format_value(kind, value)}{note}"
-    return Dot(find_place(value), "dropped" if is_dropped else "counted", title)
+    note = "" if run.counts else ", dropped from the mean"
+    title = f"{name}: {format_value(kind, run.value)}{note}"
+    return Dot(find_place(run.value), "counted" if run.counts else "dropped", title)
 
 
 def choose_colours(entries: Sequence[Entry]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.compliance.score import convergence
+from cepheid.compliance.score.convergence import Expected
 from cepheid.measure.engine import options, trainings
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
@@ -109,7 +110,7 @@ def _describe(definition: Definition) -> Measured:
 
 
 def list_columns(request: Request, measured: Measured) -> Sequence[Column]:
-    """Return the columns, with the smallest plausible mean of a result (rule T21)."""
+    """Return the columns, with the least and the greatest plausible mean of a result (T21)."""
     definition = request.definition
     points = rcp.load(definition.name, definition.scale)
     expected = {
@@ -117,15 +118,21 @@ def list_columns(request: Request, measured: Measured) -> Sequence[Column]:
         for entry in (convergence.list_expected(points, definition) if points else ())
     }
 
-    def read(attribute: str) -> Callable[[Point], float | None]:
-        return lambda point: getattr(expected.get(point.batch_size), attribute, None)
+    runs = definition.runs.required
+
+    def read(find: Callable[[Expected], float]) -> Callable[[Point], float | None]:
+        return lambda point: (
+            find(expected[point.batch_size]) if point.batch_size in expected else None
+        )
 
     return (
         Column("batch size", lambda point: point.batch_size),
         Column("reached", lambda point: f"{len(point.samples)} of {len(point.runs)}"),
         Column("samples to target", lambda point: _format_range(point.samples, ",d")),
-        Column("mean", read("mean"), "{:,.0f}".format),
-        Column("smallest plausible", read("least"), "{:,.0f}".format),
+        Column("crossed", lambda point: _format_range(point.crossings, ",.0f") or "not kept"),
+        Column("mean", read(lambda one: one.mean), "{:,.0f}".format),
+        Column("least plausible", read(lambda one: one.find_limits(runs)[0]), "{:,.0f}".format),
+        Column("greatest", read(lambda one: one.find_limits(runs)[1]), "{:,.0f}".format),
         Column("epochs", _describe_epochs),
         Column("set", lambda point: _list_changes(point, definition)),
     )
@@ -184,6 +191,7 @@ def _keep(
         epochs=round(samples / definition.train_samples, 4),
         seconds=round(curve.seconds, 1),
         quality=dict(quality),
+        crossing=curve.find_crossing(definition),
     )
     # Read again: another process may measure another batch size at the same time.
     points = _load_points(definition).add_run(hyperparameters, _drop_reasons(measured), run)

@@ -288,14 +288,18 @@ def keep_relations(definition: Definition, metrics: dict[str, float]) -> dict[st
 
 
 def reference_points(
-    definition: Definition, samples: Mapping[int, Sequence[int | None]]
+    definition: Definition, samples: Mapping[int, Sequence[int | None]], curves: bool = False
 ) -> rcp.ReferencePoints:
-    """Points with these samples to target at each batch size; None for a run that missed."""
+    """Points with these samples to target at each batch size; None for a run that missed.
+
+    With ``curves`` the runs crossed their targets there. Else only the evaluation is known.
+    """
     points = rcp.ReferencePoints(definition.digest)
     defaults = {name: known.default for name, known in definition.hyperparameters.items()}
     for size, counts in samples.items():
         for seed, count in enumerate(counts, 1):
-            run = rcp.Run(seed, count, (count or 0) / definition.train_samples, 1.0, {})
+            crossing = float(count) if count and curves else None
+            run = rcp.Run(seed, count, (count or 0) / definition.train_samples, 1.0, {}, crossing)
             points = points.add_run({**defaults, rcp.BATCH_SIZE: size}, IMPLEMENTATION, run)
     return points
 

@@ -2,13 +2,16 @@
 
 import copy
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cepheid.compliance.score.comparison import measure_level
+from cepheid.compliance.score.levels import average
 from cepheid.leaderboard.rows import changes, index
+from cepheid.leaderboard.rows.data import describe_level
 from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
@@ -30,11 +33,9 @@ def document(star_shape: Definition) -> dict[str, Any]:
 
 def _set_runs(document: dict[str, Any], minutes: tuple[float, ...]) -> None:
     (result,) = document["results"]
-    level = measure_level(minutes, 1, 1)
-    assert level
-    names = {"log_mean": level.log_mean, "variance": level.variance}
-    result["comparison"] = {**names, "degrees": level.degrees, "n": level.runs}
-    result["score_minutes"] = sum(sorted(minutes)[1:-1]) / 3
+    level = replace(average([math.log(value) for value in minutes]), basis="score")
+    result["comparison"] = describe_level(level)
+    result["score_minutes"] = math.exp(level.log_mean)
     for run, value in zip(result["run_logs"], minutes, strict=True):
         run["minutes"] = value
 

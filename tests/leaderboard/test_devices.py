@@ -40,7 +40,8 @@ def test_training(lines: dict[str, DeviceLine]) -> None:
     assert samples is not None
     assert eight.throughput == pytest.approx(samples / (60 * eight.score) / 8)
     assert one.efficiency == 1
-    assert eight.efficiency == pytest.approx(one.score / eight.score / 8)
+    scores = [line.entry.standing.cost for line in (one, eight)]
+    assert eight.efficiency == pytest.approx(scores[0] / scores[1] / 8)
     assert lines["star_shape reference"].efficiency is None
     assert one.kilojoules is not None
     assert eight.kilojoules is None

@@ -46,8 +46,8 @@ def test_verdicts_and_order(rows: list[Entry]) -> None:
         for row in rows
     ] == [
         ("full", "closed", "box", "provisional"),
-        ("mini", "closed", "a100.x8", "scored"),
         ("mini", "closed", "box", "scored"),
+        ("mini", "closed", "a100.x8", "scored"),  # faster, but a run missed: only a time
         ("mini", "closed", "odd", "rejected"),
         ("mini", "open", "box", "provisional"),
     ]
@@ -59,9 +59,10 @@ def test_no_number_beside_an_error(rows: list[Entry]) -> None:
     assert (rejected.standing.score, rejected.standing.so_far) == (None, {})
     assert rejected.progress == Progress()
     data = describe_entry(rejected)
-    numbers = ("score_minutes", "score_low", "score_high", "provisional_minutes",
-               "samples_to_target", "rcp_factor", "energy_joules")  # fmt: skip
-    assert [data[name] for name in numbers] == [None] * 7
+    numbers = ("score_minutes", "score_low", "score_high", "time_minutes", "time_low", "time_high",
+               "provisional_minutes", "samples_to_target", "rcp_factor", "energy_joules",
+               "resolution", "log_mean")  # fmt: skip
+    assert [data[name] for name in numbers] == [None] * 12
     assert data["quality"] == {}
 
 
@@ -112,16 +113,22 @@ def test_json(rows: list[Entry]) -> None:
         "converged", "score_minutes", "score_low", "score_high", "verdict", "findings",
     }  # fmt: skip
     assert all(asked <= set(entry) for entry in content)
-    assert [entry["score_minutes"] is None for entry in content] == [False] * 3 + [True] * 2
+    assert [entry["score_minutes"] is None for entry in content] == [True, False, *[True] * 3]
+    assert [entry["time_minutes"] is None for entry in content] == [False] * 3 + [True] * 2
+    assert [entry["no_score"] for entry in content] == [
+        "there are no reference points", "",
+        "1 of 5 runs did not converge, and a score allows 0", "", "",
+    ]  # fmt: skip
     assert content[0]["provisional_targets"] == "targets from a first look"
     assert content[3]["findings"][0]["line"]
-    assert content[1]["converged"] == 4
+    assert content[2]["converged"] == 4
 
 
 def test_csv_has_one_line_for_each_row(rows: list[Entry]) -> None:
     entries = list(csv.DictReader(io.StringIO(write_csv(rows))))
     assert [entry["verdict"] for entry in entries] == [row.standing.verdict for row in rows]
-    assert float(entries[0]["score_minutes"]) == rows[0].standing.cost
+    assert float(entries[1]["score_minutes"]) == rows[1].standing.cost
+    assert float(entries[0]["time_minutes"]) == rows[0].standing.cost
     assert entries[3]["score_minutes"] == ""
 
 

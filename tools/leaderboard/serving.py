@@ -127,7 +127,8 @@ def _describe_standing(entry: Entry) -> str:
     if score is None:
         return entry.standing.text or entry.standing.verdict
     unit = entry.kind.choose_unit(score.main.mean)
-    return f"{entry.standing.verdict}, {unit.format(score.main.mean)} {unit.name}"
+    what = f"{unit.format(score.main.mean)} {unit.name}"
+    return f"{entry.standing.verdict}, {what}{'' if score.is_score else ' (time, no score)'}"
 
 
 def _describe_running(path: Path) -> str:

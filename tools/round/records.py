@@ -12,7 +12,9 @@ from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import decisions, package
 from cepheid.compliance.read.layout import SUBMISSIONS
+from cepheid.compliance.score.kinds import GENERATION
 from cepheid.leaderboard.rows import index
+from cepheid.leaderboard.rows.cells import find_time
 from cepheid.leaderboard.rows.entry import Entry, list_entries
 from cepheid.leaderboard.rows.statuses import HEADER, list_dates, list_statuses
 from cepheid.leaderboard.rows.tables import lay_out
@@ -91,11 +93,13 @@ def find_unconfirmed(entries: Sequence[Entry], following: Path) -> Iterator[tupl
         if result is None or result.get("availability") != "available":
             yield entry, "The next round has no result of the system as available."
             continue
-        score = entry.standing.score.main.mean
-        now = result.get("score_minutes") or result.get("images_per_second")
-        ratio = None if not now else now / score if result.get("score_minutes") else score / now
+        before, now = find_time(entry), result.get("time_minutes")
+        ratio = now / before.mean if before and now else None
+        if entry.kind is GENERATION:
+            rate = result.get(GENERATION.ranked_by)
+            ratio = entry.standing.score.main.mean / rate if rate else None
         if ratio is None:
-            yield entry, "The result of the next round has no score."
+            yield entry, "The result of the next round has no number."
         elif ratio > SLOWER_MOST:
             yield entry, f"The next round has it {100 * (ratio - 1):.0f}% slower."
 

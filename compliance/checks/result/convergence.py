@@ -13,8 +13,10 @@ from cepheid.compliance.checks.registry import (
 )
 from cepheid.compliance.finding import Finding, breach
 from cepheid.compliance.read.logs import ResultLogs
+from cepheid.compliance.read.summary import measure_crossing
 from cepheid.compliance.score import convergence
 from cepheid.compliance.score.convergence import Convergence
+from cepheid.compliance.score.levels import count_missed_allowed
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
 
@@ -23,10 +25,10 @@ from cepheid.rules.definition import Definition
 def check_convergence(
     result: ResultLogs, definition: Definition, place: Place
 ) -> Iterator[Finding]:
-    """Check that the mean of samples to target is not implausibly small (T21)."""
+    """Check that the runs do not cross their targets implausibly early (T21)."""
     points = rcp.load(definition.name, definition.scale, place.round)
     comparison = compare_convergence(result, definition, place, points)
-    if comparison is None or comparison.verdict == "pass":
+    if comparison is None or comparison.verdict == "equal":
         return
     measure = (
         f"`cepheid rcp {definition.name} --scale {definition.scale} "
@@ -39,31 +41,24 @@ def check_convergence(
         )
     elif comparison.verdict == "missing point":
         assert points is not None
+        sizes = [point.batch_size for point in points.points if point.is_usable]
         yield breach(
-            result,
-            None,
-            "T21.missing_point",
-            largest=max(p.batch_size for p in points.points if p.is_usable),
-            batch_size=comparison.batch_size,
-            measure=measure,
-        )
+            result, None, "T21.missing_point", smallest=min(sizes), largest=max(sizes),
+            batch_size=comparison.batch_size, measure=measure,
+        )  # fmt: skip
     elif comparison.expected is not None:
-        yield breach(
-            result,
-            None,
-            "T21.too_fast",
-            batch_size=comparison.batch_size,
-            least=math.ceil(comparison.expected.least),
-            mean=comparison.expected.mean,
-            nearest=_name_nearest(comparison.expected.batch_size, comparison.batch_size),
-            samples=comparison.samples,
-            factor=f", factor {comparison.factor:.2f}" if comparison.factor else "",
-            measure=measure,
-        )
-
-
-def _name_nearest(measured: int, batch_size: int) -> str:
-    return "" if measured == batch_size else f" at the nearest measured batch size, {measured:,}"
+        least, greatest = comparison.expected.find_limits(comparison.runs)
+        needed, factor = comparison.expected.mean, f"{comparison.factor:.3f}"
+        if comparison.verdict == "early":
+            yield breach(
+                result, None, "T21.too_fast", batch_size=comparison.batch_size, mean=needed,
+                least=math.ceil(least), samples=comparison.samples, factor=factor, measure=measure,
+            )  # fmt: skip
+        else:
+            yield breach(
+                result, None, "T21.late", batch_size=comparison.batch_size, mean=needed,
+                greatest=math.floor(greatest), samples=comparison.samples, factor=factor,
+            )  # fmt: skip
 
 
 def compare_convergence(
@@ -79,8 +74,9 @@ def compare_convergence(
         return None
     if len(sizes) != 1 or not all(has_digest_of(run, definition) for run in runs):
         return None
-    (size,) = sizes
-    samples = [run.samples_to_target or math.inf for run in runs]
-    if size is None or samples.count(math.inf) > definition.runs.drop_slowest:
+    (size,), budget = sizes, float(definition.timing.max_samples)
+    found = [measure_crossing(run, definition) for run in runs]
+    if size is None or found.count(None) > count_missed_allowed(len(runs)):
         return None
-    return convergence.compare(samples, size, points, definition)
+    crossings = [budget if crossing is None else crossing for crossing in found]
+    return convergence.compare(crossings, size, points, definition)

@@ -8,20 +8,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cepheid.compliance.score.comparison import (
-    Level,
     Ratio,
     describe,
+    find_probability,
     mean_ratio,
-    measure_level,
     rank_levels,
     ratio,
 )
+from cepheid.compliance.score.levels import Level, average, measure_times
 
 COSTS = st.lists(st.floats(1e-3, 1e6), min_size=4, max_size=12)
 
 
 def measure(costs: list[float]) -> Level:
-    found = measure_level(costs, 1, 1)
+    found = measure_times(costs, 1, 1)
     assert found is not None
     return found
 
@@ -80,8 +80,8 @@ def test_the_interval_holds_the_truth(spreads: tuple[float, float], runs: int, h
 
 def test_a_run_that_did_not_converge_is_the_slowest() -> None:
     assert measure([3, 1, 2, math.inf]).log_mean == measure([3, 1, 2, 1000]).log_mean
-    assert measure_level([1, 2, math.inf, math.inf], 1, 1) is None
-    assert measure_level([1, 2], 1, 1) is None
+    assert measure_times([1, 2, math.inf, math.inf], 1, 1) is None
+    assert measure_times([1, 2], 1, 1) is None
 
 
 def test_three_runs_are_too_few() -> None:
@@ -140,10 +140,49 @@ def test_a_noisy_result_does_not_overtake_a_faster_one() -> None:
     assert [value for value, _ in rank(first, second, noisy)] == [1, 2, 2]
 
 
-def test_too_few_runs_for_an_interval_are_ranked_by_their_place() -> None:
+def test_what_has_no_interval_is_never_faster() -> None:
     levels = [Level(place, None, 0, 1) for place in (0.0, 0.1, 0.2)]
-    assert [found.value for found in rank_levels(levels)] == [1, 2, 3]
-    assert rank_levels([]) == []
+    assert [(found.value, found.interval) for found in rank_levels(levels)] == [(1, "1 to 3")] * 3
+    sure = Level(0.3, 1e-8, 9, 10)
+    assert [found.value for found in rank_levels([*levels, sure])] == [1, 1, 1, 1]
+    assert [found.value for found in rank_levels([])] == []
+
+
+def test_ten_equal_systems_are_told_apart_in_at_most_one_table_of_twenty() -> None:
+    generator, tables, wrong = random.Random(3), 1000, 0
+    for _ in range(tables):
+        results = [average([generator.gauss(0, 0.03) for _ in range(5)]) for _ in range(10)]
+        results.sort(key=lambda level: level.log_mean)
+        wrong += any(found.value > 1 for found in rank_levels(results))
+    assert wrong / tables < 0.05, wrong
+
+
+HOUR = 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("starts", "sittings", "degrees"),
+    [
+        ([], 0, 9),
+        ([None, *range(9)], 0, 9),
+        ([run * HOUR for run in range(10)], 1, 9),
+        ([run // 3 * 9 * HOUR + run for run in range(10)], 4, 9),
+        ([run // 2 * 9 * HOUR + run for run in range(10)], 5, 4),
+        ([run * 2 * HOUR for run in range(10)], 10, 9),
+    ],
+)
+def test_from_five_sittings_on_their_means_are_what_scatters(
+    starts: list[float | None], sittings: int, degrees: int
+) -> None:
+    level = average([run // 2 + 0.01 * (run % 2) for run in range(10)], starts)
+    assert (level.sittings, level.degrees) == (sittings, degrees)
+    assert level.log_mean == pytest.approx(2.005)
+    assert level.variance == pytest.approx(0.5 if degrees == 4 else 20.00025 / 90, rel=1e-4)
+
+
+def test_the_order_of_the_logs_does_not_make_sittings() -> None:
+    logs, starts = [0.0, 1.0, 2.0, 3.0, 4.0], [float(4 - run) * 3 * HOUR for run in range(5)]
+    assert average(logs, starts) == average(logs[::-1], starts[::-1])
 
 
 @given(st.lists(RUNS, min_size=1, max_size=7))
@@ -155,5 +194,5 @@ def test_ranks_are_in_order_and_within_their_intervals(results: list[list[float]
     for place, found in enumerate(ranks):
         assert 1 <= found.best <= found.value <= len(levels)
         assert found.best <= found.worst
-        faster = [ratio(other, levels[place]).low or 0 for other in levels[:place]]
-        assert found.best == pytest.approx(1 + sum(low > 1 for low in faster))
+        nearest = [find_probability(other, levels[place]) for other in levels[:place]]
+        assert found.best <= 1 + sum(p <= 0.05 for p in nearest)  # Holm claims no more than pairs

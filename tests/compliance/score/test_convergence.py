@@ -1,10 +1,9 @@
-"""The RCP test: its arithmetic, and how often it rejects whom. The numbers of rule T21 are here."""
+"""The test of convergence (rule T21): its table, its verdicts, and how often it judges whom how."""
 
 import math
 import random
 import re
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,76 +12,76 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cepheid.compliance.score.convergence import Convergence, list_expected
-from cepheid.compliance.score.convergence import compare as compare_samples
-from cepheid.compliance.score.trimmed import ONE_SIDED_95, one_sided_quantile
-from cepheid.rules import definition
+from cepheid.compliance.score.convergence import compare as compare_crossings
+from cepheid.compliance.score.trimmed import ONE_SIDED, one_sided_quantile
+from cepheid.rules import definition, rcp
+from cepheid.rules.evidence import find_crossing
 from cepheid.rules.host import ROOT
+from cepheid.rules.metrics import QualityTarget
 from tests.compliance.builder import reference_points
 
 MINI = definition.load("galaxy_shape", "mini")
 EVERY = MINI.timing.eval_every_samples
-POINTS = reference_points(
-    MINI, {16: [24_000] * 5, 32: [24_000, 24_000, 27_008, 27_008, 27_008], 64: [33_024] * 5}
-)
+COUNTS = {16: [24_000] * 5, 32: [24_000, 24_000, 27_008, 27_008, 27_008], 64: [33_024] * 5}
 
 
-def compare(samples: Sequence[float], batch_size: int) -> Convergence:
-    return compare_samples(samples, batch_size, POINTS, MINI)
+def make_points(crossings: dict[int, Sequence[float]]) -> rcp.ReferencePoints:
+    """Points whose runs crossed the targets there, each with its curve."""
+    counts = {size: [math.ceil(one) for one in known] for size, known in crossings.items()}
+    made = reference_points(MINI, counts)
+    return replace(
+        made,
+        points=tuple(
+            replace(
+                point,
+                runs=tuple(
+                    replace(run, crossing=float(crossing))
+                    for run, crossing in zip(point.runs, crossings[point.batch_size], strict=True)
+                ),
+            )
+            for point in made.points
+        ),
+    )
 
 
 def test_the_table_is_students() -> None:
-    for degrees, quantile in enumerate(ONE_SIDED_95, 1):
-        assert quantile == pytest.approx(stats.t.ppf(0.95, degrees), abs=5e-5)
-        assert one_sided_quantile(degrees) == quantile
-    assert one_sided_quantile(1000) == ONE_SIDED_95[-1]
+    for confidence, quantiles in ONE_SIDED.items():
+        for degrees, quantile in enumerate(quantiles, 1):
+            assert quantile == pytest.approx(stats.t.ppf(confidence, degrees), abs=5e-7)
+            assert one_sided_quantile(confidence, degrees) == quantile
+        assert one_sided_quantile(confidence, 1000) == quantiles[-1]
     text = (ROOT / "rules" / "training.md").read_text(encoding="utf-8")
-    runs, quantiles = re.findall(r"^\| (?:n|t\(n − 1\)) \| (.*) \|$", text, re.MULTILINE)
-    for count, printed in zip(runs.split(" | "), quantiles.split(" | "), strict=True):
-        assert float(printed) == ONE_SIDED_95[int(count.split()[0]) - 2]
+    rows = dict(re.findall(r"^\| (M|early, 0\.99|late, 0\.98) \| (.*) \|$", text, re.MULTILINE))
+    for name, confidence in (("early, 0.99", 0.99), ("late, 0.98", 0.98)):
+        for runs, printed in zip(rows["M"].split(" | "), rows[name].split(" | "), strict=True):
+            degrees = int(runs.split()[0]) - 1
+            assert float(printed) == pytest.approx(ONE_SIDED[confidence][degrees - 1], abs=5e-5)
 
 
-def test_the_example_of_the_rule() -> None:
-    """`rules/training.md` works this one out: 26,005 and 23,138."""
-    _, expected, _ = list_expected(POINTS, MINI)
-    assert round(expected.mean) == 26_005
-    assert round(expected.least) == 23_138
-
-
-def test_equal_runs_still_leave_room_for_most_of_an_evaluation_interval() -> None:
-    expected, _, _ = list_expected(POINTS, MINI)
-    assert expected.mean == 24_000
-    assert expected.mean - expected.least == pytest.approx(
-        ONE_SIDED_95[3] * EVERY / 2 * math.sqrt(2 / 3)
-    )
-    assert 0.8 * EVERY < expected.mean - expected.least < EVERY
+POINTS = make_points({16: [20_000, 21_000, 19_000, 20_500, 19_500], 64: [30_000, 31_000] * 3})
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "mean", "verdict", "reference"),
+    ("batch_size", "share", "verdict"),
     [
-        (32, 23_138, "pass", 26_005.33),
-        (32, 23_137, "fail", 26_005.33),
-        (32, 44_000, "pass", 26_005.33),  # slower is always allowed
-        (48, 26_800, "pass", (26_005.33 + 33_024) / 2),
-        (48, 26_700, "fail", (26_005.33 + 33_024) / 2),
-        (4, 21_400, "pass", 24_000),
-        (4, 21_300, "fail", 24_000),
-        (64, 30_500, "pass", 33_024),
+        (16, 1.0, "equal"), (16, 0.85, "early"), (16, 1.15, "late"), (16, 0.95, "equal"),
+        (64, 1.0, "equal"), (64, 0.93, "early"), (64, 1.07, "late"),
+        (32, 1.0, "equal"), (32, 0.85, "early"), (32, 1.15, "late"),
     ],
-)
-def test_verdict_and_factor(batch_size: int, mean: float, verdict: str, reference: float) -> None:
-    found = compare([1, mean, mean, mean, math.inf], batch_size)  # the extremes are dropped
-    assert (found.verdict, found.samples) == (verdict, mean)
-    assert found.factor == pytest.approx(reference / mean, rel=1e-5)
+)  # fmt: skip
+def test_verdict_and_factor(batch_size: int, share: float, verdict: str) -> None:
+    by_size = {one.batch_size: one.log_mean for one in list_expected(POINTS, MINI)}
+    between = (by_size[16] + by_size[64]) / 2  # 32 is the middle of 16 and 64 on a log axis
+    expected = math.exp(by_size.get(batch_size, between))
+    found = compare_crossings([share * expected] * 5, batch_size, POINTS, MINI)
+    assert found.verdict == verdict
+    assert found.factor == pytest.approx(1 / share)
 
 
-def test_nothing_is_extrapolated_above_the_largest_batch_size() -> None:
-    plausible = compare([30_500] * 5, 65)
-    assert (plausible.verdict, plausible.factor) == ("missing point", None)
-    at_once = compare([3_008] * 5, 6_500)  # a larger batch does not need fewer samples
-    assert at_once.verdict == "fail"
-    assert at_once.expected is not None
-    assert at_once.expected.batch_size == 64
+@pytest.mark.parametrize("batch_size", [4, 15, 65, 6_500])
+def test_nothing_is_extrapolated(batch_size: int) -> None:
+    found = compare_crossings([1.0] * 5, batch_size, POINTS, MINI)
+    assert (found.verdict, found.factor, found.expected) == ("missing point", None, None)
 
 
 def test_unusable_points_count_as_not_measured() -> None:
@@ -90,122 +89,133 @@ def test_unusable_points_count_as_not_measured() -> None:
     too_few = reference_points(MINI, {32: [24_000] * 4})
     missed = reference_points(MINI, {32: [24_000] * 6 + [None]})
     for points in (None, stale, too_few, missed):
-        found = compare_samples([1] * 5, 32, points, MINI)
+        found = compare_crossings([1] * 5, 32, points, MINI)
         assert (found.verdict, found.factor) == ("not measured", None)
 
 
-def test_an_unusable_point_does_not_spoil_the_others() -> None:
-    points = reference_points(MINI, {16: [24_000] * 5, 32: [None] * 5, 64: [24_000] * 5})
-    found = compare_samples([24_000] * 5, 32, points, MINI)
-    assert found.expected is not None
-    assert found.expected.mean == 24_000
+def test_tripling_the_own_scatter_changes_no_verdict() -> None:
+    """The mean alone counts: the limits are numbers of the reference."""
+    narrow, wide = ([17_000 * math.exp(d * x) for x in (-1, -0.5, 0, 0.5, 1)] for d in (0.01, 0.2))
+    found = [compare_crossings(runs, 16, POINTS, MINI) for runs in (narrow, wide)]
+    assert [one.verdict for one in found] == ["early", "early"]
+    assert found[0].statistic == pytest.approx(found[1].statistic)
 
 
-def test_too_many_runs_that_did_not_converge_are_an_error() -> None:
-    with pytest.raises(ValueError, match="no finite values"):
-        compare([24_000] * 3 + [math.inf] * 2, 32)
+crossings = st.lists(st.floats(1e3, 1e6), min_size=5, max_size=12)
+ORDER = ("early", "equal", "late")
 
 
-counts = st.integers(1, 100)
+@given(crossings, crossings, st.floats(1, 3))
+def test_more_samples_never_make_a_verdict_earlier(
+    runs: list[float], reference: list[float], factor: float
+) -> None:
+    points = make_points({32: reference})
+
+    def judge(samples: list[float]) -> int:
+        return ORDER.index(compare_crossings(samples, 32, points, MINI).verdict)
+
+    assert judge([factor * count for count in runs]) >= judge(runs)
 
 
-@given(st.lists(counts, min_size=5, max_size=5), counts, counts)
-def test_more_samples_never_make_a_pass_a_fail(runs: list[int], more: int, batch: int) -> None:
-    before = compare([300 * count for count in runs], batch)
-    after = compare([300 * (count + more) for count in runs], batch)
-    assert not (before.verdict == "pass" and after.verdict == "fail")
-
-
-@given(st.lists(counts, min_size=5, max_size=12))
-def test_the_reference_passes_its_own_test(runs: list[int]) -> None:
-    samples = [EVERY * count for count in runs]
-    points = reference_points(MINI, {32: samples})
-    mean = statistics.mean(sorted(samples)[1:-1])
-    found = compare_samples([mean] * 5, 32, points, MINI)
-    assert found.verdict == "pass"
+@given(st.lists(st.floats(1e3, 1e6), min_size=5, max_size=12, unique=True))
+def test_the_reference_passes_its_own_test(runs: list[float]) -> None:
+    found = compare_crossings(runs, 32, make_points({32: runs}), MINI)
+    assert found.verdict == "equal"
     assert found.factor == pytest.approx(1)
 
 
-# How often the test rejects whom. Runs are simulated: each crosses the target somewhere, which is
-# seen at the next evaluation. Deviations and places are in evaluation intervals.
+# Points of which only the evaluations are known -------------------------------------------------
 
 
-def count_samples(crossings: Sequence[float]) -> list[int]:
-    """Samples to target of runs that cross the target so many intervals after the start."""
-    return [math.ceil(crossing) * EVERY for crossing in crossings]
+def test_without_curves_a_run_crossed_in_the_middle_of_its_last_interval() -> None:
+    """Five equal counts: the scatter and the error of the mean are those of an interval."""
+    expected, _, _ = list_expected(reference_points(MINI, COUNTS), MINI)
+    assert not expected.is_interpolated
+    assert expected.mean == pytest.approx(24_000 - EVERY / 2)
+    unseen = (EVERY / expected.mean) ** 2 / 12
+    assert expected.find_error(5) == pytest.approx(math.sqrt(unseen * (1 / 5 + 1 / 5 + 1)))
 
 
-def runs_around(source: random.Random, place: float, deviation: float, count: int = 5) -> list[int]:
-    return count_samples([source.gauss(place, deviation) for _ in range(count)])
-
-
-def share_rejected(
-    deviation: float,
-    trials: int,
-    *,
-    place: float | None = None,
-    faster: float = 0.0,
-    runs: int = 5,
-    least: Callable[[Sequence[int]], float] | None = None,
+def share_of_verdicts(
+    verdict: str, *, scatter: float, later: float, curves: bool, runs: int = 5, trials: int = 1500
 ) -> float:
-    """The share of results that fail, each against a reference of its own.
+    """The share of results of so many runs with this verdict, against twice as many of a reference.
 
-    The crossing lies anywhere in an evaluation interval, or at ``place``. ``least`` replaces the
-    smallest plausible mean of the rule.
+    ``scatter`` is that of the logarithm of a crossing; ``later`` the true difference.
     """
-    source = random.Random(1)
-    failed = 0
+    source, counted = random.Random(f"{verdict} {scatter} {later} {curves}"), 0
     for _ in range(trials):
-        centre = 20 + (source.random() if place is None else place)
-        reference = runs_around(source, centre, deviation, runs)
-        result = runs_around(source, centre - faster, deviation)
-        found = compare_samples(result, 32, reference_points(MINI, {32: reference}), MINI)
-        if least is None:
-            failed += found.verdict == "fail"
-        else:
-            failed += found.samples < least(reference)
-    return failed / trials
+        centre = EVERY * (8 + source.random())
 
+        def cross(mean: float, count: int) -> list[float]:
+            return [mean * math.exp(source.gauss(0, scatter)) for _ in range(count)]
 
-@pytest.mark.parametrize("runs", [5, 10])
-def test_honest_results_fail_in_about_3_of_100(runs: int) -> None:
-    assert 0.02 < share_rejected(3.0, 4000, runs=runs) < 0.04
-
-
-@pytest.mark.parametrize("place", [0.0, 0.1, 0.2, 0.3, 0.4])
-@pytest.mark.parametrize("deviation", [0.05, 0.2, 0.4])
-def test_wherever_runs_cross_at_most_5_of_100_fail(deviation: float, place: float) -> None:
-    assert share_rejected(deviation, 1000, place=place) < 0.055  # 3000 trials give 0.04 at most
-
-
-def test_between_batch_sizes_at_most_5_of_100_fail() -> None:
-    source, failed, trials = random.Random(2), 0, 2000
-    for _ in range(trials):
-        low, high = 20 + source.random(), 21 + 2 * source.random()
-        reference = {16: runs_around(source, low, 0.05), 48: runs_around(source, high, 0.05)}
-        result = runs_around(source, (low + high) / 2, 0.05)
-        failed += (
-            compare_samples(result, 32, reference_points(MINI, reference), MINI).verdict == "fail"
+        reference = cross(centre, 2 * runs)
+        points = (
+            make_points({32: reference})
+            if curves
+            else reference_points(MINI, {32: [EVERY * math.ceil(one / EVERY) for one in reference]})
         )
-    assert failed / trials < 0.05
+        found: Convergence = compare_crossings(cross(centre * (1 + later), runs), 32, points, MINI)
+        counted += found.verdict == verdict
+    return counted / trials
 
 
-def test_one_interval_less_in_all_runs_is_seen() -> None:
-    assert share_rejected(0.3, 1000, place=0.5, faster=1.0) > 0.85
+@pytest.mark.parametrize("scatter", [0.02, 0.08])
+def test_honest_results_are_rejected_once_and_charged_twice_in_a_hundred(scatter: float) -> None:
+    early = share_of_verdicts("early", scatter=scatter, later=0, curves=True)
+    late = share_of_verdicts("late", scatter=scatter, later=0, curves=True)
+    assert early < 0.02  # 0.01, and three standard errors
+    assert 0.01 < late < 0.035
 
 
-def test_the_deviation_of_the_kept_runs_would_reject_too_many() -> None:
-    def least(reference: Sequence[int]) -> float:
-        kept = sorted(reference)[1:-1]
-        quantile = ONE_SIDED_95[len(kept) + 3 - 2 - 1]
-        return statistics.mean(kept) - quantile * statistics.stdev(kept) * math.sqrt(2 / 3)
-
-    assert share_rejected(3.0, 2000, least=least) > 0.10
+@pytest.mark.parametrize("scatter", [0.005, 0.02, 0.08])
+def test_without_curves_honest_results_are_not_rejected_more_often(scatter: float) -> None:
+    assert share_of_verdicts("early", scatter=scatter, later=0, curves=False) < 0.015
+    assert share_of_verdicts("late", scatter=scatter, later=0, curves=False) < 0.035
 
 
-def test_without_a_least_deviation_too_many_would_be_rejected() -> None:
-    def least(reference: Sequence[int]) -> float:
-        mean = statistics.mean(sorted(reference)[1:-1])
-        return mean - ONE_SIDED_95[3] * statistics.stdev(reference) * math.sqrt(2 / 3)
+def test_ten_percent_are_seen_where_the_design_says_so() -> None:
+    """With five runs and a scatter of 5%: 0.82 early and 0.84 late."""
+    assert share_of_verdicts("early", scatter=0.05, later=-0.1, curves=True) > 0.75
+    assert share_of_verdicts("late", scatter=0.05, later=0.1, curves=True) > 0.75
 
-    assert max(share_rejected(0.2, 2000, place=p, least=least) for p in (0.1, 0.2, 0.8)) > 0.065
+
+# Crossings --------------------------------------------------------------------------------------
+
+HIGH, LOW = QualityTarget("accuracy", "higher", 0.8), QualityTarget("loss", "lower", 1.0)
+
+
+def make_curve(*values: tuple[float, float]) -> list[tuple[int, dict[str, float]]]:
+    return [
+        (100 * number, {"accuracy": accuracy, "loss": loss})
+        for number, (accuracy, loss) in enumerate(values, 1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("curve", "crossing"),
+    [
+        (make_curve((0.6, 0.5), (0.9, 0.5)), 100 + 100 * 2 / 3),
+        (make_curve((0.9, 3.0), (0.9, 0.5)), 180),  # the loss: 0.8 of the way from 3 to 0.5
+        (make_curve((0.6, 3.0), (0.9, 0.5)), 180),  # the later of the two
+        (make_curve((0.9, 0.5)), 100),  # nothing before it
+        (make_curve((0.6, 0.5), (0.9, 0.5), (0.7, 0.5), (0.9, 0.5), (0.9, 0.5)), 350),
+        (make_curve((0.6, 0.5), (0.9, 0.5), (0.7, 0.5), (0.9, 0.5)), 350),
+        (make_curve((0.6, 0.5), (0.9, 0.5), (0.7, 0.5)), None),
+        (make_curve((math.nan, 0.5), (0.9, 0.5)), 200),
+        (make_curve((-math.inf, 0.5), (0.9, 0.5)), 200),
+        ([(100, {"loss": 0.5}), (200, {"accuracy": 0.9, "loss": 0.5})], 200),
+        ([], None),
+    ],
+)
+def test_where_a_run_crosses_its_targets(
+    curve: list[tuple[int, dict[str, float]]], crossing: float | None
+) -> None:
+    assert find_crossing(curve, (HIGH, LOW)) == pytest.approx(crossing)
+
+
+@given(st.lists(st.tuples(*[st.floats(allow_nan=True)] * 2), max_size=6))
+def test_a_crossing_lies_within_the_run(values: list[tuple[float, float]]) -> None:
+    found = find_crossing(make_curve(*values), (HIGH, LOW))
+    assert found is None or 0 < found <= 100 * len(values)

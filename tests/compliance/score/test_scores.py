@@ -13,11 +13,16 @@ from scipy import stats
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.summary import RunSummary, summarize_run
-from cepheid.compliance.score.kinds import MINUTES, TRAINING
+from cepheid.compliance.score import convergence
+from cepheid.compliance.score.convergence import Convergence
+from cepheid.compliance.score.kinds import MINUTES, SCORE, TRAINING
+from cepheid.compliance.score.scores import list_crossings, score_generation
 from cepheid.compliance.score.standing import Standing, judge_result
 from cepheid.compliance.score.trimmed import trimmed_mean
 from cepheid.rules import definition
+from cepheid.rules.metrics import compute_generation_scores
 from tests.compliance.builder import line_number, run_records, write_log
+from tests.compliance.score.test_convergence import make_points
 
 MINI = definition.load("galaxy_shape", "mini")
 times = st.floats(0.01, 1e4)
@@ -98,7 +103,7 @@ def _runs(folder: Path, minutes: list[float | None]) -> list[RunSummary]:
         stop, start = (records[line_number(records, key) - 1] for key in ("run_stop", "run_start"))
         stop["time_ms"] = start["time_ms"] + int(60_000 * (wanted or 1))
         log = runlog.read(write_log(folder / f"result_{index}.txt", records))
-        runs.append(summarize_run(log))
+        runs.append(summarize_run(log, definition=MINI))
     return runs
 
 
@@ -108,10 +113,112 @@ def test_score_of_a_result(tmp_path: Path) -> None:
     assert found.verdict == "scored"
     assert found.score is not None
     assert found.score.kind is TRAINING
+    assert (found.score.is_score, list(found.score.estimates)) == (False, [MINUTES])
+    assert found.score.why == "1 of 5 runs did not converge, and a score allows 0"
     assert found.score.main.mean == found.cost == pytest.approx(11 / 3)
     assert found.score.main.low == 0.0  # no time is negative, whatever Student's t says
     expected = 11 / 3 + 4.302652729911275 * math.sqrt(9.2 / 6)
     assert found.score.main.high == pytest.approx(expected)
+
+
+def _compare(runs: list[RunSummary], reference: list[float] | None, size: int) -> Convergence:
+    points = make_points({32: reference}) if reference else None
+    return convergence.compare(list_crossings(runs, MINI), size, points, MINI)
+
+
+def test_the_score_is_the_pace_times_the_samples_of_the_reference(tmp_path: Path) -> None:
+    runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
+    crossing, trained = runs[0].crossing, runs[0].trained
+    assert crossing is not None
+    assert trained is not None
+    assert trained - MINI.timing.eval_every_samples < crossing <= trained
+    reference = [crossing * share for share in (0.8, 0.9, 1.0, 1.1, 1.25)]
+    found = judge_result(runs, MINI, [], _compare(runs, reference, 32)).score
+    assert found is not None
+    assert found.level is not None
+    needed, geometric = stats.gmean(reference), 120 ** (1 / 5)
+    assert found.estimates[SCORE].mean == pytest.approx(geometric / trained * needed)
+    assert found.estimates[MINUTES].mean == pytest.approx(3)
+    assert (found.main, found.counted) == (found.estimates[SCORE], frozenset(range(5)))
+    assert not found.level.is_charged
+    late = judge_result(
+        runs, MINI, [], _compare(runs, [crossing / 3 * x for x in (1, 1.01, 1.02, 1.03, 1.04)], 32)
+    ).score
+    assert late is not None
+    assert late.level is not None
+    assert late.level.is_charged
+    crossed = stats.gmean([run.crossing or 0 for run in runs])
+    assert late.estimates[SCORE].mean == pytest.approx(geometric / trained * crossed)
+
+
+@pytest.mark.parametrize(
+    ("reference", "size", "why"),
+    [
+        (None, 32, "there are no reference points"),
+        ([1e4] * 5, 33, "there are no reference points at such a batch size"),
+    ],
+)
+def test_without_reference_points_there_is_only_a_time(
+    reference: list[float] | None, size: int, why: str, tmp_path: Path
+) -> None:
+    runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
+    found = judge_result(runs, MINI, [], _compare(runs, reference, size)).score
+    assert found is not None
+    assert (found.is_score, found.why, list(found.estimates)) == (False, why, [MINUTES])
+    open_division = judge_result(runs, MINI, []).score
+    assert open_division is not None
+    assert "open division" in open_division.why
+
+
+def test_a_run_that_did_not_converge_counts_with_its_budget(tmp_path: Path) -> None:
+    runs = _runs(tmp_path, [1.0] * 9 + [None])
+    ten = replace(MINI, runs=replace(MINI.runs, required=10))
+    counts = list_crossings(runs, ten)
+    assert counts[-1] == MINI.timing.max_samples
+    found = convergence.compare(
+        counts, 32, make_points({32: [counts[0] * x for x in (0.5, 1, 1.5, 2, 0.7)]}), ten
+    )
+    score = judge_result(runs, ten, [], found).score
+    assert score is not None
+    assert score.is_score
+    assert None not in score.values
+
+
+def test_generation_averages_all_runs(tmp_path: Path) -> None:
+    rates = [4907.2, 4417.4, 4678.4, 4601.0, 5063.3]
+    runs = [
+        RunSummary(
+            tmp_path,
+            number,
+            "success",
+            60.0,
+            generation={"latency_ms_p50": 1.0 + number, "images_per_second": rate},
+        )
+        for number, rate in enumerate(rates)
+    ]
+    found = score_generation(runs)
+    assert found is not None
+    assert set(found.estimates) == {
+        "latency_ms_p50",
+        "images_per_second",
+    }  # no p99 without requests
+    main = found.main
+    assert [main.mean, main.low, main.high] == pytest.approx(
+        [4727.992141, 4422.848694, 5054.188201]
+    )
+    assert found.cost == pytest.approx(1 / 4727.992141)
+    assert found.estimates["latency_ms_p50"].mean == pytest.approx(120 ** (1 / 5))
+    assert score_generation([*runs[1:], replace(runs[0], generation={})]) is None
+    assert "missed" in Standing("scored").text
+
+
+@pytest.mark.parametrize(("requests", "has_p99"), [(999, False), (1000, True)])
+def test_the_99th_percentile_needs_a_thousand_requests(requests: int, has_p99: bool) -> None:
+    seconds = [[0.001 * (1 + number % 100) for number in range(requests)], [2.0, 4.0]]
+    found = compute_generation_scores([1, 30], seconds)
+    assert ("latency_ms_p99" in found) == has_p99
+    assert found["images_per_second"] == pytest.approx(60 / 6)
+    assert found["latency_ms_p90"] == pytest.approx(90)
 
 
 def test_too_few_runs_are_provisional(tmp_path: Path) -> None:

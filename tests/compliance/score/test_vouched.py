@@ -25,7 +25,8 @@ FOLDER = Path("results/box/star_shape-mini-closed")
 RUNS = tuple(
     RunSummary(
         FOLDER / f"result_{number}.txt", number, "success", 60.0,
-        samples=100, joules=5.0, generation={"images_per_second": 2.0}, update_time_ratio=1.5,
+        samples=100, crossing=90.0, trained=100, joules=5.0,
+        generation={"images_per_second": 2.0}, update_time_ratio=1.5,
     )
     for number in range(3)
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """T21 over a whole result: who is compared, and what the finding says."""
 
 import json
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
+from cepheid.compliance.score.kinds import MINUTES
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows.data import write_csv, write_json
-from cepheid.leaderboard.rows.entry import list_rows
+from cepheid.leaderboard.rows.entry import Entry, list_rows
 from cepheid.leaderboard.rows.tables import write_table
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
@@ -25,11 +27,18 @@ from tests.compliance.builder import (
 )
 from tests.compliance.judging import judge_folder, make_site
 
-SLOW = {5: [300] * 5, 10: [350] * 5, 20: [400] * 5}  # the built runs reach the targets after 150
+SLOW = {5: [600] * 5, 10: [700] * 5, 20: [800] * 5}  # the built runs reach the targets after 150
 
 
-def save(mini: Definition, samples: Mapping[int, Sequence[int | None]]) -> None:
-    rcp.save(mini.name, mini.scale, reference_points(mini, samples))
+def find_crossing(row: Entry) -> float:
+    """The geometric mean of the crossings of a built result, between 100 and 150 samples."""
+    return statistics.geometric_mean([run.crossing or 0.0 for run in row.judged.runs])
+
+
+def save(
+    mini: Definition, samples: Mapping[int, Sequence[int | None]], curves: bool = False
+) -> None:
+    rcp.save(mini.name, mini.scale, reference_points(mini, samples, curves))
 
 
 def list_findings() -> list[Finding]:
@@ -47,8 +56,10 @@ def test_an_implausibly_fast_result_is_an_error(star_shape: Definition) -> None:
     (finding,) = list_findings()
     assert (finding.code, finding.is_error, finding.path) == ("T21.too_fast", True, folder)
     assert finding.message == "implausibly few samples to target at batch size 10"
-    assert finding.expected == "a mean of at least 307; the reference needs 350"
-    assert finding.got == "150, factor 2.33"
+    assert finding.expected == "a mean of at least 614; the reference needs 675"
+    (row,) = list_rows(judge_folder().results)
+    crossed = find_crossing(row)
+    assert finding.got == f"{crossed:,.0f}, factor {675 / crossed:.3f}"
     assert "`cepheid rcp star_shape --scale mini --batch-size 10` with --set" in finding.hint
 
 
@@ -57,23 +68,49 @@ def test_a_rejected_result_shows_the_verdict_without_the_factor(star_shape: Defi
     save(star_shape, SLOW)
     rows = list_rows(judge_folder().results)
     (entry,) = json.loads(write_json(rows))
-    assert (entry["verdict"], entry["rcp_verdict"]) == ("rejected", "fail")
+    assert (entry["verdict"], entry["rcp_verdict"]) == ("rejected", "early")
     assert (entry["score_minutes"], entry["rcp_factor"]) == (None, None)
     assert "RCP" not in write_table(rows)
 
 
-def test_the_factor_stands_beside_the_score_and_changes_nothing(star_shape: Definition) -> None:
+def test_the_verdict_stands_beside_the_score(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     (compared,) = list_rows(judge_folder().results)
-    assert (compared.reference.verdict, compared.reference.factor) == ("pass", 1.0)
+    assert compared.reference.verdict == "equal"
     save(star_shape, {10: [170] * 5})
     (faster,) = list_rows(judge_folder().results)
-    assert faster.reference.factor == pytest.approx(170 / 150)
-    assert faster.standing == compared.standing
-    assert "pass 1.13" in write_table([faster])
-    assert ",pass,1.133333" in write_csv([faster])
+    factor = 145 / find_crossing(faster)
+    assert faster.reference.factor == pytest.approx(factor)
+    assert f"equal {factor:.2f}" in write_table([faster])
+    assert f",equal,{factor:.4f}"[:-1] in write_csv([faster])
     page = dict(make_site_files(make_site()))["benchmarks/star_shape-mini.html"].decode()
-    assert 'data-label="RCP" class="short" data-value="1.1333' in page
+    assert f'data-label="RCP" class="short" data-value="{factor:.4f}'[:-1] in page
+    before, after = compared.standing.score, faster.standing.score
+    assert before is not None
+    assert after is not None
+    needed = compared.judged.convergence
+    assert needed is not None
+    assert needed.expected is not None
+    assert after.main.mean / before.main.mean == pytest.approx(145 / needed.expected.mean)
+    assert after.estimates[MINUTES] == before.estimates[MINUTES]
+
+
+def test_a_late_result_is_charged_with_its_own_samples(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    save(star_shape, {10: [100, 101, 102, 103, 104]}, curves=True)
+    (finding,) = list_findings()
+    assert (finding.code, finding.severity, finding.path) == ("T21.late", "note", folder)
+    assert finding.message.endswith("the score is charged with their own samples")
+    (row,) = list_rows(judge_folder().results)
+    assert (row.reference.verdict, row.standing.verdict) == ("late", "scored")
+    assert row.level is not None
+    assert row.level.is_charged
+    assert "charged with its own samples" in write_table([row])
+    (entry,) = json.loads(write_json([row]))
+    assert (entry["charged"], entry["rcp_verdict"]) == (True, "late")
+    assert entry["score_minutes"] == pytest.approx(
+        entry["time_minutes"] * find_crossing(row) / 150, rel=2e-3
+    )
 
 
 @pytest.mark.parametrize("samples", [None, {}, {10: [150] * 4}, {10: [150] * 5 + [None]}])
@@ -90,6 +127,12 @@ def test_without_usable_points_there_is_a_note(
     assert "there are no reference convergence points, so the result is prov" in finding.message
     (row,) = list_rows(judge_folder().results)
     assert (row.reference.verdict, row.standing.verdict) == ("not measured", "provisional")
+    assert (row.is_ranked, row.has_score, row.level) == (False, True, None)
+    (entry,) = json.loads(write_json([row]))
+    assert entry["score_minutes"] is None
+    assert entry["time_minutes"] == row.standing.cost
+    assert entry["no_score"] == "there are no reference points"
+    assert "only a time, no score" in write_table([row])
 
 
 def test_points_of_another_definition_are_not_used(star_shape: Definition) -> None:
@@ -101,36 +144,34 @@ def test_points_of_another_definition_are_not_used(star_shape: Definition) -> No
     assert "for this version of the definition" in finding.message
 
 
-def test_a_batch_size_above_the_largest_is_noted(star_shape: Definition) -> None:
-    write_result(Path("out"), star_shape)
-    save(star_shape, {4: [150] * 5, 8: [170] * 5, 500: [300] * 4})
-    (finding,) = list_findings()
-    assert (finding.code, finding.severity) == ("T21.missing_point", "note")
-    assert (finding.expected, finding.got) == ("at most 8", "10")
-    assert "`cepheid rcp star_shape --scale mini --batch-size 10`" in finding.hint
-    (row,) = list_rows(judge_folder().results)
-    assert (row.reference.verdict, row.reference.factor) == ("missing point", None)
-
-
 @pytest.mark.parametrize(
     ("samples", "expected"),
     [
-        ({4: [290] * 5, 8: [300] * 5}, "300 at the nearest measured batch size, 8"),
-        ({40: [300] * 5, 80: [400] * 5}, "300 at the nearest measured batch size, 40"),
-        ({4: [300] * 5, 16: [300] * 5}, "300"),
+        ({4: [150] * 5, 8: [170] * 5, 500: [300] * 4}, "from 4 to 8"),
+        ({40: [300] * 5, 80: [400] * 5}, "from 40 to 80"),
     ],
-    ids=["above all points", "below all points", "between two points"],
+    ids=["above all points", "below all points"],
 )
-def test_a_batch_size_without_a_point_is_compared_with_the_nearest(
+def test_a_batch_size_outside_of_the_measured_ones_is_noted(
     samples: Mapping[int, Sequence[int | None]], expected: str, star_shape: Definition
 ) -> None:
     write_result(Path("out"), star_shape)
     save(star_shape, samples)
     (finding,) = list_findings()
-    assert (finding.code, finding.severity) == ("T21.too_fast", "error")
-    assert finding.expected.endswith(f"the reference needs {expected}")
+    assert (finding.code, finding.severity) == ("T21.missing_point", "note")
+    assert (finding.expected, finding.got) == (expected, "10")
+    assert "`cepheid rcp star_shape --scale mini --batch-size 10`" in finding.hint
     (row,) = list_rows(judge_folder().results)
-    assert row.reference.verdict == "fail"
+    assert (row.reference.verdict, row.reference.factor) == ("missing point", None)
+    assert not row.is_ranked
+
+
+def test_a_batch_size_between_two_points(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    save(star_shape, {4: [900] * 5, 16: [900] * 5})
+    (finding,) = list_findings()
+    assert (finding.code, finding.severity) == ("T21.too_fast", "error")
+    assert finding.expected.endswith("the reference needs 875")
 
 
 def _other_batch(record: Record) -> object:
@@ -164,11 +205,12 @@ def test_open_and_incomplete_results_are_not_compared(
     assert (row.reference.verdict, row.reference.factor) == ("", None)
 
 
-def test_a_run_that_did_not_converge_counts_as_the_slowest(star_shape: Definition) -> None:
+def test_of_five_runs_none_may_miss_if_there_shall_be_a_score(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape, converged=lambda index: index != 2)
-    save(star_shape, {10: [170] * 5})
     (row,) = list_rows(judge_folder().results)
-    assert row.reference.factor == pytest.approx(170 / 150)
+    assert (row.standing.verdict, row.reference.verdict, row.is_ranked) == ("scored", "", False)
+    assert row.standing.score
+    assert "1 of 5 runs did not converge" in row.standing.score.why
 
 
 def test_a_single_log_is_not_compared(star_shape: Definition) -> None:
