@@ -85,7 +85,8 @@ class Round:
     A round of MLPerf has ``benchmarks`` and a ``rule_set`` of mlcommons. ``as_published``: its
     results have been accepted, and what we see beyond mlcommons' rules is no error. The benchmarks
     of our own rounds are definitions.
-    ``due`` is the day on which submissions are due (S10), None while it is not announced.
+    ``due`` is the day on which submissions are due (S10), None while it is not announced;
+    ``undecided`` says what follows from that.
     ``carries`` are earlier rounds whose results may be submitted again where their definition is
     the same. ``checker`` is the version of this program that judges the round, empty until it is
     frozen, and ``published`` the day of its tables.
@@ -123,6 +124,17 @@ class Round:
                 return known
         return None
 
+    @property
+    def undecided(self) -> str:
+        """What the organisers have not decided, and what that means; empty for a round with D."""
+        if self.due or self.rule_set:
+            return ""
+        return (
+            f"{self.name} has no date yet: until the organisers announce the day D (S10), nothing "
+            "is late, no waiver expires, and no preview has a last day; fix: organisers, write "
+            f"due: YEAR-MONTH-DAY into rules/rounds/{self.name}.yaml"
+        )
+
     def __reduce__(self) -> tuple[Callable[..., "Round"], tuple[str, bool]]:
         return load, (self.name, self.as_published)  # another process loads it by its name
 
@@ -157,10 +169,21 @@ def load(name: str = CURRENT, as_published: bool = False) -> Round:
         layout=document.get("layout", "cepheid"),
         log=_read_form(document.get("log", {})),
         data_not_proven=frozenset(document.get("data_not_proven", ())),
-        due=document.get("due"),
+        due=_read_day(document, "due"),
         carries=tuple(document.get("carries", ())),
         checker=document.get("checker", ""),
-        published=document.get("published"),
+        published=_read_day(document, "published"),
+    )
+
+
+def _read_day(document: Mapping[str, Any], key: str) -> datetime.date | None:
+    """Return a day of a round, None where it is not decided. Raises UserError for anything else."""
+    day = document.get(key)
+    if day is None or type(day) is datetime.date:
+        return day
+    raise UserError(
+        f"{FOLDER / document['name']}.yaml: {key} is {day!r}, expected a day; "
+        f"fix: write it as {key}: 2026-06-30, without quotation marks or a time"
     )
 
 
@@ -212,6 +235,12 @@ def _rule(entry: tuple[str, Mapping[str, Any]]) -> RoundRule:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    """Read a YAML file of this folder; a test validates each one against its schema."""
-    document: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    """Read a YAML file of this folder; a test validates each one against its schema.
+
+    Raises UserError for what is no YAML.
+    """
+    try:
+        document: Mapping[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:  # ValueError for a day such as 2026-13-01
+        raise UserError(f"{path}: not valid YAML ({error}); fix: correct the file") from error
     return document

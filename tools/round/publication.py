@@ -4,6 +4,7 @@ import argparse
 import gzip
 import hashlib
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -18,12 +19,13 @@ from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows.entry import list_entries
 from cepheid.leaderboard.site.evidence import Copied
 from cepheid.leaderboard.site.view import Site
-from cepheid.rules import rounds
+from cepheid.rules import definition, rounds
 from cepheid.rules.definition import locate_benchmarks
 from cepheid.rules.digests import digest_file
 from cepheid.rules.errors import UserError
 from cepheid.rules.findings import find_code
 from cepheid.rules.host import ROOT, atomic_path, remove_partials
+from cepheid.rules.rounds import Round
 from cepheid.tools.console.program import EXIT_FINE, replace_file
 from cepheid.tools.leaderboard import folder as site_folder
 
@@ -90,6 +92,8 @@ def publish(arguments: argparse.Namespace, build: Tool) -> int:
     ``build`` is `cepheid leaderboard`.
     """
     output, submissions = arguments.output, arguments.path
+    for open_question in list_open_questions(rounds.load(arguments.round)):
+        print(f"warning: {open_question}", file=sys.stderr)
     for name in (SUMS, SIGNATURE):  # until all is there again, nothing vouches for the folder
         (output / name).unlink(missing_ok=True)
     remove_partials(output)
@@ -109,6 +113,17 @@ def publish(arguments: argparse.Namespace, build: Tool) -> int:
         sign(output / SUMS, arguments.sign)
         print(f"{output / SIGNATURE}: signed, namespace {NAMESPACE}")
     return EXIT_FINE
+
+
+def list_open_questions(judged_in: Round) -> Iterator[str]:
+    """Yield what the organisers should have decided before they publish a round."""
+    if judged_in.undecided:
+        yield judged_in.undecided
+    if not judged_in.rule_set and not (definition.FROZEN / judged_in.name).is_dir():
+        yield (
+            f"the definitions of {judged_in.name} are not frozen, so that a later change of "
+            f"benchmarks/ changes what is published now; fix: cepheid round freeze {judged_in.name}"
+        )
 
 
 def write_archive(

@@ -39,9 +39,11 @@ def receive(arguments: argparse.Namespace) -> int:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     replace_file(path, add_receipt(text, f"{{{entry}}}"))
     print(f"{path}: {folder.name} received on {arguments.on}")
-    due = rounds.load(arguments.round).due
-    if due and arguments.on > due:
-        print(f"it is late: submissions were due on {due} (S10)")
+    judged_in = rounds.load(arguments.round)
+    if judged_in.due and arguments.on > judged_in.due:
+        print(f"it is late: submissions were due on {judged_in.due} (S10)")
+    elif judged_in.undecided:
+        print(judged_in.undecided)
     return EXIT_FINE
 
 
@@ -70,7 +72,12 @@ def show_status(arguments: argparse.Namespace) -> int:
     unconfirmed = list(find_unconfirmed(entries, arguments.next)) if arguments.next else []
     if arguments.format == "json":
         lost = [{"id": entry.id, "reason": why} for entry, why in unconfirmed]
-        content = {"round": judged_in.name, "submissions": [asdict(one) for one in statuses]}
+        due = judged_in.due and str(judged_in.due)
+        content = {
+            "round": judged_in.name,
+            "due": due,
+            "submissions": [asdict(one) for one in statuses],
+        }
         print(json.dumps({**content, "not_confirmed": lost}, indent=2))
     else:
         shown = [list(asdict(one).values()) for one in statuses]
@@ -79,6 +86,8 @@ def show_status(arguments: argparse.Namespace) -> int:
         coming = [(day, what) for day, what in list_dates(judged_in) if day >= today]
         if coming:
             print(f"\nnext: {coming[0][0]} {coming[0][1]}")
+        if judged_in.undecided:
+            print(f"\n{judged_in.undecided}")
         print("".join(write_entries(unconfirmed, arguments.on)), end="")
     return EXIT_FINDINGS if unconfirmed else EXIT_FINE
 
