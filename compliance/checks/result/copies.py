@@ -6,11 +6,12 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 
+from cepheid.compliance.checks.alike.mixed import find_mixtures
+from cepheid.compliance.checks.alike.near import find_close, load_scale
 from cepheid.compliance.checks.registry import Needs, Place, rule
-from cepheid.compliance.checks.result.near import find_close, load_scale
 from cepheid.compliance.checks.result.readings import find_copies
 from cepheid.compliance.checks.result.steady import check_steadiness
 from cepheid.compliance.checks.result.traces import CURVE, POWER, TIMES, WITHIN, RunTrace
@@ -265,7 +266,9 @@ def _find_near(
     for benchmark, there in groups.items():
         scale, told = load_scale(*benchmark), set[Path]()
         courses = [trace.steps for trace, _ in there if trace.steps]
-        for close in find_close(courses, [number for _, number in there], scale) if scale else ():
+        numbers = [number for _, number in there]
+        copied = find_close(courses, numbers, scale) if scale else ()
+        for close in chain(copied, find_mixtures(courses, scale) if scale else ()):
             (trace, number), others = there[close.run], [there[other] for other in close.others]
             mine = Side(trace, results[number])
             sides = [Side(other, results[of]) for other, of in others]

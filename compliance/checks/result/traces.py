@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cepheid.compliance.checks.result.near import EVALUATIONS, Steps, load_scale
+from cepheid.compliance.checks.alike.near import EVALUATIONS, Steps, load_scale
 from cepheid.compliance.checks.result.readings import list_readings
 from cepheid.compliance.checks.result.sources import Source, list_sources
 from cepheid.compliance.checks.time.pace import list_intervals, measure_ms

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, pairwise, product
+from operator import mul
 
 from cepheid.rules import definition as definitions
 from cepheid.rules import evidence
@@ -22,7 +23,10 @@ EVALUATIONS = 8  # the first ones; a run with fewer is not compared
 SEEDS_MIN = 5  # of the evidence
 FALSE_ALARMS_MAX = 1e-4  # of a pair of seeds
 EXPECTED_MAX = 0.01  # false alarms among everything that is judged together
-PROJECTIONS = 3
+PROJECTIONS = 3  # on the axes of most variation
+CELLS = 2**32  # of a projection, more than any run is apart
+TURNS = 8  # of the iteration that finds an axis
+SAMPLE = 200  # runs that the axes are found from
 PIVOT_MIN = 1e-3  # of directions in which seeds do not differ
 
 Course = Sequence[Mapping[str, float]]
@@ -135,6 +139,38 @@ class Close:
     others: tuple[int, ...]
 
 
+def find_places(courses: Sequence[Steps], count: int) -> list[tuple[float, ...]]:
+    """Return where each run lies on some axes of unit length, those on which runs differ most."""
+    middle = [math.fsum(at) / len(courses) for at in zip(*courses, strict=True)]
+    axes = _find_axes(courses[:: -(-len(courses) // SAMPLE)], middle, count)
+    return [tuple(_multiply(course, axis) for axis in axes) for course in courses]
+
+
+def _multiply(one: Sequence[float], other: Sequence[float]) -> float:
+    return float(sum(map(mul, one, other)))
+
+
+def _find_axes(
+    courses: Sequence[Steps], middle: Sequence[float], count: int
+) -> list[Sequence[float]]:
+    """Return some directions of unit length in which runs differ most, by power iteration."""
+    left = [[a - b for a, b in zip(course, middle, strict=True)] for course in courses]
+    axes: list[Sequence[float]] = []
+    for _ in range(min(count, len(middle))):
+        axis: Sequence[float] = max(left, key=lambda each: _multiply(each, each))
+        for _ in range(TURNS):
+            size = math.hypot(*axis) or 1.0
+            unit = [value / size for value in axis]
+            shares = [_multiply(each, unit) for each in left]
+            axis = [_multiply(shares, at) for at in zip(*left, strict=True)]
+        axes.append(unit)
+        left = [
+            [value - share * at for value, at in zip(each, unit, strict=True)]
+            for each, share in zip(left, shares, strict=True)
+        ]
+    return axes
+
+
 def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -> Iterator[Close]:
     """Yield the runs that are too close to another one, or to the mean of two runs of a result.
 
@@ -146,31 +182,36 @@ def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -
         by_result[result].append(number)
     pairs = [pair for runs in by_result.values() for pair in combinations(runs, 2)]
     count = len(courses)
-    dimensions = len(courses[0]) if courses else 1
     most = scale.find_limit(count * (count - 1) // 2 + count * len(pairs))
     cell = math.sqrt(most)
-    chosen = [(2 * at + 1) * dimensions // (2 * PROJECTIONS) for at in range(PROJECTIONS)]
+    places = find_places(courses, PROJECTIONS) if courses else []
+    bases = [CELLS**at for at in range(PROJECTIONS)]
+    moves = [sum(map(mul, bases, move)) for move in product((-1, 0, 1), repeat=PROJECTIONS)]
 
-    def locate(steps: Steps) -> tuple[int, ...]:
-        return tuple(math.floor(steps[at] / cell) for at in chosen)
+    def locate(place: Sequence[float]) -> int:
+        return sum(math.floor(at / cell) * base for at, base in zip(place, bases, strict=False))
 
-    grid: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
-    for number, steps in enumerate(courses):
-        grid[locate(steps)].append(number)
-    around = list(product((-1, 0, 1), repeat=PROJECTIONS))
+    grid: defaultdict[int, list[int]] = defaultdict(list)
+    for number, place in enumerate(places):
+        grid[locate(place)].append(number)
 
-    def find_neighbours(steps: Steps) -> Iterator[int]:
-        here = locate(steps)
-        for move in around:
-            yield from grid.get(tuple(a + b for a, b in zip(here, move, strict=True)), ())
+    def find_neighbours(place: Sequence[float]) -> Iterator[int]:
+        here = locate(place)
+        for move in moves:
+            yield from grid.get(here + move, ())
 
-    for number, steps in enumerate(courses):
-        for other in find_neighbours(steps):
-            if other < number and measure_distance(steps, courses[other], most) <= most:
+    for number, place in enumerate(places):
+        for other in find_neighbours(place):
+            if other < number and measure_distance(courses[number], courses[other], most) <= most:
                 yield Close(number, (other,))
     for a, b in pairs:
-        middle = tuple((x + y) / 2 for x, y in zip(courses[a], courses[b], strict=True))
-        for other in find_neighbours(middle):
+        middle = find_middle(courses[a], courses[b])
+        for other in find_neighbours(find_middle(places[a], places[b])):
             is_near = measure_distance(middle, courses[other], 0.75 * most) <= 0.75 * most
             if other not in (a, b) and is_near:
                 yield Close(other, (a, b))
+
+
+def find_middle(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
+    """Return the point between two."""
+    return tuple([(x + y) / 2 for x, y in zip(one, other, strict=True)])

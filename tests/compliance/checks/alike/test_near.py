@@ -8,8 +8,8 @@ from itertools import combinations
 
 import pytest
 
-from cepheid.compliance.checks.result import near
-from cepheid.compliance.checks.result.near import Close, Course, Scale, Steps
+from cepheid.compliance.checks.alike import near
+from cepheid.compliance.checks.alike.near import Close, Course, Scale, Steps
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, evidence
 from cepheid.rules.host import ROOT

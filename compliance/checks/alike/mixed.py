@@ -1,0 +1,188 @@
+"""T19: no run lies between two others, as a mixture of them with fixed weights does.
+
+The chance that a third seed lies within a radius of the line from one seed to another is at most
+the greatest density of seeds times the volume of that tube. The radius at which one of a hundred
+judgements of everything would have a false alarm is the limit; so it follows from the evidence.
+
+A mixture lies nearer to the middle of all runs than a run does, and its parents are among its
+neighbours. Of many runs those nearest to the middle are tried, with the neighbours in a box around
+each: the work is bounded, and some mixtures are missed.
+"""
+
+import math
+import statistics
+from bisect import bisect_left, bisect_right
+from cmath import phase
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
+
+from cepheid.compliance.checks.alike.near import (
+    EXPECTED_MAX,
+    FALSE_ALARMS_MAX,
+    Close,
+    Scale,
+    Steps,
+    find_places,
+)
+
+COMPARISONS = 400_000  # of a run with a neighbour
+NEIGHBOURS_MIN, NEIGHBOURS_MAX = 100, 400  # of a run; fewer runs are compared completely
+CROWD = 4  # times as many neighbours as are wanted, at most
+LEVELS = 64  # of an axis, where a box may end
+OFFSETS_MAX = 250_000  # more are for runs that were made to cost time
+SHARP = 12.0  # times the radius: what is nearer in a plane has no direction there,
+BLURRED = 20  # but one of so many neighbours at most
+
+Place = tuple[float, ...]
+Ray = tuple[complex, float, float, float, int]
+"""The way to another run in one plane and in another one, its length there, and which run it is."""
+FIRST = itemgetter(0)
+
+
+def find_mixtures(courses: Sequence[Steps], scale: Scale) -> Iterator[Close]:
+    """Yield each run that lies between two others, and these two."""
+    count, directions = len(courses), len(scale.volumes)
+    if count < 3 or directions < 2:
+        return
+    middle = [math.fsum(at) / count for at in zip(*courses, strict=True)]
+    longest = 2 * max(math.dist(course, middle) for course in courses)
+    radius = find_radius(scale, count * (count - 1) * (count - 2) // 2, longest)
+    places = find_places(courses, directions)
+    neighbours = max(NEIGHBOURS_MIN, min(NEIGHBOURS_MAX, COMPARISONS // count))
+    list_neighbours = _index(places, neighbours) if count > neighbours else lambda _: range(count)
+    at_rest = _scale_to_spreads(places)
+    tried = sorted(range(count), key=lambda run: math.hypot(*at_rest[run]))
+    flat = [(*place, 0.0, 0.0)[:4] for place in places]
+    left = OFFSETS_MAX
+    for run in tried[: max(1, COMPARISONS // neighbours)]:
+        rays = [_look(flat[run], flat[at], at) for at in list_neighbours(run) if at != run]
+        for one, other in islice(_find_opposite(rays, radius), left):
+            left -= 1
+            if measure_offset(courses[run], courses[one], courses[other]) <= radius:
+                yield Close(run, (one, other))
+
+
+def _scale_to_spreads(places: Sequence[Place]) -> list[Place]:
+    """Return places from their middle in units of how much runs differ on each axis."""
+    scaled = []
+    for values in zip(*places, strict=True):
+        middle = statistics.fmean(values)
+        spread = math.dist(values, [middle] * len(values)) / math.sqrt(len(values)) or 1.0
+        scaled.append([(value - middle) / spread for value in values])
+    return list(zip(*scaled, strict=True))
+
+
+def _index(places: Sequence[Place], wanted: int) -> Callable[[int], Sequence[int]]:
+    """Return a function that lists the runs in a box around one, about as many as are wanted.
+
+    For each axis there is a set of the runs up to each of some levels, an integer with a bit for
+    each run. So a box is a few operations on integers.
+    """
+    scaled, count = _scale_to_spreads(places), len(places)
+    share = (wanted / count) ** (1 / len(places[0]))
+    # Beside a mixture of two, which differs half as much, others differ by 1.5 times a variance.
+    half = math.sqrt(1.5) * statistics.NormalDist().inv_cdf((1 + share) / 2)
+    step = -(-count // LEVELS)
+    axes = []
+    for values in zip(*scaled, strict=True):
+        order = sorted(range(count), key=values.__getitem__)
+        sets, members = [0], 0
+        for first in range(0, count, step):
+            for run in order[first : first + step]:
+                members |= 1 << run
+            sets.append(members)
+        axes.append(([values[run] for run in order], sets))
+
+    def list_box(run: int) -> list[int]:
+        found = -1
+        for at, (ordered, sets) in zip(scaled[run], axes, strict=True):
+            first = bisect_left(ordered, at - half) // step
+            last = -(-bisect_right(ordered, at + half) // step)
+            found &= sets[last] ^ sets[first]
+        shown = f"{found:b}"[::-1]
+        inside: list[int] = []
+        place = shown.find("1")
+        while place >= 0 and len(inside) < CROWD * wanted:
+            inside.append(place)
+            place = shown.find("1", place + 1)
+        return inside
+
+    return list_box
+
+
+def find_radius(scale: Scale, triples: int, length: float) -> float:
+    """Return how far from a line of a length a run is in all but one of so many honest triples.
+
+    In r directions of determinant v the density of seeds is at most (2 π)**(-r / 2) / sqrt(v).
+    """
+    chance = min(FALSE_ALARMS_MAX, EXPECTED_MAX / triples)
+    return max(
+        _solve(directions, volume, chance, length)
+        for directions, volume in enumerate(scale.volumes, 1)
+        if directions > 1
+    )
+
+
+def _solve(directions: int, volume: float, chance: float, length: float) -> float:
+    """Return the radius of the tube, with a ball for its ends, that has a chance."""
+    density = -0.5 * directions * math.log(2 * math.pi) - volume / 2
+    lowest, highest = -60.0, 10.0  # logarithms
+    for _ in range(60):
+        radius = math.exp((lowest + highest) / 2)
+        tube = length * _measure_ball(directions - 1, radius) + _measure_ball(directions, radius)
+        if density + math.log(tube) > math.log(chance):
+            highest = math.log(radius)
+        else:
+            lowest = math.log(radius)
+    return math.exp(lowest)
+
+
+def _measure_ball(directions: int, radius: float) -> float:
+    half = directions / 2
+    return max(1e-300, float(math.pi**half / math.gamma(half + 1) * radius**directions))
+
+
+def _look(here: Place, there: Place, other: int) -> Ray:
+    x, y = there[2] - here[2], there[3] - here[3]
+    return complex(there[0] - here[0], there[1] - here[1]), x, y, math.hypot(x, y), other
+
+
+def _find_opposite(rays: list[Ray], radius: float) -> Iterator[tuple[int, int]]:
+    """Yield pairs of runs in opposite directions, so far as two planes show.
+
+    In the first plane, those in the window of angles around the opposite one are compared. A run
+    that is too near to have a direction there is compared with all.
+    """
+    if not rays:
+        return
+    sizes = sorted(abs(ray[0]) for ray in rays)
+    least = max(2 * radius, min(SHARP * radius, sizes[len(sizes) // BLURRED]))
+    sharp = sorted(((phase(ray[0]), ray) for ray in rays if abs(ray[0]) >= least), key=FIRST)
+    blurred = [ray for ray in rays if abs(ray[0]) < least][: 1 + len(rays) // BLURRED]
+    around = [ray for _, ray in sharp] * 2
+    angles = [angle for angle, _ in sharp]
+    angles += [angle + 2 * math.pi for angle in angles]
+    pairs = [(ray, [*around[: len(sharp)], *blurred[:at]]) for at, ray in enumerate(blurred)]
+    for angle, ray in sharp:
+        breadth = 1.05 * radius * (1 / abs(ray[0]) + 1 / least)  # asin(x) < 1.05 x here
+        if angle > breadth:
+            break  # the other one of the pair finds it
+        first = bisect_left(angles, angle + math.pi - breadth)
+        pairs.append((ray, around[first : bisect_right(angles, angle + math.pi + breadth)]))
+    for (_, x, y, size, one), facing in pairs:
+        for _, there_x, there_y, there_size, other in facing:
+            if abs(x * there_y - y * there_x) <= radius * (size + there_size):
+                yield one, other
+
+
+def measure_offset(run: Steps, one: Steps, other: Steps) -> float:
+    """Return how far a run is from the line between two others; infinite beyond their ends."""
+    total = along = square = 0.0
+    for at, a, b in zip(run, one, other, strict=True):
+        total += (at - a) ** 2
+        along += (at - a) * (b - a)
+        square += (b - a) ** 2
+    if not 0 < along < square:
+        return math.inf
+    return math.sqrt(max(0.0, total - along**2 / square))
