@@ -166,7 +166,7 @@ def test_it_installs_extras_of_setup_cfg_as_the_makefile_does() -> None:
     (install,) = (rest for rest in find("RUN") if "pip" in rest)
     arguments = dict(rest.split("=", 1) for rest in find("ARG") if "=" in rest)
     groups = re.findall(r'"\.\[(.*?)\]"', install)
-    assert len(groups) == 2
+    assert len(groups) == 4
     for group in groups:
         wanted = group.replace("$EXTRAS", arguments["EXTRAS"]).split(",")
         assert set(wanted) <= extras
@@ -195,7 +195,7 @@ def test_it_does_not_run_as_root() -> None:
     assert 'ENTRYPOINT ["cepheid"]' in (ROOT / "Containerfile").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("build", ["cpu", "cuda"])
-def test_it_knows_both_builds(build: str) -> None:
+@pytest.mark.parametrize("build", ["cpu", "cuda", "rocm", "xpu"])
+def test_it_knows_all_builds(build: str) -> None:
     (install,) = (rest for rest in find("RUN") if "pip" in rest)
     assert re.search(rf"\b{build}\) set -- ", install)

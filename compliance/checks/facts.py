@@ -318,7 +318,7 @@ _COUNTED = (
     "processor_threads_per_node", "numa_nodes_per_node", "memory_gib_per_node",
     "accelerators_per_node", "accelerator_memory_gib",
 )  # fmt: skip
-_OF_ACCELERATORS = ("accelerator_memory_gib", "accelerator_interconnect")
+_OF_ACCELERATORS = ("accelerator_memory_gib", "accelerator_interconnect", "accelerator_max_watts")
 FACTS: tuple[Fact, ...] = (
     # what the files beside a log repeat of it
     *(Fact(f"{file}.{key}", f"log.{event}", _repeat)

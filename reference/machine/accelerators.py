@@ -29,6 +29,7 @@ class Accelerators:
     memory_gib: float | None = None
     driver: str = ""
     interconnect: str = ""
+    max_watts: float | None = None  # the limit of the power of one
 
     def __str__(self) -> str:
         return f"{self.count} × {self.name}{f', {self.driver}' if self.driver else ''}"
@@ -73,21 +74,35 @@ def find_nvidia() -> Accelerators | None:
             driver=f"NVIDIA {_decode(nvml.nvmlSystemGetDriverVersion())} "
             f"(CUDA {cuda // 1000}.{cuda % 1000 // 10})",
             interconnect=_describe_links(nvml, device) if count > 1 else "",
+            max_watts=_read_limit(nvml, device),
         )
     finally:
         nvml.nvmlShutdown()
 
 
+def _read_limit(nvml: Any, device: Any) -> float | None:
+    """Return the limit of the power of a GPU in watts, None where it tells none."""
+    try:
+        return float(nvml.nvmlDeviceGetEnforcedPowerLimit(device)) / 1000
+    except nvml.NVMLError:  # not of this GPU
+        return None
+
+
+def _read_watts(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"\d{1,5}(\.\d+)?", text) else None
+
+
 def _ask_nvidia_smi() -> Accelerators | None:
     """Return the GPUs that the driver's own tool lists, or None."""
-    query = ("--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits")
-    gpus = [line.split(", ") for line in _run_tool("nvidia-smi", *query).splitlines()]
-    gpus = [gpu for gpu in gpus if len(gpu) == 3]
+    asked = "--query-gpu=name,memory.total,driver_version,power.limit"
+    answer = _run_tool("nvidia-smi", asked, "--format=csv,noheader,nounits")
+    gpus = [line.split(", ") for line in answer.splitlines()]
+    gpus = [gpu for gpu in gpus if len(gpu) == 4]
     if not gpus:
         return None
-    name, mib, driver = gpus[0]
+    name, mib, driver, watts = gpus[0]
     memory = round(int(mib) / 1024, 1) if mib.isdecimal() else None
-    return Accelerators(len(gpus), name, memory, f"NVIDIA {driver}")
+    return Accelerators(len(gpus), name, memory, f"NVIDIA {driver}", "", _read_watts(watts))
 
 
 def _describe_links(nvml: Any, device: Any) -> str:
@@ -106,9 +121,8 @@ def find_amd() -> Accelerators | None:
 
     Its answer has an object ``card<n>`` for each GPU.
     """
-    answer = _ask_tool(
-        "rocm-smi", "--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--json"
-    )
+    asked = ("--showproductname", "--showmeminfo", "vram", "--showdriverversion", "--showmaxpower")
+    answer = _ask_tool("rocm-smi", *asked, "--json")
     cards = [answer[key] for key in sorted(answer) if re.fullmatch(r"card\d+", key)]
     if not cards:
         return None
@@ -120,6 +134,7 @@ def find_amd() -> Accelerators | None:
         name=f"AMD {first.get('card series') or first.get('card model') or 'GPU'}",
         memory_gib=round(int(memory) / 2**30, 1) if memory.isdecimal() else None,
         driver=f"amdgpu {driver}" if driver else "",
+        max_watts=_read_watts(first.get("max graphics package power (w)", "")),
     )
 
 

@@ -1,4 +1,4 @@
-"""Energy from sensors: RAPL counts that of processors and memory, NVML that of GPUs.
+"""Energy from sensors: RAPL counts processors and memory, ``counters`` has accelerators.
 
 A thread reads the sensors twice a second with the clock of the run log. The readings are kept in
 the form that rule T23 requires. Nothing is estimated: each power log names what no sensor measures.
@@ -7,34 +7,22 @@ The first rank of each node reads the sensors there. Monotonic clocks of machine
 common, so all of them are read at the same moment, after the ranks have met at a barrier.
 """
 
-import importlib
-import math
-import os
 import re
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cepheid.reference.machine.counters import Counter, Keys, find_counters
 from cepheid.reference.machine.ranks import Ranks
-from cepheid.rules import extras
 
 POWERCAP = Path("/sys/class/powercap")
 PERIOD_SECONDS = 0.5
 LAST_SECONDS = 0.1  # between the two readings after the end, so that the last one is one of power
 NEVER_MEASURED = "power supply, main board, storage, network, cooling"
-
-
-@dataclass(frozen=True)
-class Counter:
-    """An energy counter in joules that starts again at 0 when it reaches ``wraps_joules``."""
-
-    name: str
-    read: Callable[[], float]
-    wraps_joules: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -176,15 +164,21 @@ def _sum_increments(
 # Finding the sensors -----------------------------------------------------------------------------
 
 
-def find_sensors(powercap: Path = POWERCAP, has_gpu: bool = False) -> Sensors:
-    """Return the sensors of this machine, one node of the run."""
+def find_sensors(
+    powercap: Path = POWERCAP, has_gpu: bool = False, used: Sequence[Keys] = ()
+) -> Sensors:
+    """Return the sensors of this machine, one node of the run.
+
+    ``used`` are the keys of all accelerators that the ranks of the node drive, where they are
+    known.
+    """
     processors, why_no_rapl = _find_rapl(powercap)
-    gpus, why_no_nvml = _find_nvml() if has_gpu else ((), "")
+    gpus, why_no_gpus = find_counters(used) if has_gpu else ((), "")
     left_out = [] if processors else ["processors"]
     if not any(counter.name.startswith("dram") for counter in processors):
         left_out.append("memory")
     left_out += ["GPUs"] if has_gpu and not gpus else []
-    missing = tuple(filter(None, (why_no_rapl, why_no_nvml)))
+    missing = tuple(filter(None, (why_no_rapl, why_no_gpus)))
     not_measured = ", ".join([*left_out, NEVER_MEASURED])
     return Sensors((*processors, *gpus), not_measured, missing)
 
@@ -218,46 +212,6 @@ def _make_rapl_reader(path: Path) -> Callable[[], float]:
 
 def _read_range_joules(zone: Path) -> float:
     return int((zone / "max_energy_range_uj").read_text(encoding="ascii")) / 1e6
-
-
-def _find_nvml() -> tuple[tuple[Counter, ...], str]:
-    """Return the counters of the GPUs that this process may use, or why there are none.
-
-    If CUDA_VISIBLE_DEVICES is set, these are the GPUs that it names by number or UUID.
-    """
-    try:
-        nvml = importlib.import_module("pynvml")
-    except ImportError:
-        return (), f"GPUs: {extras.explain_missing('pynvml')}"
-    try:
-        nvml.nvmlInit()
-        counters = []
-        for number, handle in _find_visible(nvml, os.environ).items():
-            counters.append(Counter(f"gpu{number}", _make_nvml_reader(nvml, handle)))
-            counters[-1].read()
-    except nvml.NVMLError as error:
-        return (), f"GPUs: {error}"
-    return tuple(counters), "" if counters else "GPUs: NVML shows none"
-
-
-def _make_nvml_reader(nvml: Any, handle: Any) -> Callable[[], float]:
-    return lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1000
-
-
-def _find_visible(nvml: Any, environment: Mapping[str, str]) -> dict[int, Any]:
-    handles = {
-        number: nvml.nvmlDeviceGetHandleByIndex(number)
-        for number in range(nvml.nvmlDeviceGetCount())
-    }
-    asked = environment.get("CUDA_VISIBLE_DEVICES")
-    if asked is None:
-        return handles
-    names = {name.strip() for name in asked.split(",")}
-    return {
-        number: handle
-        for number, handle in handles.items()
-        if str(number) in names or nvml.nvmlDeviceGetUUID(handle) in names
-    }
 
 
 LEAST_STEP_MS = 0.001  # between two rows, whose times must advance

@@ -1,7 +1,7 @@
 """The ranks of a run, whatever the framework, and a run in one process."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,6 +42,10 @@ class Ranks(Protocol):
         """The name of the device that this rank drives, or None if that is the processor."""
 
     @property
+    def device_keys(self) -> Sequence[str]:
+        """What a sensor knows that device by, such as its UUID; nothing where nobody knows."""
+
+    @property
     def usable(self) -> int:
         """The number of such devices that this process could drive."""
 
@@ -79,6 +83,7 @@ class SingleProcess:
     world_size: int = 1
     ranks_per_node: int = 1
     is_first: bool = True
+    device_keys: Sequence[str] = ()
     usable: int = 1
     device_code: Path | None = None
     libraries: Mapping[str, str] = field(default_factory=dict)

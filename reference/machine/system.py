@@ -121,6 +121,7 @@ def _describe_node(ranks: "Ranks", data: Path, devices: Accelerators | None) -> 
             "accelerator_memory_gib": devices.memory_gib,
             "accelerator_interconnect": devices.interconnect,
             "driver": devices.driver,
+            "accelerator_max_watts": devices.max_watts,
         }
         facts |= {key: value for key, value in read.items() if value}
     return {k: v[:TEXT_MAX] if isinstance(v, str) else v for k, v in facts.items()}

@@ -70,7 +70,7 @@ class Session:
         with self.prepare() as (folder, missing):
             for note in () if self.request.is_continued else self.request.notes:
                 self.observer.tell(f"note: {note}")
-            sensors = self.find_sensors() if self.is_first_of_node else energy.Sensors()
+            sensors = self.find_sensors()
             indices = missing if self.ranks.world_size > 1 else missing[:1]
             all_fine = self.judge_present(folder)
             for index in indices:
@@ -153,8 +153,16 @@ class Session:
         return self.ranks.rank % self.ranks.ranks_per_node == 0
 
     def find_sensors(self) -> energy.Sensors:
-        """Find what measures energy on this machine; report once that there is nothing."""
-        sensors = energy.find_sensors(has_gpu=self.ranks.accelerator is not None)
+        """Find what measures energy on this machine; report once that there is nothing.
+
+        All ranks call it: the first one of each node reads the sensors of all devices there.
+        """
+        ranks = self.ranks
+        keys = ranks.all_gather_object(ranks.device_keys)
+        if not self.is_first_of_node:
+            return energy.Sensors()
+        used = keys[ranks.rank : ranks.rank + ranks.ranks_per_node]
+        sensors = energy.find_sensors(has_gpu=ranks.accelerator is not None, used=used)
         if sensors.reason_for_none and not self.request.is_continued:
             self.observer.tell(f"energy: {sensors.reason_for_none}")
         return sensors

@@ -80,14 +80,24 @@ class Device:
         return str(find(self.place)) if find else self.kind
 
     @property
+    def sensor_keys(self) -> Sequence[str]:
+        """What a sensor of energy may know it by: UUID, then the address on the PCI bus."""
+        find = getattr(self._module, "get_device_properties", None)
+        facts: Any = find(self.place) if find else None
+        uuid = str(getattr(facts, "uuid", ""))
+        if not hasattr(facts, "pci_bus_id"):
+            return [uuid] if uuid else []
+        domain, bus, number = facts.pci_domain_id, facts.pci_bus_id, facts.pci_device_id
+        return [uuid, f"{domain:04x}:{bus:02x}:{number:02x}.0"]
+
+    @property
     def identity(self) -> str:
         """What tells the device from all others, also of other machines.
 
         Where torch does not know, no device is told from one that another process sees.
         """
-        find = getattr(self._module, "get_device_properties", None)
-        known = str(getattr(find(self.place), "uuid", "")) if find else ""
-        return known or f"{platform.node()} {os.getpid()} {self.place}"
+        uuid, address = (*self.sensor_keys, "", "")[:2]
+        return uuid or f"{platform.node()} {address or f'{os.getpid()} {self.place}'}"
 
     @property
     def backend(self) -> str:

@@ -74,7 +74,7 @@ def test_a_checkpoint_resumes_on_a_processor(name: str, place: Place, tmp_path: 
 
 @only_on_accelerator
 def test_the_energy_of_the_device_is_counted() -> None:
-    sensors = energy.find_sensors(has_gpu=True)
+    sensors = energy.find_sensors(has_gpu=True, used=[find_device(PLACE).sensor_keys])
     names = [counter.name for counter in sensors.counters]
     if not any(name.startswith("gpu") for name in names):
         pytest.skip(f"no counter of the accelerator: {sensors.missing}")

@@ -25,7 +25,8 @@ from cepheid.measure.studies.sweep.measures import MEASURES, Job, Point
 from cepheid.measure.studies.sweep.quality import QualityPoint
 from cepheid.measure.studies.sweep.records import Sweep, load_published, read_sweep
 from cepheid.reference.data import generators
-from cepheid.reference.machine.energy import Counter, Sensors
+from cepheid.reference.machine.counters import Counter
+from cepheid.reference.machine.energy import Sensors
 from cepheid.reference.run import generate
 from cepheid.rules import definition
 from cepheid.rules.definition import BENCHMARKS, Block

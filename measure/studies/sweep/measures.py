@@ -153,7 +153,9 @@ def measure_size(job: Job, open_display: "OpenDisplay") -> Point:
     """
     config, observer = job.configure(), open_display(None)
     with import_backend(job.framework).start_ranks() as ranks:
-        sensors = energy.find_sensors(has_gpu=ranks.accelerator is not None)
+        sensors = energy.find_sensors(
+            has_gpu=ranks.accelerator is not None, used=[ranks.device_keys]
+        )
         try:
             task = pick_create(import_task(config.definition, job.framework))(config, ranks)
             unit = "steps" if job.measure == "training" else "repetitions"

@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.parallel.model_parallel import SharedModel, add_up
 from cepheid.reference.torch.parallel.plan import Sharing, Stage
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
@@ -109,8 +110,13 @@ class Pipeline(SharedModel):
 
     def gather_optimizer(self, state: Mapping[str, Any]) -> dict[str, Any]:
         """Return the state of this rank's optimizer completed to that of the whole model."""
+        fetch = find_device(self.ranks.device).fetch  # others do not have this rank's device
+        own = {
+            key: {name: fetch(v) if isinstance(v, Tensor) else v for name, v in values.items()}
+            for key, values in state["state"].items()
+        }
         whole: dict[int, Any] = {}
-        for part in self.ranks.all_gather_object(state["state"]):
+        for part in self.ranks.all_gather_object(own):
             whole = {**part, **whole}
         return {**state, "state": dict(sorted(whole.items()))}
 

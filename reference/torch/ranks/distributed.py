@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -89,6 +89,11 @@ class TorchRanks:
         """The name of the accelerator that this rank drives, or None."""
         device = find_device(self.device)
         return device.name if device.is_accelerator else None
+
+    @property
+    def device_keys(self) -> Sequence[str]:
+        """What a sensor knows the device by, such as its UUID."""
+        return find_device(self.device).sensor_keys
 
     @property
     def usable(self) -> int:

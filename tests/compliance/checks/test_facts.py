@@ -119,6 +119,7 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any]]] = [
     *(("processor_threads_per_node", {"system": {**SYSTEM, "processor_threads_per_node": threads}})
       for threads in (1, 33)),
     ("accelerator_memory_gib", {"system": {**SYSTEM, "accelerator_memory_gib": 80}}),
+    ("accelerator_max_watts", {"system": {**SYSTEM, "accelerator_max_watts": 700}}),
     ("accelerator_interconnect", {"system": {**SYSTEM, "accelerator_interconnect": "NVLink"}}),
     *(("accelerator_memory_gib", {"system": {**GPUS, "accelerator_memory_gib": memory}})
       for memory in (40, 160, 63, 8)),

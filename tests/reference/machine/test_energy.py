@@ -1,19 +1,18 @@
 """Energy by counters like those of Linux: what is read and kept, on one node and several."""
 
-import importlib
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cepheid.compliance.read import powerlog
 from cepheid.reference.machine import energy
-from cepheid.reference.machine.energy import Counter, Measured, Meter, Sensors, Trace
+from cepheid.reference.machine.counters import Counter
+from cepheid.reference.machine.energy import Measured, Meter, Sensors, Trace
 from cepheid.reference.machine.ranks import SingleProcess
 
 RANGE_MICROJOULES = 262_143_328_850
@@ -119,33 +118,6 @@ def test_a_sensor_that_fails_costs_no_run() -> None:
         pass
     assert meter.trace is None
     assert "IndexError" in meter.failure
-
-
-@pytest.mark.parametrize(
-    ("visible", "names"),
-    [(None, ["gpu0", "gpu1"]), ("1", ["gpu1"]), ("GPU-a", ["gpu0"]), ("", [])],
-)
-def test_gpus_that_the_process_may_use(
-    visible: str | None, names: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nvml = SimpleNamespace(
-        NVMLError=OSError,
-        nvmlInit=lambda: None,
-        nvmlDeviceGetCount=lambda: 2,
-        nvmlDeviceGetHandleByIndex=lambda number: number,
-        nvmlDeviceGetUUID=lambda handle: f"GPU-{'ab'[handle]}",
-        nvmlDeviceGetTotalEnergyConsumption=lambda handle: 1500 * (handle + 1),
-    )
-    monkeypatch.setattr(importlib, "import_module", lambda name: nvml)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    sensors = energy.find_sensors(tmp_path, has_gpu=True)
-    assert [counter.name for counter in sensors.counters] == names
-    assert [counter.read() for counter in sensors.counters] == [
-        1.5 * (1 + int(name[-1])) for name in names
-    ]
-    assert ("GPUs" in sensors.not_measured) == (not names)
 
 
 # Several nodes: all readings on one clock, in one power log ---------------------------------------

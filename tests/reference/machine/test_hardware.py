@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import platform
+import sys
 from collections import namedtuple
 from itertools import cycle
 from pathlib import Path
@@ -185,6 +186,7 @@ def nvml(count: int = 2, links: int = 4) -> SimpleNamespace:
         nvmlSystemGetDriverVersion=lambda: "550.54",
         nvmlSystemGetCudaDriverVersion=lambda: 12040,
         nvmlDeviceGetNvLinkState=link,
+        nvmlDeviceGetEnforcedPowerLimit=lambda device: 700_000,
     )
 
 
@@ -195,7 +197,7 @@ def no_driver() -> None:
 def test_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", lambda name: nvml())
     driver = "NVIDIA 550.54 (CUDA 12.4)"
-    expected = Accelerators(2, "NVIDIA H100", 80.0, driver, "NVLink, 4 links per GPU")
+    expected = Accelerators(2, "NVIDIA H100", 80.0, driver, "NVLink, 4 links per GPU", 700.0)
     assert accelerators.find_nvidia() == expected
     monkeypatch.setattr(importlib, "import_module", lambda name: nvml(links=0))
     assert accelerators.find_accelerators() == dataclasses.replace(expected, interconnect="PCIe")
@@ -227,6 +229,25 @@ def test_a_vendors_tool(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(accelerators, "find_nvidia", lambda: None)
+    assert accelerators.find_accelerators() == expected
+
+
+SMI = "NVIDIA A100-SXM4-40GB, 40960, 535.54.03, 400.00"
+
+
+@pytest.mark.parametrize("watts", ["400.00", "[N/A]"])
+def test_nvidia_without_its_bindings(
+    watts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's tool is always there: no GPU is overlooked for want of a Python package."""
+    line = SMI.replace("400.00", watts)
+    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho '{line}'\necho '{line}'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it raises ImportError
+    limit = None if watts == "[N/A]" else 400.0
+    driver = "NVIDIA 535.54.03"
+    expected = Accelerators(2, "NVIDIA A100-SXM4-40GB", 40.0, driver, max_watts=limit)
     assert accelerators.find_accelerators() == expected
 
 

@@ -20,7 +20,8 @@ from cepheid.compliance.read import powerlog
 from cepheid.reference.data import galaxies
 from cepheid.reference.galaxies import pictures
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
-from cepheid.reference.machine.energy import Counter, Meter, Sensors, gather
+from cepheid.reference.machine.counters import Counter
+from cepheid.reference.machine.energy import Meter, Sensors, gather
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.report import Table
