@@ -282,10 +282,11 @@ class Curvature:
                 else (0, 0.0)
                 for statistic in due
             ]
-            device = self.layer_of[due[0]].device
-            following_of_all = self.exchange.sum(
-                torch.tensor(known, device=device), "intervals"
-            ).tolist()
+            values = torch.tensor(known)
+            if self.exchange.world_size > 1:
+                device = self.layer_of[due[0]].device
+                values = self.exchange.sum(values.to(device), "intervals")
+            following_of_all = values.tolist()
         else:
             following_of_all = []
         for statistic, (steps, distance) in zip(due, following_of_all, strict=True):

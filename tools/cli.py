@@ -46,6 +46,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "cepheid.tools.measure.__main__",
         "measure speed, sweep, epochs, costs, formats or targets",
     ),
+    "rehearse": (
+        "cepheid.measure.rehearsal.rehearse",
+        "play benchmarks on a device that pretends to be an accelerator",
+    ),
     "rcp": (
         "cepheid.measure.studies.convergence_points",
         "measure how many samples the reference needs, by batch size",

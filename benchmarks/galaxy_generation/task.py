@@ -245,7 +245,7 @@ class GalaxyGeneration(GalaxyMaker):
     def draw_noise(self, purpose: str, count: int, repetition: int = 0) -> Tensor:
         """Return this rank's noise for ``count`` latent vectors, (rows, latents), on its device."""
         noise = self.draw_normal(purpose, count, repetition)
-        return torch.from_numpy(noise).to(self.ranks.device)
+        return self.device.to_device(torch.from_numpy(noise))
 
     def _carry(self, noise: Tensor) -> Tensor:
         """Return the latents of noise, (rows, latents); a rank may have no rows."""

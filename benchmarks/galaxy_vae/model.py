@@ -17,6 +17,7 @@ Fluxes
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -253,6 +254,13 @@ def measure_properties(images: Tensor, bands: str, pixel_scale_arcsec: float) ->
 
     ``images`` are (n, bands, y, x); the sums over pixels are computed on their device.
     """
-    window = properties.make_window_moments(images.shape[-1], pixel_scale_arcsec)
-    sums = images.float().flatten(2) @ torch.from_numpy(window).to(images.device)
+    window = _keep_window(images.shape[-1], pixel_scale_arcsec, images.device)
+    sums = images.float().flatten(2) @ window
     return properties.compute_from_sums(sums.cpu().numpy(), bands)
+
+
+@cache
+def _keep_window(pixels: int, pixel_scale_arcsec: float, place: torch.device) -> Tensor:
+    """Return the weights of the sums over pixels, at ``place``: they are copied there once."""
+    window = properties.make_window_moments(pixels, pixel_scale_arcsec)
+    return torch.from_numpy(window).to(place)

@@ -135,6 +135,11 @@ class Device:
         """Return values of any shape on the device; the host does not wait for pinned ones."""
         return values.to(self.place, non_blocking=True)
 
+    @property
+    def futures(self) -> Sequence[torch.device] | None:
+        """The devices whose streams ``torch.futures`` follow, None where there are no streams."""
+        return [self.place]
+
     def empty_pinned(self, *shape: int) -> Tensor:
         """Return memory of the host, of any shape, that is copied fast."""
         return torch.empty(shape, pin_memory=self.pins)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 
 # Others draw noise from the generator of the device.
 DETERMINISTIC = [name for name in TRAINING if name not in ("galaxy_bnn", "galaxy_vae")]
-HOST_DECIDES = {"kfac"}  # in its update: which factors are stale (tests/test_rehearsal.py)
+HOST_DECIDES = {"kfac"}  # in its update: which factors are stale (measure/rehearsal/allowed.yaml)
 
 
 def only_on_accelerator(test: Any) -> Any:

@@ -95,7 +95,7 @@ def test_a_command_of_an_earlier_version_says_where_it_went(name: str) -> None:
 
 
 def test_there_are_few_commands() -> None:
-    assert len(cli.COMMANDS) <= 14
+    assert len(cli.COMMANDS) <= 15  # `rehearse` is for vendors, who have no other proof
 
 
 COMMAND_LINES = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]

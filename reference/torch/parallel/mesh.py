@@ -39,7 +39,7 @@ class Chain:
 
     def __init__(self, device: torch.device, *steps: Step) -> None:
         self._steps = [(step, _InOrder()) for step in steps]
-        self._devices: Any = None if _speaks_gloo(device) else [device]
+        self._devices: Any = None if _speaks_gloo(device) else find_device(device).futures
         self._calls = 0
 
     def __call__(self, values: Tensor) -> "Future[Tensor]":

@@ -111,19 +111,20 @@ def translate(network: Decoder, source: Tensor, search: Search) -> list[list[int
     longest = int(limits.max())
     decoding = network.start_decoding(source, search.beam, longest)
     going = _begin(source, limits, search)
-    results: list[list[int]] = [[] for _ in source]
+    found: list[tuple[Tensor, Tensor]] = []
     for length in range(1, longest + 1):
         logits, attention = decoding.step(going.tokens[:, :, -1])
         origin = _extend(going, logits.float(), attention, search, length)
         done, left = _is_done(going, search, length), None
-        if bool(done.any()):
-            _collect(going, done, results)
-            left = torch.nonzero(~done)[:, 0]
+        if ended := sum(done.tolist()):  # the only wait of a step for the device
+            in_order = done.to(torch.uint8).argsort(stable=True)  # those that go on come first
+            left, stops = in_order[:-ended], in_order[-ended:]
+            found.append((going.numbers[stops], _take_best(going)[stops]))
             if not len(left):
                 break
             going, origin = going.select(left), origin[left]
         decoding.keep(origin.flatten(), left)
-    return results
+    return _collect(found, len(source))
 
 
 def _begin(source: Tensor, limits: Tensor, search: Search) -> _Hypotheses:
@@ -168,7 +169,7 @@ def _extend(
     from_ = origin.gather(1, at[:, None])[:, 0]
     rows = torch.arange(sentences, device=logits.device)
     ended = going.tokens[rows, from_]
-    kept = torch.nn.functional.pad(going.ended, (0, ended.shape[1] - going.ended.shape[1]))
+    kept = _pad(going.ended, ended.shape[1])
     going.ended = torch.where(is_better[:, None], ended, kept)
     going.ended_scores = torch.where(is_better, score, going.ended_scores)
 
@@ -195,12 +196,25 @@ def _is_done(going: _Hypotheses, search: Search, length: int) -> Tensor:
     return (going.ended_scores >= bound) | (length >= going.limits)
 
 
-def _collect(going: _Hypotheses, done: Tensor, results: list[list[int]]) -> None:
-    """Write the best ended hypothesis of each done sentence, or the best open one, to results."""
-    for row in torch.nonzero(done)[:, 0].tolist():
-        has_ended = bool(going.ended_scores[row] > LOWEST)
-        tokens = going.ended[row] if has_ended else going.tokens[row, 0]
-        results[int(going.numbers[row])] = _remove_padding(tokens[1:].tolist())
+def _take_best(going: _Hypotheses) -> Tensor:
+    """Return the best ended hypothesis of each sentence, or the best open one: (n, places)."""
+    has_ended, opened = (going.ended_scores > LOWEST)[:, None], going.tokens[:, 0]
+    return torch.where(has_ended, _pad(going.ended, opened.shape[1]), opened)[:, 1:]
+
+
+def _collect(found: Sequence[tuple[Tensor, Tensor]], count: int) -> list[list[int]]:
+    """Return the tokens of so many sentences, of which ``found`` has numbers and hypotheses."""
+    width = found[-1][1].shape[1]  # hypotheses become longer from step to step
+    rows = [torch.cat([numbers[:, None], _pad(best, width)], 1) for numbers, best in found]
+    results: list[list[int]] = [[] for _ in range(count)]
+    for number, *tokens in torch.cat(rows).tolist():
+        results[number] = _remove_padding(tokens)
+    return results
+
+
+def _pad(tokens: Tensor, width: int) -> Tensor:
+    """Return ``tokens``, (n, places), as (n, ``width``)."""
+    return torch.nn.functional.pad(tokens, (0, width - tokens.shape[1]))
 
 
 def _remove_padding(tokens: Sequence[int]) -> list[int]:

@@ -255,7 +255,7 @@ def evaluate(shape: Translation, inference: Inference) -> Evaluation:
     """
     corpus, ranks, definition = inference.data, inference.ranks, shape.config.definition
     size = definition.evaluation_samples, corpus.longest_hypothesis
-    tokens_of_all = torch.zeros(size, dtype=torch.int64, device=ranks.device)
+    tokens_of_all = torch.zeros(size, dtype=torch.int64)
     sums = find_device(ranks.device).make_sums(2)
     for rows in inference.seat.split(corpus.sorted_rows, inference.size):
         source, target = to_tensors(pad(corpus.pairs, rows))

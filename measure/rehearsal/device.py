@@ -1,0 +1,187 @@
+"""The pretend device as the trainer drives it, and the collectives of its ranks.
+
+Gloo carries the values of the collectives, and the rules are NCCL's: tensors lie on the device, a
+collective returns at once, there is a reduce-scatter, and pickled objects travel in tensors of the
+device too.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from functools import partialmethod
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch._C import _distributed_c10d as c10d
+from torch.futures import Future
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_map
+
+from cepheid.measure.rehearsal import pretend
+from cepheid.measure.rehearsal.ledger import WAIT
+from cepheid.measure.rehearsal.pretend import KIND, PretendTensor
+from cepheid.reference.torch import device as seam
+from cepheid.reference.torch.device import Device, Mps
+
+GRAPH = "graph"  # what is captured; nothing in it may wait
+
+
+class PretendDevice(Device):
+    """One accelerator for each process: it pins, captures graphs, and has float64."""
+
+    KIND = KIND
+    matrix_side, copied_bytes, images_together = 64, 2**16, 8
+    name, backend, pins, futures = "a pretend device", "pretended", True, None
+
+    @classmethod
+    def find_all(cls) -> Sequence[Self]:
+        """Return the device."""
+        return (cls(pretend.offer_device()),)
+
+    @property
+    def identity(self) -> str:
+        """The number of the process, which has a device of its own."""
+        return str(os.getpid())
+
+    def use(self) -> None:
+        """Return at once: there is one."""
+
+    def synchronize(self) -> None:
+        """Note a wait for all that the device computes."""
+        pretend.open_ledger().note(WAIT, "synchronize")
+
+    def make_generator(self) -> torch.Generator:
+        """Return a generator that draws what one of the CPU does."""
+        return pretend.make_generator()  # type: ignore[no-any-return]
+
+    def fork_rng(self) -> AbstractContextManager[None]:
+        """Return a context after which the generator of the CPU is as it was before it."""
+        return torch.random.fork_rng([])
+
+    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
+        """Return what calls ``run``, and counts as one operation."""
+        run()
+
+        def replay() -> None:
+            with pretend.open_ledger().enter(GRAPH):
+                run()
+            pretend.open_ledger().count(GRAPH)
+
+        return replay
+
+    def list_precisions(self) -> Sequence[str]:
+        """Return float32 alone: its autocast is not pretended."""
+        return ("fp32",)
+
+    def peak_bytes(self) -> int:
+        """Return 0: it has no memory of its own."""
+        return 0
+
+    def release(self) -> None:
+        """Return at once."""
+
+
+class NarrowDevice(PretendDevice):
+    """The same without float64, as GPUs of Apple are."""
+
+    to_device, widen = Mps.to_device, Mps.widen
+
+
+def offer(kind: type[PretendDevice]) -> None:
+    """Let ranks of this process drive devices of this kind, where CEPHEID_DEVICE asks for it."""
+    (device,) = kind.find_all()
+    seam.register(device)
+    if not hasattr(dist.Backend, "PRETENDED"):
+        dist.Backend.register_backend(device.backend, PretendGroup, devices=[KIND])
+
+
+_c10d: Any = c10d  # of which torch declares less than there is
+_Group: Any = dist.ProcessGroup
+
+
+class PretendGroup(_Group):  # type: ignore[misc]
+    """Ranks that exchange tensors of the pretend device."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(rank, size)
+        self._gloo = _c10d.ProcessGroupGloo(store, rank, size, timeout)
+        self._name = ""
+
+    @property
+    def _device_types(self) -> list[torch.device]:  # in whose tensors pickled objects travel
+        return [pretend.offer_device()]
+
+    def _set_group_name(self, name: str) -> None:
+        self._name = name
+
+    @property
+    def group_name(self) -> str:
+        """The name by which a mesh of devices remembers the group."""
+        return self._name
+
+    def getBackendName(self) -> str:  # noqa: N802  # torch asks by this name
+        """Return the name of the backend."""
+        return PretendDevice.backend
+
+    def _start(self, name: str, tensors: Any, *others: Any, then: Any = None) -> Any:
+        """Start a collective of gloo on what the tensors hold; return its work at once."""
+        with _disable_current_modes():
+            work = getattr(self._gloo, name)(*tree_map(_hold, (tensors, *others)))
+
+        def finish(done: "Future[Any]") -> Any:
+            done.value()  # raises what went wrong
+            if then:
+                then()
+            return tensors
+
+        return _c10d._create_work_from_future(work.get_future().then(finish))
+
+    allreduce = partialmethod(_start, "allreduce")
+    broadcast = partialmethod(_start, "broadcast")
+    allgather = partialmethod(_start, "allgather")
+    alltoall_base = all_to_all_single = partialmethod(_start, "alltoall_base")
+
+    def all_gather_single(self, whole: Tensor, part: Tensor, options: Any = None) -> Any:
+        """Join the ``part`` (n, …) of each rank to the ``whole`` (n · ranks, …)."""
+        parts = [list(whole.chunk(self.size()))]
+        return self._start("allgather", parts, [part], options or c10d.AllgatherOptions())
+
+    _allgather_base = all_gather_single
+
+    def reduce_scatter(self, parts: Any, wholes: Any, options: Any) -> Any:
+        """Sum everything and keep this rank's part: gloo's own has no future."""
+        (part,), (whole,) = parts, wholes
+        total = torch.stack([_hold(each) for each in whole])
+        reduce = c10d.AllreduceOptions()
+        reduce.reduceOp = options.reduceOp
+        keep = lambda: _hold(part).copy_(total[self.rank()])  # noqa: E731
+        return self._start("allreduce", [PretendTensor(total)], reduce, then=keep)
+
+    def reduce_scatter_single(self, part: Tensor, whole: Tensor, options: Any) -> Any:
+        """Sum ``whole`` (n · ranks, …) over the ranks; keep this rank's ``part`` (n, …)."""
+        rows = list(whole.view(self.size(), *part.shape).unbind())
+        return self.reduce_scatter([part], [rows], options)
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def barrier(self, options: Any = None) -> Any:
+        """Wait for all ranks."""
+        return self._gloo.barrier(c10d.BarrierOptions())
+
+    def send(self, tensors: Any, rank: int, tag: int) -> Any:
+        """Send tensors to a rank."""
+        return self._gloo.send(tree_map(_hold, tensors), rank, tag)
+
+    def recv(self, tensors: Any, rank: int, tag: int) -> Any:
+        """Receive tensors from a rank."""
+        return self._gloo.recv(tree_map(_hold, tensors), rank, tag)
+
+
+def _hold(value: Any) -> Any:
+    """Return what a tensor of the device holds; raise RuntimeError for one of the CPU, as NCCL."""
+    if isinstance(value, Tensor) and not isinstance(value, PretendTensor):
+        raise RuntimeError(f"a collective of {KIND}:0 got a tensor on {value.device}")
+    return value.held if isinstance(value, PretendTensor) else value

@@ -1,0 +1,193 @@
+"""`cepheid rehearse`: what an accelerator would make of benchmarks, shown without one."""
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cepheid.measure.engine import options
+from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.study import Column, Measured, Request, Study, Table
+from cepheid.rules import definition as definitions
+from cepheid.rules import extras
+from cepheid.rules.errors import UserError
+
+if TYPE_CHECKING:
+    from cepheid.measure.rehearsal.play import Scene
+    from cepheid.measure.rehearsal.stage import Remark, Report
+
+DESCRIPTION = """\
+Play benchmarks on a device that torch takes for an accelerator and that computes on the CPU, and
+say what a real one would make of them. Nothing is timed, and no accelerator is needed.
+
+At mini scale a benchmark is built, warmed up, trained for three steps on a few real samples,
+evaluated, saved and restored; one that generates makes a few images. At full scale it takes three
+steps on two samples of noise, and predicts. The same is played on the CPU. Found is:
+
+  numbers     losses, metrics or weights that differ from those of the CPU by more than rounding
+  an error    tensors of one operation on two devices, or whatever else ends the play
+  wait        in a step, an evaluation or a generation the host waits for a value of the device
+  copy        ... or until values are copied to the device, since nobody asked for non_blocking
+  refused     an operation that CUDA or MPS refuses, as torch's list of its kernels says
+  float64     with --without-float64: a tensor in float64 on the device
+
+Each has the file and the line. Waits that must be are listed with a reason in
+measure/rehearsal/allowed.yaml; they are shown and not counted as found.
+
+Operations are those of a step, forward, backward and update. A host issues each in about 5 µs: a
+device that computes a step faster than this waits for the host, unless a graph repeats the step.
+"""
+EXAMPLES = """\
+examples:
+  cepheid rehearse                                   all benchmarks at mini scale
+  cepheid rehearse ssd kfac --scale full             the official sizes, on noise
+  cepheid rehearse resnet50 --ranks 2                two ranks, in every way of sharing it has
+  cepheid rehearse transformer --ranks 2 --set tensor_ranks=2
+  cepheid rehearse resnet50 --task my_task.py        your own task in place of the benchmark's
+  cepheid rehearse --without-float64                 whether GPUs of Apple could compute it
+
+What it cannot show: times, memory, the rounding of your kernels, autocast, torch.compile, and
+anything of a driver. docs/your-device.md says how to make a device known.
+
+exit codes: 0 nothing was found; 1 something was; 2 wrong use
+"""
+LAUNCH_MICROSECONDS = 5
+FLOAT64 = "float64"
+MOST_NAMED = 3
+
+
+def plan(request: Request) -> "Sequence[Scene]":
+    """Return the scenes to play. Raises UserError for what cannot be played."""
+    asked = request.arguments
+    names = asked.benchmarks or definitions.names()
+    if len(names) != 1 and (asked.task or asked.overrides):
+        raise UserError("--task and --set are for one benchmark; fix: name the one that is meant")
+    for name in names:
+        extras.require_for_runs(definitions.load(name, asked.scale).extras)
+    if asked.task:
+        from cepheid.reference.session.frameworks import find_own_task
+
+        find_own_task(asked.task)
+    from cepheid.measure.rehearsal.play import list_scenes
+
+    settings = tuple(asked.overrides)
+    return [
+        scene
+        for name in names
+        for scene in list_scenes(name, asked.scale, asked.ranks, settings, asked.task)
+    ]
+
+
+def measure(request: Request, scenes: "Sequence[Scene]") -> Measured:
+    """Play all scenes; show a row for each, and each place where something happens."""
+    from cepheid.measure.rehearsal.stage import rehearse
+
+    asked, reports = request.arguments, []
+    for scene in scenes:
+        print(f"rehearsing {scene}", file=sys.stderr, flush=True)
+        reports.append(rehearse(scene, request.data_root, asked.ranks, not asked.without_float64))
+    is_fine = all(report.is_fine for report in reports)
+    if asked.json:
+        facts = {"is_fine": is_fine, "rehearsals": [_as_json(report) for report in reports]}
+        return Measured(notes=[json.dumps(facts, indent=1)], is_fine=is_fine)
+    shown = list(_list_places(reports))
+    tables = [Table("", ALLOWED, [row for row in shown if row.why and row.kind != FLOAT64])]
+    if found := [row for row in shown if not row.why]:
+        tables.append(Table("found, and not allowed:", PLACES, found))
+    notes = [
+        f"{report.scene} ended early: {report.failure}" for report in reports if report.failure
+    ]
+    ranks = f" on {asked.ranks} ranks" if asked.ranks > 1 else ""
+    title = f"{asked.scale} scale{ranks}, on the pretend device"
+    notes.append("nothing was found" if is_fine else "something was found")
+    return Measured(reports, title, tables, notes, is_fine=is_fine)
+
+
+def _as_json(report: "Report") -> dict[str, Any]:
+    facts = asdict(report)
+    if report.difference == float("inf"):
+        facts["difference"] = None
+    remarks = [{**asdict(each), "is_finding": each.is_finding} for each in report.remarks]
+    operations = report.step_operations
+    return {**facts, "remarks": remarks, "step_operations": operations, "is_fine": report.is_fine}
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Events of a kind at a line of code in a part, of the scenes that have them."""
+
+    where: str
+    kind: str
+    what: str
+    part: str
+    why: str
+    times: int
+    scenes: Sequence[str]
+
+    @property
+    def of(self) -> str:
+        """The first scenes."""
+        more = f" and {len(self.scenes) - MOST_NAMED} more" if len(self.scenes) > MOST_NAMED else ""
+        return ", ".join(self.scenes[:MOST_NAMED]) + more
+
+
+def _list_places(reports: "Sequence[Report]") -> Iterator[_Place]:
+    """Yield the places that matter, each once."""
+    found: dict[tuple[str, ...], list[tuple[str, Remark]]] = {}
+    for report in reports:
+        for remark in filter(attrgetter("is_judged"), report.remarks):
+            key = remark.kind, remark.place, remark.part
+            found.setdefault(key, []).append((report.scene, remark))
+    for (kind, where, part), seen in sorted(found.items()):
+        (scenes, remarks), (_, first) = zip(*seen, strict=True), seen[0]
+        most = max(remark.times for remark in remarks)
+        yield _Place(where, kind, first.what, part, first.why, most, scenes)
+
+
+REPORTS = (
+    Column("benchmark", "scene"),
+    Column("numbers", "numbers"),
+    Column("operations a step", "step_operations", "{:,.0f}"),
+    Column(
+        f"at {LAUNCH_MICROSECONDS} µs each",
+        lambda report: (
+            report.step_operations and report.step_operations * LAUNCH_MICROSECONDS / 1e3
+        ),
+        "{:,.1f} ms",
+    ),
+    Column("waits a step", lambda report: report.count_in_steps("wait"), "{:g}"),
+    Column("copies a step", lambda report: report.count_in_steps("copy"), "{:g}"),
+    Column("waits an evaluation", lambda report: report.count("wait", "evaluation")),
+    Column("float64", lambda report: report.count_places("float64")),
+    Column("found", lambda report: len(report.findings) + bool(report.failure)),
+)
+PLACES = (
+    Column("where", "where"),
+    Column("what", lambda row: f"{row.kind}: {row.what}"),
+    Column("in", "part"),
+    Column("times", "times"),
+    Column("of", "of"),
+)
+ALLOWED = (*PLACES, Column("why it may be", "why"))
+STUDY = Study(
+    "rehearse",
+    plan,
+    measure,
+    REPORTS,
+    description=DESCRIPTION,
+    examples=EXAMPLES,
+    options=(
+        Option("benchmarks BENCHMARK", "which benchmarks (default: all)", more={"nargs": "*"}),
+        Option("--scale", "mini (default) or full", default="mini"),
+        Option("--ranks N", "ranks on this machine, which speak as those of NCCL (default: 1)", int,
+               1, least=1, most=8),
+        Option("--task FILE", "a task of your own, as for `cepheid run`", Path),
+        options.offer_settings(),
+        Option("--without-float64", "look for float64 alone, on a device that has none", bool),
+        Option("--json", "print everything as JSON instead", bool),
+        options.DATA,
+    ),
+)  # fmt: skip
