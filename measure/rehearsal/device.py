@@ -34,7 +34,7 @@ class PretendDevice(Device):
 
     KIND = KIND
     matrix_side, copied_bytes, images_together = 64, 2**16, 8
-    name, backend, pins, futures = "a pretend device", "pretended", True, None
+    name, backend, pins, has_streams = "a pretend device", "pretended", True, False
 
     @classmethod
     def find_all(cls) -> Sequence[Self]:

@@ -44,6 +44,7 @@ class Device:
     matrix_side: ClassVar[int] = 8192
     copied_bytes: ClassVar[int] = 2**31
     images_together: ClassVar[int] = 1000
+    has_streams: ClassVar[bool] = True  # which ``torch.futures`` follow
 
     @classmethod
     def find_all(cls) -> Sequence[Self]:
@@ -134,11 +135,6 @@ class Device:
     def to_device(self, values: Tensor) -> Tensor:
         """Return values of any shape on the device; the host does not wait for pinned ones."""
         return values.to(self.place, non_blocking=True)
-
-    @property
-    def futures(self) -> Sequence[torch.device] | None:
-        """The devices whose streams ``torch.futures`` follow, None where there are no streams."""
-        return [self.place]
 
     def empty_pinned(self, *shape: int) -> Tensor:
         """Return memory of the host, of any shape, that is copied fast."""

@@ -39,7 +39,8 @@ class Chain:
 
     def __init__(self, device: torch.device, *steps: Step) -> None:
         self._steps = [(step, _InOrder()) for step in steps]
-        self._devices: Any = None if _speaks_gloo(device) else find_device(device).futures
+        has_streams = find_device(device).has_streams and not _speaks_gloo(device)
+        self._devices: Any = [device] if has_streams else None
         self._calls = 0
 
     def __call__(self, values: Tensor) -> "Future[Tensor]":
