@@ -82,7 +82,7 @@ def keep_power_log(
     """Write ``power_<k>.csv`` (rule T23), and return the energy of the run for its report.
 
     A result has a power log for each of its runs or for none. So none is written where another run
-    was made without sensors.
+    was made without sensors, and a report without one names no energy (S14).
     """
     start_ms, stop_ms = (_read_clock_ms(folder, index, key) for key in ("run_start", "run_stop"))
     used = measured.report(start_ms, stop_ms)
@@ -95,10 +95,11 @@ def keep_power_log(
     without = [run for run in others if not folder.power_log(run).exists()]
     if without:
         observer.tell(f"run {index}: no power log, because run {without[0]} has none (rule T23)")
-        return used
+        return {"none": f"no power log, because run {without[0]} has none"}
     with _keep_going("power log", index, observer):
         atomic_write(folder.power_log(index), measured.format_power_log())
-    return used
+        return used
+    return {"none": "the power log could not be written"}
 
 
 def keep_report(

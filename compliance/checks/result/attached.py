@@ -2,7 +2,10 @@
 
 import itertools
 import math
+import re
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cepheid.compliance.checks.agreement import JsonSource, LogSource, Source, find_disagreements
 from cepheid.compliance.checks.registry import Needs, Place, rule
@@ -22,7 +25,10 @@ ASCENDING = ("min", "p50", "p99", "max")  # beginnings of names in a row, none a
 def find_wrong_energy(
     energy: object, run: RunLog, power: PowerLog | None
 ) -> Iterator[tuple[str, object, object]]:
-    """Yield what a report says of the energy, if the power log of the run does not say so."""
+    """Yield what a report says of the energy, if the power log of the run does not say so.
+
+    The readings of a meter may stand in place of those that the report is about, or beside them.
+    """
     if not isinstance(energy, dict):
         return
     joules = energy.get("joules")
@@ -30,6 +36,15 @@ def find_wrong_energy(
         yield "energy.joules", joules, "no power log (T23)"
     if power is None or power.problems or "none" in energy:
         return  # the readings of a meter were added to a run that measured nothing itself
+    there = {sensor.name for sensor in power.sensors}
+    listed = energy.get("sensors")
+    named = set(map(str, listed)) if isinstance(listed, list) and listed else there
+    if not named & there:
+        return  # the readings of a meter took the place of those that the report is about
+    if not named <= there or (listed is not None and not isinstance(listed, list)):
+        yield "energy.sensors", listed, sorted(there)
+        return
+    power = replace(power, sensors=tuple(one for one in power.sensors if one.name in named))
     measured, seconds = measure_joules(run, power), _measure_seconds(run)
     if measured is not None and not _is_near(joules, measured):
         yield "energy.joules", joules, measured
@@ -37,10 +52,7 @@ def find_wrong_energy(
     mean = measured / seconds if measured is not None and seconds and seconds > 0 else None
     if watts is not None and mean is not None and not _is_near(watts, mean):
         yield "energy.mean_watts", watts, mean
-    named = [sensor.name for sensor in power.sensors]
-    if energy.get("sensors", named) != named:
-        yield "energy.sensors", energy["sensors"], named
-    if energy.get("not_measured", power.not_measured) != power.not_measured:
+    if named == there and energy.get("not_measured", power.not_measured) != power.not_measured:
         yield "energy.not_measured", energy["not_measured"], power.not_measured
 
 
@@ -53,6 +65,35 @@ def find_impossible_rows(tables: object, run: RunLog) -> Iterator[tuple[str, obj
                 yield from _check_order(row)
                 if is_integer(row.get("images")):
                     yield from _check_times(row, _find_times(run, row["images"]))
+
+
+def find_other_quality(tables: object, run: RunLog) -> Iterator[tuple[str, object, object]]:
+    """Yield numbers of a report that the last evaluation of the log contradicts.
+
+    A column with the name of a metric has it for parts of the samples, so what the log says lies
+    between its numbers. ``auroc`` in a row called ``Mass`` is ``auroc_mass`` of the log.
+    """
+    last = run.quality_curve[-1].metrics if run.quality_curve else {}
+    for table in tables if isinstance(tables, list) else ():
+        columns: defaultdict[str, list[float]] = defaultdict(list)
+        rows = table.get("rows") if isinstance(table, dict) else None
+        for row in rows if isinstance(rows, list) else ():
+            cells = row if isinstance(row, dict) else {}
+            label = next((text for text in cells.values() if isinstance(text, str)), "")
+            part = re.sub(r"\W+", "_", label[:200].casefold())
+            for name, value in cells.items():
+                is_of_other = name.endswith("_error") and name.removesuffix("_error") in cells
+                if is_of_other or not is_number(value):
+                    continue  # the standard error of another column
+                of_part = last.get(f"{name}_{part}", value)
+                if not _is_near(value, of_part):
+                    yield f"{name} of {label}", value, of_part
+                if name in last:
+                    columns[name].append(value)
+        for name, values in columns.items():
+            low, high, room = min(values), max(values), TOLERANCE * abs(last[name])
+            if not low - room <= last[name] <= high + room:
+                yield name, [low, high] if low < high else low, last[name]
 
 
 def _find_times(run: RunLog, images: int) -> tuple[float, ...] | None:
@@ -137,6 +178,7 @@ def _find_contradictions(attached: Attached, run: RunLog, result: ResultLogs) ->
     of_run = itertools.chain(
         find_wrong_energy(attached.content.get("energy"), run, power),
         find_impossible_rows(attached.content.get("tables"), run),
+        find_other_quality(attached.content.get("tables"), run),
     )
     for what, said, logged in of_run:
         line = file.find_line(tuple(what.split("."))) or file.find_line(("tables",))

@@ -109,7 +109,17 @@ def test_files_beside_the_logs_that_agree_raise_nothing(root: Path) -> None:
     attach("report_1")(root)
     assert find_all(root) == []
     (root / RESULT / "pictures_1.png").write_bytes(PNG)
-    attach("report_1", energy={"none": "no sensors"})(root)  # the readings of a meter were added
+    quality = runlog.read(root / RESULT / "result_1.txt").quality_curve[-1].metrics
+    for energy in (
+        {"none": "no sensors"},  # the readings of a meter were added
+        {"joules": 5.0, "mean_watts": 1.0, "sensors": ["package-0"], "not_measured": "fans"},
+        {"joules": measure(root, "node1"), "sensors": ["node1"], "not_measured": "node0"},
+    ):
+        attach("report_1", energy=energy)(root)
+        assert find_all(root) == []
+    rows = [{"part": "all", **quality, "nll_error": 7.0, "low_nll": 3}, {"part": 7, "snr": "high"}]
+    bins = [{"snr": n, "e_rmse": n * quality["e_rmse"], "galaxies": 900} for n in (0.5, 1.5)]
+    attach("report_1", tables=[{"rows": rows}, {"rows": bins}, {"title": "nothing"}, 7])(root)
     assert find_all(root) == []
 
 
@@ -408,6 +418,14 @@ def attach(name: str, **fields: object) -> Callable[[Path], object]:
     return change
 
 
+def measure(root: Path, sensor: str) -> float | None:
+    """The energy of run 1 that one sensor measured."""
+    power = powerlog.read(root / RESULT / "power_1.csv")
+    (alone,) = (one for one in power.sensors if one.name == sensor)
+    run = runlog.read(root / RESULT / "result_1.txt")
+    return measure_joules(run, replace(power, sensors=(alone,)))
+
+
 def describe_run(root: Path) -> dict[str, object]:
     """What a report says of run 1."""
     run = runlog.read(root / RESULT / "result_1.txt")
@@ -631,7 +649,12 @@ CASES = [
            f"{RESULT}/report_1.json", attach("report_1", **fields), 1)
       for fields in (
         {"benchmark": "kfac"}, {"seed": 4711}, {"run": 2}, {"code_digest": "0" * 64},
-        {"energy": {"joules": 1.0}},
+        {"energy": {"joules": 1.0}}, {"energy": {"joules": 1.0, "sensors": ["node0"]}},
+        {"energy": {"joules": 1.0, "sensors": ["node0", "node7"]}},
+        {"energy": {"joules": 1.0, "sensors": "node0"}}, {"energy": {"joules": 1.0, "sensors": []}},
+        *({"tables": [{"rows": rows}]} for rows in (
+            [{"e_rmse": 0.001}], [{"part": "faint", "nll": -9.0}, {"part": "bright", "nll": -10}],
+            [{"e_rmse": 1.0, "e_rmse_error": 0.1}, {"e_rmse": 0.9}])),
         {"energy": {"joules": -5}}, {"energy": {"joules": "low"}},
         {"tables": [{"rows": [{"p50_ms": 7, "p99_ms": 5}]}]},
         {"tables": [{"rows": [{"min": 3.5, "max": 1}]}]})],
