@@ -142,6 +142,29 @@ def test_a_submitter_changes_only_their_own_folder(
         check_compliance.main(["--changed", "main"])
 
 
+def test_only_organisers_remove_a_submission(checkout: Path, capsys: Printed) -> None:
+    shutil.rmtree(checkout / "submissions" / "acme")
+    with pytest.raises(UserError, match=r"removes submissions/acme; fix: put it back and"):
+        check_compliance.main(["--changed", "main"])
+    assert check_compliance.main(["--changed", "main", "--organiser"]) == 0
+    assert "pass: 5 logs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["decisions.yaml", "README.md"])
+def test_what_organisers_write_beside_submissions_is_judged(
+    name: str, checkout: Path, capsys: Printed
+) -> None:
+    """A decision may concern every result."""
+    path = checkout / "submissions" / name
+    path.write_text("waivers: []\n")
+    assert check_compliance.main(["--changed", "main", "--organiser"]) == 0
+    assert "pass: 10 logs" in capsys.readouterr().out
+    (checkout / "submissions" / "acme" / "NOTICE").touch()
+    assert check_compliance.main(["--changed", "main", "--organiser"]) == 0
+    logs = 10 if name == "decisions.yaml" else 5
+    assert f"pass: {logs} logs" in capsys.readouterr().out
+
+
 def test_a_copy_on_a_branch_is_refused_and_its_original_is_innocent(
     checkout: Path, capsys: Printed
 ) -> None:
@@ -243,6 +266,38 @@ def test_the_base_judges_a_request_that_brings_its_own_judge(
     git("-C", "checkout", "add", "-A")
     mixed = run_check(temporary, tree="checkout", changed_since="main", organiser="true")
     assert (mixed.returncode, "base branch" in mixed.stderr) == (2, True)
+
+
+def test_gitlab_judges_with_the_branch_that_is_merged_into(
+    checkout: Path, tmp_path: Path, install: Callable[[Path], Path]
+) -> None:
+    """The lines of the template, but for those that install packages."""
+    job = yaml.safe_load((ROOT / "docs/ci/gitlab-ci.yml").read_text())["cepheid-check"]
+    git("clone", "-q", "--bare", ".", str(tmp_path / "origin"))
+    git("remote", "add", "origin", str(tmp_path / "origin"))
+    (checkout / "rules" / "training.md").write_text("mine")
+    lines = [*job["before_script"], *job["script"]]
+    kept = [line for line in lines if not re.search(r"apt-get|pip install", line)]
+    assert len(lines) - len(kept) == 2
+    script = "\n".join(["set -e", *kept]).replace("/tmp/base", str(tmp_path / "base"))
+    command = install(ROOT) / "cepheid" / "bin"
+    environment = {**os.environ, **job["variables"], "PATH": f"{command}:{os.environ['PATH']}"}
+    environment |= {"CI_DEFAULT_BRANCH": "trunk", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME": "main"}
+    environment = {name: str(value) for name, value in environment.items()}
+
+    def run() -> "subprocess.CompletedProcess[str]":
+        shutil.rmtree(tmp_path / "base", ignore_errors=True)
+        git("worktree", "prune")
+        line = ["bash", "-c", script]
+        return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+
+    assert (run().returncode, (tmp_path / "base/rules/training.md").read_text()) == (0, "")
+    (checkout / "submissions" / "acme" / "LICENSE").unlink()
+    mixed = run()
+    assert (mixed.returncode, "base branch" in mixed.stderr) == (2, True)
+    git("checkout", "-q", "rules")
+    alone = run()
+    assert (alone.returncode, "S6.no_licence" in alone.stdout) == (1, True)
 
 
 def test_tests_of_promises_run_for_every_commit() -> None:

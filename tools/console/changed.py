@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 
 from cepheid.compliance.finding import Finding, escape
 from cepheid.compliance.judge.judgement import Judgement
+from cepheid.compliance.read import decisions
 from cepheid.compliance.read.layout import SUBMISSIONS
 from cepheid.rules.errors import UserError
 
@@ -29,6 +30,12 @@ class Change:
         """The submitters in whose folders something differs."""
         inside = (name.parts for name in self.names if name.parts[0] == SUBMISSIONS)
         return frozenset(parts[1] for parts in inside if len(parts) > 2)
+
+    @property
+    def present(self) -> list[str]:
+        """Those of them whose folders are still there."""
+        folder = self.root / SUBMISSIONS
+        return [name for name in sorted(self.submitters) if (folder / name).exists()]
 
     @property
     def beside(self) -> frozenset[PurePosixPath]:
@@ -68,6 +75,12 @@ class Change:
                 f"this change touches {_list(others)}: a submitter changes only the files in their "
                 "own folder; fix: leave the others as they are (organisers add --organiser)"
             )
+        removed = sorted(set(touched) - set(self.present))
+        if not is_organiser and removed:
+            raise UserError(
+                f"this change removes {SUBMISSIONS}/{escape(removed[0])}; fix: put it back and ask "
+                "the organisers to withdraw what should not count (rule S8; they add --organiser)"
+            )
 
     def is_untouched(self, folder: Path) -> bool:
         """Return True where nothing differs in a file or folder: it stood on the base branch."""
@@ -80,14 +93,14 @@ class Change:
     def select(self, judgement: Judgement) -> tuple[list[Finding], int]:
         """Return the findings about what differs, and the number of logs that they are about.
 
-        Where only rules or checks differ, these are all.
+        Where only rules, checks or decisions of the organisers differ, these are all.
         """
         submitters = [who for who in judgement.submitters if self._differs(who.who.path)]
         logs = sum(len(result.folder.runs) for who in submitters for result in who.results)
         return [finding for finding in judgement.findings if self._differs(finding.path)], logs
 
     def _differs(self, path: Path) -> bool:
-        if not (self.submitters or self.beside):
+        if not self.present or PurePosixPath(SUBMISSIONS, decisions.FILE_NAME) in self.names:
             return True
         parts = PurePosixPath(os.path.relpath(path, self.root)).parts
         return len(parts) < 2 or parts[1] in self.submitters | {n.name for n in self.beside}
