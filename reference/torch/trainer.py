@@ -256,7 +256,7 @@ class Trainer(BenchmarkTask):
         while self.samples < block.samples:
             losses.append(self.step())
             on_samples(self.samples)
-        total = self.device.fetch(self.ranks.sum(widen(torch.stack(losses)).sum()))
+        total = self.ranks.sum(widen(torch.stack(losses)).sum())
         self.sharing.gather()
         self.seconds["training"] += time.monotonic() - started
         return float(total) / len(losses) / self.ranks.world_size

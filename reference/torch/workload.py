@@ -94,7 +94,7 @@ class Ranks(Protocol):
         """The number of ranks on this machine."""
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum of ``values``, of any shape, over all ranks."""
+        """Return the sum of ``values``, of any shape, over all ranks, on the host."""
 
     def broadcast(self, message: Any) -> Any:
         """Return the first rank's ``message``."""

@@ -31,7 +31,7 @@ from cepheid.reference.torch.parallel.plan import (
 )
 from cepheid.reference.torch.parallel.sharded_update import ShardedUpdate
 from cepheid.reference.torch.pieces import Piece, Pieces, cut
-from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import all_reduce, detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.reference.torch.spatial.network import partition_network
 from cepheid.reference.torch.workload import Groups, Maps, Recipe, Stages, Workload
@@ -207,7 +207,7 @@ class Sharded(Replicated):
 
     @override
     def complete_norm(self, norm: Tensor) -> Tensor:
-        return self.ranks.sum(norm.double().square()).sqrt().to(norm.dtype)
+        return all_reduce(norm.double().square()).sqrt().to(norm.dtype)
 
     @override
     def update(self, optimizer: Optimizer, scaler: Any) -> None:

@@ -118,10 +118,13 @@ class TorchRanks:
                 dist.barrier()
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum of ``values``, of any shape and device, on the device of each rank."""
+        """Return the sum of ``values``, of any shape and device, on the host of each rank.
+
+        NCCL sums only on GPUs, and later: it is the host's wait in which a lost rank is named.
+        """
         if self.world_size > 1:
-            values = all_reduce(values.to(self.device, copy=True))  # NCCL sums on GPUs only
-        return values
+            values = all_reduce(values.to(self.device, copy=True))
+        return find_device(self.device).fetch(values)
 
     def broadcast(self, message: Any) -> Any:
         """Return the first rank's ``message``, a picklable value, on every rank."""

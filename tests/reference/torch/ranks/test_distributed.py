@@ -1,14 +1,19 @@
 """Ranks, reductions and group batch normalisation, on gloo ranks."""
 
 import os
+import re
 import time
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
+from torch import distributed as dist
+
 from cepheid.measure.engine.own_process import find_free_port
+from cepheid.reference.machine.ranks import TIMEOUT_VARIABLE, RankEndedError
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from cepheid.reference.torch.ranks import distributed
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
@@ -91,12 +96,49 @@ def _broadcast() -> list[int]:
         return heard
 
 
-def test_values_on_processors_are_summed_on_the_device_of_the_rank(
+def test_values_on_processors_are_summed_on_the_device_of_the_rank_and_come_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(distributed, "all_reduce", lambda values: values)
+    def all_reduce(values: Any) -> Any:
+        assert values.device.type == "meta"
+        return torch.full((5, 6), 2.0)
+
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
     ranks = TorchRanks(0, 2, torch.device("meta"))  # as NCCL asks for, without a GPU
-    assert ranks.sum(torch.ones(5, 6)).device.type == "meta"
+    assert ranks.sum(torch.ones(5, 6)).tolist() == [[2.0] * 6] * 5
+
+
+class Later:
+    """What an asynchronous collective returns on a GPU: only the host's wait is long."""
+
+    def __init__(self, values: Any, work: Any) -> None:
+        self.values, self.work = values, work
+
+    def cpu(self) -> Any:
+        self.work.wait()
+        return self.values
+
+
+def _wait_for_a_late_rank() -> str:
+    """Let the second rank come too late; return what the first one says of its wait for a sum."""
+    os.environ[TIMEOUT_VARIABLE] = "3"
+
+    def all_reduce(values: Any) -> Any:
+        return Later(values, dist.all_reduce(values, async_op=True))
+
+    try:
+        with patch.object(distributed, "all_reduce", all_reduce), start_ranks() as ranks:
+            ranks.sum(torch.ones(3))
+            time.sleep(0 if ranks.is_first else 6)
+            ranks.sum(torch.ones(3))
+    except (RankEndedError, SystemExit) as error:
+        return str(error)
+    return "both came"
+
+
+def test_a_late_rank_is_named_where_the_host_waits_for_an_asynchronous_sum() -> None:
+    first, _ = on_ranks(2, _wait_for_a_late_rank)
+    assert re.match(r"rank 1 \(\S+\) did not answer for \d s", first)
 
 
 def test_all_ranks_hear_the_first() -> None:
