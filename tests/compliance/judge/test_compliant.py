@@ -1,0 +1,243 @@
+"""What honest submitters do must pass: every result of ours, and whatever befalls good runs.
+
+One table of variations of a compliant result, and one of ways to write the same log, which is tried
+on all recorded results. Nothing but notes may be found.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from cepheid.rules import definition
+from cepheid.rules.host import ROOT
+from tests.compliance.builder import (
+    PNG,
+    SYSTEM,
+    Record,
+    line_number,
+    power_lines,
+    put_metadata,
+    run_records,
+    write_log,
+    write_power,
+    write_result,
+)
+from tests.compliance.checks.result.test_steady import move, shift, stretch, stretch_all
+from tests.compliance.judge import classes
+from tests.compliance.judging import find_all
+
+pytestmark = pytest.mark.usefixtures("fast_reference")
+
+MINI = definition.load("galaxy_shape", "mini")
+RUNS = range(MINI.runs.required)
+BLOCKS = 5
+Change = Callable[[list[Record], int], object]
+Text = Callable[[str], str]
+
+
+def find_faults(path: Path) -> list[str]:
+    return [found.text() for found in find_all(path) if found.severity != "note"]
+
+
+# The same log, written otherwise -----------------------------------------------------------------
+
+
+def rewrite(line: str, **how: object) -> str:
+    start, _, record = line.partition(" ")
+    return f"{start} {json.dumps(json.loads(record), **how)}"  # type: ignore[arg-type]
+
+
+def each_line(change: Text) -> Text:
+    return lambda log: "".join(change(line) + "\n" for line in log.splitlines())
+
+
+def move_source(line: str) -> str:
+    start, _, record = line.partition(" ")
+    content = json.loads(record)
+    content["metadata"] |= {"file": "C:\\run_stop\\träin.py", "lineno": 3}
+    return f"{start} {json.dumps(content)}"
+
+
+FORMS: Mapping[str, Text] = {
+    "as it is": str,
+    "CRLF": lambda log: log.replace("\n", "\r\n"),
+    "no line feed at its end": lambda log: log.rstrip("\n"),
+    "blank lines": lambda log: log.replace("\n", "\n\n"),
+    "a blank line at its start": lambda log: "\n" + log,
+    "other output": each_line(lambda line: f"epoch 1 [####  ] 50% loss: nan\n{line}"),
+    "progress bars": each_line(lambda line: f"step 1\rstep 2\r\n{line}"),
+    "tracebacks of others": each_line(lambda line: f'  File "x.py", line 3, in f\n{line}'),
+    "letters of the world": each_line(lambda line: f"été 訓練 🚀\n{line}"),
+    "sorted keys": each_line(partial(rewrite, sort_keys=True)),
+    "no spaces": each_line(partial(rewrite, separators=(",", ":"))),
+    "letters as they are": each_line(partial(rewrite, ensure_ascii=False)),
+    "from other lines of code": each_line(move_source),
+    "spaces behind": each_line(lambda line: f"{line}  \t"),
+}
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of all recorded results, without the manifests that name their bytes."""
+    folder = tmp_path_factory.mktemp("ours") / "results_of_all"
+    shutil.copytree(ROOT / "submissions", folder)
+    for manifest in folder.glob("*/manifest.json"):
+        manifest.unlink()
+    return folder
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_recorded_result_passes_in_every_form(name: str, ours: Path, tmp_path: Path) -> None:
+    shutil.copytree(ours, tmp_path / "all")
+    for log in (tmp_path / "all").glob("*/results/*/*/*_*.txt"):
+        log.write_bytes(FORMS[name](log.read_text(encoding="utf-8")).encode())
+    assert find_faults(tmp_path / "all") == []
+
+
+# Whatever befalls good runs ----------------------------------------------------------------------
+
+
+def of_run(number: int, change: Callable[[list[Record]], object]) -> Change:
+    return lambda records, index: change(records) if index == number else None
+
+
+def of_all(*changes: Callable[[list[Record]], object]) -> Change:
+    return lambda records, index: [change(records) for change in changes]
+
+
+def slew(share: float) -> Callable[[list[Record]], None]:
+    """Let the wall clock be corrected while the run goes on, as NTP does."""
+
+    def change(records: list[Record]) -> None:
+        first = records[0]["metadata"]["monotonic_ms"]
+        for record in records:
+            record["time_ms"] += int(share * (record["metadata"]["monotonic_ms"] - first))
+
+    return change
+
+
+def step_before_the_clock(records: list[Record]) -> None:
+    """Let the wall clock be set between two runs, the other clock going on."""
+    for record in records:
+        record["time_ms"] += 20_000
+
+
+def in_whole_milliseconds(records: list[Record]) -> None:
+    for record in records:
+        record["metadata"]["monotonic_ms"] = float(round(record["metadata"]["monotonic_ms"]))
+
+
+EVENTS: Mapping[str, Change] = {
+    "nothing": of_all(),
+    "a busy machine: one block": of_run(2, stretch("block", 5.0, 2)),
+    "a busy machine: every second block": of_run(1, lambda records: [
+        stretch("block", 2.0, nth)(records) for nth in (1, 3)]),
+    "a busy machine: one run": of_run(3, stretch_all("block", 3.0)),
+    "a busy machine: an evaluation": of_run(0, stretch("eval", 8.0, 1)),
+    "a busy machine: all of it": of_all(stretch_all("block", 2.5), stretch_all("eval", 2.0)),
+    "the first block compiles": of_all(stretch("block", 6.0, 0)),
+    "a slewed clock, slow": of_all(slew(-5e-4)),
+    "a slewed clock, fast": of_all(slew(5e-4)),
+    "a slewed clock in one run": of_run(4, slew(2e-4)),
+    "the clock is set between two runs": lambda records, index: (
+        step_before_the_clock(records) if index > 2 else None),
+    "a restart of the machine": lambda records, index: (
+        move(0, -records[0]["metadata"]["monotonic_ms"] + 60_000)(records) if index == 4 else None),
+    "a day between two runs": lambda records, index: shift(records, 86_400_000.0 * index),
+    "a clock in whole milliseconds": of_all(in_whole_milliseconds),
+    "a longer initialisation": of_all(lambda records: shift(
+        records[line_number(records, "init_stop") - 1 :], 600_000.0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EVENTS)
+def test_what_befalls_good_runs_is_no_fault(name: str, tmp_path: Path) -> None:
+    folder = write_result(tmp_path / "out", MINI)
+    for index in RUNS:
+        records = run_records(MINI, index, blocks=BLOCKS)
+        EVENTS[name](records, index)
+        write_log(folder / f"result_{index}.txt", records)
+    assert find_faults(tmp_path / "out") == []
+
+
+# What lies beside the logs -----------------------------------------------------------------------
+
+RECORDS = run_records(MINI, 1)
+
+
+def preempt(*ends: tuple[str, int]) -> Callable[[Path], None]:
+    """Leave logs that end before the nth record of a key: the machine was taken away."""
+
+    def change(folder: Path) -> None:
+        for number, (key, nth) in enumerate(ends):
+            cut = RECORDS[: line_number(RECORDS, key, nth)]
+            write_log(folder / f"interrupted_result_1_{number}.txt", cut)
+
+    return change
+
+
+def measure(watts: Mapping[str, float], **how: float) -> Callable[[Path], None]:
+    """Let a meter be read at its own pace, with its own places."""
+
+    def change(folder: Path) -> None:
+        for index in RUNS:
+            path = write_power(folder, run_records(MINI, index), index, watts, **how)
+            last = path.read_text().splitlines()[-1].split(",")
+            after_ms = float(last[0]) + how.get("every_ms", 500.0)
+            path.write_text(path.read_text() + ",".join([str(after_ms), *last[1:]]) + "\n")
+
+    return change
+
+
+def round_readings(folder: Path) -> None:
+    for index in RUNS:
+        head, names, *rows = power_lines(run_records(MINI, index), {"node0": 812.0})
+        rounded = [f"{row.split(',')[0]},{float(row.split(',')[1]):.1f}" for row in rows]
+        (folder / f"power_{index}.csv").write_text("\n".join([head, names, *rounded]) + "\n")
+
+
+def abort_one(folder: Path) -> None:
+    spent = run_records(MINI, 2, blocks=1000, converged=False)
+    write_log(folder / "result_2.txt", put_metadata(spent, "run_stop", reason="out of budget"))
+
+
+def attach(folder: Path) -> None:
+    (folder / "pictures_0.png").write_bytes(PNG)
+    (folder / "report_0.json").write_text(json.dumps({"run": 0, "system": SYSTEM["system"]}))
+
+
+BESIDE: Mapping[str, Callable[[Path], None]] = {
+    "preempted before the clock": preempt(("init_stop", 0)),
+    "preempted in training": preempt(("block_stop", 1)),
+    "preempted between evaluation and block": preempt(("block_start", 1)),
+    "preempted twice": preempt(("eval_start", 0), ("block_stop", 1)),
+    "a meter, twice a second": measure({"node0": 812.0}),
+    "a meter, once a second": measure({"node0": 812.0}, every_ms=1_000.0),
+    "a meter that is a little late": measure({"node0": 812.0}, every_ms=1_080.0),
+    "a meter, ten times a second": measure({"node0": 812.0}, every_ms=100.0),
+    "a laptop": measure({"package-0": 9.0, "dram-0": 1.2}),
+    "eight sensors": measure({f"package-{n}": 65.0 + n for n in range(8)}),
+    "a meter with one decimal": round_readings,
+    "one run that missed": abort_one,
+    "pictures and reports": attach,
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_lies_beside_good_logs_is_no_fault(name: str, tmp_path: Path) -> None:
+    folder = write_result(tmp_path / "out", MINI)
+    BESIDE[name](folder)
+    assert find_faults(tmp_path / "out") == []
+
+
+def test_the_table_of_classes_names_tests_that_there_are() -> None:
+    """``python -m tests.compliance.judge.classes`` runs them and prints the table."""
+    for name, one in classes.CLASSES.items():
+        for selector in (*one.caught, *one.passing):
+            file, _, test = selector.partition("::")
+            assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), (name, selector)
+        assert one.caught
