@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from cepheid.rules import extras
+from cepheid.rules.documents import parse_json
 from cepheid.rules.errors import UserError, cannot_read
 from cepheid.rules.mlperf.expressions import (
     Expression,
@@ -30,6 +31,7 @@ from cepheid.rules.mlperf.words import Flags, find_flags, list_read, say
 PACKAGE, DISTRIBUTION = "mlperf_logging", "mlperf-logging"
 VARIABLE = "CEPHEID_MLPERF_RULES"  # names a checkout whose rules are read instead
 FILE_BYTES_MAX = 2**20
+EPOCHS, SAMPLES = "Epochs to converge", "samples to converge"  # of a reference point
 DEPTH_MAX = 10  # of nodes in nodes; rules have four
 FOLDER = re.compile(r"(training|hpc)_(\d+)\.(\d+)\.0")
 AT_LEAST = re.compile(r"AT_LEAST\((\d{1,6})\)")
@@ -114,6 +116,16 @@ class RuleSet:
         names = allowed.get(self.usage, {}).get(self.version, ())
         return {name: counts[self.usage][name] for name in sorted(set(names))}
 
+    def read_reference_runs(self, benchmark: str) -> Mapping[int, Sequence[float]]:
+        """Return what the reference needed to its target in each run, by batch size.
+
+        In epochs or samples, as logs of the benchmark count. Empty where there are none. Raises
+        UserError for a table that is not as expected.
+        """
+        folder = self.folder.parent.parent / "rcp_checker" / self.folder.name
+        path = folder / f"rcps_{benchmark}.json"
+        return _read_reference_runs(path) if path.is_file() else {}
+
 
 def find_rule_sets() -> Mapping[str, RuleSet]:
     """Return all rule sets that are there, by the name of their round, such as mlperf-hpc-3.0.
@@ -183,6 +195,18 @@ def _read_benchmarks(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     except (SyntaxError, ValueError, KeyError, RecursionError) as error:
         raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
     return counts, allowed
+
+
+@cache
+def _read_reference_runs(path: Path) -> Mapping[int, Sequence[float]]:
+    try:
+        records = parse_json(_read_text(path)).values()
+        return {
+            int(record["BS"]): tuple(map(float, record.get(SAMPLES) or record[EPOCHS]))
+            for record in records
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
 
 
 def _read_text(path: Path) -> str:

@@ -1,18 +1,22 @@
-"""M1 and M2: the rules of mlcommons for a log, and for the number of logs of a result."""
+"""M1 to M3: the rules of mlcommons for a log, the logs of a result, and its convergence."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
 from cepheid.compliance.checks.mlperf.verdict import Breach, Kind, find_breaches
-from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.registry import BATCH_SIZE, Needs, Place, find_division, rule
 from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.mlperf_folders import PRUNED
+from cepheid.compliance.score import mlcommons
+from cepheid.compliance.score.mlcommons import Convergence
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
+from cepheid.rules.events import is_integer
 from cepheid.rules.rounds import RoundBenchmark
 
 _FOUND: WeakKeyDictionary[RunLog, tuple[Breach, ...]] = WeakKeyDictionary()
@@ -136,6 +140,58 @@ def check_logs_of_result(
             allowed=allowed,
             names=names + more,
         )
+
+
+@rule("M3", Needs.RESULT)
+def check_convergence(
+    result: ResultLogs, judged_by: Definition | RoundBenchmark, place: Place
+) -> Iterator[Finding]:
+    """Check that a closed result does not need fewer epochs than the reference may (M3)."""
+    found = compare_convergence(result, judged_by, place)
+    if found is None or found.verdict == "pass":
+        return
+    if found.verdict == "missing point":
+        yield breach(result, None, "M3.missing_point", batch_size=found.batch_size)
+    elif found.point:
+        yield breach(
+            result,
+            None,
+            "M3.too_fast",
+            batch_size=found.batch_size,
+            least=found.point.least,
+            mean=found.point.mean,
+            needed=found.mean,
+        )
+
+
+def compare_convergence(
+    result: ResultLogs, judged_by: Definition | RoundBenchmark, place: Place
+) -> Convergence | None:
+    """Compare a result with the reference's runs; None where M3 does not apply.
+
+    It does not in the open division, where mlcommons has no points, and where other rules report
+    runs that are missing, did not converge or have different batch sizes.
+    """
+    rule_set, runs = rounds.load(place.round).rule_set, result.runs
+    reference = rule_set.read_reference_runs(judged_by.name) if rule_set else {}
+    sizes = {run.value(BATCH_SIZE) for run in runs if is_integer(run.value(BATCH_SIZE))}
+    counts = [_count(run) for run in runs]
+    is_whole = len(runs) == judged_by.runs.required and len(sizes) == 1
+    missed = counts.count(math.inf)
+    if not (is_whole and reference and place.in_result) or missed > judged_by.runs.drop_slowest:
+        return None
+    if find_division(runs[0], place) != "closed":
+        return None
+    forgiven = FORGIVEN.get(judged_by.name, 0.0) if rule_set and float(rule_set.version) >= 5 else 0
+    return mlcommons.compare(counts, sizes.pop(), reference, judged_by.runs, forgiven)
+
+
+FORGIVEN = {"llama31_405b": 46_080.0}  # samples between two evaluations, since v5.0
+
+
+def _count(run: RunLog) -> float:
+    """Return the epochs or samples to the target, with three digits as mlcommons counts them."""
+    return round(run.progress[0], 3) if run.progress else math.inf
 
 
 NAMED_MAX = 5  # logs that break rules, of one result

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -232,7 +232,10 @@ class RunLog:
         stop = self.first("run_stop")
         if stop is None or not self.converged:
             return None
-        before = [event.metadata for event in self.evaluations if event.line < stop.line]
+        evaluations = [event for event in self.evaluations if event.line < stop.line]
+        before = [event.metadata for event in evaluations]
+        if before and "metric" in before[-1]:
+            return _find_first_success(evaluations)
         if before and is_number(samples := before[-1].get("samples_count")):
             return samples, True
         labels = [metadata.get("epoch_num") for metadata in before]
@@ -255,6 +258,22 @@ class RunLog:
                 seconds = (event.time_ms - start.time_ms) / 1000
                 points.append(QualityPoint(event.line, seconds, samples, numbers))
         return tuple(points)
+
+
+JOINED_TARGETS = {"FID": (0.0, 90.0), "CLIP": (0.15, 1.0)}  # of stable_diffusion (rcp_checker.py)
+
+
+def _find_first_success(evaluations: Sequence[Event]) -> tuple[float, bool] | None:
+    """Return the samples of the first evaluation whose metrics, logged apart, are all good."""
+    good: defaultdict[float, set[str]] = defaultdict(set)
+    for event in evaluations:
+        name, value = event.metadata.get("metric"), event.value
+        samples = event.metadata.get("samples_count", event.metadata.get("step_num"))
+        low, high = JOINED_TARGETS.get(str(name), (math.inf, -math.inf))
+        if is_number(samples) and is_number(value) and low <= value <= high:
+            good[samples].add(str(name))
+    passed = [samples for samples, names in good.items() if names == JOINED_TARGETS.keys()]
+    return (min(passed), True) if passed else None
 
 
 def read_repetitions(event: Event) -> tuple[float, ...] | None:
