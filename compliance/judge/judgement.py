@@ -26,6 +26,7 @@ from cepheid.compliance.read.decisions import Waiver
 from cepheid.compliance.read.layout import SUBMISSIONS
 from cepheid.compliance.read.package import Package
 from cepheid.compliance.read.summary import ResultSummary, RunSummary
+from cepheid.compliance.score import mlcommons
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.compliance.score.standing import is_vouched_for, withhold
 from cepheid.rules.definition import Definition
@@ -46,6 +47,7 @@ class JudgedResult:
     findings: tuple[Finding, ...]
     summary: ResultSummary
     convergence: Convergence | None = None
+    of_mlcommons: mlcommons.Convergence | None = None
     who: Submitter | None = None
 
     @property
@@ -284,6 +286,7 @@ def _make_result(
         tuple(sort_findings(findings)),
         summary,
         convergence,
+        answer.of_mlcommons,
         who,
     )
 
@@ -297,6 +300,7 @@ def strip_result(result: JudgedResult, error: Exception) -> JudgedResult:
         findings=tuple(sort_findings([*result.findings, failure])),
         summary=ResultSummary(),
         convergence=None,
+        of_mlcommons=None,
     )
 
 

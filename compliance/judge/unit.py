@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cepheid.compliance.checks import Place, check_log, check_result, find_log_definition
+from cepheid.compliance.checks import (
+    Place,
+    check_log,
+    check_result,
+    find_log_definition,
+    find_round_benchmark,
+)
+from cepheid.compliance.checks.mlperf.requirements import compare_with_mlcommons
 from cepheid.compliance.checks.result.convergence import compare_convergence
 from cepheid.compliance.checks.result.traces import RunTrace, trace_runs
 from cepheid.compliance.failure import Failures
@@ -16,6 +23,7 @@ from cepheid.compliance.read.contents import ResultFolder
 from cepheid.compliance.read.log.runlog import HasTexts, RunLog
 from cepheid.compliance.read.logs import ResultLogs, read_logs
 from cepheid.compliance.read.summary import ResultSummary, summarize
+from cepheid.compliance.score import mlcommons
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
@@ -42,13 +50,15 @@ class Unit:
 class JudgedUnit:
     """What the judging of a unit leaves; the logs themselves are gone.
 
-    ``convergence`` compares the result with the reference, None where rule T21 does not apply.
+    ``convergence`` compares the result with the reference, None where rule T21 does not apply;
+    ``of_mlcommons`` does so in a round of MLPerf, by rule M3.
     ``traces`` are what its runs are compared by with those of all other results.
     """
 
     findings: tuple[Finding, ...]
     summary: ResultSummary
     convergence: Convergence | None = None
+    of_mlcommons: mlcommons.Convergence | None = None
     traces: tuple[RunTrace, ...] = ()
 
 
@@ -73,7 +83,11 @@ def judge_unit(unit: Unit) -> JudgedUnit:
     summary = ResultSummary(digests=logs.digests)
     with failures.caught(path):
         summary = summarize(logs, unit.with_course, definition)
-    convergence, traces = None, tuple[RunTrace, ...]()
+    convergence, of_mlcommons, traces = None, None, tuple[RunTrace, ...]()
+    benchmark = find_round_benchmark(logs.runs[0], place) if logs.runs else None
+    if benchmark:
+        with failures.caught(path):
+            of_mlcommons = compare_with_mlcommons(logs, benchmark, place)
     if definition and logs.runs:
         with failures.caught(path):
             points = rcp.load(definition.name, definition.scale, place.round)
@@ -81,7 +95,7 @@ def judge_unit(unit: Unit) -> JudgedUnit:
     if definition and place.in_result:
         with failures.caught(path):
             traces = trace_runs(logs, definition)
-    return JudgedUnit((*findings, *failures.findings), summary, convergence, traces)
+    return JudgedUnit((*findings, *failures.findings), summary, convergence, of_mlcommons, traces)
 
 
 def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None:

@@ -16,6 +16,7 @@ from cepheid.compliance.read.contents import CONFIGURATION, ResultFolder
 from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.manifest import read_json
+from cepheid.compliance.read.mlperf_folders import SCALING
 from cepheid.compliance.read.powerlog import PowerLog
 
 FILE_BYTES_MAX = 2**20
@@ -98,6 +99,12 @@ class ResultLogs:
     def path(self) -> Path:
         """The folder that the logs lie in."""
         return self.folder.path
+
+    @property
+    def scaling(self) -> object:
+        """What ``scaling.json`` of a round of MLPerf says; 1 where there is no such file."""
+        found = [each for each in self.attached if each.path.name == SCALING]
+        return found[0].content.get("scaling_factor", found[0].problem) if found else 1.0
 
     @property
     def digests(self) -> Mapping[str, str]:

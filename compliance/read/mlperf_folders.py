@@ -9,6 +9,7 @@ from cepheid.compliance.read.contents import ResultFolder, Submitter, SystemFile
 from cepheid.compliance.read.folders import Reader
 
 PRUNED = "pruned_results"  # logs that weak scaling sets aside; they are no result
+SCALING = "scaling.json"  # beside logs that converge faster than the reference, since v2.1
 FOLDERS_DEEP_MAX = 8  # how far below the given folder results are looked for
 
 
@@ -76,6 +77,7 @@ class MlperfReader(Reader):
         )
         return replace(
             result,
+            attached=tuple(path for path in result.unexpected if path.name == SCALING),
             system=inside[0] if inside else None,
             benchmark=folder.name,
             scale=inside[-2] if len(inside) > 2 else None,

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeGuard
 
 from cepheid.compliance.finding import escape, format_value
 from cepheid.compliance.read.log.records import INTEGER_MAX
@@ -252,12 +253,14 @@ class ResultSummary:
     """What remains of the logs of a result.
 
     ``digests`` has the SHA-256 of each file by its absolute path. ``not_measured`` is what the
-    power logs leave out, None without power logs.
+    power logs leave out, None without power logs. ``scaling`` is what mlcommons multiplied the
+    score by.
     """
 
     runs: tuple[RunSummary, ...] = ()
     not_measured: str | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
+    scaling: float = 1.0
 
 
 def summarize(
@@ -275,7 +278,13 @@ def summarize(
         ),
         escape(logs.power[0].not_measured) if logs.power else None,
         logs.digests,
+        float(factor) if is_scaling(factor := logs.scaling) else 1.0,
     )
+
+
+def is_scaling(factor: object) -> TypeGuard[float]:
+    """Return whether a score can be multiplied by a factor: mlcommons never makes it better."""
+    return is_number(factor) and 1 <= factor < math.inf
 
 
 def summarize_run(

@@ -60,12 +60,14 @@ class Score:
         return f"{level.runs} runs in {sittings}"
 
 
-def score_times(runs: Sequence[RunSummary], held: Runs) -> Score:
+def score_times(runs: Sequence[RunSummary], held: Runs, scaling: float = 1.0) -> Score:
     """Return the time to train of a result as its only number, as rounds of MLPerf have it.
+
+    mlcommons multiplies it by ``scaling`` where a result converged faster than the reference.
 
     Raises ValueError where more runs did not converge than are dropped.
     """
-    minutes = [run.minutes for run in runs]
+    minutes = [scaling * run.minutes for run in runs]
     dropped = held.drop_fastest, held.drop_slowest
     return Score(
         TRAINING,

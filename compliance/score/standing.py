@@ -183,29 +183,30 @@ def _list_doubts(definition: Definition, findings: Iterable[Finding]) -> Iterato
 
 
 def judge_published(
-    runs: Sequence[RunSummary], benchmark: RoundBenchmark | None, findings: Iterable[Finding]
+    summary: ResultSummary, benchmark: RoundBenchmark | None, findings: Iterable[Finding]
 ) -> Standing:
     """Return the standing of a published result, whose score stands whatever is found about it.
 
     ``benchmark`` is None where the result is not scored.
     """
     errors = tuple(finding for finding in findings if finding.is_error)
-    score = score_published(runs, benchmark) if benchmark else None
+    score = score_published(summary, benchmark) if benchmark else None
     return Standing("fail" if errors else "pass", score, errors=errors)
 
 
-def score_published(runs: Sequence[RunSummary], benchmark: RoundBenchmark) -> Score | None:
-    """Score a published result, or return None.
+def score_published(summary: ResultSummary, benchmark: RoundBenchmark) -> Score | None:
+    """Score a published result with the factor of mlcommons, or return None.
 
     None where runs are missing, or more did not converge than are dropped at the slow end. A run
     that was aborted, or whose log does not say how it ended, counts as the slowest: its time is
     never averaged. Google's v0.6 ResNet-50 on tpu-v3-1024 has 2.304 minutes so; the raw time of its
     aborted run would make it 2.273.
     """
-    missed, held = sum(math.isinf(run.minutes) for run in runs), benchmark.runs
+    runs, held = summary.runs, benchmark.runs
+    missed = sum(math.isinf(run.minutes) for run in runs)
     if not runs or len(runs) < held.required or missed > held.drop_slowest:
         return None
-    return score_times(runs, held)
+    return score_times(runs, held, summary.scaling)
 
 
 def average_joules(runs: Sequence[RunSummary], held: Runs) -> float | None:

@@ -81,6 +81,9 @@ COLUMNS: Mapping[str, Column] = {
     "epochs_to_target": lambda entry: entry.progress.epochs,
     "rcp_verdict": lambda entry: entry.reference.verdict,
     "rcp_factor": lambda entry: entry.reference.factor,
+    "scaling_factor": lambda entry: (
+        entry.judged.summary.scaling if entry.round_kind.has_verdicts else None
+    ),
     "verdict": lambda entry: entry.standing.verdict,
     "provisional_because": lambda entry: entry.standing.doubt,
     "provisional_targets": lambda entry: entry.provisional_targets,

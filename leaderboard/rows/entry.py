@@ -282,6 +282,8 @@ def make_entry(result: JudgedResult) -> Entry:
 
 
 def _compare(result: JudgedResult, standing: Standing) -> Comparison:
+    if result.of_mlcommons:
+        return Comparison(result.of_mlcommons.verdict, result.of_mlcommons.factor)
     if result.convergence is None:
         return Comparison()
     factor = None if standing.is_rejected else result.convergence.factor

@@ -174,7 +174,7 @@ class _PublishedRound(RoundKind):
     def find_standing(self, result: JudgedResult) -> Standing:
         is_weak = result.folder.scale == "weak"  # HPC: models per minute, which we do not score
         benchmark = None if is_weak else result.benchmark
-        return judge_published(result.runs, benchmark, result.findings)
+        return judge_published(result.summary, benchmark, result.findings)
 
     def find_names(self, result: JudgedResult) -> Names:
         """Return the names; a benchmark is called as the logs call it, whatever its folder is."""
@@ -187,6 +187,7 @@ class _PublishedRound(RoundKind):
 
     def find_progress(self, result: JudgedResult) -> Progress:
         return Progress(
+            samples=find_median([run.samples for run in result.runs]),
             epochs=find_median([run.epochs for run in result.runs]),
             update_time_ratio=find_update_time_ratio(result.runs),
         )

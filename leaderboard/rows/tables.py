@@ -46,7 +46,17 @@ SAMPLES = "samples"
 _BEGIN = ("", SYSTEM, HARDWARE, RUNS, CONVERGED)
 
 
-SELDOM: Mapping[str, Callable[[Entry], str]] = {"RCP": format_reference, "update": format_update}
+def _format_scaling(entry: Entry) -> str:
+    """Format what mlcommons multiplied the time by; empty where that is 1."""
+    factor = entry.judged.summary.scaling
+    return "" if factor == 1 else f"{factor:.4g}"
+
+
+SELDOM: Mapping[str, Callable[[Entry], str]] = {
+    "RCP": format_reference,
+    "scaled by": _format_scaling,
+    "update": format_update,
+}
 """Columns that only some tables have something in."""
 
 

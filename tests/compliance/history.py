@@ -75,7 +75,7 @@ def resnet_40(
         Entry("init_stop", after_ms=90_000),
         Entry("run_start"),
     ]
-    for epoch, accuracy in enumerate((0.31, 0.62, last), 1):
+    for epoch, accuracy in enumerate((0.31, 0.62, last), 34):  # as many as is plausible
         number = {"epoch_num": epoch}
         entries += [
             Entry("epoch_start", None, number),
@@ -152,7 +152,7 @@ def cosmoflow_20(index: int = 0) -> list[Entry]:
         Entry("opt_learning_rate_decay_boundary_epochs", [32, 64]),
         Entry("opt_learning_rate_decay_factor", 0.25),
     ]
-    for epoch, error in enumerate((0.3, 0.1230), 1):
+    for epoch, error in enumerate((0.3, 0.1230), 39):
         number = {"epoch_num": epoch}
         entries += [
             Entry("epoch_start", None, number),

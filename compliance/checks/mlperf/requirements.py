@@ -7,11 +7,12 @@ from weakref import WeakKeyDictionary
 
 from cepheid.compliance.checks.mlperf.verdict import Breach, Kind, find_breaches
 from cepheid.compliance.checks.registry import BATCH_SIZE, Needs, Place, find_division, rule
-from cepheid.compliance.finding import Finding, breach, escape
+from cepheid.compliance.finding import Finding, breach, escape, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
-from cepheid.compliance.read.mlperf_folders import PRUNED
+from cepheid.compliance.read.mlperf_folders import PRUNED, SCALING
+from cepheid.compliance.read.summary import is_scaling
 from cepheid.compliance.score import mlcommons
 from cepheid.compliance.score.mlcommons import Convergence
 from cepheid.rules import rounds
@@ -117,6 +118,8 @@ def check_logs_of_result(
         )
     if any(path.name == PRUNED for path in result.folder.unexpected):
         yield breach(result.path / PRUNED, None, "M2.pruned")
+    if not is_scaling(result.scaling):
+        yield breach(result.path / SCALING, None, "M2.scaling", got=format_value(result.scaling))
     logged = {text for run in result.runs if (text := run.text("submission_division"))}
     if place.division and logged and logged != {place.division}:
         yield breach(
@@ -147,7 +150,7 @@ def check_convergence(
     result: ResultLogs, judged_by: Definition | RoundBenchmark, place: Place
 ) -> Iterator[Finding]:
     """Check that a closed result does not need fewer epochs than the reference may (M3)."""
-    found = compare_convergence(result, judged_by, place)
+    found = compare_with_mlcommons(result, judged_by, place)
     if found is None or found.verdict == "pass":
         return
     if found.verdict == "missing point":
@@ -164,7 +167,7 @@ def check_convergence(
         )
 
 
-def compare_convergence(
+def compare_with_mlcommons(
     result: ResultLogs, judged_by: Definition | RoundBenchmark, place: Place
 ) -> Convergence | None:
     """Compare a result with the reference's runs; None where M3 does not apply.

@@ -1,0 +1,119 @@
+"""The convergence test of MLPerf's rounds: verdicts and factors of mlcommons' rcp_checker."""
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
+from cepheid.compliance.score import mlcommons
+from cepheid.rules import rounds
+from cepheid.rules.definition import Runs
+from tests.compliance.checks.test_mlperf import submit
+from tests.compliance.history import change, resnet_40
+
+RUNS = Runs(5, 1, 1)
+ROUND = rounds.load("mlperf-training-4.0")
+
+Reference = Mapping[int, Sequence[float]]
+
+
+def by_rcp_checker(counts: Sequence[float], size: int, reference: Reference) -> tuple[bool, float]:
+    """Verdict and factor of mlcommons' own checker, for resnet."""
+    rcp_checker = pytest.importorskip("mlperf_logging.rcp_checker.rcp_checker")
+    table = {
+        str(batch): {"Benchmark": "resnet", "BS": batch, "Hyperparams": {},
+                     "Epochs to converge": list(runs)}
+        for batch, runs in reference.items()
+    }  # fmt: skip
+    file = io.StringIO(json.dumps(table))
+    checker = rcp_checker.RCP_Checker("training", "4.0.0", "resnet", False, file)
+    record = checker._find_rcp(size, "pruned_rcps")
+    low, high = (
+        find(size, "pruned_rcps")
+        for find in (checker._find_top_min_rcp, checker._find_bottom_max_rcp)
+    )
+    if record is None and low and high:
+        record = checker._create_interp_rcp(size, low, high)[1]
+    if record is None and not high:
+        return False, 1.0
+    record = record or checker._find_min_rcp("pruned_rcps")
+    is_fine, factor = checker._eval_submission_record(record, list(counts), "")
+    return bool(is_fine), float(factor)
+
+
+COUNTS = st.lists(st.integers(20, 60), min_size=5, max_size=5)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([1024, 2048, 4096, 8192, 16384]),
+        st.lists(st.integers(25, 55), min_size=10, max_size=20), min_size=1,
+    ),
+    COUNTS,
+    st.sampled_from([512, 1024, 1536, 2048, 3000, 4096, 10000, 16384, 32768]),
+)  # fmt: skip
+def test_any_result_gets_the_verdict_of_rcp_checker(
+    reference: Reference, counts: list[int], size: int
+) -> None:
+    found = mlcommons.compare(counts, size, reference, RUNS)
+    is_fine, factor = by_rcp_checker(counts, size, reference)
+    near = found.point and math.isclose(found.mean, found.point.least, abs_tol=2e-4)
+    assert near or (found.verdict == "pass") == is_fine  # their search ends within 1e-4
+    if is_fine:
+        assert found.factor == pytest.approx(factor, rel=1e-12)
+
+
+def test_a_run_that_did_not_converge_is_dropped() -> None:
+    reference = {2048: [34.0, 35, 36, 35, 34, 36, 35, 35, 34, 36]}
+    found = mlcommons.compare([35, math.inf, 34, 36, 33], 2048, reference, RUNS)
+    assert (found.verdict, found.mean) == ("pass", 35)
+
+
+def submit_resnet(folder: Path, epochs: float, size: int = 3264) -> Path:
+    """A result whose runs all need these epochs."""
+    runs = [
+        change(
+            change(resnet_40(k), "global_batch_size", value=size),
+            "eval_accuracy", 2, metadata={"epoch_num": epochs},
+        )
+        for k in range(5)
+    ]  # fmt: skip
+    return submit(folder, runs)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "size", "codes"),
+    [(35, 3264, set()), (20, 3264, {"M3.too_fast"}), (90, 10**6, {"M3.missing_point"}),
+     (90, 64, set())],
+)  # fmt: skip
+def test_a_result_that_converges_too_early_is_told(
+    epochs: float, size: int, codes: set[str], tmp_path: Path
+) -> None:
+    submit_resnet(tmp_path, epochs, size)
+    for as_published, severity in ((False, "error"), (True, "warning")):
+        judged_in = rounds.load(ROUND.name, as_published)
+        found = judge([package.read(tmp_path, ROUND.layout)], judged_in).findings
+        of_rule = [finding for finding in found if finding.rule == "M3"]
+        assert {finding.code for finding in of_rule} == codes
+        assert all(finding.severity == severity for finding in of_rule)
+
+
+@pytest.mark.parametrize(
+    ("text", "factor"),
+    [('{"scaling_factor": 1.1}', 1.1), ('{"scaling_factor": 0.9}', None), ("[]", None),
+     ('{"scaling_factor": true}', None), ('{"scaling_factor": "1.1"}', None), ("{", None),
+     ('{"scaling_factor": 1e999}', None), ("{}", None)],
+)  # fmt: skip
+def test_the_factor_of_a_score_is_read(text: str, factor: float | None, tmp_path: Path) -> None:
+    folder = submit_resnet(tmp_path, 35)
+    (folder / "scaling.json").write_text(text)
+    judgement = judge([package.read(tmp_path, ROUND.layout)], ROUND)
+    assert judgement.results[0].summary.scaling == (factor or 1.0)
+    assert [f.code for f in judgement.findings] == ([] if factor else ["M2.scaling"])
