@@ -4,7 +4,6 @@ The files are read as text and never imported. What this module does not know in
 with file and line: a rule is never left out.
 """
 
-import ast
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +16,7 @@ from typing import Any
 import yaml
 
 from cepheid.rules import extras
-from cepheid.rules.documents import parse_json
-from cepheid.rules.errors import UserError, cannot_read
+from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf.expressions import (
     Expression,
     NotSupportedError,
@@ -26,12 +24,11 @@ from cepheid.rules.mlperf.expressions import (
     compile_expression,
     compile_statements,
 )
+from cepheid.rules.mlperf.tables import read_benchmarks, read_reference_runs, read_text
 from cepheid.rules.mlperf.words import Flags, find_flags, list_read, say
 
 PACKAGE, DISTRIBUTION = "mlperf_logging", "mlperf-logging"
 VARIABLE = "CEPHEID_MLPERF_RULES"  # names a checkout whose rules are read instead
-FILE_BYTES_MAX = 2**20
-EPOCHS, SAMPLES = "Epochs to converge", "samples to converge"  # of a reference point
 DEPTH_MAX = 10  # of nodes in nodes; rules have four
 FOLDER = re.compile(r"(training|hpc)_(\d+)\.(\d+)\.0")
 AT_LEAST = re.compile(r"AT_LEAST\((\d{1,6})\)")
@@ -112,7 +109,7 @@ class RuleSet:
 
     def count_runs(self) -> Mapping[str, int]:
         """Return the number of runs of each benchmark of the round, in the order of their names."""
-        counts, allowed = _read_benchmarks(self.folder.parent.parent / "benchmark_meta.py")
+        counts, allowed = read_benchmarks(self.folder.parent.parent / "benchmark_meta.py")
         names = allowed.get(self.usage, {}).get(self.version, ())
         return {name: counts[self.usage][name] for name in sorted(set(names))}
 
@@ -124,7 +121,7 @@ class RuleSet:
         """
         folder = self.folder.parent.parent / "rcp_checker" / self.folder.name
         path = folder / f"rcps_{benchmark}.json"
-        return _read_reference_runs(path) if path.is_file() else {}
+        return read_reference_runs(path) if path.is_file() else {}
 
 
 def find_rule_sets() -> Mapping[str, RuleSet]:
@@ -180,46 +177,6 @@ def require_rule_set(name: str) -> RuleSet:
     return found[name]
 
 
-@cache
-def _read_benchmarks(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the numbers of runs, and the benchmarks of rounds, both by usage."""
-    try:
-        tree = ast.parse(_read_text(path))
-        assigned = {
-            ast.unparse(node.targets[0]): node.value
-            for node in tree.body
-            if isinstance(node, ast.Assign)
-        }
-        names = "_ALL_RESULT_FILE_COUNTS", "_ALL_ALLOWED_BENCHMARKS"
-        counts, allowed = (ast.literal_eval(assigned[name]) for name in names)
-    except (SyntaxError, ValueError, KeyError, RecursionError) as error:
-        raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
-    return counts, allowed
-
-
-@cache
-def _read_reference_runs(path: Path) -> Mapping[int, Sequence[float]]:
-    try:
-        records = parse_json(_read_text(path)).values()
-        return {
-            int(record["BS"]): tuple(map(float, record.get(SAMPLES) or record[EPOCHS]))
-            for record in records
-        }
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
-
-
-def _read_text(path: Path) -> str:
-    try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise UserError(f"{path}: larger than {FILE_BYTES_MAX:,} bytes; is it a rule file?")
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise cannot_read(path, error) from error
-    except UnicodeDecodeError:
-        raise UserError(f"{path}: not UTF-8 text; is it a rule file?") from None
-
-
 # From the tree of a YAML file to rules; a node knows its line ---------------------------------
 
 
@@ -232,7 +189,7 @@ def _find_file(root: Path, name: str) -> RuleFile | None:
 
 
 def _read_file(path: Path, name: str) -> RuleFile:
-    text = _read_text(path)
+    text = read_text(path)
     try:
         _refuse_depth(path, text)
         root = yaml.compose(text, Loader=_Loader)

@@ -1,0 +1,59 @@
+"""Tables of mlperf-logging beside its rules: benchmarks, numbers of runs, runs of the reference.
+
+The files are read as text, and a Python file as a syntax tree whose literals are taken: nothing of
+the package is imported. Each function raises UserError for a file that is not as expected.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cepheid.rules.documents import parse_json
+from cepheid.rules.errors import UserError, cannot_read
+
+FILE_BYTES_MAX = 2**20
+EPOCHS, SAMPLES = "Epochs to converge", "samples to converge"  # of a reference point
+
+
+@cache
+def read_benchmarks(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the numbers of runs, and the benchmarks of rounds, both by usage."""
+    try:
+        tree = ast.parse(read_text(path))
+        assigned = {
+            ast.unparse(node.targets[0]): node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+        }
+        names = "_ALL_RESULT_FILE_COUNTS", "_ALL_ALLOWED_BENCHMARKS"
+        counts, allowed = (ast.literal_eval(assigned[name]) for name in names)
+    except (SyntaxError, ValueError, KeyError, RecursionError) as error:
+        raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
+    return counts, allowed
+
+
+@cache
+def read_reference_runs(path: Path) -> Mapping[int, Sequence[float]]:
+    """Return the epochs or samples of the reference's runs, by batch size."""
+    try:
+        records = parse_json(read_text(path)).values()
+        return {
+            int(record["BS"]): tuple(map(float, record.get(SAMPLES) or record[EPOCHS]))
+            for record in records
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file of the package. Raises UserError where that cannot be."""
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise UserError(f"{path}: larger than {FILE_BYTES_MAX:,} bytes; is it a rule file?")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text; is it a rule file?") from None
