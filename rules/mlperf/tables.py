@@ -48,7 +48,10 @@ def read_reference_runs(path: Path) -> Mapping[int, Sequence[float]]:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file of the package. Raises UserError where that cannot be."""
+    """Return the text of a file of the package.
+
+    Raises UserError where it cannot be read, is no text, or is too large to be such a file.
+    """
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise UserError(f"{path}: larger than {FILE_BYTES_MAX:,} bytes; is it a rule file?")
