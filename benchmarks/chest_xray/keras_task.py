@@ -11,15 +11,13 @@ import numpy as np
 
 from cepheid.benchmarks.chest_xray.given import find_given_file
 from cepheid.benchmarks.chest_xray.hyperparameters import Hyperparameters
-from cepheid.benchmarks.chest_xray.keras_model import LAST, assign_weights, make_resnet
+from cepheid.benchmarks.resnet50.keras_model import LAST, assign_weights, make_resnet
 from cepheid.reference.data import radiographs
-from cepheid.reference.data.imagenet.crops import make_evaluation_views, make_training_views
-from cepheid.reference.data.order import SampleStream
-from cepheid.reference.data.radiographs import make_cropping, read_views
+from cepheid.reference.data.radiographs import make_cropping
 from cepheid.reference.data.radiographs.auroc import measure_quality
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.keras.backend import POLICIES, keras, read
-from cepheid.reference.keras.galaxies import find_share
+from cepheid.reference.keras import images
+from cepheid.reference.keras.backend import keras
 from cepheid.reference.keras.given_weights import read_given_weights
 from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
@@ -41,6 +39,9 @@ class KerasChestXray(KerasTask):
     hyperparameters: Hyperparameters
     evaluation_batch = 250
     given_digest: str | None = None
+    images: Any
+    read_batch = images.read_batch
+    set_precision = images.set_precision
 
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
         super().__init__(config, ranks)
@@ -68,12 +69,6 @@ class KerasChestXray(KerasTask):
             assign_weights(network, state)
         return network
 
-    def set_precision(self, precision: str) -> None:
-        """Let convolutions compute at ``precision``, fp32 or bf16, in all that is traced later."""
-        for layer in self.model.layers:
-            if isinstance(layer, keras.layers.Conv2D):
-                layer.dtype_policy = keras.DTypePolicy(POLICIES[precision])
-
     def variables_by_prefix(self) -> Mapping[str, Sequence[Any]]:
         """Return the variables that are given, and those of the last layer."""
         parts: dict[str, list[Any]] = {BODY_PREFIX: [], LAST_PREFIX: []}
@@ -94,15 +89,7 @@ class KerasChestXray(KerasTask):
 
     def open_data(self) -> None:
         """Map the images with their labels."""
-        self.images = radiographs.load(self.folder)
-        self.stream = SampleStream(self.config.seed, self.definition.train_samples)
-
-    def read_batch(self, samples: int) -> tuple[np.ndarray, ...]:
-        """Return images, half of them mirrored, and labels, of the batch after ``samples``."""
-        share = find_share(self)
-        first, count = share.find_first(samples), share.batch
-        views = make_training_views(self.images, self.cropping, self.stream, first, count)
-        return read_views(self.images, views, self.pixels), self.images.labels[views.rows]
+        images.open_images(self, radiographs)
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
         """Return random images and labels."""
@@ -111,31 +98,20 @@ class KerasChestXray(KerasTask):
         labels = random.integers(2, size=(count, self.facts["outputs"]))
         return random.integers(256, size=shape, dtype=np.uint8), labels.astype(np.float32)
 
-    def scale_pixels(self, images: Tensor) -> Tensor:
+    def scale_pixels(self, seen: Tensor) -> Tensor:
         """Return images as float32 (n, y, x, 3), three times the same."""
-        mean, deviation = (
-            np.array(self.facts[f"pixel_{each}"], np.float32) for each in ("mean", "deviation")
-        )
-        return keras.ops.divide(keras.ops.cast(images, "float32") - mean, deviation)
+        return images.scale_pixels(seen, self.facts["pixel_mean"], self.facts["pixel_deviation"])
 
-    def compute_loss(self, images: Tensor, labels: Tensor) -> Tensor:
+    def compute_loss(self, seen: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy over images and findings, a scalar in nats."""
-        logits = self.model(self.scale_pixels(images), training=True)
+        logits = self.model(self.scale_pixels(seen), training=True)
         entropies = keras.ops.binary_crossentropy(labels, logits, from_logits=True)
         return keras.ops.mean(entropies)
 
-    def predict(self, images: Tensor) -> Tensor:
+    def predict(self, seen: Tensor) -> Tensor:
         """Return the logits of images, (n, 14)."""
-        return self.model(self.scale_pixels(images), training=False)
+        return self.model(self.scale_pixels(seen), training=False)
 
     def evaluate(self) -> dict[str, float]:
         """Return the areas under the ROC curves and their mean."""
-        scores = []
-        rows, size = self.evaluation_rows, self.evaluation_batch
-        for first in range(0, len(rows), size):
-            some = rows[first : first + size]
-            padded = np.pad(some, (0, size - len(some)), mode="edge")  # one shape is traced
-            views = make_evaluation_views(self.images, self.cropping, padded)
-            images = read_views(self.images, views, self.pixels)
-            scores.append(read(self.traced["predict"](images))[: len(some)])
-        return measure_quality(np.concatenate(scores), self.images.labels[rows])
+        return measure_quality(images.predict_all(self), self.images.labels[self.evaluation_rows])

@@ -6,8 +6,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from cepheid.reference.optim.lars import MomentumForm
-from cepheid.reference.optim.schedules import Schedule, scale_linearly
+from cepheid.reference.optim.schedules import MomentumForm, Schedule, scale_linearly
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 

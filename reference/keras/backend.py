@@ -221,14 +221,8 @@ def set_seed(seed: int) -> None:
 def use_threads(requested: Execution) -> Execution:
     """Compute with the requested threads; return the settings with their number in place of auto.
 
-    Raises UserError where the backend has already computed with another number in this process, or
-    cannot compile, or can do nothing else.
+    Raises UserError where the backend has already computed with another number in this process.
     """
-    if requested.compile not in ("auto", *engine.WAYS):
-        raise UserError(
-            f"compile={requested.compile}: keras on {BACKEND} has {' or '.join(engine.WAYS)} only; "
-            "fix: leave it out"
-        )
     threads, now = requested.threads, str(engine.count_threads())
     if threads == "auto":
         return requested.with_setting("threads", now, WHY_THREADS)

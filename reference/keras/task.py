@@ -93,6 +93,20 @@ class KerasTask(BenchmarkTask):
         """Return all functions that are traced, by name; the step is one of them."""
         return {"train": self.train_on, "predict": self.predict}
 
+    def make_optimizer(self, prefix: str, variables: Sequence[Any]) -> Any:
+        """Return the optimizer of a part of the model, built: Adam."""
+        values: AdamHyperparameters = self.hyperparameters
+        optimizer = Adam(
+            values.opt_base_learning_rate,  # set at each step
+            epsilon=values.opt_adam_epsilon,
+            beta_1=values.opt_adam_beta_1,
+            beta_2=values.opt_adam_beta_2,
+            global_clipnorm=self.clip_norm(prefix),
+            name=f"{prefix.removeprefix('opt_')}adam",  # otherwise numbered; states have the names
+        )
+        optimizer.build(variables)
+        return optimizer
+
     def repair_gradients(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
         """Return the gradients of a part as its optimizer clips and applies them.
 
@@ -113,7 +127,7 @@ class KerasTask(BenchmarkTask):
         set_seed(self.config.seed)
         self.model = self.make_network()
         self.optimizers = {
-            prefix: self._make_adam(prefix, variables)
+            prefix: self.make_optimizer(prefix, variables)
             for prefix, variables in self.variables_by_prefix().items()
         }
         self._program = engine.Program(self.list_variables())
@@ -207,19 +221,6 @@ class KerasTask(BenchmarkTask):
         share = self.ranks.split_batch(self.config.global_batch_size)
         read(self.traced["train"](*self.make_noise_arrays(share)))
         return ""
-
-    def _make_adam(self, prefix: str, variables: Sequence[Any]) -> Any:
-        values: AdamHyperparameters = self.hyperparameters
-        optimizer = Adam(
-            values.opt_base_learning_rate,  # set at each step
-            epsilon=values.opt_adam_epsilon,
-            beta_1=values.opt_adam_beta_1,
-            beta_2=values.opt_adam_beta_2,
-            global_clipnorm=self.clip_norm(prefix),
-            name=f"{prefix.removeprefix('opt_')}adam",  # otherwise numbered; states have the names
-        )
-        optimizer.build(variables)
-        return optimizer
 
     def _optimizer_variables(self) -> list[Any]:
         return [variable for each in self.optimizers.values() for variable in each.variables]

@@ -1,13 +1,14 @@
 """LARS (You et al. 2017, arXiv:1708.03888) with either form of momentum, and SGD with both."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-MomentumForm = Literal["scaled", "unscaled"]
+from cepheid.reference.optim.schedules import MomentumForm
+
 FORMS: tuple[MomentumForm, ...] = ("scaled", "unscaled")
 BUFFER = "momentum_buffer"
 

@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Literal
 
+MomentumForm = Literal["scaled", "unscaled"]  # how momentum and rate combine (``lars``)
 STEPS = (30 / 90, 60 / 90, 80 / 90)  # of the decay: a tenth each time (Goyal et al. 2017)
 COLLAPSED_POWER = 2.0
 COLLAPSED_WEIGHT_DECAY = 2.0

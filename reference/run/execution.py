@@ -15,6 +15,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
+from cepheid.rules.extras import find_backend
 
 A_NUMBER = "a number"  # among the choices of a setting
 LARGEST_NUMBER, MOST_SAMPLES = 1024, 10**9
@@ -35,6 +36,9 @@ TRAINING_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"micro_batch": ("auto", "whole", A_NUMBER)}
 )
 COMMON = (*EXECUTION_CHOICES, *TRAINING_CHOICES)
+KERAS_COMPILE: Mapping[str, tuple[str, ...]] = MappingProxyType({"jax": ("on",), "torch": ("off",)})
+"""What Keras can do on some backends. Of the settings of a definition, which are torch's, it has
+``compile`` only."""
 TF32 = "tf32"
 """A precision of torch alone: float32 whose products round as NVIDIA's GPUs do at best speed."""
 GENERATION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -217,7 +221,8 @@ def list_choices(definition: Definition, framework: str) -> Mapping[str, Sequenc
     The first choice is the default.
     """
     if framework != "torch":
-        return {**EXECUTION_CHOICES, **definition.execution}
+        ways = definition.execution.get("compile", EXECUTION_CHOICES["compile"])
+        return {**EXECUTION_CHOICES, "compile": KERAS_COMPILE.get(find_backend(), ways)}
     more = TRAINING_CHOICES if definition.kind == "train" else GENERATION_CHOICES
     choices = {**EXECUTION_CHOICES, **more, **definition.execution}
     return {**choices, "precision": (*choices["precision"], TF32)}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+from PIL import Image
 
 from cepheid.reference.data.image_files.packing import LabelledImages
 from cepheid.reference.data.order import SampleStream
@@ -81,6 +82,20 @@ def make_evaluation_views(images: LabelledImages, cropping: Cropping, rows: np.n
     side = np.maximum(1, np.rint(np.minimum(widths, heights) * share))
     boxes = _stack_boxes((widths - side) // 2, (heights - side) // 2, side, side)
     return Views(rows, boxes, np.zeros(len(rows), bool))
+
+
+def read_views(images: LabelledImages, views: Views, pixels: int) -> np.ndarray:
+    """Return n views, uint8 (n, pixels, pixels, channels), without torch: Pillow resizes."""
+    seen = np.empty((len(views.rows), pixels, pixels, images.channels), np.uint8)
+    for at, row in enumerate(views.rows.tolist()):
+        image, (left, top, right, bottom) = images.files.decode(row), views.boxes[at].tolist()
+        part = image[top:bottom, left:right]
+        if part.shape[:2] != (pixels, pixels):
+            drawn = Image.fromarray(part[:, :, 0] if images.channels == 1 else part)
+            resized = drawn.resize((pixels, pixels), Image.Resampling.BICUBIC)
+            part = np.asarray(resized).reshape(pixels, pixels, images.channels)
+        seen[at] = part[:, ::-1] if views.mirrored[at] else part
+    return seen
 
 
 def _stack_boxes(

@@ -7,7 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
-from cepheid.reference.optim.lars import Lars, MomentumForm
+from cepheid.reference.optim.lars import Lars
+from cepheid.reference.optim.schedules import MomentumForm
 
 ETA, DECAY, MOMENTUM, EPSILON = 0.001, 0.01, 0.9, 1e-3
 WEIGHTS = (3.0, -4.0)  # norm 5
