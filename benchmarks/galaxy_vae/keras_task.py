@@ -18,6 +18,7 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     cut_off_overflow,
     kl_divergence,
     reconstruction_loss,
+    refuse_torch,
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
 from cepheid.benchmarks.galaxy_vae.sizes import Sizes
@@ -32,6 +33,7 @@ from cepheid.reference.run.report import Table
 
 def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyVae":
     """Return the task for the timed loop."""
+    refuse_torch()
     return KerasGalaxyVae(config, ranks)
 
 
