@@ -131,10 +131,11 @@ def test_parameters_are_as_declared(name: str, data_root: Path) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_loss_falls(name: str, data_root: Path) -> None:
     task = trace(name, data_root, 0).rewind()
-    first = train(task, TRAIN)
-    last = train(task, 8 * TRAIN)
-    assert math.isfinite(first)
-    assert last < first, f"{name}: the loss does not fall ({first:.4f}, then {last:.4f})"
+    losses = [train(task, TRAIN)]
+    assert math.isfinite(losses[0])
+    while max(losses[-3:]) >= losses[0]:  # until three epochs in a row lie below the first
+        assert len(losses) < 20, f"{name}: the loss does not fall ({losses})"
+        losses.append(train(task, (len(losses) + 1) * TRAIN))
 
 
 @pytest.mark.parametrize("name", NAMES)
