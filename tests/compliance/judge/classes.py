@@ -19,9 +19,11 @@ from cepheid.rules.host import ROOT
 CODE = re.compile(r"\b[TSM][0-9]+\.[a-z][a-z_0-9]+\b")
 
 
-def of(file: str, *tests: str) -> tuple[str, ...]:
-    """Name tests of a file below ``tests``; all of them where none is named."""
-    return tuple(f"tests/{file}::test_{test}" for test in tests) or (f"tests/{file}",)
+def of(name: str, *tests: str) -> tuple[str, ...]:
+    """Name tests of the file ``test_<name>.py``, wherever it lies; all where none is named."""
+    (file,) = ROOT.glob(f"tests/**/test_{name}.py")
+    path = file.relative_to(ROOT).as_posix()
+    return tuple(f"{path}::test_{test}" for test in tests) or (path,)
 
 
 @dataclass(frozen=True)
@@ -32,90 +34,81 @@ class Class:
     passing: tuple[str, ...] = ()
 
 
-CI = "test_continuous_integration.py"
-CHECKS, LOG = "compliance/checks", "compliance/checks/log"
-RECYCLED = f"{CHECKS}/across/test_recycled.py"
-NEAR, ASIDE = f"{CHECKS}/result/test_near.py", f"{CHECKS}/result/test_aside.py"
-SOURCES, READINGS = f"{CHECKS}/result/test_sources.py", f"{CHECKS}/result/test_readings.py"
-CATALOGUE, CLOCKS = f"{CHECKS}/test_catalogue.py", f"{CHECKS}/test_catalogue_clocks.py"
-SUBMITTED, DAMAGE = f"{CHECKS}/test_submission_catalogue.py", f"{CHECKS}/test_damage.py"
-CARRIED, PLAUSIBLE = f"{CHECKS}/test_carried.py", f"{LOG}/test_plausible.py"
-PEAKS, FACTS, TEXTS = (f"{CHECKS}/test_{name}.py" for name in ("peaks", "facts", "texts"))
-
 CLASSES: Mapping[str, Class] = {
     "the base judges": Class(of(
-        CI, "a_submission_comes_without_the_rules_that_judge_it",
+        "continuous_integration", "a_submission_comes_without_the_rules_that_judge_it",
         "a_submitter_changes_only_their_own_folder",
         "the_base_judges_a_request_that_brings_its_own_judge")),
     "what changed is seen": Class(
-        of(CI, "any_change_of_a_submission_is_seen", "a_stray_file_on_a_branch_is_found"),
-        of(CI, "only_what_a_branch_changes_is_reported")),
+        of("continuous_integration", "any_change_of_a_submission_is_seen",
+           "a_stray_file_on_a_branch_is_found"),
+        of("continuous_integration", "only_what_a_branch_changes_is_reported")),
     "equal results are a dispute": Class(
-        of(CI, "a_copy_on_a_branch_is_refused_and_its_original_is_innocent")
-        + of(RECYCLED, "a_result_that_is_handed_in_twice", "a_folder_that_is_copied_as_it_is",
+        of("continuous_integration", "a_copy_on_a_branch_is_refused_and_its_original_is_innocent")
+        + of("recycled", "a_result_that_is_handed_in_twice", "a_folder_that_is_copied_as_it_is",
              "organisers_decide_a_dispute", "what_stood_on_the_base_branch_is_innocent"),
-        of(RECYCLED, "honest_results_share_nothing", "coarse_metrics_may_agree")),
+        of("recycled", "honest_results_share_nothing", "coarse_metrics_may_agree")),
     "near copies": Class(
-        of(NEAR, "a_changed_copy_is_found") + of(RECYCLED, "a_near_copy_within_a_result"),
-        of(NEAR, "recorded_runs_are_apart", "few_evaluations_tell_nothing",
+        of("near", "a_changed_copy_is_found") + of("recycled", "a_near_copy_within_a_result"),
+        of("near", "recorded_runs_are_apart", "few_evaluations_tell_nothing",
            "one_of_ten_thousand_pairs_of_seeds_is_a_false_alarm_at_most")),
     "what excuses a run": Class(
-        of(ASIDE, "what_excuses_a_run_is_not_proven_by_its_own_log",
+        of("aside", "what_excuses_a_run_is_not_proven_by_its_own_log",
            "a_completed_run_that_was_set_aside")
-        + of(CATALOGUE, "only_a_log_of_known_records_needs_no_proof_of_its_data"),
-        of(ASIDE, "honest_interruptions_are_notes")),
+        + of("catalogue", "only_a_log_of_known_records_needs_no_proof_of_its_data"),
+        of("aside", "honest_interruptions_are_notes")),
     "waivers": Class(
-        of(SUBMITTED, "a_waiver_covers_nothing_else", "a_waiver_expires",
+        of("submission_catalogue", "a_waiver_covers_nothing_else", "a_waiver_expires",
            "a_waiver_without_effect_is_a_finding"),
-        of(SUBMITTED, "a_waiver_of_the_day_on_which_the_round_is_due_holds")),
+        of("submission_catalogue", "a_waiver_of_the_day_on_which_the_round_is_due_holds")),
     "bounds need no optional field": Class(
-        of(PEAKS, "a_known_device_has_the_peaks_of_its_datasheet",
+        of("peaks", "a_known_device_has_the_peaks_of_its_datasheet",
            "narrower_numbers_are_not_slower"),
-        of(PEAKS, "honest_peaks_of_a_known_device",
+        of("peaks", "honest_peaks_of_a_known_device",
            "a_processor_may_be_faster_than_its_datasheet")),
     "the same work takes the same time": Class(
-        of(f"{CHECKS}/result/test_steady.py") + of(CLOCKS, "a_clock_that_cannot_be_true"),
-        of(CLOCKS, "odd_clocks_that_are_true")),
+        of("steady") + of("catalogue_clocks", "a_clock_that_cannot_be_true"),
+        of("catalogue_clocks", "odd_clocks_that_are_true")),
     "a metric has possible values": Class(
-        of(PLAUSIBLE, "a_loss_belongs_to_the_quality_beside_it", "no_estimator_beats_the_noise",
+        of("plausible", "a_loss_belongs_to_the_quality_beside_it", "no_estimator_beats_the_noise",
            "better_than_anything_ever_measured", "losses_that_no_training_has"),
-        of(PLAUSIBLE, "every_recorded_curve_is_believed", "losses_that_a_training_has")),
+        of("plausible", "every_recorded_curve_is_believed", "losses_that_a_training_has")),
     "facts agree": Class(
-        of(FACTS, "what_others_contradict_is_found",
+        of("facts", "what_others_contradict_is_found",
            "each_row_of_the_table_has_a_contradiction"),
-        of(FACTS, "what_agrees_is_not")),
+        of("facts", "what_agrees_is_not")),
     "readings are a power": Class(
-        of(READINGS, "readings_of_another_log_are_found",
+        of("readings", "readings_of_another_log_are_found",
            "readings_that_repeat_themselves_are_found")
-        + of(DAMAGE, "a_reading_every_two_seconds_is_too_few", "power_in_another_unit"),
-        of(READINGS, "the_same_load_with_its_own_noise_is_no_copy",
+        + of("damage", "a_reading_every_two_seconds_is_too_few", "power_in_another_unit"),
+        of("readings", "the_same_load_with_its_own_noise_is_no_copy",
            "readings_that_tell_nothing_are_no_copies")),
     "files are what they say": Class(
-        of(TEXTS, "what_is_no_text_is_named", "a_readme_says_something"),
-        of(TEXTS, "texts_and_pictures_pass", "the_code_of_this_repository_is_text")),
+        of("texts", "what_is_no_text_is_named", "a_readme_says_something"),
+        of("texts", "texts_and_pictures_pass", "the_code_of_this_repository_is_text")),
     "weights that training starts from": Class(
-        of(f"{LOG}/test_weights.py")
-        + of(CARRIED, "weights_are_found_in_every_disguise",
+        of("weights")
+        + of("carried", "weights_are_found_in_every_disguise",
              "weights_in_many_small_files_are_found_together"),
-        of(CARRIED, "honest_code_holds_no_weights",
+        of("carried", "honest_code_holds_no_weights",
            "open_and_what_starts_from_given_weights_may_ship_some")),
     "provisional, and data that differ": Class(
-        of("compliance/score/test_scores.py", "a_score_that_proves_nothing_yet_is_provisional")
-        + of("leaderboard/test_site.py", "a_provisional_score_is_shown_and_never_ranked")
-        + of(SOURCES, "results_of_other_data_are_warned_on_all_sides",
+        of("scores", "a_score_that_proves_nothing_yet_is_provisional")
+        + of("site", "a_provisional_score_is_shown_and_never_ranked")
+        + of("sources", "results_of_other_data_are_warned_on_all_sides",
              "weights_that_nobody_confirmed_are_compared"),
-        of(SOURCES, "what_the_definition_knows_is_compared_with_that")),
+        of("sources", "what_the_definition_knows_is_compared_with_that")),
     "one damage, one finding": Class(
-        of(DAMAGE, "one_damage_is_one_finding_for_each_log",
+        of("damage", "one_damage_is_one_finding_for_each_log",
            "logs_that_are_numbered_from_one_are_one_mistake"),
-        of(DAMAGE, "an_hour_of_other_output", "run_stop_in_the_name_of_a_file")),
-    "audit": Class(of("tools/audit/test_containment.py") + of("tools/audit/test_newness.py")),
+        of("damage", "an_hour_of_other_output", "run_stop_in_the_name_of_a_file")),
+    "audit": Class(of("containment") + of("newness")),
     "organisers": Class(
-        of(f"{CHECKS}/test_decided.py") + of("tools/round/test_dates.py")),
+        of("decided") + of("dates")),
     "every single change of a log or a submission": Class(
-        of(CATALOGUE, "one_change_gives_one_finding", "an_uncertain_breach_is_a_warning")
-        + of(SUBMITTED, "one_change_gives_one_finding"),
-        of("compliance/judge/test_compliant.py")),
+        of("catalogue", "one_change_gives_one_finding", "an_uncertain_breach_is_a_warning")
+        + of("submission_catalogue", "one_change_gives_one_finding"),
+        of("compliant")),
 }  # fmt: skip
 
 
