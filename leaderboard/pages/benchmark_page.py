@@ -12,7 +12,7 @@ from cepheid.leaderboard.plots import curves, scaling
 from cepheid.leaderboard.plots.aggregate import format_ratio_interval
 from cepheid.leaderboard.plots.plot import Plot, Table
 from cepheid.leaderboard.plots.scaling import Family, group_families, name_family
-from cepheid.leaderboard.rows.cells import format_reference, format_value
+from cepheid.leaderboard.rows.cells import format_percent, format_reference, format_value
 from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.leaderboard.rows.tables import rank_rows
 from cepheid.leaderboard.site.reported import load_sets
@@ -24,6 +24,7 @@ from cepheid.leaderboard.site.view import (
     make_score_cell,
     render,
 )
+from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
 from cepheid.rules.metrics import METRICS
 from cepheid.rules.systems import PeakShare
@@ -260,6 +261,31 @@ def _format_behind(behind: Ratio) -> str:
     return format_ratio_interval(behind) if behind.is_difference else "no difference"
 
 
+def describe_resolution(definition: Definition) -> str:
+    """Say which differences the required runs show, if it was simulated for this definition.
+
+    Empty without `cepheid measure resolution --record`.
+    """
+    found = evidence.read_file(definition.name, evidence.RESOLUTION_FILE).get(definition.scale)
+    if not found or found["definition_digest"] != definition.digest:
+        return ""
+    pair, table = (
+        "a factor of ten or more" if share is None else format_percent(share)
+        for share in (found["pair"], found["table"])
+    )
+    said = (
+        f"with {found['runs']} runs whose times per sample differ by "
+        f"{format_percent(found['spread'])}, two systems are told apart from {pair} on, "
+        f"in a table of ten from {table}"
+    )
+    if found["early"] is None:
+        return said
+    return (
+        f"{said}; convergence 10% early is rejected with a probability of {found['early'][1]:.2f}, "
+        f"10% late charged with {found['late'][1]:.2f}"
+    )
+
+
 def _describe_rules(definition: Definition) -> list[tuple[str, str]]:
     """Return what a reader must know to understand a number, as name and text."""
     runs, timing = definition.runs, definition.timing
@@ -288,6 +314,8 @@ def _describe_rules(definition: Definition) -> list[tuple[str, str]]:
         every = f"every {timing.eval_every_samples:,} samples"
         facts.append(("evaluation", f"{every}, at most {timing.max_samples:,} samples in all"))
         facts.append(("clock", "from run_start, before the data are touched, to run_stop"))
+    if resolution := describe_resolution(definition):
+        facts.append(("resolution", resolution))
     fixed = [f"{h.name} {h.default}" for h in definition.hyperparameters.values() if h.is_constant]
     if fixed:
         facts.append(("fixed in the closed division", ", ".join(fixed)))

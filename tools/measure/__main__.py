@@ -29,6 +29,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         ("partitions", "partitions", "what it brings that ranks share each image"),
         ("flops", "flops", "the floating-point operations of the model for a sample"),
         ("fingerprint", "fingerprint", "whether a change of the code changed what is computed"),
+        ("resolution", "resolution.resolution", "which differences a benchmark shows"),
         ("targets", "targets", "whether targets separate correct from broken code"),
     )
 }

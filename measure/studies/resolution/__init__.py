@@ -1,0 +1,1 @@
+"""What the runs of a benchmark can show: `cepheid measure resolution`."""
