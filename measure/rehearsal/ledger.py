@@ -58,7 +58,6 @@ class Ledger:
     part: str = ""
     events: Counter[Event] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
-    names: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
     def enter(self, part: str) -> Iterator[None]:
@@ -67,11 +66,10 @@ class Ledger:
         yield
         self.part = before
 
-    def count(self, name: str) -> None:
+    def count(self) -> None:
         """Count an operation that the device computes."""
         with _LOCK:
             self.operations[self.part] += 1
-            self.names[name] += 1
 
     def note(self, kind: str, what: str) -> None:
         """Count an event at the line of our code that is running now."""

@@ -22,6 +22,7 @@ from torch.utils.backend_registration import (
 
 from cepheid.measure.rehearsal.ledger import COPY, FLOAT64, REFUSED, WAIT, Ledger
 from cepheid.measure.rehearsal.refusals import list_refusals
+from cepheid.rules.errors import UserError
 
 KIND = "pretend"
 CPU = torch.device("cpu")
@@ -39,13 +40,30 @@ class MixedDevicesError(RuntimeError):
 
 
 class _Module(_DummyBackendModule):
+    """What torch asks of ``torch.pretend``: the generator of the CPU draws for it."""
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
+
+    def get_rng_state(self, device: object = None) -> Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: Tensor, device: object = None) -> None:
+        return
 
 
 @cache
 def offer_device() -> torch.device:
-    """Make the device known to torch, before any backward pass of the process; return it."""
+    """Make the device known to torch, before any backward pass of the process; return it.
+
+    Raises UserError where another device has the one place that torch has for such devices.
+    """
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken != "privateuseone":
+        raise UserError(
+            f"torch has loaded a plug-in for the device {taken}, and has no place for another one; "
+            "fix: set TORCH_DEVICE_BACKEND_AUTOLOAD=0, and leave --device-module out"
+        )
     _setup_privateuseone_for_python_backend(KIND, backend_module=_Module())
     return torch.device(KIND, 0)
 
@@ -193,7 +211,7 @@ def compute(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
     known = {id(each.held): each for each in ours}
     is_new = is_ours and not traits.is_view
     if is_new:
-        _ledger.count(traits.name)
+        _ledger.count()
 
     def wrap(value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -253,7 +271,7 @@ def _judge_copy(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
     if comes_from_there:
         _ledger.note(WAIT, "a copy to the host")
     else:
-        _ledger.note(COPY, f"a copy of {source.numel():,} values to the device")
+        _ledger.note(COPY, "a copy to the device")
 
 
 def _refuse_mixed(

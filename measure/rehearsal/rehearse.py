@@ -2,15 +2,15 @@
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from operator import attrgetter
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
-from cepheid.measure.engine.study import Column, Measured, Request, Study, Table
+from cepheid.measure.engine.study import Column, Measured, Request, Study, make_table
+from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition as definitions
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError
@@ -65,6 +65,8 @@ def plan(request: Request) -> "Sequence[Scene]":
     names = asked.benchmarks or definitions.names()
     if len(names) != 1 and (asked.task or asked.overrides):
         raise UserError("--task and --set are for one benchmark; fix: name the one that is meant")
+    if find_placement().world_size > 1:
+        raise UserError("a rehearsal starts its ranks itself; fix: --ranks N, and no launcher")
     for name in names:
         extras.require_for_runs(definitions.load(name, asked.scale).extras)
     if asked.task:
@@ -93,10 +95,11 @@ def measure(request: Request, scenes: "Sequence[Scene]") -> Measured:
     if asked.json:
         facts = {"is_fine": is_fine, "rehearsals": [_as_json(report) for report in reports]}
         return Measured(notes=[json.dumps(facts, indent=1)], is_fine=is_fine)
-    shown = list(_list_places(reports))
-    tables = [Table("", ALLOWED, [row for row in shown if row.why and row.kind != FLOAT64])]
-    if found := [row for row in shown if not row.why]:
-        tables.append(Table("found, and not allowed:", PLACES, found))
+    allowed, found = _list_places(reports)
+    tables = [
+        make_table("", allowed),
+        make_table("found, and not allowed:" if found else "", found),
+    ]
     notes = [
         f"{report.scene} ended early: {report.failure}" for report in reports if report.failure
     ]
@@ -115,36 +118,30 @@ def _as_json(report: "Report") -> dict[str, Any]:
     return {**facts, "remarks": remarks, "step_operations": operations, "is_fine": report.is_fine}
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Events of a kind at a line of code in a part, of the scenes that have them."""
-
-    where: str
-    kind: str
-    what: str
-    part: str
-    why: str
-    times: int
-    scenes: Sequence[str]
-
-    @property
-    def of(self) -> str:
-        """The first scenes."""
-        more = f" and {len(self.scenes) - MOST_NAMED} more" if len(self.scenes) > MOST_NAMED else ""
-        return ", ".join(self.scenes[:MOST_NAMED]) + more
-
-
-def _list_places(reports: "Sequence[Report]") -> Iterator[_Place]:
-    """Yield the places that matter, each once."""
-    found: dict[tuple[str, ...], list[tuple[str, Remark]]] = {}
+def _list_places(reports: "Sequence[Report]") -> tuple[list[Any], list[Any]]:
+    """Return a row for each place that matters: those that are allowed, and those found."""
+    seen: dict[tuple[str, ...], list[tuple[str, Remark]]] = {}
     for report in reports:
-        for remark in filter(attrgetter("is_judged"), report.remarks):
-            key = remark.kind, remark.place, remark.part
-            found.setdefault(key, []).append((report.scene, remark))
-    for (kind, where, part), seen in sorted(found.items()):
-        (scenes, remarks), (_, first) = zip(*seen, strict=True), seen[0]
-        most = max(remark.times for remark in remarks)
-        yield _Place(where, kind, first.what, part, first.why, most, scenes)
+        for remark in report.remarks:
+            is_shown = remark.is_judged and (remark.kind != FLOAT64 or not remark.why)
+            if is_shown:
+                key = remark.kind, remark.place, remark.part
+                seen.setdefault(key, []).append((report.scene, remark))
+    allowed: list[Any] = []
+    found: list[Any] = []
+    for (kind, where, part), both in sorted(seen.items()):
+        scenes, remarks = zip(*both, strict=True)
+        more = f" and {len(scenes) - MOST_NAMED} more" if len(scenes) > MOST_NAMED else ""
+        row = {
+            "where": where,
+            "what": f"{kind}: {remarks[0].what}",
+            "in": part,
+            "times": max(remark.times for remark in remarks),
+            "of": ", ".join(scenes[:MOST_NAMED]) + more,
+        }
+        why = remarks[0].why
+        (allowed if why else found).append({**row, "why it may be": why} if why else row)
+    return allowed, found
 
 
 REPORTS = (
@@ -164,14 +161,6 @@ REPORTS = (
     Column("float64", lambda report: report.count_places("float64")),
     Column("found", lambda report: len(report.findings) + bool(report.failure)),
 )
-PLACES = (
-    Column("where", "where"),
-    Column("what", lambda row: f"{row.kind}: {row.what}"),
-    Column("in", "part"),
-    Column("times", "times"),
-    Column("of", "of"),
-)
-ALLOWED = (*PLACES, Column("why it may be", "why"))
 STUDY = Study(
     "rehearse",
     plan,

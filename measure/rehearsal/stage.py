@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from cepheid.measure.engine.own_process import run_on_ranks
-from cepheid.measure.rehearsal.device import NarrowDevice, PretendDevice, offer
+from cepheid.measure.rehearsal.device import GRAPH, NarrowDevice, PretendDevice, offer
 from cepheid.measure.rehearsal.ledger import COPY, FLOAT64, REFUSED, WAIT, Ledger
 from cepheid.measure.rehearsal.play import (
     EVALUATION,
@@ -35,7 +35,7 @@ ROUNDING = 1e-3  # of values and of the norm of an array: a few steps amplify ro
 TIMED = (STEPS, EVALUATION, GENERATION)
 # In which parts events of a kind are judged: before the first step nothing is timed.
 JUDGED: Mapping[str, Sequence[str]] = {
-    WAIT: (*TIMED, "graph"), COPY: (*TIMED, "graph"), FLOAT64: (FIRST, *TIMED), REFUSED: ()
+    WAIT: (*TIMED, GRAPH), COPY: (*TIMED, GRAPH), FLOAT64: (FIRST, *TIMED), REFUSED: ()
 }  # fmt: skip
 
 
@@ -148,6 +148,7 @@ Played = tuple[Outcome | None, Ledger, str]
 
 
 def _play_on(ranks: int, scene: Scene, data_root: Path, kind: type[Device]) -> Played:
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch tells what it does not measure
     if ranks == 1:
         return _play(scene, data_root, kind)
     return run_on_ranks(ranks, _play, scene, data_root, kind)
