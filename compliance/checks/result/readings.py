@@ -10,6 +10,7 @@ changes slowly, or as steps, and the median of second differences does not see i
 import math
 import statistics
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from cepheid.compliance.read.powerlog import PowerLog
@@ -19,6 +20,7 @@ SENSORS_MAX = 16
 NEIGHBOURS = 2  # on each side of a turning point
 GAPS = 6  # in a key
 OWNERS_MAX = 4  # of one key: the first ones that had it
+TRIES_MAX, TRIES_TOGETHER_MAX = 32, 512  # to compare a log with another one, and with all
 COMPARED_MAX = 64  # readings
 COMPARED_MIN = 12
 DECIMALS_MAX = 6
@@ -46,14 +48,16 @@ def find_copies(logs: Sequence[Sequence[Readings]]) -> Iterator[tuple[int, int]]
     """Yield the number of a log, and that of an earlier one with its readings, or its own."""
     owners: dict[int, list[tuple[int, Readings, int]]] = {}
     for number, sensors in enumerate(logs):
-        copied = None
+        copied, tries = None, Counter[int]()
         for key, readings, at in _list_keys(sensors):
             known = owners.setdefault(key, [])
             for other, theirs, there in known:
                 is_new = copied is None or (copied == number and other != number)
                 is_apart = other != number or (theirs is readings and at - there > LAGS_MAX)
-                if is_new and is_apart and _is_copy(readings, at, theirs, there):
-                    copied = other
+                may_try = tries[other] < TRIES_MAX and tries.total() < TRIES_TOGETHER_MAX
+                if is_new and is_apart and may_try:
+                    tries[other] += 1
+                    copied = other if _is_copy(readings, at, theirs, there) else copied
             if len(known) < OWNERS_MAX:
                 known.append((number, readings, at))
         if copied is not None:

@@ -2,6 +2,7 @@
 
 import math
 import random
+import time
 from array import array
 from collections.abc import Callable
 from pathlib import Path
@@ -76,6 +77,14 @@ def test_the_same_load_with_its_own_noise_is_no_copy(load: str, decimals: int) -
     for readings in (15, 60, 200):
         logs = [log(measure(load, n, readings, decimals)) for n in range(12)]
         assert list(find_copies(logs)) == []
+
+
+def test_logs_that_are_alike_everywhere_take_bounded_time() -> None:
+    """A meter that repeats a sequence has the same keys everywhere, and so do its other logs."""
+    logs = [log([300.0 + (7 * n) % 13 + n % 5 / 2 for n in range(2_000)]) for _ in range(40)]
+    started = time.process_time()
+    assert list(find_copies(logs)) == []
+    assert time.process_time() - started < 20  # 1.4 s; without a bound it is minutes
 
 
 @pytest.mark.parametrize(
