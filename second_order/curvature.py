@@ -2,10 +2,10 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
-from itertools import compress
+from itertools import compress, islice
 from typing import Any
 
 import torch
@@ -109,9 +109,8 @@ class Curvature:
         if not self.options.distribute_inverse:
             means = self._share_means(due, means)
         with self.phase("inverse"):
-            fresh = self._keep_finite(means)
-            following = self._fold(fresh)
-            self._factorise(set(fresh))
+            following = self._fold(means)
+            self._factorise(set(following))
         self._schedule(due, following)
         for statistic in self.layer_of:
             statistic.collected = None
@@ -179,11 +178,10 @@ class Curvature:
             for statistic, part in zip(seen, flat, strict=True)
         }
 
-    def _keep_finite(self, means: dict[Statistic, Tensor]) -> dict[Statistic, Tensor]:
+    def _keep_finite(
+        self, means: dict[Statistic, Tensor], finite: Sequence[float]
+    ) -> dict[Statistic, Tensor]:
         """Leave out means with infinity or NaN, as after an overflow with a loss scale."""
-        if not means:
-            return {}
-        finite = torch.stack([mean.sum().isfinite() for mean in means.values()]).tolist()
         for statistic, is_finite in zip(means, finite, strict=True):
             statistic.non_finite = 0 if is_finite else statistic.non_finite + 1
             if is_finite:
@@ -202,34 +200,41 @@ class Curvature:
         return {statistic: mean for statistic, mean in means.items() if not statistic.non_finite}
 
     def _fold(self, means: dict[Statistic, Tensor]) -> dict[Statistic, tuple[int, float]]:
-        """Fold the means of this batch into the running averages.
+        """Fold the means of this batch into the running averages, but for those not finite.
 
         Returns for each the steps to its next refresh and how far the average has moved, relative
-        to its norm before.
+        to its norm before. The device is waited for once.
         """
-        moved: list[Tensor] = []
-        norms: list[Tensor] = []
-        for statistic, mean in means.items():
-            old, decay = statistic.average, self.options.average_decay
-            if old is None:  # never the mean itself, which may be part of all that was received
-                new = mean.clone()
-            elif self.options.stale:
-                new = mean.lerp(old, decay)
-            else:
-                new = torch.lerp(mean, old, decay, out=old)
-            statistic.average = new
-            if self.options.stale and old is not None:
-                statistic.before = [old, *statistic.before][:2]
-                moved += [torch.dist(new, before) for before in statistic.before]
-                norms += [before.norm() for before in statistic.before]
+        if not means:
+            return {}
+        decay = self.options.average_decay
+        told = [torch.stack([mean.sum().isfinite() for mean in means.values()])]
         if not self.options.stale:
-            return dict.fromkeys(means, (1, math.inf))
-        # The device is waited for once.
-        distances = iter((torch.stack(moved) / torch.stack(norms)).tolist() if moved else [])
+            fresh = self._keep_finite(means, told[0].tolist())
+            for statistic, mean in fresh.items():
+                old = statistic.average
+                if old is None:  # never the mean itself, which may be part of all that was received
+                    statistic.average = mean.clone()
+                else:
+                    torch.lerp(mean, old, decay, out=old)
+            return dict.fromkeys(fresh, (1, math.inf))
+        folded: dict[Statistic, tuple[Tensor, list[Tensor]]] = {}
+        for statistic, mean in means.items():
+            old = statistic.average
+            new = mean.clone() if old is None else mean.lerp(old, decay)
+            folded[statistic] = new, [] if old is None else [old, *statistic.before][:2]
+        pairs = [(new, before) for new, olds in folded.values() for before in olds]
+        if pairs:
+            moved = torch.stack([torch.dist(new, before) for new, before in pairs])
+            told.append(moved / torch.stack([before.norm() for _, before in pairs]))
+        answers = iter(torch.cat(told).tolist())
+        fresh = self._keep_finite(means, list(islice(answers, len(means))))
         following: dict[Statistic, tuple[int, float]] = {}
-        for statistic in means:
-            known = [next(distances) for _ in statistic.before]
-            one_before, two_before = [*known, math.inf, math.inf][:2]
+        for statistic, (new, olds) in folded.items():
+            one_before, two_before = [*islice(answers, len(olds)), math.inf, math.inf][:2]
+            if statistic not in fresh:
+                continue
+            statistic.average, statistic.before = new, olds
             tolerance = self.options.stale_tolerance
             steps = compute_steps_to_next(statistic.interval, one_before, two_before, tolerance)
             following[statistic] = steps, one_before
@@ -274,7 +279,7 @@ class Curvature:
     ) -> None:
         """Schedule the next refresh of each factor; with ``stale`` its owner informs all ranks."""
         if not self.options.stale:
-            following_of_all = [(1.0, math.inf)] * len(due)
+            following_of_all: Sequence[tuple[float, float]] = [(1.0, math.inf)] * len(due)
         elif due:
             known = [
                 following.get(statistic, (0, math.inf))
@@ -282,11 +287,10 @@ class Curvature:
                 else (0, 0.0)
                 for statistic in due
             ]
-            values = torch.tensor(known)
+            following_of_all = known
             if self.exchange.world_size > 1:
-                device = self.layer_of[due[0]].device
-                values = self.exchange.sum(values.to(device), "intervals")
-            following_of_all = values.tolist()
+                values = torch.tensor(known).to(self.layer_of[due[0]].device)
+                following_of_all = self.exchange.sum(values, "intervals").tolist()
         else:
             following_of_all = []
         for statistic, (steps, distance) in zip(due, following_of_all, strict=True):

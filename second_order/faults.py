@@ -159,13 +159,14 @@ def refuse_uneven_layers(
     )
     # All values of n ranks are equal where n Σ x² = (Σ x)².
     sums, squares = exchange.sum(torch.stack((seen, seen.square())), "check")
-    uneven = (exchange.world_size * squares != sums.square())[:, :2].any(1).nonzero()
-    if not len(uneven):
-        _refuse_incomplete(layers, sums[:, 2].tolist())
+    differs = (exchange.world_size * squares != sums.square())[:, :2].any(1)
+    uneven, losses = torch.stack((differs.to(sums.dtype), sums[:, 2])).tolist()  # waited for once
+    if not any(uneven):
+        _refuse_incomplete(layers, losses)
         return
     table = torch.zeros(exchange.world_size, *seen.shape, dtype=seen.dtype, device=seen.device)
     table[exchange.rank] = seen
-    place = int(uneven[0])
+    place = next(place for place, differs in enumerate(uneven) if differs)
     of_ranks = exchange.sum(table, "check")[:, place].tolist()
     counts = ", ".join(
         f"rank {rank} {samples} samples{'' if has_gradient else ' and no gradient'}"

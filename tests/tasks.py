@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.reference.run.config import RunConfig, configure
@@ -195,6 +196,25 @@ def count_calls(task: Any, function: Callable[[Any], Result]) -> tuple[int, Resu
     for hook in hooks:
         hook.remove()
     return calls[0], result
+
+
+class CountWaits(TorchFunctionMode):
+    """Counts how often the host asks for values: on an accelerator it waits each time."""
+
+    ASKS = (
+        *(Tensor.tolist, Tensor.item, Tensor.cpu, Tensor.nonzero, torch.nonzero),
+        *(Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        self.count += func in self.ASKS
+        return func(*args, **(kwargs or {}))
 
 
 def run_backward(task: Any) -> float:

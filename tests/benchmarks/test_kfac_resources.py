@@ -15,10 +15,13 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.model import allocate
 from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
+from cepheid.reference.run.config import configure
+from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import run_benchmark
 from tests import tiny
 from tests.distributed import on_ranks
+from tests.tasks import CountWaits, create, take_samples
 
 NODES, PER_NODE = 2, 2
 CPU = torch.device("cpu")
@@ -129,3 +132,21 @@ def has_little_memory(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """A megabyte, and this folder for temporary files."""
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=2**20))
+
+
+@pytest.mark.parametrize("stale", ["true", "false"])
+def test_the_host_waits_twice_in_an_update(stale: str) -> None:
+    """For what is finite and how far it has moved, and for what can be inverted."""
+    settings = (f"kfac_stale={stale}", "compile=off", "precision=fp32", "threads=1")
+    config = configure(
+        definition.load("kfac", "mini"), seed=3, data_root=Path("none"), overrides=settings
+    )
+    task = create(config)
+    task.build()
+    take_samples(task, 8)
+    task.model.train()
+    for _ in range(2):
+        task.step_on_noise(task.execution)
+        with CountWaits() as waits:
+            task.apply_gradients()
+        assert 0 < waits.count <= 2

@@ -23,11 +23,12 @@ from tests.tasks import create, take_samples
 
 PAGE = ROOT / "docs" / "your-device.md"
 ROOMS = ("rules", "reference", "benchmarks", "measure", "second_order", "tools")
-# These read what vendors' tools say, and help a user; no step depends on it. Keras chooses the
-# device itself.
+# These read what vendors' tools say, list what their kernels refuse, and help a user; no step
+# depends on it. Keras chooses the device itself.
 SAY_SO = {
     "reference/machine/accelerators.py",
     "reference/keras/on_torch.py",
+    "measure/rehearsal/refusals.py",
     "tools/console/arguments.py",
 }
 

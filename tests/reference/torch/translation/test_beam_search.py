@@ -13,6 +13,7 @@ from torch import Tensor
 from cepheid.reference.data.sentences.pairs import END, PADDING
 from cepheid.reference.torch.translation.beam_search import Search, translate
 from tests.reference.torch.translation.slow_search import search_slowly
+from tests.tasks import CountWaits
 
 VOCABULARY, WIDTH = 11, 6
 
@@ -78,6 +79,16 @@ def draw_sources(seed: int) -> Tensor:
         row[: length - 1] = torch.randint(3, VOCABULARY, (length - 1,), generator=random)
         row[length - 1] = END
     return block
+
+
+def test_the_host_waits_once_a_step() -> None:
+    """For which sentences are done; at the end one copy takes all translations."""
+    source = torch.cat([draw_sources(seed) for seed in range(8)])
+    with CountWaits() as waits:
+        found = translate(Recurrent(0, scale=0.7), source, Search(3, 0.6, extra_tokens=4))
+    steps = max(map(len, found)) + 1
+    assert len(found) == 32
+    assert waits.count <= steps + 2
 
 
 @pytest.mark.parametrize("coverage", [0.0, 0.2, 2.0])
