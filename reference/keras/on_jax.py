@@ -68,6 +68,8 @@ def join(place: Placement, host: str, port: int) -> None:
     host.
     """
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    # Two computations of processors that run at once would mix up their messages.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     jax.distributed.initialize(f"{host}:{port}", place.world_size, place.rank)
 
 
@@ -89,18 +91,24 @@ class Program:
 
     def __init__(self, variables: Sequence[Any]) -> None:
         self.variables = variables
-        mesh = Mesh(jax.devices(), (BATCH,))
-        self._everywhere = NamedSharding(mesh, PartitionSpec())
-        self._divided = NamedSharding(mesh, PartitionSpec(BATCH))
 
     def trace(
         self, computation: Callable[..., Any], way: str, *, takes_parts: bool = False
     ) -> Callable[..., Any]:
         """Return ``computation``, compiled for each shape of its arrays (batch, …).
 
-        All processes call it. They give the same arrays, or each its part of a batch.
+        With ``takes_parts`` all processes call it together, each with its part of a batch; else a
+        process computes by itself, since only the first one reports on a run.
         """
-        place = self._join if takes_parts else self._spread
+        mesh = Mesh(jax.devices() if takes_parts else jax.local_devices(), (BATCH,))
+        everywhere = NamedSharding(mesh, PartitionSpec())
+        divided = NamedSharding(mesh, PartitionSpec(BATCH))
+
+        def place(array: np.ndarray) -> Any:
+            # Only one process has an uneven one: ``split_batch`` refuses it on several.
+            if len(array) % jax.local_device_count():
+                return _copy(array, everywhere)
+            return jax.make_array_from_process_local_data(divided, array)
 
         def run(values: Sequence[Any], arrays: Sequence[Any]) -> tuple[Any, Mapping[int, Any]]:
             with keras.StatelessScope(zip(self.variables, values, strict=True)) as scope:
@@ -108,12 +116,12 @@ class Program:
                 result = computation(*arrays)
             return result, self._find_changes(scope, before)
 
-        compiled = jax.jit(run, out_shardings=self._everywhere)
+        compiled = jax.jit(run, out_shardings=everywhere)
 
         def call(*arrays: Any) -> Any:
             for variable in self.variables:
-                if variable.value.sharding != self._everywhere:  # assigned elsewhere
-                    variable.assign(self._copy(variable.value))
+                if variable.value.sharding != everywhere:  # assigned elsewhere
+                    variable.assign(_copy(variable.value, everywhere))
             values = [variable.value for variable in self.variables]
             result, changes = compiled(values, [*map(place, arrays)])
             for number, value in changes.items():
@@ -147,19 +155,8 @@ class Program:
         pairs = enumerate(zip(after, before, strict=True))
         return {number: value for number, (value, old) in pairs if value is not old}
 
-    def _join(self, part: np.ndarray) -> Any:
-        """Return the batch (batch, …) of which each process has a part, divided among devices."""
-        if len(part) % jax.local_device_count():
-            return self._copy(part)  # one process: ``split_batch`` refuses several
-        return jax.make_array_from_process_local_data(self._divided, part)
 
-    def _spread(self, array: np.ndarray) -> Any:
-        """Return an array (batch, …) divided among devices if that is even, else on each."""
-        if len(array) % jax.device_count():
-            return self._copy(array)
-        return jax.make_array_from_callback(array.shape, self._divided, array.__getitem__)
-
-    def _copy(self, array: Any) -> Any:
-        """Return an array of any shape that is on each device."""
-        held = np.asarray(array)
-        return jax.make_array_from_callback(held.shape, self._everywhere, lambda _: held)
+def _copy(array: Any, everywhere: NamedSharding) -> Any:
+    """Return an array of any shape that is on each device."""
+    held = np.asarray(array)
+    return jax.make_array_from_callback(held.shape, everywhere, lambda _: held)

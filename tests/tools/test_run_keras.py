@@ -16,6 +16,7 @@ pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
 pytest.importorskip("torch", reason="the small command is that of the tests for torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
+from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules.errors import UserError
 from cepheid.rules.extras import BACKEND_VARIABLE
 from cepheid.rules.host import ROOT
@@ -79,6 +80,36 @@ def test_a_backend_that_is_none_is_refused(
     line = ["galaxy_shape", "--scale", "mini", "--output", str(tmp_path), *options]
     with pytest.raises(UserError, match=why):
         read_request(COMMAND.make_parser().parse_args(line), is_continued=False)
+
+
+@pytest.mark.promise  # two fresh interpreters load JAX
+def test_two_processes_of_jax_make_one_run(tmp_path: Path) -> None:
+    pytest.importorskip("jax")
+    place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port()), "WORLD_SIZE": "2"}
+    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(), **place}
+    line = [sys.executable, "-m", "cepheid.tools.cli", "run", "galaxy_shape", "--scale", "mini",
+            "--framework", "keras", "--backend", "jax", "--set", "precision=fp32", "--runs", "1",
+            "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]  # fmt: skip
+    running = [
+        subprocess.Popen(
+            line,
+            env={**there, "RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in ("0", "1")
+    ]
+    try:
+        said = [process.communicate(timeout=600)[0] for process in running]
+    finally:
+        for process in running:
+            process.kill()
+    assert [process.returncode for process in running] == [0, 0], said
+    assert "all targets reached" in said[0]
+    (log,) = (tmp_path / "out").glob("results/*/galaxy_shape-mini-closed/result_0.txt")
+    implementation = next(e["value"] for e in events(log) if e["key"] == "implementation")
+    assert implementation["ranks"] == 2  # type: ignore[index]
 
 
 GALAXIES = [f"tests/benchmarks/test_{each}_keras.py" for each in ("galaxies", "galaxy_tasks")]
