@@ -44,7 +44,7 @@ def test_a_v06_log_is_read_as_any_other(tmp_path: Path) -> None:
     assert run.text("submission_benchmark") == "gnmt"
     assert run.converged
     assert run.seconds == pytest.approx(68.11, abs=1e-6)
-    assert run.epochs_to_target == 2
+    assert run.progress == (2, False)
     assert [event.value for event in run.evaluations] == [20.1, 24.3]
 
 
@@ -64,7 +64,7 @@ def test_the_epochs_are_those_at_run_stop(
         lines.pop()
     evaluation = next(line for line in reversed(lines) if "eval_accuracy" in line)
     changed = change([*lines[:-1], evaluation, lines[-1]])
-    assert read("\n".join(changed).encode(), tmp_path).epochs_to_target == expected
+    assert read("\n".join(changed).encode(), tmp_path).progress == (expected, False)
 
 
 def _count_from_zero(line: str) -> str:
