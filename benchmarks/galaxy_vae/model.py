@@ -256,7 +256,13 @@ def measure_properties(images: Tensor, bands: str, pixel_scale_arcsec: float) ->
     """
     window = _keep_window(images.shape[-1], pixel_scale_arcsec, images.device)
     sums = images.float().flatten(2) @ window
-    return properties.compute_from_sums(sums.cpu().numpy(), bands)
+    return properties.compute_from_sums(to_array(sums), bands)
+
+
+def to_array(values: Tensor) -> np.ndarray:
+    """Return values of any shape on the host, after a wait."""
+    array: np.ndarray = values.cpu().numpy()
+    return array
 
 
 @cache

@@ -24,6 +24,7 @@ from cepheid.benchmarks.galaxy_vae.model import (
     kl_divergence,
     measure_properties,
     reconstruction_loss,
+    to_array,
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
 from cepheid.benchmarks.galaxy_vae.sizes import Sizes
@@ -154,16 +155,16 @@ class TorchNetworks:
     def encode(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations of the latents."""
         mean, scale = self.inference(images)
-        return _to_array(mean), _to_array(scale)
+        return to_array(mean), to_array(scale)
 
     def decode(self, latents: np.ndarray) -> np.ndarray:
         """Return the images of latents."""
-        return _to_array(self._decode(self.inference.to_device(latents)))
+        return to_array(self._decode(self.inference.to_device(latents)))
 
     def sample(self, noise: np.ndarray) -> np.ndarray:
         """Return latents of new galaxies."""
         sample = make_eager_sampler(self.inference.network.module.flow)
-        return _to_array(cut_off_overflow(sample(self.inference.to_device(noise))))
+        return to_array(cut_off_overflow(sample(self.inference.to_device(noise))))
 
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
         """Measure one evaluation batch, on this rank's device."""
@@ -173,11 +174,11 @@ class TorchNetworks:
         reconstructed, new = self._decode(mean), self._decode(to_device(generated))
         latents = mean + scale * to_device(noise)
         return Examined(
-            reconstruction_errors=_to_array((reconstructed - real).square().sum((2, 3))),
-            signals=_to_array(real.float().square().sum((2, 3))),
-            flow_nll=_to_array(cut_off_overflow(-flow.log_prob(latents))),
-            mean=_to_array(mean),
-            scale=_to_array(scale),
+            reconstruction_errors=to_array((reconstructed - real).square().sum((2, 3))),
+            signals=to_array(real.float().square().sum((2, 3))),
+            flow_nll=to_array(cut_off_overflow(-flow.log_prob(latents))),
+            mean=to_array(mean),
+            scale=to_array(scale),
             real=self._measure(real),
             reconstructed=self._measure(reconstructed),
             generated=self._measure(new),
@@ -185,7 +186,7 @@ class TorchNetworks:
 
     def sum_over_ranks(self, values: np.ndarray) -> np.ndarray:
         """Return the sum of ``values``, of any shape, over all ranks."""
-        return _to_array(self.inference.ranks.sum(self.inference.to_device(values)))
+        return to_array(self.inference.ranks.sum(self.inference.to_device(values)))
 
     def _decode(self, latents: Tensor) -> Any:
         return self.inference.functions["decode"](latents)
@@ -193,11 +194,6 @@ class TorchNetworks:
     def _measure(self, images: Tensor) -> np.ndarray:
         facts = self.shape.definition.data
         return measure_properties(images, facts["bands"], facts["pixel_scale_arcsec"])
-
-
-def _to_array(values: Tensor) -> np.ndarray:
-    array: np.ndarray = values.cpu().numpy()
-    return array
 
 
 def predict_noise(shape: Galaxies, inference: Inference, noise: tuple[Tensor, Tensor]) -> None:
