@@ -91,15 +91,27 @@ def is_left_out(name: str) -> bool:
     return name == "__pycache__"
 
 
-def derive_seed(definition_digest: str, system: str, code_digest: str, index: int) -> int:
+def derive_seed(nonce: str, submitter: str, system: str, benchmark: str, index: int) -> int:
     """Return the seed of run ``index`` of a result, from 0 to 2**32 − 1 (rule T15).
 
-    It is the first four bytes, most significant first, of the SHA-256 of the four fields joined by
-    line feeds (UTF-8, the index in decimal). A submitter who tries several seeds to pick the best
-    would have to change one of the fields. Raises ValueError for a negative index.
+    It is the first four bytes, most significant first, of the SHA-256 of the five fields joined by
+    line feeds (UTF-8, the index in decimal). ``nonce`` is that of the round, ``benchmark`` its name
+    and scale, as in ``kfac-mini``. Raises ValueError for a negative index.
     """
+    return _hash_fields((nonce, submitter, system, benchmark), index)
+
+
+def derive_seed_of_code(definition_digest: str, system: str, code_digest: str, index: int) -> int:
+    """Return the seed as it was derived before, for the logs that a round lists.
+
+    It followed from the code, so that any change of the code gave other seeds.
+    """
+    return _hash_fields((definition_digest, system, code_digest), index)
+
+
+def _hash_fields(fields: tuple[str, ...], index: int) -> int:
     if index < 0:
         raise ValueError(f"run index is {index}, expected 0 or more")
-    text = "\n".join((definition_digest, system, code_digest, str(index)))
+    text = "\n".join((*fields, str(index)))
     # A log may hold any string, lone surrogates too: they must give a seed, not an exception.
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4], "big")

@@ -8,9 +8,12 @@ hyperparameters come from its definition and are events of the settings phase to
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, TypeGuard
+
+import yaml
 
 MARKER = ":::MLLOG"
 CURRENT_ROUND = (Path(__file__).parent / "rounds" / "CURRENT").read_text("utf-8").strip()
@@ -223,3 +226,10 @@ def is_number(value: object) -> TypeGuard[int | float]:
 def is_integer(value: object) -> TypeGuard[int]:
     """Return True for a JSON integer; a boolean is not one."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+@cache
+def read_nonce() -> str:
+    """Read the nonce of the current round, from which seeds follow (rule T15)."""
+    file = Path(__file__).parent / "rounds" / f"{CURRENT_ROUND}.yaml"
+    return str(yaml.safe_load(file.read_text("utf-8"))["nonce"])

@@ -95,6 +95,8 @@ COLUMNS: Mapping[str, Column] = {
     "mfu_peak": lambda entry: entry.peak_share and entry.peak_share.peak.basis,
     "mfu_peak_tflops": lambda entry: entry.peak_share and entry.peak_share.peak.tflops,
     "update_time_ratio": lambda entry: entry.progress.update_time_ratio,
+    "begun_runs": lambda entry: entry.begun.runs,
+    "system_names": lambda entry: entry.begun.systems,
     "seeds": lambda entry: entry.counts.seeds,
     "round": lambda entry: entry.judged.judged_in.name,
     "definition_digest": lambda entry: entry.judged.definition and entry.judged.definition.digest,

@@ -29,9 +29,11 @@ from cepheid.leaderboard.rows.rounds import (
     read_hardware,
 )
 from cepheid.leaderboard.rows.runs import (
+    Begun,
     Energy,
     Progress,
     RunCounts,
+    count_begun,
     count_runs,
     find_peak_share,
     measure_energy,
@@ -100,6 +102,7 @@ class Entry:
     pace: Pace | None
     peak_share: PeakShare | None
     reasons: tuple[str, ...]
+    begun: Begun
     twin: int = 1
 
     @cached_property
@@ -255,8 +258,8 @@ def _is_picture(path: Path) -> bool:
         return False
 
 
-def make_entry(result: JudgedResult) -> Entry:
-    """Make the entry of one result."""
+def make_entry(result: JudgedResult, begun: Begun) -> Entry:
+    """Make the entry of one result, of which so many runs were begun."""
     definition, round_kind = result.definition, find_round_kind(result.judged_in)
     standing, kind = round_kind.find_standing(result), find_kind(definition)
     judged_by = definition or result.benchmark
@@ -278,6 +281,7 @@ def make_entry(result: JudgedResult) -> Entry:
         pace=pace,
         peak_share=find_peak_share(result, pace),
         reasons=tuple(_list_reasons(result.findings)),
+        begun=begun,
     )
 
 
@@ -306,7 +310,10 @@ def _list_reasons(findings: Iterable[Finding]) -> Iterator[str]:
 
 def list_rows(results: Iterable[JudgedResult]) -> list[Entry]:
     """List one entry for each result, group by group, the fastest first."""
-    return sorted(map(make_entry, results), key=_place_in_table)
+    known = list(results)
+    begun = count_begun(known)
+    made = (make_entry(result, begun[result.folder.path]) for result in known)
+    return sorted(made, key=_place_in_table)
 
 
 def list_entries(results: Iterable[JudgedResult]) -> list[Entry]:

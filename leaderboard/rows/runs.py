@@ -4,6 +4,7 @@ import datetime
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.summary import Pace, RunSummary
@@ -11,6 +12,10 @@ from cepheid.compliance.score.standing import average_joules
 from cepheid.rules.definition import Definition
 from cepheid.rules.systems import PeakShare, find_peak
 
+HARDWARE = (  # the keys of a system's description that say what it is, whatever it is called
+    "nodes", "processor", "processor_cores_per_node", "memory_gib_per_node",
+    "accelerators_per_node", "accelerator",
+)  # fmt: skip
 _MS_MAX = 253_402_300_800_000  # the year 10000
 
 
@@ -60,6 +65,40 @@ def count_runs(runs: Sequence[RunSummary], required: int) -> RunCounts:
     """Count the runs of a result."""
     seeds = " and ".join(sorted({run.seed_origin for run in runs} - {""}))
     return RunCounts(len(runs), required, sum(run.converged for run in runs), seeds)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The runs of a benchmark that a submitter began on one hardware (rule T15).
+
+    Those of all systems with the same description of the hardware, whatever they are called, and
+    those that were interrupted.
+    """
+
+    runs: int
+    systems: int
+
+    def __str__(self) -> str:
+        names = f" under {self.systems} names of the system" if self.systems > 1 else ""
+        return f"{self.runs} on this hardware{names}"
+
+
+def count_begun(results: Iterable[JudgedResult]) -> Mapping[Path, Begun]:
+    """Count the begun runs of each result, by its folder."""
+    groups: dict[tuple[object, ...], list[JudgedResult]] = {}
+    for result in results:
+        place = result.place
+        hardware = [repr(result.system.get(key)) for key in HARDWARE]
+        who = place.submitter, place.benchmark, place.scale, place.division
+        key = (*who, *(hardware if result.system else (place.system,)))
+        groups.setdefault(key, []).append(result)
+    begun: dict[Path, Begun] = {}
+    for members in groups.values():
+        folders = [member.folder for member in members]
+        logs = sum(len(one.runs) + len(one.interrupted) + len(one.unfinished) for one in folders)
+        systems = len({member.place.system for member in members})
+        begun |= {one.path: Begun(logs, systems) for one in folders}
+    return begun
 
 
 def measure_energy(result: JudgedResult) -> Energy | None:

@@ -84,7 +84,9 @@ class RunConfig:
         """Return the same for run ``index``, with a derived seed or one counted up from seed 0."""
         if self.seed_origin == "given":
             return replace(self, seed=self.seed - self.index + index, index=index)
-        seed = derive_seed(self.definition.digest, self.system, self.code_digest, index)
+        nonce = events.read_nonce()
+        benchmark = f"{self.definition.name}-{self.definition.scale}"
+        seed = derive_seed(nonce, self.submitter, self.system, benchmark, index)
         return replace(self, seed=seed, index=index)
 
     def list_shared_settings(self) -> dict[str, Any]:

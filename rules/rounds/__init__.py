@@ -90,7 +90,9 @@ class Round:
     ``carries`` are earlier rounds whose results may be submitted again where their definition is
     the same. ``checker`` is the version of this program that judges the round, empty until it is
     frozen, and ``published`` the day of its tables.
-    ``data_not_proven`` are the SHA-256 of the records of the logs that are older than rule T27.
+    ``data_not_proven`` are the SHA-256 of the records of the logs that are older than rule T27,
+    ``seeds_of_code`` of those whose seeds follow from their code. ``nonce`` is a text from which
+    seeds follow, drawn when the round began (T15).
     """
 
     name: str
@@ -102,6 +104,8 @@ class Round:
     rule_set: RuleSet | None = None
     as_published: bool = False
     data_not_proven: frozenset[str] = frozenset()
+    seeds_of_code: frozenset[str] = frozenset()
+    nonce: str = ""
     due: datetime.date | None = None
     carries: tuple[str, ...] = ()
     checker: str = ""
@@ -169,6 +173,8 @@ def load(name: str = CURRENT, as_published: bool = False) -> Round:
         layout=document.get("layout", "cepheid"),
         log=_read_form(document.get("log", {})),
         data_not_proven=frozenset(document.get("data_not_proven", ())),
+        seeds_of_code=frozenset(document.get("seeds_of_code", ())),
+        nonce=document.get("nonce", ""),
         due=_read_day(document, "due"),
         carries=tuple(document.get("carries", ())),
         checker=document.get("checker", ""),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cepheid.rules import rcp
+from cepheid.rules import rcp, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.digests import derive_seed
 from cepheid.rules.events import MARKER, find_event_type
@@ -214,7 +214,7 @@ def _before_the_clock(
     log.event("submission_scale", definition.scale)
     log.event("cache_clear", True)
     log.event("init_start")
-    seed = derive_seed(definition.digest, system["system"], CODE_DIGEST, index)
+    seed = derive_seed_of(definition, index, system)
     log.event("seed", seed, origin="derived")
     log.event("definition_digest", definition.digest)
     log.event("code_digest", CODE_DIGEST)
@@ -245,6 +245,12 @@ def describe_implementation(system: Mapping[str, Any]) -> dict[str, object]:
         "device": "cuda" if accelerators else "cpu",
         "ranks": accelerators or system["nodes"],
     }
+
+
+def derive_seed_of(definition: Definition, index: int, system: Mapping[str, Any] = SYSTEM) -> int:
+    """The seed of a run of a system in the current round."""
+    nonce, name = rounds.load("v1.0").nonce, f"{definition.name}-{definition.scale}"
+    return derive_seed(nonce, system["submitter"], system["system"], name, index)
 
 
 def quality(

@@ -293,3 +293,17 @@ def run_updates(chosen: Definition) -> int:
     batch = int(chosen.hyperparameters["global_batch_size"].default)
     *_, last = (block for block in chosen.schedule(batch) if block.number <= 3)
     return last.samples // batch
+
+
+def test_runs_begun_on_one_hardware_are_counted_under_all_names(star_shape: Definition) -> None:
+    folder = write_result(Path("out"), star_shape)
+    write_log(folder / "interrupted_0.txt", run_records(star_shape, 2)[:30])
+    write_result(Path("out"), star_shape, system={**SYSTEM, "system": "box2"})
+    write_result(Path("out"), star_shape, system={**SYSTEM, "system": "box3", "processor": "other"})
+    begun = {row.names.system: row.begun for row in _rows(Path("out"))}
+    assert (begun["box"].runs, begun["box"].systems) == (11, 2)
+    assert begun["box2"] == begun["box"]
+    assert (begun["box3"].runs, begun["box3"].systems) == (5, 1)
+    assert str(begun["box"]) == "11 on this hardware under 2 names of the system"
+    (shown,) = (row for row in _rows(Path("out")) if row.names.system == "box")
+    assert "runs begun: 11 on this hardware" in write_table([shown])

@@ -405,7 +405,7 @@ def test_the_schedules_of_resnet50_and_kfac_are_those_of_the_page() -> None:
 
 
 def test_seeds_and_digests_of_code(tmp_path: Path) -> None:
-    assert page.derive_seed("a", "b", "c", 3) == digests.derive_seed("a", "b", "c", 3)
+    assert page.derive_seed("n", "a", "b", "c", 3) == digests.derive_seed("n", "a", "b", "c", 3)
     for name in ("README.md", "README.py", "LICENSE", "train.py", "sub/LICENSE", "Copying.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)

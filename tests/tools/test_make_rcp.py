@@ -77,11 +77,11 @@ def test_measures_five_seeds_of_each_batch_size(training: FakeTraining, capsys: 
     first = points.points[0]
     assert first.hyperparameters["opt_base_learning_rate"] == 0.002
     assert first.measured == (MACHINE,)
-    assert first.runs[4] == rcp.Run(5, 6016, round(6016 / 6000, 4), 1.2, GOOD)
+    assert first.runs[4] == rcp.Run(5, 6016, round(6016 / 6000, 4), 1.2, GOOD, 5736.256)
     printed = capsys.readouterr().out
     assert "problem" not in printed
     line = next(line for line in printed.splitlines() if line.startswith("32"))
-    for said in ("5 of 5", "6,016", "3,405", "1.00", rate):
+    for said in ("5 of 5", "6,016", "5,736", "1.00", rate):
         assert said in line
 
 

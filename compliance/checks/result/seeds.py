@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from cepheid.compliance.checks.log.identity import digest_records
 from cepheid.compliance.checks.registry import Needs, Place, find_division, has_digest_of, rule
 from cepheid.compliance.checks.result.aside import check_set_aside
 from cepheid.compliance.finding import Finding, breach, encode_canonically, format_value
@@ -11,9 +12,9 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
-from cepheid.rules.digests import derive_seed
-from cepheid.rules.events import is_integer
-from cepheid.rules.rounds import RoundBenchmark
+from cepheid.rules.digests import derive_seed, derive_seed_of_code
+from cepheid.rules.events import CURRENT_ROUND, is_integer
+from cepheid.rules.rounds import Round, RoundBenchmark
 
 
 def are_numbered_from_one(runs: Sequence[RunLog], definition: Definition) -> bool:
@@ -134,20 +135,20 @@ def _check_chosen_seeds(
     runs: Sequence[RunLog], definition: Definition, first: int
 ) -> Iterator[Finding]:
     """Report given seeds that would be the derived ones of other runs: the best of many runs."""
-    numbers: dict[tuple[str, str], dict[int, int]] = {}
+    numbers: dict[tuple[str, str, str], dict[int, int]] = {}
     for run in runs:
         event = run.first("seed")
-        system, code_digest = run.text("submission_platform"), run.text("code_digest")
         if event is None or event.metadata.get("origin") != "given" or run.index is None:
             continue
-        if system is None or code_digest is None or not is_integer(event.value):
+        who = _find_fields(run)
+        if who is None or not is_integer(event.value):
             continue  # T2 reports it
-        if (system, code_digest) not in numbers:
-            numbers[system, code_digest] = {
-                derive_seed(definition.digest, system, code_digest, number): number
+        if who not in numbers:
+            numbers[who] = {
+                derive_seed(*who, _name(definition), number): number
                 for number in reversed(range(DERIVED_COMPARED))
             }
-        number = numbers[system, code_digest].get(event.value % 2**32)
+        number = numbers[who].get(event.value % 2**32)
         if number is not None and number != run.index - first:
             yield breach(
                 run,
@@ -159,25 +160,55 @@ def _check_chosen_seeds(
             )
 
 
+def _find_fields(run: RunLog) -> tuple[str, str, str] | None:
+    """Return nonce, submitter and system from which the seeds of a log follow, if it names them."""
+    who, system = run.text("submission_org"), run.text("submission_platform")
+    if who is None or system is None:
+        return None
+    return _find_round(run).nonce, who, system
+
+
+def _find_round(run: RunLog) -> Round:
+    """Return the round that a log names; the current one where there is no such round."""
+    name = run.text("submission_round") or CURRENT_ROUND
+    is_known = name == CURRENT_ROUND or name in rounds.names()
+    return rounds.load(name if is_known else CURRENT_ROUND)
+
+
+def _name(definition: Definition) -> str:
+    return f"{definition.name}-{definition.scale}"
+
+
+def _follows_from_code(run: RunLog, definition: Definition, number: int) -> bool:
+    """Return True for a log that is older than the rule, with the seed that it had by the old one.
+
+    What a log says of itself excuses nothing: the round lists all that its records say.
+    """
+    system, code = run.text("submission_platform"), run.text("code_digest")
+    if system is None or code is None:
+        return False
+    seed = derive_seed_of_code(definition.digest, system, code, number)
+    return run.value("seed") == seed and digest_records(run) in _find_round(run).seeds_of_code
+
+
 def _check_derived(run: RunLog, definition: Definition, first: int) -> Finding | None:
     """Return a finding if the log says ``origin: derived`` but the seed is another one.
 
     ``first`` is the number of the first log, 1 where T16 reports that.
     """
-    event = run.all("seed")[0]
-    system, code_digest = run.text("submission_platform"), run.text("code_digest")
+    event, who = run.all("seed")[0], _find_fields(run)
     if event.metadata.get("origin") != "derived" or run.index is None:
         return None
-    if system is None or code_digest is None or not has_digest_of(run, definition):
+    if who is None or not has_digest_of(run, definition):
         return None  # T2 or T14 reports it
     number = run.index - first
-    expected = derive_seed(definition.digest, system, code_digest, number)
-    if event.value == expected:
+    expected = derive_seed(*who, _name(definition), number)
+    if event.value == expected or _follows_from_code(run, definition, number):
         return None
     of_run = [
         index
         for index in range(definition.runs.required)
-        if event.value == derive_seed(definition.digest, system, code_digest, index)
+        if event.value == derive_seed(*who, _name(definition), index)
     ]
     return breach(
         run,

@@ -22,7 +22,6 @@ from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.summary import measure_joules
 from cepheid.compliance.report.formats import format_text
 from cepheid.rules import definition, digests, rounds
-from cepheid.rules.digests import derive_seed
 from cepheid.rules.documents import SCHEMAS
 from tests.compliance.builder import (
     CODE_DIGEST,
@@ -30,6 +29,7 @@ from tests.compliance.builder import (
     PNG,
     SYSTEM,
     Record,
+    derive_seed_of,
     edit,
     line_number,
     power_lines,
@@ -471,7 +471,7 @@ CASES = [
         for index in (1, 3)], at("seed"), "result_1.txt"),
     Case("a seed shopped for", "T15.not_derived",
          f"{RESULT}/result_2.txt", log(2, "seed", value=4711),
-         at("seed"), str(derive_seed(MINI.digest, "box", CODE_DIGEST, 2))),
+         at("seed"), str(derive_seed_of(MINI, 2))),
     Case("a seed of another program", "T15.source", f"{RESULT}/result_2.txt",
          source(2, "seed", lineno=8), at("seed"), "another line of code"),
     Case("one run more", "T16.too_many", RESULT, one_more, says="6 runs"),

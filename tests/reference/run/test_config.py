@@ -124,13 +124,16 @@ def test_code_digest_covers_the_benchmarks_that_are_imported(tmp_path: Path) -> 
     assert after("resnet50") != before
 
 
-def test_derived_seeds_differ_by_run_system_and_code() -> None:
+def test_derived_seeds_differ_by_run_submitter_system_and_benchmark() -> None:
     config = configure(MINI).name_system("who", "a", "c")
     seeds = {config.select_run(index).seed for index in range(5)}
     assert len(seeds) == 5
     assert config.select_run(0).seed == configure(MINI).name_system("who", "a", "c").seed
     assert config.seed != configure(MINI).name_system("who", "b", "c").seed
-    assert config.seed != replace(config, code_digest="d").select_run(0).seed
+    assert config.seed != configure(MINI).name_system("else", "a", "c").seed
+    full = definition.load(MINI.name, "full")
+    assert config.seed != configure(full).name_system("who", "a", "c").seed
+    assert config.seed == replace(config, code_digest="d").select_run(0).seed  # not of the code
 
 
 def test_given_seeds_count_up_and_are_marked() -> None:

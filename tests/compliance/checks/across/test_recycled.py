@@ -17,11 +17,10 @@ from cepheid.compliance.read import package
 from cepheid.compliance.score.standing import judge_result
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
-from cepheid.rules.digests import derive_seed
 from tests.compliance.builder import (
-    CODE_DIGEST,
     SYSTEM,
     Record,
+    derive_seed_of,
     power_lines,
     run_records,
     write_log,
@@ -91,7 +90,7 @@ def pose_as(runs: list[list[Record]], asked: Definition, system: System) -> list
             if record["key"] == "submission_platform":
                 record["value"] = system["system"]
             if record["key"] == "seed":
-                record["value"] = derive_seed(asked.digest, system["system"], CODE_DIGEST, index)
+                record["value"] = derive_seed_of(asked, index, system)
     return copied
 
 
@@ -253,7 +252,7 @@ def test_honest_results_share_nothing(tmp_path: Path) -> None:
 
 
 def test_a_deterministic_program_with_the_same_seeds_is_a_warning(tmp_path: Path) -> None:
-    """Two submitters gave their systems one name, so the reference derives the same seeds."""
+    """Two submitters gave the same seeds to the same program."""
     runs, again = make_runs(MINI), make_runs(MINI)
     for records in again:
         noise, delay_ms = random.Random(8), 0.0
@@ -261,8 +260,12 @@ def test_a_deterministic_program_with_the_same_seeds_is_a_warning(tmp_path: Path
             delay_ms += noise.uniform(0, 3000) if record["key"] == "block_stop" else 0.0
             record["time_ms"] += int(delay_ms)
             record["metadata"]["monotonic_ms"] += delay_ms
+    again = pose_as(again, MINI, RIVAL)
+    for number, records in enumerate((*runs, *again)):
+        seed = next(record for record in records if record["key"] == "seed")
+        seed["value"], seed["metadata"]["origin"] = number % len(runs), "given"
     write(tmp_path, MINI, BOX, runs)
-    write(tmp_path, MINI, RIVAL, pose_as(again, MINI, RIVAL))
+    write(tmp_path, MINI, RIVAL, again)
     found = find_copies(tmp_path)
     assert [(one.code, one.severity) for one in found] == [("T19.same_seed", "warning")] * 5
 

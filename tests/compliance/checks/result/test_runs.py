@@ -9,13 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from cepheid.compliance.checks.log.identity import digest_records
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
+from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, rounds
-from cepheid.rules.digests import derive_seed
+from cepheid.rules.digests import derive_seed, derive_seed_of_code
 from tests.compliance.builder import (
     CODE_DIGEST,
+    SYSTEM,
     Record,
+    derive_seed_of,
     edit,
     line_number,
     put,
@@ -108,9 +112,6 @@ def test_the_run_that_differs_is_named(key: str, value: object, tmp_path: Path) 
     records = edit(run_records(MINI, 0), key, other)
     if key == "data_digest":
         records = edit(records, "data_read", other)
-    if key == "code_digest":  # the derived seed follows from it
-        seed = derive_seed(MINI.digest, "box", "0" * 64, 0)
-        records = put(records, "seed", value=seed)
     write_log(folder / "result_0.txt", records)
     (found,) = find_errors(tmp_path)
     assert (found.code, found.path.name) == ("T18.differs", "result_0.txt")
@@ -234,6 +235,8 @@ def test_a_result_without_its_folders_is_judged_by_its_logs(tmp_path: Path) -> N
     shutil.copytree(folder, bare)
     assert find_all(bare) == []
     records = put(run_records(MINI, 1), "submission_org", value="else")
+    other = derive_seed_of(MINI, 1, {**SYSTEM, "submitter": "else"})
+    records = put(records, "seed", value=other)
     write_log(bare / "result_1.txt", records)
     (found,) = find_errors(bare)
     assert (found.code, found.path.name) == ("T18.differs", "result_1.txt")
@@ -276,7 +279,7 @@ class Seeds:
     runs: int
 
 
-derived = partial(derive_seed, MINI.digest, "box", CODE_DIGEST)
+derived = partial(derive_seed_of, MINI)
 SEEDS = {
     "the best five of forty": Seeds("T15.chosen", lambda k: derived(7 * k + 6), 5),
     "one of many among others": Seeds("T15.chosen", lambda k: derived(39) if k == 3 else k, 1),
@@ -299,3 +302,27 @@ def test_seeds_that_were_chosen(name: str, tmp_path: Path) -> None:
     assert [finding.code for finding in found] == [planted.code] * planted.runs, found
     assert found[0].line == line_number(run_records(MINI), "seed")
     assert found[0].hint
+
+
+def test_a_seed_of_the_code_is_derived_in_the_logs_of_the_round_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old rule holds for logs whose records the round lists, and for no others."""
+    folder = write_result(tmp_path, MINI)
+    for index in range(MINI.runs.required):
+        seed = derive_seed_of_code(MINI.digest, "box", CODE_DIGEST, index)
+        write_log(folder / f"result_{index}.txt", put(run_records(MINI, index), "seed", value=seed))
+    assert [finding.code for finding in find_errors(tmp_path)] == ["T15.not_derived"] * 5
+    listed = [digest_records(runlog.read(path)) for path in sorted(folder.glob("result_*.txt"))]
+    known = replace(rounds.load("v1.0"), seeds_of_code=frozenset(listed[1:]))
+    monkeypatch.setattr(rounds, "load", lambda *_: known)
+    (found,) = find_errors(tmp_path)
+    assert (found.code, found.path.name) == ("T15.not_derived", "result_0.txt")
+
+
+@pytest.mark.parametrize("changed", range(5))
+def test_a_seed_follows_from_each_of_its_fields(changed: int) -> None:
+    fields = ["nonce", "acme", "box", "kfac-mini", 3]
+    other = [*fields[:changed], "x" if changed < 4 else 4, *fields[changed + 1 :]]
+    assert derive_seed(*fields) != derive_seed(*other)  # type: ignore[arg-type]
+    assert 0 <= derive_seed(*fields) < 2**32  # type: ignore[arg-type]
