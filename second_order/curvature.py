@@ -289,7 +289,8 @@ class Curvature:
             ]
             following_of_all = known
             if self.exchange.world_size > 1:
-                values = torch.tensor(known).to(self.layer_of[due[0]].device)
+                device = self.layer_of[due[0]].device
+                values = torch.tensor(known).to(device, non_blocking=True)
                 following_of_all = self.exchange.sum(values, "intervals").tolist()
         else:
             following_of_all = []

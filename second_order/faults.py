@@ -154,9 +154,8 @@ def refuse_uneven_layers(
         [
             [layer.samples, int(layer.has_gradient), int(is_lost)]
             for layer, is_lost in zip(layers, lost, strict=True)
-        ],
-        device=layers[0].device,
-    )
+        ]
+    ).to(layers[0].device, non_blocking=True)
     # All values of n ranks are equal where n Σ x² = (Σ x)².
     sums, squares = exchange.sum(torch.stack((seen, seen.square())), "check")
     differs = (exchange.world_size * squares != sums.square())[:, :2].any(1)
