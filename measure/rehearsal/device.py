@@ -168,7 +168,7 @@ class PretendGroup(_Group):  # type: ignore[misc]
 
     _reduce_scatter_base = reduce_scatter_single
 
-    def barrier(self, options: Any = None) -> Any:
+    def barrier(self, opts: Any = None) -> Any:  # torch gives it by this name
         """Wait for all ranks."""
         return self._gloo.barrier(c10d.BarrierOptions())
 

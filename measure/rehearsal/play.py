@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,9 @@ class Scene:
         if self.scale == "mini":
             return configure_small(self.benchmark, data_root, self.settings)
         definition = definitions.load(self.benchmark, self.scale)
-        given = [*PLAINLY, *self.settings]
+        is_trained = definition.kind == "train"
+        batch = [f"global_batch_size={NOISE_SAMPLES}"] if is_trained else []
+        given = [*PLAINLY, *batch, *self.settings]
         return configure(
             definition, division="open", overrides=given, data_root=data_root, seed=SEED
         )
@@ -158,8 +160,7 @@ def _play_data(task: Any, enter: Enter) -> Outcome:
 
 def _play_noise(task: Any, enter: Enter) -> Outcome:
     """Play steps and a prediction on a few samples of noise: the dataset need not be here."""
-    task.seat = replace(task.seat, batch=NOISE_SAMPLES)
-    task.use_execution(task.execution)
+    task.evaluation_batch = NOISE_SAMPLES
     task.model.train()
     for part, steps in ((FIRST, 1), (STEPS, STEPS_PLAYED)):
         with enter(part):
