@@ -57,6 +57,6 @@ def test_its_digest_and_seeds_are_those_of_the_rules() -> None:
     exec(compile(code, "train.py", "exec"), theirs)
     digest = theirs["digest_of_code"](PLAIN)  # type: ignore[operator]
     assert digest == digests.digest_code(digests.digest_files(PLAIN))
-    assert theirs["derived_seed"]("box", digest, 3) == digests.derive_seed(  # type: ignore[operator]
-        "d" * 64, "box", digest, 3
-    )
+    # Its logs are older than the seeds of today, and the round lists them (T15).
+    seed = digests.derive_seed_of_code("d" * 64, "box", digest, 3)
+    assert theirs["derived_seed"]("box", digest, 3) == seed  # type: ignore[operator]
