@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -647,7 +648,7 @@ CASES = [
         {"hyperparameters": {"opt_secret": 1}}, {"submitter": ""})],
     *[Case(f"another report: {fields}", "S14.contradiction",
            f"{RESULT}/report_1.json", attach("report_1", **fields), 1)
-      for fields in (
+      for fields in list[dict[str, Any]]((
         {"benchmark": "kfac"}, {"seed": 4711}, {"run": 2}, {"code_digest": "0" * 64},
         {"energy": {"joules": 1.0}}, {"energy": {"joules": 1.0, "sensors": ["node0"]}},
         {"energy": {"joules": 1.0, "sensors": ["node0", "node7"]}},
@@ -657,7 +658,7 @@ CASES = [
             [{"e_rmse": 1.0, "e_rmse_error": 0.1}, {"e_rmse": 0.9}])),
         {"energy": {"joules": -5}}, {"energy": {"joules": "low"}},
         {"tables": [{"rows": [{"p50_ms": 7, "p99_ms": 5}]}]},
-        {"tables": [{"rows": [{"min": 3.5, "max": 1}]}]})],
+        {"tables": [{"rows": [{"min": 3.5, "max": 1}]}]}))],
     Case("data with the name of an interrupted run", "S14.no_log", f"{RESULT}/interrupted_0.txt",
          file(f"{RESULT}/interrupted_0.txt", b"weights"), says="no run log"),
     *[Case(f"an interrupted run of another {key}", "S14.other_result",

@@ -107,7 +107,7 @@ def test_a_users_number_of_threads_is_obeyed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _autotune_on_this_rank() -> Execution:
-    Processor.list_precisions = lambda device: ("fp32", "bf16")  # type: ignore[method-assign]
+    Processor.list_precisions = lambda device: ("fp32", "bf16")  # type: ignore[assignment,method-assign]
     with start_ranks() as ranks:
         # On the first rank bf16 is slow, on the second fp32.
         machine = Machine({"precision": ("bf16", "fp32")[ranks.rank]})
