@@ -13,7 +13,7 @@ from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.digests import derive_seed, derive_seed_of_code
-from cepheid.rules.events import CURRENT_ROUND, is_integer
+from cepheid.rules.events import CURRENT_ROUND, is_blank, is_integer
 from cepheid.rules.rounds import Round, RoundBenchmark
 
 
@@ -163,8 +163,8 @@ def _check_chosen_seeds(
 def _find_fields(run: RunLog) -> tuple[str, str, str] | None:
     """Return nonce, submitter and system from which the seeds of a log follow, if it names them."""
     who, system = run.text("submission_org"), run.text("submission_platform")
-    if who is None or system is None:
-        return None
+    if who is None or system is None or is_blank(who) or is_blank(system):
+        return None  # T2 reports it
     return _find_round(run).nonce, who, system
 
 
