@@ -8,6 +8,7 @@ builtins. An expression sees ``v`` (value and metadata of a record), ``ll`` (the
 
 import ast
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -236,7 +237,8 @@ def parse(text: str, mode: str = "eval") -> Any:
     if len(text) > TEXT_MAX:
         raise NotSupportedError(f"a rule of {len(text):,} characters")
     try:
-        return ast.parse(text.strip(), mode=mode)
+        with warnings.catch_warnings(action="ignore"):
+            return ast.parse(text.strip(), mode=mode)
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise NotSupportedError(f"no Python ({error})") from None
 
@@ -270,4 +272,5 @@ def compile_statements(text: str) -> Statements:
 
 
 def _compile(tree: Any, mode: str) -> Any:
-    return compile(ast.fix_missing_locations(tree), "<a rule of mlcommons>", mode)
+    with warnings.catch_warnings(action="ignore"):  # of odd rules, which a user cannot mend
+        return compile(ast.fix_missing_locations(tree), "<a rule of mlcommons>", mode)
