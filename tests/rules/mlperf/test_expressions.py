@@ -56,6 +56,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")  # of Python's own evaluation
 @given(st.recursive(ATOMS, combine, max_leaves=6), VALUES)
 def test_an_expression_means_what_it_means_to_python(text: str, value: Any) -> None:
     record = {"value": value, "metadata": {"epoch_num": 3}}
