@@ -193,10 +193,12 @@ def add_up(
     batches: Iterable[np.ndarray],
 ) -> Tensor:
     """Return the sums (5, time) of ``quality.measure`` of a method over batches of rows (n,)."""
-    total = torch.zeros(5, shape.facts["outputs"], dtype=torch.float64)
+    total = torch.zeros(
+        5, shape.facts["outputs"], dtype=torch.float64, device=inference.ranks.device
+    )
     for rows in batches:
         past, future = map(inference.to_device, inference.data.read(rows))
-        total += quality.measure(method(past), as_truth(future)).cpu()
+        total += quality.measure(method(past), as_truth(future))
     return total
 
 
@@ -224,7 +226,7 @@ def report(shape: Videos, result: Result, on_progress: OnProgress) -> Sequence[T
     }
     for done, (name, method) in enumerate(methods.items(), 1):
         simple = partial(predict_simply, method, shape, inference.network)
-        found[name] = quality.summarize(add_up(shape, inference, simple, batches))
+        found[name] = quality.summarize(add_up(shape, inference, simple, batches).cpu())
         on_progress(done, len(methods))
     lines: list[Mapping[str, str | int | float]] = [
         {"prediction": name, **values} for name, values in found.items()

@@ -50,8 +50,8 @@ SIZES = Sizes(
 
 
 def arrays_of(model: Any) -> dict[str, np.ndarray]:
-    """Return the weights of a network in PyTorch."""
-    return {name: value.detach().numpy() for name, value in model.state_dict().items()}
+    """Return the weights of a network in PyTorch, copied: JAX shares the memory of what it gets."""
+    return {name: value.detach().numpy().copy() for name, value in model.state_dict().items()}
 
 
 def give(network: Any, weights: Mapping[str, np.ndarray]) -> None:

@@ -16,7 +16,7 @@ from cepheid.rules import definition
 from cepheid.rules.host import ROOT
 from tests.checkout import ROOMS, copy_folders
 from tests.compliance import small
-from tests.compliance.builder import SYSTEM, write_result
+from tests.compliance.builder import SYSTEM, derive_seed_of, write_result
 
 GUIDE = ROOT / "docs" / "organisers.md"
 LEFT_BEHIND = 1  # the exit code of carry where a result must be run again
@@ -43,8 +43,16 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_result(root / "submissions" / "acme", images)
     copied = root / "submissions" / "copycat"
     shutil.copytree(root / "submissions" / "acme", copied)
+    seeds = [  # who copies must at least change the seeds, which follow from the submitter's name
+        [str(derive_seed_of(shape, index, {**SYSTEM, "submitter": who})) for index in range(5)]
+        for who in ("acme", "copycat")
+    ]
+    changes = {'"acme"': '"copycat"', **dict(zip(*seeds, strict=True))}
     for path in (path for path in copied.rglob("*") if path.is_file()):
-        path.write_text(path.read_text().replace('"acme"', '"copycat"'))
+        text = path.read_text()
+        for old, new in changes.items():
+            text = text.replace(old, new)
+        path.write_text(text)
     shutil.rmtree(copied / "results" / "box" / "star_images-mini-closed")
     shutil.rmtree(copied / "benchmarks" / "star_images")
     programs = tmp_path / "bin"
