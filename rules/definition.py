@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from cepheid.rules.documents import find_schema_problem
+from cepheid.rules.documents import find_schema_problem, parse_yaml
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import Kind
 from cepheid.rules.host import ROOT
@@ -332,7 +332,7 @@ def _read_document(folder: Path, name: str) -> _Document:
         )
     path = folder / name / "benchmark.yaml"
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = parse_yaml(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not valid YAML: {error}") from error
     # What a round has frozen was valid then; today's schema must not make it unreadable.

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 SCHEMAS = Path(__file__).resolve().parent / "schemas"
 
 FILL_IN = "FILL IN: "
@@ -45,6 +47,11 @@ def parse_json(text: str | bytes) -> Any:
         )
     except RecursionError as error:
         raise ValueError("lists and objects are nested too deeply") from error
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse a safe YAML document, by libyaml where it is there: it takes a tenth of the time."""
+    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def _refuse_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
