@@ -94,13 +94,13 @@ def publish(arguments: argparse.Namespace, build: Tool) -> int:
     output, submissions = arguments.output, arguments.path
     for open_question in list_open_questions(rounds.load(arguments.round)):
         print(f"warning: {open_question}", file=sys.stderr)
-    for name in (SUMS, SIGNATURE):  # until all is there again, nothing vouches for the folder
-        (output / name).unlink(missing_ok=True)
     remove_partials(output)
     build([
         str(submissions), "--output", str(output / "site"), "--logs", "copy", "--round",
         arguments.round, "--on", str(arguments.on), "--commit", arguments.commit,
     ])  # fmt: skip
+    for name in (SUMS, SIGNATURE):  # they fit the site no more; a refused call has kept them
+        (output / name).unlink(missing_ok=True)
     write_archive(output / "submissions.tar.gz", [(submissions, "submissions")])
     definitions = locate_benchmarks(arguments.round)
     write_archive(

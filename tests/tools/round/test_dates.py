@@ -1,5 +1,6 @@
 """A round whose day is not decided: every command says so in a sentence, and none fails."""
 
+import argparse
 import datetime
 import json
 from dataclasses import replace
@@ -73,3 +74,19 @@ def test_what_is_no_day_is_refused_with_its_place(
     monkeypatch.setattr(rounds, "FOLDER", tmp_path)
     with pytest.raises(UserError, match=r"v7\.0\.yaml: .*fix: "):
         rounds.load("v7.0")
+
+
+def test_a_publication_that_is_refused_keeps_the_digests_of_the_last_one(tmp_path: Path) -> None:
+    for name in (publication.SUMS, publication.SIGNATURE):
+        (tmp_path / name).write_text("of the last one")
+
+    def refuse(argv: object = None) -> int:
+        raise UserError("no result was found")
+
+    arguments = argparse.Namespace(
+        output=tmp_path, path=tmp_path, round="v1.0", on="2026-08-04", commit="", sign=None
+    )
+    with pytest.raises(UserError):
+        publication.publish(arguments, refuse)
+    assert (tmp_path / publication.SUMS).read_text() == "of the last one"
+    assert (tmp_path / publication.SIGNATURE).exists()
