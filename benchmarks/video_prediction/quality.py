@@ -27,7 +27,7 @@ def measure(predicted: Tensor, true: Tensor) -> Tensor:
         compute_psnr(predicted, true),
         measure_edges(predicted),
         measure_edges(true),
-        torch.ones(true.shape[:3], dtype=torch.float64, device=true.device),
+        widen(torch.ones(true.shape[:3], device=true.device)),
     )
     return torch.stack([each.sum(dim=(0, 1)) for each in values])
 
