@@ -40,12 +40,14 @@ BENCHMARKS_VARIABLE = "CEPHEID_BENCHMARKS"  # of the environment, for tests
 class Timing:
     """The limits of time: initialisation in minutes, cadence of evaluation and budget in samples.
 
+    A run ends when its targets hold at ``evaluations_to_hold`` successive evaluations (rule T9).
     A benchmark that generates has neither cadence nor budget; both are 0.
     """
 
     init_minutes_max: float
     eval_every_samples: int = 0
     max_samples: int = 0
+    evaluations_to_hold: int = 1
 
 
 @dataclass(frozen=True)
@@ -151,13 +153,9 @@ class Definition:
         others = {key: value for key, value in varied.items() if value != self.variants[key][0]}
         if not others:
             return self
-        of_data = {key: value for key, value in others.items() if key in self.data}
-        of_model = {key: value for key, value in others.items() if key not in self.data}
-        return replace(
-            self,
-            data=MappingProxyType({**self.data, **of_data}),
-            model=MappingProxyType({**self.model, **of_model}),
-        )
+        of_data = {key: others.pop(key) for key in tuple(others) if key in self.data}
+        data, model = {**self.data, **of_data}, {**self.model, **others}
+        return replace(self, data=MappingProxyType(data), model=MappingProxyType(model))
 
     def count_parameters(self, hyperparameters: Mapping[str, object]) -> int:
         """Return the number of trainable parameters of the model with these hyperparameters.
@@ -184,7 +182,7 @@ class Definition:
 
     def is_reached_by(self, quality: Mapping[str, float]) -> bool:
         """Return True if every quality target holds (rule T9)."""
-        return all(target.holds(quality[target.metric]) for target in self.quality)
+        return all(target.holds(quality.get(target.metric, math.nan)) for target in self.quality)
 
     def schedule(self, global_batch_size: int, eval_offset_epochs: int = 0) -> Iterator[Block]:
         """Yield the blocks of a run (rule T8).

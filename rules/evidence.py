@@ -11,7 +11,7 @@ its images exist, so its curve has one point.
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -28,20 +28,44 @@ RESOLUTION_FILE = "resolution.json"  # what `cepheid measure resolution --record
 CORRECT_SEEDS_REQUIRED: Mapping[str, int] = MappingProxyType({"mini": 10, "full": 5})
 
 
+def find_end(qualities: Iterable[Mapping[str, float]], definition: Definition) -> int | None:
+    """Return the place of the evaluation at which a run ends, None for one that goes on (rule T9).
+
+    ``qualities`` are the metrics of its evaluations in order. A run ends when every target holds at
+    as many successive ones as ``timing.evaluations_to_hold`` says.
+    """
+    held = 0
+    for place, quality in enumerate(qualities):
+        held = held + 1 if definition.is_reached_by(quality) else 0
+        if held >= definition.timing.evaluations_to_hold:
+            return place
+    return None
+
+
+def describe_end(definition: Definition) -> str:
+    """Return in words at which evaluation a run ends."""
+    last = "first evaluation"
+    if definition.timing.evaluations_to_hold > 1:
+        last = "second of two successive evaluations"
+    return f"the {last} at which {' and '.join(map(str, definition.quality))}"
+
+
 def find_crossing(
-    evaluations: Sequence[tuple[int, Mapping[str, float]]], targets: Sequence[QualityTarget]
+    evaluations: Sequence[tuple[int, Mapping[str, float]]], definition: Definition
 ) -> float | None:
     """Return after how many samples a run crossed its targets, None where it did not (rule T20).
 
     ``evaluations`` are the samples and the metrics of each, in order. The first of two successive
-    evaluations at which every target holds counts, or the last one of the run. The crossing lies
-    between it and the evaluation before, where the line between the two meets the target, of
-    several targets the last one. There is nothing to interpolate before the first evaluation.
+    evaluations at which every target holds counts, or the last one of a run that ends at the first
+    that holds. The crossing lies between it and the evaluation before, where the line between the
+    two meets the target, of several targets the last one. There is nothing to interpolate before
+    the first evaluation.
     """
-    holds = [all(t.holds(metrics.get(t.metric, math.nan)) for t in targets)
-             for _, metrics in evaluations]  # fmt: skip
+    targets = definition.quality
+    holds = [definition.is_reached_by(metrics) for _, metrics in evaluations]
+    last = len(holds) - definition.timing.evaluations_to_hold
     places = (at for at, held in enumerate(holds) if held and all(holds[at + 1 : at + 2]))
-    at = next(places, None)
+    at = next((at for at in places if at <= last), None)
     if at is None or at == 0:
         return None if at is None else float(evaluations[0][0])
     (start, before), (stop, after) = evaluations[at - 1 : at + 1]
@@ -73,18 +97,18 @@ class Curve:
     evaluations: tuple[tuple[int, Mapping[str, float]], ...]
 
     def count_samples_to_target(self, definition: Definition) -> int | None:
-        """Return the samples at the first evaluation at which every target holds, or None."""
+        """Return the samples at the evaluation at which the run ends, or None."""
         reached = self.find_reaching(definition)
         return reached[0] if reached else None
 
     def find_crossing(self, definition: Definition) -> float | None:
         """Return the samples at which the run crossed its targets, interpolated, or None."""
-        return find_crossing(self.evaluations, definition.quality)
+        return find_crossing(self.evaluations, definition)
 
     def find_reaching(self, definition: Definition) -> tuple[int, Mapping[str, float]] | None:
-        """Return the first evaluation at which every target holds, or None."""
-        reached = (each for each in self.evaluations if definition.is_reached_by(each[1]))
-        return next(reached, None)
+        """Return the evaluation at which the run ends with its targets reached, or None."""
+        end = find_end((quality for _, quality in self.evaluations), definition)
+        return None if end is None else self.evaluations[end]
 
 
 @dataclass(frozen=True)

@@ -338,7 +338,7 @@ def measure_crossing(run: RunLog, definition: Definition) -> float | None:
     if not run.converged or definition.kind != "train":
         return None
     curve = [(read_count(point.samples) or 0, point.metrics) for point in run.quality_curve]
-    return find_crossing(curve, definition.quality) or None
+    return find_crossing(curve, definition) or None
 
 
 def measure_joules(run: RunLog, power: PowerLog | None) -> float | None:

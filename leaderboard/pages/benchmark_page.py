@@ -313,6 +313,7 @@ def _describe_rules(definition: Definition) -> list[tuple[str, str]]:
     else:
         every = f"every {timing.eval_every_samples:,} samples"
         facts.append(("evaluation", f"{every}, at most {timing.max_samples:,} samples in all"))
+        facts.append(("end of a run", evidence.describe_end(definition)))
         facts.append(("clock", "from run_start, before the data are touched, to run_stop"))
     if resolution := describe_resolution(definition):
         facts.append(("resolution", resolution))

@@ -9,6 +9,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
 from cepheid.rules.definition import Block, Definition
+from cepheid.rules.evidence import find_end
 
 WHEN_NOT_FINITE = (
     "a lower learning rate or precision=fp32 may help; `cepheid data --verify` finds damaged data"
@@ -119,9 +120,9 @@ def _train_until_reached(
     log: RunLogWriter,
     on_progress: OnProgress,
 ) -> Outcome:
-    """Train and evaluate, block after block, until all targets hold in an evaluation."""
+    """Train and evaluate, block after block, until all targets hold as the definition says."""
     quality: Mapping[str, float] = {}
-    samples = 0
+    samples, qualities = 0, list[Mapping[str, float]]()
     for block in definition.schedule(config.global_batch_size, config.eval_offset_epochs):
         log.start_block(block)
         loss = task.train(block, lambda samples: on_progress(Progress(Stage.TRAINING, samples)))
@@ -141,7 +142,8 @@ def _train_until_reached(
         log.write_quality(quality, definition, samples / definition.train_samples)
         log.stop_evaluation()
         on_progress(Progress(Stage.EVALUATED, samples, quality))
-        if definition.is_reached_by(quality):
+        qualities.append(quality)
+        if find_end(qualities, definition) is not None:
             return Outcome(True, samples, quality)
     reason = f"the targets were not reached within {definition.timing.max_samples} samples"
     return Outcome(False, samples, quality, reason)

@@ -49,6 +49,7 @@ class Plan:
             f"runs:    {present}; missing: {', '.join(map(str, missing)) or 'none'}",
             f"seeds:   {seeds or 'none'} ({config.seed_origin})",
             f"values:  {values or 'none'}",
+            f"end:     {self._describe_end()}",
             f"device:  {self.device}",
             f"data:    {self._describe_data()}",
             f"time:    {self.folder.estimate_time(len(missing)) or self._describe_samples()}",
@@ -87,6 +88,12 @@ class Plan:
         usual = evidence.summarize_samples(measured, chosen) if measured else None
         needed = f", of which the reference needs about {usual[1]:,}" if usual else ""
         return f"per run at most {chosen.timing.max_samples:,} samples{needed}; {unknown}"
+
+    def _describe_end(self) -> str:
+        """Describe when a run ends."""
+        if self.config.definition.kind == "generate":
+            return "after all repetitions and their evaluation"
+        return f"at {evidence.describe_end(self.config.definition)}"
 
     def _describe_disk(self, missing: int) -> str:
         """Describe the space for the weights, beside which logs and reports are small."""

@@ -11,6 +11,7 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.events import STATUS_ABORTED, STATUS_SUCCESS, is_integer, is_number
+from cepheid.rules.evidence import find_end
 
 
 def check_relations(run: RunLog, event: Event, definition: Definition) -> Iterator[Finding]:
@@ -105,30 +106,30 @@ def _format_bounds(lowest: float, highest: float) -> str:
 def _check_ending(run: RunLog, definition: Definition) -> Iterator[Finding]:
     targets = " and ".join(map(str, definition.quality))
     evaluations = run.all("eval_accuracy")
-    reached = [
-        event for event in evaluations if definition.is_reached_by(event.metadata["metrics"])
-    ]
-    stop = run.all("run_stop")[0]
-    if reached:
-        going_on = [e for e in run.all("block_start") if e.line > reached[0].line]
+    end = find_end((event.metadata["metrics"] for event in evaluations), definition)
+    stop, wanted = run.all("run_stop")[0], definition.timing.evaluations_to_hold
+    case = "twice" if wanted > 1 else ""
+    if end is not None:
+        line = evaluations[end].line
+        going_on = [e for e in run.all("block_start") if e.line > line]
         if going_on:
-            yield breach(run, going_on[0], "T9.trained_on", line=reached[0].line, targets=targets)
+            yield breach(run, going_on[0], "T9.trained_on", case=case, line=line, targets=targets)
         elif run.status == STATUS_ABORTED:
-            yield breach(run, stop, "T9.false_abort", targets=targets, line=reached[0].line)
+            yield breach(run, stop, "T9.false_abort", case=case, targets=targets, line=line)
     elif run.status == STATUS_SUCCESS:
-        last = evaluations[-1] if evaluations else None
         missed = [
-            f"{target.metric} {format_value(last.metadata['metrics'][target.metric])}"
+            f"{target.metric} {format_value(event.metadata['metrics'][target.metric])}"
+            for event in evaluations[-wanted:]
             for target in definition.quality
-            if last and not target.holds(last.metadata["metrics"][target.metric])
+            if not target.holds(event.metadata["metrics"][target.metric])
         ]
         yield breach(
             run,
             stop,
             "T9.false_success",
-            case="" if definition.kind == "train" else "generated",
+            case=case if definition.kind == "train" else "generated",
             targets=targets,
-            missed=", ".join(missed) or "no evaluation",
+            missed=", ".join(missed) or ("one evaluation" if evaluations else "no evaluation"),
         )
 
 

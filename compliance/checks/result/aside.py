@@ -12,6 +12,7 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules.definition import Definition
 from cepheid.rules.events import REASON_METADATA, is_integer
+from cepheid.rules.evidence import find_end
 
 INTERRUPTED_MAX = 2  # of one seed, without a word
 CUT_OFF = "truncated"  # as a killed process leaves a line
@@ -85,10 +86,9 @@ def _explain_completion(run: RunLog, repeat: RunLog | None, definition: Definiti
     after = f"after {evaluated:,} samples"
     if run.converged:
         return f"status {format_value(run.status)} {after}"
-    wanted = {target.metric for target in definition.quality}
-    for point in curve:
-        if wanted <= point.metrics.keys() and definition.is_reached_by(point.metrics):
-            return f"all targets hold on line {point.line}, after {point.samples:,} samples"
+    end = find_end((point.metrics for point in curve), definition)
+    if end is not None:
+        return f"all targets hold on line {curve[end].line}, after {curve[end].samples:,} samples"
     budget = definition.timing.max_samples if definition.kind == "train" else 1
     if evaluated >= budget:
         return (

@@ -184,6 +184,7 @@ def test_ten_percent_are_seen_where_the_design_says_so() -> None:
 # Crossings --------------------------------------------------------------------------------------
 
 HIGH, LOW = QualityTarget("accuracy", "higher", 0.8), QualityTarget("loss", "lower", 1.0)
+TWO_TARGETS = replace(MINI, quality=(HIGH, LOW))
 
 
 def make_curve(*values: tuple[float, float]) -> list[tuple[int, dict[str, float]]]:
@@ -212,10 +213,10 @@ def make_curve(*values: tuple[float, float]) -> list[tuple[int, dict[str, float]
 def test_where_a_run_crosses_its_targets(
     curve: list[tuple[int, dict[str, float]]], crossing: float | None
 ) -> None:
-    assert find_crossing(curve, (HIGH, LOW)) == pytest.approx(crossing)
+    assert find_crossing(curve, TWO_TARGETS) == pytest.approx(crossing)
 
 
 @given(st.lists(st.tuples(*[st.floats(allow_nan=True)] * 2), max_size=6))
 def test_a_crossing_lies_within_the_run(values: list[tuple[float, float]]) -> None:
-    found = find_crossing(make_curve(*values), (HIGH, LOW))
+    found = find_crossing(make_curve(*values), TWO_TARGETS)
     assert found is None or 0 < found <= 100 * len(values)
