@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from cepheid.measure.engine.study import Column, name_values
 from cepheid.reference.session.observer import Observer
 from cepheid.reference.session.shared_facts import keep_or_compare
 from cepheid.rules.errors import UserError, cannot_write
@@ -25,24 +26,16 @@ if TYPE_CHECKING:
     from cepheid.reference.run.config import RunConfig
 
 
-class Sized(Protocol):
-    """A measurement at one size: a dataclass that JSON can hold."""
+class Placed(Protocol):
+    """A measurement at one size, which a dataclass describes for JSON, or a job to make one."""
 
     @property
-    def size(self) -> int:
-        """The batch size, the number of images or of ranks."""
+    def place(self) -> str:
+        """The name of its file below the folder: its size, behind a folder where sizes repeat."""
 
 
-class SizedJob(Sized, Protocol):
-    """A size to measure."""
-
-    @property
-    def label(self) -> str:
-        """The size in words."""
-
-
-P = TypeVar("P", bound=Sized)
-J = TypeVar("J", bound=SizedJob)
+P = TypeVar("P", bound=Placed)
+J = TypeVar("J", bound=Placed)
 
 
 @dataclass(frozen=True)
@@ -54,35 +47,41 @@ class PointFolder(Generic[P]):
 
     def load_points(self) -> tuple[P, ...]:
         """Return all recorded points by size. Raises UserError for a damaged file."""
-        paths = [path for path in self.path.glob("*.json") if path.stem.isdecimal()]
-        return tuple(sorted(map(self._read, paths), key=lambda point: point.size))
+        paths = [path for path in self.path.rglob("*.json") if path.stem.isdecimal()]
+        order = lambda path: (int(path.stem), len(path.parent.name), path)  # noqa: E731
+        return tuple(map(self._read, sorted(paths, key=order)))
 
-    def list_missing(self, sizes: Sequence[int]) -> list[int]:
-        """Return those of ``sizes`` that are not recorded yet."""
-        return [size for size in sizes if not (self.path / f"{size}.json").exists()]
+    def list_missing(self, jobs: Sequence[J]) -> list[J]:
+        """Return those of ``jobs`` of which nothing is recorded yet."""
+        return [job for job in jobs if not self._locate(job).exists()]
 
     def keep(self, point: P) -> None:
         """Record a point."""
-        self.write_json(f"{point.size}.json", describe_point(point))
+        self._write(self._locate(point), json.dumps(describe_point(point), indent=1) + "\n")
 
     def write_json(self, name: str, facts: Mapping[str, Any]) -> None:
         """Write a file of JSON. Raises UserError where that fails."""
-        self.write(name, json.dumps(facts, indent=1) + "\n")
+        self._write(self.path / name, json.dumps(facts, indent=1, default=asdict) + "\n")
 
-    def write_csv(self, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write a table for spreadsheets, with the columns of the first row."""
+    def write_csv(self, name: str, columns: Sequence[Column], rows: Sequence[Any]) -> None:
+        """Write a table for spreadsheets: the columns that have a key, with six digits."""
         text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        self.write(name, text.getvalue())
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(name_values(columns, rows[0]))
+        for row in rows:
+            values = name_values(columns, row).values()
+            writer.writerow(f"{each:.6g}" if isinstance(each, float) else each for each in values)
+        self._write(self.path / name, text.getvalue())
 
-    def write(self, name: str, text: str) -> None:
-        """Write a file. Raises UserError where that fails."""
+    def _locate(self, sized: Placed) -> Path:
+        return self.path / f"{sized.place}.json"
+
+    def _write(self, path: Path, text: str) -> None:
         try:
-            atomic_write(self.path / name, text)
+            path.parent.mkdir(exist_ok=True)
+            atomic_write(path, text)
         except OSError as error:
-            raise cannot_write(self.path / name, error) from error
+            raise cannot_write(path, error) from error
 
     def _read(self, path: Path) -> P:
         try:
@@ -194,33 +193,34 @@ def measure_missing(
     measure: Callable[[J], P],
     observer: Observer,
     describe: Callable[[P], str],
-) -> list[int]:
+) -> list[str]:
     """Measure the sizes that are not recorded yet; return those that could not be measured.
 
-    ``measure`` raises UserError if a size cannot be measured.
+    ``measure`` raises UserError if a size cannot be measured. The text of a job names it. Raises
+    UserError where nothing is recorded in the end.
     """
-    missing = folder.list_missing([job.size for job in jobs])
+    missing, failed = folder.list_missing(jobs), []
     if not missing:
         observer.tell(f"{folder.path}: all sizes are recorded, nothing to measure")
-    failed = []
-    for number, job in enumerate((job for job in jobs if job.size in missing), 1):
-        label = f"{job.label} ({number} of {len(missing)})"
+    for number, job in enumerate(missing, 1):
+        label = f"{job} ({number} of {len(missing)})"
         observer.tell(f"{label}: building, compiling, warming up")
         try:
             point = measure(job)
         except UserError as error:
             observer.tell(f"{label}: not measured: {error}")
-            failed.append(job.size)
+            failed.append(job.place)
             continue
         folder.keep(point)
         observer.tell(f"{label}: {describe(point)}")
+    if len(failed) == len(jobs) and not folder.load_points():
+        raise UserError(f"{folder.path}: nothing could be measured; the lines above say why")
     return failed
 
 
-def tell_written(folder: Path, files: Sequence[str], failed: Sequence[int]) -> list[str]:
+def tell_written(folder: Path, files: Sequence[str], failed: Sequence[str]) -> list[str]:
     """Return a line for each file, and one about the sizes that could not be measured, if any."""
     notes = [f"written: {folder / name}" for name in files]
     if failed:
-        sizes = ", ".join(map(str, failed))
-        notes.append(f"not measured: {sizes}; the lines above say why")
+        notes.append(f"not measured: {', '.join(failed)}; the lines above say why")
     return notes

@@ -9,7 +9,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -41,19 +41,24 @@ BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the 
 
 @dataclass(frozen=True)
 class Column:
-    """One value of a row, below its head in a table.
+    """One value of a row, below its ``head`` in a table and by its ``key`` in files, if it has one.
 
     ``read`` returns the value from what was measured, or names its attribute. ``show`` makes text
     of it, or is a format such as "{:,}"; None is an empty cell.
     """
 
-    head: str
+    head: str | None
     read: Callable[[Any], Any] | str
     show: Callable[[Any], str] | str = "{}"
+    key: str = ""
+
+    def find(self, row: Any) -> Any:
+        """Return the value of a row."""
+        return attrgetter(self.read)(row) if isinstance(self.read, str) else self.read(row)
 
     def format(self, row: Any) -> str:
         """Return the cell of a row."""
-        value = attrgetter(self.read)(row) if isinstance(self.read, str) else self.read(row)
+        value = self.find(row)
         if value is None:
             return ""
         return self.show.format(value) if isinstance(self.show, str) else self.show(value)
@@ -218,9 +223,11 @@ def _prepare_figure(arguments: argparse.Namespace) -> Path | None:
         return None
     extras.require("matplotlib")
     if folder:
-        from cepheid.measure.engine.study import make_folder
-
-        make_folder(folder, "--figures")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            reason = f"cannot make this folder ({error.strerror})"
+            raise UserError(f"--figures {folder}: {reason}") from error
     elif file and not file.parent.is_dir():
         raise UserError(
             f"--figure {file}: cannot write it, because {file.parent} is no folder; fix: make it"
@@ -246,12 +253,18 @@ def _describe(study: Study, request: Request, measured: Measured) -> str:
 
 
 def format_table(table: Table) -> str:
-    """Return the rows as a table for people, "" for no rows."""
+    """Return the rows as a table for people, without columns that are empty; "" for no rows."""
     from tabulate import tabulate
 
-    heads = [column.head for column in table.columns]
-    cells = [[column.format(row) for column in table.columns] for row in table.rows]
-    return tabulate(cells, heads, disable_numparse=True) if cells else ""
+    shown = [each for each in table.columns if each.head is not None]
+    shown = [each for each in shown if any(map(each.format, table.rows))]
+    cells = [[column.format(row) for column in shown] for row in table.rows]
+    return tabulate(cells, [str(column.head) for column in shown], disable_numparse=True)
+
+
+def name_values(columns: Sequence[Column], row: Any) -> dict[str, Any]:
+    """Return the values of a row by the keys of the columns that have one, for a file."""
+    return {column.key: column.find(row) for column in columns if column.key}
 
 
 def make_table(title: str, rows: Sequence[Mapping[str, Any]], note: str = "") -> Table:
@@ -273,48 +286,24 @@ def write_json(path: Path, facts: Mapping[str, Any]) -> None:
         raise cannot_write(path, error) from error
 
 
-# Figures: axes side by side, and a file that appears at once -----------------------------------
-
-
 @contextmanager
 def draw_figure(
-    path: Path, columns: int, column_inches: float = COLUMN_INCHES
+    path: Path, columns: int, column_inches: float = COLUMN_INCHES, inches: float = 3.8
 ) -> Iterator[tuple["Figure", list[Any]]]:
     """Yield a figure with ``columns`` axes side by side, and write it to ``path`` afterwards.
 
-    Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
+    The file is a PNG and appears when it is complete. Raises UserError where it cannot be written,
+    ModuleNotFoundError without matplotlib.
     """
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    with use_style():
-        figure = Figure(figsize=(column_inches * columns, 3.8), layout="constrained")
+    with rc_context(fname=FIGURE_STYLE):
+        figure = Figure(figsize=(column_inches * columns, inches), layout="constrained")
         axes = figure.subplots(1, columns, squeeze=False)[0]
         yield figure, list(axes)
-        save_figure(figure, path)
-
-
-def use_style() -> AbstractContextManager[None]:
-    """Return a context in which figures look as all of ours do; they are saved in it too."""
-    from matplotlib import rc_context
-
-    return rc_context(fname=FIGURE_STYLE)
-
-
-def save_figure(figure: "Figure", path: Path) -> None:
-    """Write a figure as PNG; the file appears when it is complete.
-
-    Raises UserError where it cannot be written.
-    """
-    try:
-        with atomic_path(path) as temporary:
-            figure.savefig(temporary, format="png", metadata={"Software": None})
-    except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def make_folder(folder: Path, option: str) -> None:
-    """Make the folder that a command-line option names. Raises UserError where that fails."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{option} {folder}: cannot make this folder ({error.strerror})") from error
+        try:
+            with atomic_path(path) as temporary:
+                figure.savefig(temporary, format="png", metadata={"Software": None})
+        except OSError as error:
+            raise cannot_write(path, error) from error

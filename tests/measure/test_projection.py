@@ -31,7 +31,8 @@ from cepheid.measure.studies.cost_model import (
     ring_seconds,
     tree_seconds,
 )
-from cepheid.measure.studies.scaling.points import Point, write_scaling
+from cepheid.measure.studies.scaling.points import Point
+from cepheid.measure.studies.scaling.scaling import write_scaling
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main

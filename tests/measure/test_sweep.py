@@ -17,7 +17,7 @@ pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("matplotlib", reason="needs the extra site")
 
 from cepheid.measure.engine import own_process
-from cepheid.measure.engine.recorded_points import open_folder
+from cepheid.measure.engine.recorded_points import PointFolder, open_folder
 from cepheid.measure.studies.sweep import measures as points
 from cepheid.measure.studies.sweep import quality
 from cepheid.measure.studies.sweep import records as figures
@@ -242,7 +242,7 @@ def test_points_are_kept_one_by_one(tmp_path: Path) -> None:
     folder = open_sweep(path)
     folder.keep(point(8))
     folder.keep(point(2))
-    assert folder.list_missing([2, 4, 8]) == [4]
+    assert folder.list_missing([point(2), point(4), point(8)]) == [point(4)]
     again = open_sweep(path)
     assert again.load_points() == (point(2), point(8))
     kept = Sweep(configuration(), again.load_points(), "no sensors")
@@ -441,7 +441,7 @@ def test_trainings_that_diverge_are_counted(
         raise AssertionError(f"{constant} is no JSON")
 
     json.loads((out / "quality.json").read_text(), parse_constant=refuse)
-    assert quality.load_all(out)[0].quality["e_rmse"] is None
+    assert PointFolder(out, QualityPoint).load_points()[0].quality["e_rmse"] is None
 
 
 def test_every_batch_size_sees_the_same_number_of_samples(

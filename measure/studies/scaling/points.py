@@ -14,16 +14,11 @@ independent
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine.recorded_points import (
-    PointFolder,
-    describe_machine,
-    describe_point,
-    read_points,
-)
+from cepheid.measure.engine.recorded_points import describe_machine, read_points
 from cepheid.measure.engine.turns import configure_open, find_middle_half
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.reference.session.request import replace_old_keys
@@ -77,13 +72,11 @@ class Job:
     processors_per_rank: int = 0
 
     @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return self.ranks
+    def place(self) -> str:
+        """The name of its file below the folder."""
+        return str(self.ranks)
 
-    @property
-    def label(self) -> str:
-        """The number of ranks in words."""
+    def __str__(self) -> str:
         return f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
 
     @property
@@ -195,9 +188,9 @@ class Point:
     load_before: float
 
     @property
-    def size(self) -> int:
-        """The number of ranks."""
-        return self.ranks
+    def place(self) -> str:
+        """The name of its file below the folder."""
+        return str(self.ranks)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -252,34 +245,6 @@ class Point:
 def name_arm(arm: str, kind: str) -> str:
     """Return the name under which the turns of an arm with a kind of input are kept."""
     return f"{arm}, {kind}"
-
-
-def name_row(point: Point) -> dict[str, Any]:
-    """Return the numbers of a table's row, for JSON."""
-    kind = point.inputs[0]
-    return {
-        "ranks": point.ranks,
-        "batch_size": point.batch_size,
-        "input": kind,
-        "samples_per_second": asdict(spread(point.rates(TOGETHER, kind))),
-        "efficiency": {each: asdict(point.efficiency(each)) for each in point.inputs},
-        "speed_up": point.ranks * point.efficiency(kind).median,
-        "ceiling": (found := point.ceiling()) and asdict(found),
-        "real_over_synthetic": (ratio := point.real_over_synthetic()) and asdict(ratio),
-        "is_input_bound": point.is_input_bound,
-        "shares": point.shares,
-    }
-
-
-def write_scaling(folder: PointFolder[Point], configuration: Mapping[str, Any]) -> None:
-    """Write ``scaling.json`` with all points and the numbers that follow from them."""
-    points = folder.load_points()
-    content = {
-        "configuration": dict(configuration),
-        "table": [name_row(point) for point in points],
-        "points": [describe_point(point) for point in points],
-    }
-    folder.write_json(FILE, content)
 
 
 def read_scaling(path: Path) -> tuple[Mapping[str, Any], tuple[Point, ...]]:

@@ -9,6 +9,7 @@ from cepheid.measure.engine import options, own_process
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.recorded_points import (
     PointFolder,
+    describe_point,
     measure_missing,
     name_machine,
     open_folder,
@@ -21,7 +22,9 @@ from cepheid.measure.engine.study import (
     Measured,
     Request,
     Study,
+    Table,
     draw_figure,
+    name_values,
 )
 from cepheid.measure.engine.turns import format_spread
 from cepheid.measure.studies.scaling.points import (
@@ -37,7 +40,6 @@ from cepheid.measure.studies.scaling.points import (
     Point,
     Spread,
     spread,
-    write_scaling,
 )
 from cepheid.reference.machine.placement import find_placement
 from cepheid.rules.errors import UserError
@@ -200,13 +202,10 @@ def _measure_launched(request: Request, job: Job) -> Measured:
 
 
 def _describe(
-    folder: PointFolder[Point], configuration: Mapping[str, Any], failed: Sequence[int]
+    folder: PointFolder[Point], configuration: Mapping[str, Any], failed: Sequence[str]
 ) -> Measured:
     """Write scaling.json and the figure; return the points with what they say about input."""
-    points = folder.load_points()
-    if not points:
-        raise UserError(f"{folder.path}: no number of ranks could be measured; see above")
-    write_scaling(folder, configuration)
+    points = write_scaling(folder, configuration)
     kind = "the same batch for all" if configuration["mode"] == STRONG else "a batch for each rank"
     title = (
         f"{configuration['benchmark']}, {configuration['scale']} scale: {configuration['mode']} "
@@ -215,26 +214,44 @@ def _describe(
     draw_scaling(folder.path / FIGURE, title, points)
     notes = [sentence for point in points if (sentence := _judge_input(point))]
     notes += tell_written(folder.path, (FILE, FIGURE), failed)
-    return Measured(points, f"\n{title}", notes=notes, is_fine=not failed)
+    table = Table(f"\n{title}", list_columns(points), points)
+    return Measured(tables=[table], notes=notes, is_fine=not failed)
 
 
-def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
-    """Return the columns for the inputs that were measured."""
-    inputs = measured.rows[0].inputs if measured.rows else ()
-    shares = measured.rows[0].shares if measured.rows else ()
+def write_scaling(folder: PointFolder[Point], configuration: Mapping[str, Any]) -> Sequence[Point]:
+    """Write ``scaling.json`` with all points and the numbers that follow; return the points."""
+    points = folder.load_points()
+    columns = list_columns(points)
+    content = {
+        "configuration": configuration,
+        "table": [name_values(columns, point) for point in points],
+        "points": list(map(describe_point, points)),
+    }
+    folder.write_json(FILE, content)
+    return points
+
+
+def list_columns(points: Sequence[Point]) -> Sequence[Column]:
+    """Return the columns for the inputs that were measured, which are the keys of the file too."""
     return (
-        Column("ranks", "ranks"),
-        Column("batch", "batch_size", "{:,}"),
-        Column("samples/s", _find_rate, partial(_format_spread, form=",.4g")),
-        Column("speed-up", lambda point: point.ranks * _find_efficiency(point), "{:.2f}"),
+        Column("ranks", "ranks", key="ranks"),
+        Column("batch", "batch_size", "{:,}", "batch_size"),
+        Column(None, lambda point: point.inputs[0], key="input"),
+        Column("samples/s", _find_rate, partial(_format_spread, form=",.4g"), "samples_per_second"),
+        Column("speed-up", lambda point: point.ranks * _find_efficiency(point), "{:.2f}",
+               "speed_up"),
+        Column(None, lambda point: {each: point.efficiency(each) for each in point.inputs},
+               key="efficiency"),
         *(
             Column(f"efficiency, {kind}", partial(Point.efficiency, kind=kind), _format_spread)
-            for kind in inputs
+            for kind in points[0].inputs
         ),
-        Column("ceiling", Point.ceiling, _format_spread),
-        *(Column(name, partial(_find_share, name), "{:.1%}") for name in shares),
-        Column("real/synthetic", Point.real_over_synthetic, _format_spread),
-    )
+        Column("ceiling", Point.ceiling, _format_spread, "ceiling"),
+        *(Column(name, partial(_find_share, name), "{:.1%}") for name in points[0].shares),
+        Column(None, "shares", key="shares"),
+        Column("real/synthetic", Point.real_over_synthetic, _format_spread, "real_over_synthetic"),
+        Column(None, "is_input_bound", key="is_input_bound"),
+    )  # fmt: skip
 
 
 def _find_efficiency(point: Point) -> float:
@@ -309,7 +326,6 @@ STUDY = Study(
     "scaling",
     plan,
     measure,
-    list_columns,
     is_timed=True,
     description=DESCRIPTION,
     examples=EXAMPLES,

@@ -74,8 +74,11 @@ class Job:
     seed: int = 1
 
     @property
-    def label(self) -> str:
-        """The size in words."""
+    def place(self) -> str:
+        """The name of its file below the folder."""
+        return f"seed-{self.seed}/{self.size}" if self.measure == "quality" else str(self.size)
+
+    def __str__(self) -> str:
         seed = f", seed {self.seed}" if self.measure == "quality" else ""
         return f"{'images' if self.measure == 'generation' else 'batch size'} {self.size:,}{seed}"
 
@@ -145,6 +148,11 @@ class Point:
     load_before: float
     parts_seconds: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def place(self) -> str:
+        """The name of its file below the folder."""
+        return str(self.size)
+
 
 def measure_size(job: Job, open_display: "OpenDisplay") -> Point:
     """Measure one size in this process, which was started for it.
@@ -159,7 +167,7 @@ def measure_size(job: Job, open_display: "OpenDisplay") -> Point:
         try:
             task = pick_create(import_task(config.definition, job.framework))(config, ranks)
             unit = "steps" if job.measure == "training" else "repetitions"
-            with observer.count(job.label, unit) as on_count:
+            with observer.count(str(job), unit) as on_count:
                 if job.measure == "generation":
                     return measure_generation(task, job.size, ranks, sensors, on_count)
                 return measure_training(task, job.size, ranks, sensors, job.epochs, on_count)

@@ -7,17 +7,16 @@ are cores may run beside each other. All batch sizes have the same learning rate
 that number of samples, unless ``--set`` says otherwise.
 """
 
-import math
 import os
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine.recorded_points import PointFolder, describe_point, name_machine
-from cepheid.measure.engine.study import OURS, REPORTED, draw_figure
+from cepheid.measure.engine.study import OURS, Column, draw_figure
 from cepheid.measure.engine.turns import make_task
 from cepheid.measure.studies.sweep.measures import Job
 from cepheid.reference.session.frameworks import import_backend
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from cepheid.measure.engine.study import OpenDisplay
 
+FILE, TABLE, FIGURE = "quality.json", "quality.csv", "quality.png"
 COVERAGE = "coverage_"
 COLOURS = (OURS, "C4", "C3")
 MOST_PLOTS = 3  # of metrics with a target, beside that of the coverage
@@ -49,6 +49,11 @@ class QualityPoint:
     load_before: float
     implementation: Mapping[str, Any]
 
+    @property
+    def place(self) -> str:
+        """The name of its file below the folder."""
+        return f"seed-{self.seed}/{self.size}"
+
 
 @dataclass(frozen=True)
 class QualitySweep:
@@ -67,14 +72,13 @@ class QualitySweep:
         """The metrics of all points, in the order of the evaluation."""
         return list(self.points[0].quality)
 
-    def list_values(self, metric: str, size: int) -> list[float]:
-        """Return a metric at a batch size, by seed; NaN of a training that diverged."""
-        values = [point.quality[metric] for point in self.points if point.size == size]
-        return [math.nan if value is None else value for value in values]
+    def list_values(self, metric: str, size: int) -> list[float | None]:
+        """Return a metric at a batch size, by seed; None of a training that diverged."""
+        return [point.quality[metric] for point in self.points if point.size == size]
 
     def list_finite(self, metric: str, size: int) -> list[float]:
         """Return a metric at a batch size, of the trainings that did not diverge."""
-        return [value for value in self.list_values(metric, size) if math.isfinite(value)]
+        return [value for value in self.list_values(metric, size) if value is not None]
 
     def describe_spread(self, metric: str, size: int) -> str:
         """Return the median, and the least and the largest value if they differ.
@@ -90,25 +94,23 @@ class QualitySweep:
         diverged = count - len(finite)
         return f"{text}; {diverged} of {count} diverged" if diverged else text
 
-    def write(self, path: Path) -> None:
+    def write(self, folder: PointFolder[QualityPoint]) -> None:
         """Write ``quality.json`` and ``quality.csv``."""
-        folder = PointFolder(path, QualityPoint)
         points = list(map(describe_point, self.points))
-        content = {"configuration": dict(self.configuration), "points": points}
-        folder.write_json("quality.json", content)
-        folder.write_csv("quality.csv", list(map(_list_cells, self.points)))
+        folder.write_json(FILE, {"configuration": dict(self.configuration), "points": points})
+        columns = [
+            Column(None, "size", key="batch_size"),
+            Column(None, "seed", key="seed"),
+            Column(None, "samples", key="samples"),
+            *(Column(None, _read(metric), key=metric) for metric in self.metrics),
+            Column(None, "train_loss", key="train_loss"),
+            Column(None, "seconds", key="seconds"),
+        ]
+        folder.write_csv(TABLE, columns, self.points)
 
 
-def _list_cells(point: QualityPoint) -> dict[str, Any]:
-    """Return a line of the table for spreadsheets."""
-    values = {**point.quality, "train_loss": point.train_loss}
-    return {
-        "batch_size": point.size,
-        "seed": point.seed,
-        "samples": point.samples,
-        **{name: f"{math.nan if each is None else each:.6g}" for name, each in values.items()},
-        "seconds": f"{point.seconds:.4g}",
-    }
+def _read(metric: str) -> Callable[[QualityPoint], float | None]:
+    return lambda point: point.quality[metric]
 
 
 def train_once(job: Job, open_display: "OpenDisplay") -> QualityPoint:
@@ -119,7 +121,7 @@ def train_once(job: Job, open_display: "OpenDisplay") -> QualityPoint:
         task = make_task(config, ranks)
         end = -(-job.samples // job.size) * job.size
         start = time.monotonic()
-        with observer.count(job.label, "samples") as on_count:
+        with observer.count(str(job), "samples") as on_count:
             loss = task.train(Block(1, 0, end), lambda samples: on_count(samples, end))
         quality = task.evaluate()
         return QualityPoint(
@@ -134,39 +136,30 @@ def train_once(job: Job, open_display: "OpenDisplay") -> QualityPoint:
         )
 
 
-def open_seed(path: Path, seed: int) -> PointFolder[QualityPoint]:
-    """Return the folder of a seed, and make it if it is missing."""
-    place = path / f"seed-{seed}"
-    place.mkdir(exist_ok=True)
-    return PointFolder(place, QualityPoint)
-
-
-def load_all(path: Path) -> tuple[QualityPoint, ...]:
-    """Return the points of all seeds, also of those of earlier commands."""
-    folders = [PointFolder(place, QualityPoint) for place in sorted(path.glob("seed-*"))]
-    points = [point for folder in folders for point in folder.load_points()]
-    return tuple(sorted(points, key=lambda point: (point.size, point.seed)))
-
-
 def draw_quality(path: Path, definition: Definition, sweep: QualitySweep) -> None:
     """Draw each metric against the batch size as PNG, a point for each seed.
 
     Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
     """
-    coverage = [name for name in sweep.metrics if _find_nominal(name)]
-    targets = [target for target in definition.quality if target.metric in sweep.metrics]
-    shown = [target for target in targets if not target.metric.startswith(COVERAGE)][:MOST_PLOTS]
-    with draw_figure(path, len(shown) + bool(coverage)) as (figure, axes):
-        for target, place in zip(shown, axes, strict=False):
-            _draw_metric(place, sweep, target.metric, OURS)
-            place.axhline(target.target, color=REPORTED, linestyle=":", label="target of the run")
-            _finish(place, sweep, target.metric)
-        for name, colour in zip(coverage, COLOURS, strict=False):
-            _draw_metric(axes[-1], sweep, name, colour)
-            axes[-1].axhline(_find_nominal(name), color=colour, linestyle=":", label="as predicted")
-        if coverage:
-            axes[-1].set_ylim(0, 1.02)
-            _finish(axes[-1], sweep, "coverage")
+    nominal = {name: share for name in sweep.metrics if (share := _find_nominal(name))}
+    shown = [
+        target
+        for target in definition.quality
+        if target.metric in sweep.metrics and target.metric not in nominal
+    ]
+    plots = [(t.metric, {t.metric: t.target}, "target of the run") for t in shown[:MOST_PLOTS]]
+    if nominal:
+        plots.append(("coverage", nominal, "as predicted"))
+    with draw_figure(path, len(plots)) as (figure, places):
+        for axes, (title, wanted, label) in zip(places, plots, strict=True):
+            for (name, value), colour in zip(wanted.items(), COLOURS, strict=False):
+                _draw_metric(axes, sweep, name, colour)
+                axes.axhline(value, color=colour, linestyle=":", label=label)
+            axes.set(xlabel="batch size", title=title, xticks=sweep.sizes)
+            axes.grid()
+            axes.legend()
+        if nominal:
+            places[-1].set_ylim(0, 1.02)
         figure.suptitle(_write_title(sweep))
 
 
@@ -180,16 +173,10 @@ def _find_nominal(metric: str) -> float:
 def _draw_metric(axes: "Axes", sweep: QualitySweep, metric: str, colour: str) -> None:
     """Draw the values of all seeds that did not diverge, and a line through their medians."""
     values = {size: sweep.list_finite(metric, size) for size in sweep.sizes}
-    medians = [statistics.median(of_size) if of_size else math.nan for of_size in values.values()]
-    axes.plot(list(values), medians, "-", color=colour, label=f"{metric}, median")
+    medians = {size: statistics.median(of_size) for size, of_size in values.items() if of_size}
+    axes.plot(list(medians), list(medians.values()), color=colour, label=f"{metric}, median")
     for size, of_size in values.items():
         axes.plot([size] * len(of_size), of_size, "o", color=colour, markersize=4, alpha=0.6)
-
-
-def _finish(axes: "Axes", sweep: QualitySweep, title: str) -> None:
-    axes.set(xlabel="batch size", title=title, xticks=sweep.sizes)
-    axes.grid()
-    axes.legend()
 
 
 def _write_title(sweep: QualitySweep) -> str:

@@ -6,8 +6,9 @@ says how much was measured, on what, and the caveats of the times beside it.
 """
 
 import textwrap
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from cepheid.measure.engine.recorded_points import (
     name_machine,
     read_points,
 )
-from cepheid.measure.engine.study import save_figure, use_style
+from cepheid.measure.engine.study import Column, draw_figure
 from cepheid.measure.engine.turns import MIB
 from cepheid.measure.studies.sweep.measures import EPOCHS, MEASURES, Point
 from cepheid.rules.definition import locate_benchmarks
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE_NAMES: Mapping[str, str] = {"training": "batch_size", "generation": "images"}
-FILE = "sweep.json"
+FILE, TABLE, FIGURE = "sweep.json", "sweep.csv", "sweep.png"
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,10 @@ class Sweep:
         """The accelerator, or the processor and the number of threads that were taken."""
         return name_machine(self.configuration, (point.implementation for point in self.points))
 
-    def find_point(self, size: int) -> Point | None:
-        """Return the measurement at a size, or None if there is none."""
-        return next((point for point in self.points if point.size == size), None)
+    @property
+    def seconds(self) -> Mapping[int, float]:
+        """The seconds by size."""
+        return {point.size: point.seconds for point in self.points}
 
     def write(self, folder: PointFolder[Point]) -> None:
         """Write ``sweep.json``, and ``sweep.csv`` with the times of another machine, if given."""
@@ -118,38 +120,69 @@ class Sweep:
             },
         }  # fmt: skip
         folder.write_json(FILE, content)
-        folder.write_csv("sweep.csv", list(map(self._list_cells, self.points)))
+        folder.write_csv(TABLE, self.list_columns(), self.points)
 
-    def _list_cells(self, point: Point) -> dict[str, Any]:
-        """Return a line of the table for spreadsheets; what was not measured stays empty."""
-        device_bytes, joules = point.peak_device_bytes, point.energy_joules
-        measured = f"seconds_per_{EPOCHS}_epochs" if self.measure == "training" else "seconds"
-        cells: dict[str, Any] = {
-            "benchmark": self.configuration["benchmark"],
-            "scale": self.configuration["scale"],
-            "machine": self.machine,
-            SIZE_NAMES[self.measure]: point.size,
-            measured: f"{point.seconds:.6g}",
-            "first_quartile_seconds": f"{point.middle_half_seconds[0]:.6g}",
-            "third_quartile_seconds": f"{point.middle_half_seconds[1]:.6g}",
-            "measured_fraction": f"{point.fraction:.6g}",
-            "images_per_second": f"{point.images_per_second:.6g}",
-            "peak_resident_mib": f"{point.peak_resident_bytes / MIB:.0f}",
-            "peak_device_mib": "" if device_bytes is None else f"{device_bytes / MIB:.0f}",
-            "energy_joules": "" if joules is None else f"{joules:.6g}",
-            **{f"{name}_seconds": f"{value:.6g}" for name, value in point.parts_seconds.items()},
-        }
+    def list_columns(self) -> Sequence[Column]:
+        """Return the columns of the table and of ``sweep.csv``, with those of other machines."""
+        facts, size = self.configuration, SIZE_NAMES[self.measure]
+        unit = f"seconds_per_{EPOCHS}_epochs" if self.measure == "training" else "seconds"
+        show, other = format_number, self.other.seconds if self.other else {}
+        parts, machines = self.points[0].parts_seconds, {}
+        columns = [
+            Column(None, lambda _: facts["benchmark"], key="benchmark"),
+            Column(None, lambda _: facts["scale"], key="scale"),
+            Column(None, lambda _: self.machine, key="machine"),
+            Column(size.replace("_", " "), "size", "{:,}", size),
+            Column("seconds", "seconds", show, unit),
+            Column("middle half", "middle_half_seconds", format_ends),
+            Column(None, lambda point: point.middle_half_seconds[0], key="first_quartile_seconds"),
+            Column(None, lambda point: point.middle_half_seconds[1], key="third_quartile_seconds"),
+            *(Column(name, _read_part(name), show, f"{name}_seconds") for name in parts),
+            Column("measured", lambda point: point.counts.get("timed_epochs"),
+                   f"{{:.3g}} of {EPOCHS} epochs"),
+            Column(None, "fraction", key="measured_fraction"),
+            Column("images/s", "images_per_second", show, "images_per_second"),
+            Column("peak MiB", _read_mib("peak_resident_bytes"), "{:,}", "peak_resident_mib"),
+            Column("device MiB", _read_mib("peak_device_bytes"), "{:,}", "peak_device_mib"),
+            Column("kJ", "energy_joules", lambda joules: f"{joules / 1000:.3g}", "energy_joules"),
+        ]  # fmt: skip
         if self.other:
-            there = self.other.find_point(point.size)
-            cells["other_machine"] = self.other.machine
-            cells["other_seconds"] = f"{there.seconds:.6g}" if there else ""
-            cells["other_over_this"] = f"{there.seconds / point.seconds:.4g}" if there else ""
-        for name, machine in self.published.machines.items() if self.published else ():
-            seconds = machine.seconds.get(point.size)
-            cells[f"{name}_reported_seconds"] = "" if seconds is None else seconds
-            over = "" if seconds is None else f"{seconds / point.seconds:.4g}"
-            cells[f"{name}_over_this"] = over
-        return cells
+            machine = self.other.machine
+            columns.append(Column(None, lambda _: machine, key="other_machine"))
+            machines[f"other: {machine}", "other", "other_seconds"] = other
+        for name, each in self.published.machines.items() if self.published else ():
+            machines[f"{name} (reported)", name, f"{name}_reported_seconds"] = each.seconds
+        for (head, name, key), seconds in machines.items():
+            columns.append(Column(head, partial(_find_seconds, seconds), show, key))
+            ratio = f"{name} / this" if name == "other" else None
+            columns.append(Column(ratio, partial(_compare, seconds), "{:.2f}", f"{name}_over_this"))
+        return columns
+
+
+def _read_part(name: str) -> Callable[[Point], float]:
+    return lambda point: point.parts_seconds[name]
+
+
+def _read_mib(name: str) -> Callable[[Point], int | None]:
+    return lambda point: None if (size := getattr(point, name)) is None else round(size / MIB)
+
+
+def _find_seconds(seconds: Mapping[int, float], point: Point) -> float | None:
+    return seconds.get(point.size)
+
+
+def _compare(seconds: Mapping[int, float], point: Point) -> float | None:
+    return seconds[point.size] / point.seconds if point.size in seconds else None
+
+
+def format_number(value: float) -> str:
+    """Format a number with three digits, or without decimals."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def format_ends(ends: Sequence[float]) -> str:
+    """Format the ends of a range, or its only value."""
+    return " to ".join(dict.fromkeys(map(format_number, ends)))
 
 
 def read_sweep(path: Path, expected: Mapping[str, Any]) -> Sweep:
@@ -171,11 +204,10 @@ def read_sweep(path: Path, expected: Mapping[str, Any]) -> Sweep:
 THIS_COLOUR, OTHER_COLOUR = "C6", "C2"
 REPORTED_COLOURS = ("C0", "C3")
 ONE_COLOUR, PAPER_COLOUR = "C4", "C5"
-WIDTH_INCHES, PLOTS_INCHES, LINE_INCHES = 10.0, 4.0, 0.165
+COLUMN_INCHES, PLOTS_INCHES, LINE_INCHES = 5.0, 4.0, 0.165
 CAPTION_COLUMNS = 172
-MANY_DECADES = 10_000  # where only powers of ten are written beside the axis
-ROOM_FOR_LEGEND = 0.45  # above the values of a logarithmic axis, of the height that they take
 LOG_RATIO = 12  # values further apart than this stand on a logarithmic axis
+SIZES_SHOWN = 12  # at most, on a logarithmic axis
 
 
 @dataclass(frozen=True)
@@ -186,7 +218,13 @@ class Line:
     colour: str
     style: str
     seconds: Mapping[int, float]
-    spread: Mapping[int, tuple[float, float]]
+    spread: Mapping[int, tuple[float, float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sweep: Sweep, label: str, colour: str) -> "Line":
+        """Return the line of a machine that was measured."""
+        spread = {point.size: point.middle_half_seconds for point in sweep.points}
+        return cls(label, colour, "o-", sweep.seconds, spread)
 
 
 def draw_sweep(path: Path, sweep: Sweep) -> None:
@@ -194,23 +232,13 @@ def draw_sweep(path: Path, sweep: Sweep) -> None:
 
     Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
     """
-    from matplotlib.figure import Figure
-
-    lines = write_caption(sweep)
-    height = PLOTS_INCHES + LINE_INCHES * len(lines) + 0.15
-    below = 1 - PLOTS_INCHES / height
-    with use_style():
-        figure = Figure(figsize=(WIDTH_INCHES, height))
-        grid = figure.add_gridspec(
-            1, 2, left=0.09, right=0.985, bottom=below + 0.125, top=0.93, wspace=0.2
-        )
-        left, right = (figure.add_subplot(grid[0, column]) for column in range(2))
-        machines = list_lines(sweep)
-        _draw_times(left, machines, sweep)
+    caption, machines = write_caption(sweep), list_lines(sweep)
+    inches = PLOTS_INCHES + LINE_INCHES * len(caption)
+    with draw_figure(path, 2, COLUMN_INCHES, inches) as (figure, (left, right)):
+        draw_times(left, machines, sweep)
         draw_ratios(right, machines, sweep)
-        text = "\n".join(lines)
-        figure.text(0.012, below, text, verticalalignment="top", linespacing=1.35)
-        save_figure(figure, path)
+        look = {"ha": "left", "fontsize": "medium", "linespacing": 1.35}
+        figure.supxlabel("\n".join(caption), x=0.012, **look)
 
 
 def write_caption(sweep: Sweep) -> list[str]:
@@ -251,130 +279,95 @@ def _describe_machine(sweep: Sweep) -> str:
 def _describe_extent(sweep: Sweep) -> str:
     if sweep.measure == "generation":
         counts = sorted({int(point.counts["repetitions"] or 0) for point in sweep.points})
-        return f"medians of {_format_range(counts)} repetitions, bars: their middle half"
+        ends = format_ends((counts[0], counts[-1]))
+        return f"medians of {ends} repetitions, bars: their middle half"
     epochs = sorted(EPOCHS * point.fraction for point in sweep.points)
     if epochs[0] == EPOCHS:
         return f"all {EPOCHS} epochs run, bars: the middle half of ten parts"
     return (
-        f"scaled from {_format_range(epochs)} of the {EPOCHS} epochs, after a tenth of that as "
-        "warm-up; bars: the middle half of ten parts"
+        f"scaled from {format_ends((epochs[0], epochs[-1]))} of the {EPOCHS} epochs, after a tenth "
+        "of that as warm-up; bars: the middle half of ten parts"
     )
-
-
-def _format_range(values: Sequence[float]) -> str:
-    first, last = f"{values[0]:.3g}", f"{values[-1]:.3g}"
-    return first if first == last else f"{first} to {last}"
 
 
 def list_lines(sweep: Sweep) -> list[Line]:
     """Return the lines of the figure, this machine first."""
-    lines = [_make_line(sweep, "this machine", THIS_COLOUR)]
+    lines = [Line.of(sweep, "this machine", THIS_COLOUR)]
     if sweep.other:
-        lines.append(_make_line(sweep.other, f"other: {sweep.other.machine}", OTHER_COLOUR))
+        lines.append(Line.of(sweep.other, f"other: {sweep.other.machine}", OTHER_COLOUR))
     if published := sweep.published:
-        largest = max(*published.in_figure, *(point.size for point in sweep.points))
+        largest = max(*published.in_figure, *sweep.seconds)
         for (name, machine), colour in zip(
             published.machines.items(), REPORTED_COLOURS, strict=True
         ):
             seconds = {size: value for size, value in machine.seconds.items() if size <= largest}
-            lines.append(Line(f"{name}, as reported", colour, "s--", seconds, {}))
+            lines.append(Line(f"{name}, as reported", colour, "s--", seconds))
     return lines
 
 
-def _make_line(sweep: Sweep, label: str, colour: str) -> Line:
-    seconds = {point.size: point.seconds for point in sweep.points}
-    spread = {point.size: point.middle_half_seconds for point in sweep.points}
-    return Line(label, colour, "o-", seconds, spread)
-
-
-def _draw_times(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
+def draw_times(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
+    """Draw the seconds of each machine by size, with their spread."""
     for line in lines:
-        sizes, values = list(line.seconds), list(line.seconds.values())
-        axes.plot(sizes, values, line.style, color=line.colour, label=line.label, markersize=5)
-        for size, (first, third) in line.spread.items():
-            axes.plot([size, size], [first, third], color=line.colour, linewidth=4, alpha=0.35)
-    values = [value for line in lines for value in line.seconds.values()]
+        _draw(axes, line.seconds, line.style, line.label, line.colour)
+        for size, ends in line.spread.items():
+            axes.plot([size, size], ends, color=line.colour, linewidth=4, alpha=0.35)
     sampling = {p.size: p.parts_seconds["sampling"] for p in sweep.points if p.parts_seconds}
     if sampling:
-        axes.plot(list(sampling), list(sampling.values()), ":", color=THIS_COLOUR,
-                  label="this machine, sampling alone")  # fmt: skip
-        values += sampling.values()
-    _scale(axes, lines, values)
-    axes.set_ylabel(
-        f"seconds for {EPOCHS} epochs" if sweep.measure == "training" else "seconds for n images"
-    )
-    _finish(axes, sweep, f"{sweep.name}: time")
+        _draw(axes, sampling, ":", "this machine, sampling alone", THIS_COLOUR)
+    what = f"for {EPOCHS} epochs" if sweep.measure == "training" else "for n images"
+    axes.set(ylabel=f"seconds {what}", title=f"{sweep.name}: time")
+    _scale(axes, sweep)
 
 
 def draw_ratios(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
     """Draw the times of each other machine over those of this one."""
-    this, others = lines[0], lines[1:]
-    values = [1.0]
+    this, *others = lines
     for line in others:
-        sizes = sorted(this.seconds.keys() & line.seconds.keys())
-        ratios = [line.seconds[size] / this.seconds[size] for size in sizes]
-        label = line.label.split(",")[0]
-        axes.plot(sizes, ratios, line.style, color=line.colour, label=f"{label} / this machine",
-                  markersize=5)  # fmt: skip
-        values += ratios
+        label = f"{line.label.split(',')[0]} / this machine"
+        _draw(axes, _divide(line.seconds, this.seconds), line.style, label, line.colour)
     if published := sweep.published:
-        of_paper = _divide_published(published, {size for line in lines for size in line.seconds})
-        axes.plot(list(of_paper), list(of_paper.values()), ":", color=PAPER_COLOUR,
-                  label=f"{' / '.join(published.ratio)}, as the paper draws it")  # fmt: skip
-        values += of_paper.values()
+        first, second = (published.machines[name].seconds for name in published.ratio)
+        drawn = {size for line in lines for size in line.seconds}
+        ratios = {size: each for size, each in _divide(first, second).items() if size in drawn}
+        label = f"{' / '.join(published.ratio)}, as the paper draws it"
+        _draw(axes, ratios, ":", label, PAPER_COLOUR)
     axes.axhline(1.0, color=ONE_COLOUR, linewidth=1.5)
-    _scale(axes, lines, values)
-    axes.set_ylabel("ratio of times")
-    _finish(axes, sweep, "ratio (red: as fast as this machine)")
+    axes.set(ylabel="ratio of times", title="ratio (red: as fast as this machine)")
+    _scale(axes, sweep)
 
 
-def _divide_published(published: Published, sizes: Set[int]) -> dict[int, float]:
-    """Return the ratio of the paper's figure by size, for those of ``sizes`` that it has."""
-    dividend, divisor = (published.machines[name].seconds for name in published.ratio)
-    both = dividend.keys() & divisor.keys() & sizes
-    return {size: dividend[size] / divisor[size] for size in sorted(both)}
+def _divide(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
+    """Return the ratios at the sizes that both have."""
+    return {size: first[size] / second[size] for size in sorted(first.keys() & second.keys())}
 
 
-def _scale(axes: "Axes", lines: Sequence[Line], values: Sequence[float]) -> None:
-    """Make axes logarithmic where values differ much, with the same ticks on both plots."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+def _draw(axes: "Axes", values: Mapping[int, float], style: str, label: str, colour: str) -> None:
+    axes.plot(list(values), list(values.values()), style, label=label, color=colour, markersize=5)
 
-    sizes = sorted({size for line in lines for size in line.seconds})
-    if max(sizes) > LOG_RATIO * min(sizes):
+
+def _scale(axes: "Axes", sweep: Sweep) -> None:
+    """Make axes logarithmic where values differ much, and label the sizes that were measured."""
+    from matplotlib.ticker import NullFormatter
+
+    lines: Any = [line for line in axes.get_lines() if str(line.get_label())[0] != "_"]
+    sizes = sorted({*sweep.seconds, *(x for line in lines for x in line.get_xdata())})
+    values = [y for line in lines for y in line.get_ydata()] or [1.0]
+    ticks = sizes[:1]
+    is_logarithmic = sizes[-1] > LOG_RATIO * sizes[0]
+    if is_logarithmic:
         axes.set_xscale("log")
-        axes.set_xlim(min(sizes) / 1.15, max(sizes) * 1.15)
-        sizes = [size for size in sizes if size in _pick_ticks(sizes)]
-    else:
-        space = 0.06 * (max(sizes) - min(sizes))
-        axes.set_xlim(min(sizes) - space, max(sizes) + space)
-    axes.set_xticks(sizes)
+    for size in sizes[1:]:
+        if not is_logarithmic or size >= ticks[-1] * (sizes[-1] / sizes[0]) ** (1 / SIZES_SHOWN):
+            ticks.append(size)
+    axes.set_xticks(ticks, [f"{size:g}" for size in ticks])
     axes.set_xticks([], minor=True)
-    axes.xaxis.set_major_formatter("{x:g}")
     if max(values) > LOG_RATIO * min(values):
         axes.set_yscale("log")
-        subs = (1, 2, 5) if max(values) < MANY_DECADES * min(values) else (1,)
-        axes.yaxis.set_major_locator(LogLocator(subs=subs))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.margins(y=0.12)
-        axes.set_ylim(top=max(values) * (max(values) / min(values)) ** ROOM_FOR_LEGEND)
     else:
-        axes.set_ylim(0, 1.12 * max(values))
-
-
-def _pick_ticks(sizes: Sequence[int]) -> list[int]:
-    """Return sizes whose numbers do not overlap on a logarithmic axis."""
-    step = (max(sizes) / min(sizes)) ** (1 / 12)
-    kept = [sizes[0]]
-    for size in sizes[1:]:
-        if size >= step * kept[-1]:
-            kept.append(size)
-    return kept
-
-
-def _finish(axes: "Axes", sweep: Sweep, title: str) -> None:
-    is_training = sweep.measure == "training"
-    axes.set(xlabel="batch size" if is_training else "number of images", title=title)
-    axes.grid(which="both")
-    if axes.get_legend_handles_labels()[1]:
-        axes.legend()
+        axes.set_ylim(bottom=0)
+    axes.set_xlabel("batch size" if sweep.measure == "training" else "number of images")
+    axes.margins(y=0.25)  # room for the legend
+    axes.grid()
+    axes.legend()

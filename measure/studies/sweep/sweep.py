@@ -10,17 +10,15 @@ from cepheid.benchmarks.registry import find_task_module
 from cepheid.measure.engine import options, own_process
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.recorded_points import measure_missing, open_folder, tell_written
-from cepheid.measure.engine.study import Column, Measured, Request, Study, Table, make_table
-from cepheid.measure.engine.turns import MIB
-from cepheid.measure.studies.sweep import quality
+from cepheid.measure.engine.study import Measured, Request, Study, Table, make_table
+from cepheid.measure.studies.sweep import quality, records
 from cepheid.measure.studies.sweep.measures import BATCH_SIZE, DECAY, Job, Point, measure_size
 from cepheid.measure.studies.sweep.quality import QualityPoint
 from cepheid.measure.studies.sweep.records import (
-    FILE,
-    SIZE_NAMES,
     Published,
     Sweep,
-    draw_sweep,
+    format_ends,
+    format_number,
     load_published,
     read_sweep,
 )
@@ -184,16 +182,13 @@ def measure(request: Request, wanted: Plan) -> Measured:
     no_energy = energy.find_sensors(has_gpu=has_gpu).reason_for_none
     if no_energy:
         observer.tell(f"energy: {no_energy}")
-    measure_job = partial(_run_alone, measure_size, request.open_display)
-    failed = measure_missing(wanted.jobs, folder, measure_job, observer, _describe_point)
-    points = folder.load_points()
-    if not points:
-        raise UserError(f"{wanted.output}: no size could be measured; the lines above say why")
-    sweep = Sweep(configuration, points, no_energy, wanted.published, wanted.other)
+    run = partial(_run_alone, measure_size, request.open_display)
+    failed = measure_missing(wanted.jobs, folder, run, observer, _describe_point)
+    sweep = Sweep(configuration, folder.load_points(), no_energy, wanted.published, wanted.other)
     sweep.write(folder)
-    draw_sweep(folder.path / "sweep.png", sweep)
-    notes = tell_written(folder.path, (FILE, "sweep.csv", "sweep.png"), failed)
-    table = Table("", list_columns(sweep), points)
+    records.draw_sweep(folder.path / records.FIGURE, sweep)
+    notes = tell_written(folder.path, (records.FILE, records.TABLE, records.FIGURE), failed)
+    table = Table("", sweep.list_columns(), sweep.points)
     return Measured(tables=[table], notes=notes, is_fine=not failed)
 
 
@@ -209,85 +204,21 @@ def _describe_point(point: Point) -> str:
         how = f"{point.counts['timed_epochs']:.3g} epochs timed"
     else:
         what, how = "seconds", f"{point.counts['repetitions']:.0f} repetitions"
-    spread = f"middle half {_format_middle_half(point)}"
-    return f"{_format_number(point.seconds)} {what} ({spread}; {how})"
-
-
-def _format_number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def _format_middle_half(point: Point) -> str:
-    return " to ".join(map(_format_number, point.middle_half_seconds))
-
-
-def list_columns(sweep: Sweep) -> Sequence[Column]:
-    """Return the columns for what was measured, and for other machines."""
-    points = sweep.points
-
-    def offer(head: str, read: Any, show: Any) -> list[Column]:
-        """Return the column, or nothing where no point has a value."""
-        column = Column(head, read, show)
-        return [column] if any(map(column.format, points)) else []
-
-    def find_other(point: Point) -> float | None:
-        there = sweep.other and sweep.other.find_point(point.size)
-        return there.seconds if there else None
-
-    def compare(point: Point) -> float | None:
-        seconds = find_other(point)
-        return seconds / point.seconds if seconds else None
-
-    columns = [
-        Column(SIZE_NAMES[sweep.measure].replace("_", " "), "size", "{:,}"),
-        Column("seconds", "seconds", _format_number),
-        Column("middle half", _format_middle_half),
-        *(
-            Column(name, partial(_find_part, name), _format_number)
-            for name in points[0].parts_seconds
-        ),
-        *offer("measured", lambda point: point.counts.get("timed_epochs"), "{:.3g} of 100 epochs"),
-        Column("images/s", "images_per_second", _format_number),
-        Column("peak MiB", lambda point: point.peak_resident_bytes / MIB, "{:,.0f}"),
-        *offer("device MiB", "peak_device_bytes", lambda size: f"{size / MIB:,.0f}"),
-        *offer("kJ", "energy_joules", lambda joules: f"{joules / 1000:.3g}"),
-    ]
-    if sweep.other:
-        columns.append(Column(f"other: {sweep.other.machine}", find_other, _format_number))
-        columns.append(Column("other / this", compare, "{:.2f}"))
-    for name, machine in sweep.published.machines.items() if sweep.published else ():
-        seconds = machine.seconds
-        columns.append(
-            Column(f"{name} (reported)", partial(_find_reported, seconds), _format_number)
-        )
-    return columns
-
-
-def _find_part(name: str, point: Point) -> float:
-    return point.parts_seconds[name]
-
-
-def _find_reported(seconds: Any, point: Point) -> Any:
-    return seconds.get(point.size)
+    spread = f"middle half {format_ends(point.middle_half_seconds)}"
+    return f"{format_number(point.seconds)} {what} ({spread}; {how})"
 
 
 def measure_quality(request: Request, wanted: Plan) -> Measured:
     """Train what is not recorded, and write tables and figure of all."""
-    observer, output, failed = request.observer, wanted.output, []
+    observer = request.observer
     configuration, _ = wanted.jobs[0].prepare(request.definition, observer)
-    open_folder(output, configuration, quality.QualityPoint, "sweep")
+    folder = open_folder(wanted.output, configuration, QualityPoint, "sweep")
     train = partial(_run_alone, quality.train_once, request.open_display)
-    for seed in dict.fromkeys(job.seed for job in wanted.jobs):
-        folder = quality.open_seed(output, seed)
-        jobs = [job for job in wanted.jobs if job.seed == seed]
-        failed += measure_missing(jobs, folder, train, observer, _describe_quality)
-    points = quality.load_all(output)
-    if not points:
-        return Measured(notes=tell_written(output, (), failed), is_fine=not failed)
-    sweep = quality.QualitySweep(configuration, points)
-    sweep.write(output)
-    quality.draw_quality(output / "quality.png", request.definition, sweep)
-    notes = tell_written(output, ("quality.json", "quality.csv", "quality.png"), failed)
+    failed = measure_missing(wanted.jobs, folder, train, observer, _describe_quality)
+    sweep = quality.QualitySweep(configuration, folder.load_points())
+    sweep.write(folder)
+    quality.draw_quality(folder.path / quality.FIGURE, request.definition, sweep)
+    notes = tell_written(folder.path, (quality.FILE, quality.TABLE, quality.FIGURE), failed)
     table = make_table("", quality.summarise(sweep))
     return Measured(tables=[table], notes=notes, is_fine=not failed)
 
