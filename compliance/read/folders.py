@@ -55,6 +55,7 @@ class Reader:
     """Walks through folders without following links; ``refused`` collects what was left out."""
 
     log_name = LOG_NAME
+    logs_max = LOGS_MAX
 
     def __init__(self, given: Path, keep_absolute: bool) -> None:
         self.given = given
@@ -268,18 +269,19 @@ class Reader:
                 attached.append(path)
             elif name != CONFIGURATION and not name.startswith("."):
                 unexpected.append(path)
-        if max(len(logs), len(interrupted), len(power)) > LOGS_MAX:
-            why = f"more than {LOGS_MAX} run logs in one result; only the first ones are read"
+        most = self.logs_max
+        if max(len(logs), len(interrupted), len(power)) > most:
+            why = f"more than {most} run logs in one result; only the first ones are read"
             self.refused.append(Refused(self.show(folder), why))
         logs.sort(key=lambda path: (len(path.name), path.name))
         return ResultFolder(
             self.show(folder),
             system,
-            tuple(logs[:LOGS_MAX]),
+            tuple(logs[:most]),
             tuple(unfinished),
-            tuple(interrupted[:LOGS_MAX]),
+            tuple(interrupted[:most]),
             tuple(unexpected),
-            tuple(power[:LOGS_MAX]),
+            tuple(power[:most]),
             has_readme,
             tuple(attached),
         )

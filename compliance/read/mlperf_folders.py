@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from cepheid.compliance.read.contents import ResultFolder, Submitter, SystemFile
-from cepheid.compliance.read.folders import Reader
+from cepheid.compliance.read.folders import ENTRIES_MAX, Reader
 
 PRUNED = "pruned_results"  # logs that weak scaling sets aside; they are no result
+POWER = "power"  # beside the logs of a result: a folder of power logs for each of them
 SCALING = "scaling.json"  # beside logs that converge faster than the reference, since v2.1
 FOLDERS_DEEP_MAX = 8  # how far below the given folder results are looked for
 
@@ -22,6 +23,7 @@ class MlperfReader(Reader):
     """
 
     log_name = re.compile(r"result_[^/]*\.txt")
+    logs_max = ENTRIES_MAX  # weak scaling trains hundreds of models at once
 
     def find_submitters(self, folder: Path) -> Iterator[Submitter]:
         """Yield the submitters of all results below a folder."""
@@ -61,7 +63,7 @@ class MlperfReader(Reader):
         inner = [
             path
             for path in (self.list_folders(folder, quiet=True) if deep else ())
-            if path.name != PRUNED
+            if path.name not in (PRUNED, POWER)
         ]
         results = [path for path in inner if path.name == "results"]
         # Beside results there may be much code, but no result, unless somebody is called results.

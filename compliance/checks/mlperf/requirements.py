@@ -105,8 +105,7 @@ def check_logs_of_result(
     if not place.in_result:
         return
     required, runs = judged_by.runs.required, len(result.runs)
-    is_weak = result.folder.scale == "weak"  # HPC allows any number of models there
-    if runs < required or (runs > required and not is_weak):
+    if not _has_enough(result, judged_by):
         yield breach(
             result,
             None,
@@ -129,7 +128,7 @@ def check_logs_of_result(
             described=escape(place.division),
             logged=escape(", ".join(sorted(logged))),
         )
-    broken = [run for run in result.runs if _is_broken(run, place)]
+    broken = [run for run in result.runs if is_broken(run, place)]
     allowed = judged_by.runs.drop_slowest
     if len(broken) > allowed and any(run.converged for run in broken):  # else T17 says it
         names = ", ".join(escape(run.path.name) for run in broken[:NAMED_MAX])
@@ -179,7 +178,7 @@ def compare_with_mlcommons(
     reference = rule_set.read_reference_runs(judged_by.name) if rule_set else {}
     sizes = {run.value(BATCH_SIZE) for run in runs if is_integer(run.value(BATCH_SIZE))}
     counts = [_count(run) for run in runs]
-    is_whole = len(runs) == judged_by.runs.required and len(sizes) == 1
+    is_whole = _has_enough(result, judged_by) and len(sizes) == 1
     missed = counts.count(math.inf)
     if not (is_whole and reference and place.in_result) or missed > judged_by.runs.drop_slowest:
         return None
@@ -192,6 +191,12 @@ def compare_with_mlcommons(
 FORGIVEN = {"llama31_405b": 46_080.0}  # samples between two evaluations, since v5.0
 
 
+def _has_enough(result: ResultLogs, judged_by: Definition | RoundBenchmark) -> bool:
+    """Return whether a result has as many runs as are required; weak scaling may have more."""
+    runs, required = len(result.runs), judged_by.runs.required
+    return runs == required or (runs > required and result.folder.scale == "weak")
+
+
 def _count(run: RunLog) -> float:
     """Return the epochs or samples to the target, with three digits as mlcommons counts them."""
     return round(run.progress[0], 3) if run.progress else math.inf
@@ -200,7 +205,7 @@ def _count(run: RunLog) -> float:
 NAMED_MAX = 5  # logs that break rules, of one result
 
 
-def _is_broken(run: RunLog, place: Place) -> bool:
+def is_broken(run: RunLog, place: Place) -> bool:
     """Return whether mlcommons' checker refuses a log."""
     found = list_breaches(run, place)
     return run.has_lost_records or any(each.kind != "equal" for each in found)

@@ -1,26 +1,82 @@
-"""The tables of compliance/README.md beside the peer's verdicts, and how they are made.
+"""Our verdicts beside the peer's over whole repositories of results, and tables of both.
 
-The peer itself is not asked here: it takes minutes, and executes code."""
+The peer is not asked about the catalogues here: it takes minutes, and executes code."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.finding import Finding
 from cepheid.rules.errors import UserError
-from cepheid.tools.peer.__main__ import (
-    Compared,
-    group_alike,
-    make_tables,
-    read_table,
-    replace_table,
-)
+from cepheid.tools.peer import agreement
+from cepheid.tools.peer.__main__ import README, read_table, replace_table
+from cepheid.tools.peer.agreement import Compared, compare_round, compare_rounds, write_table
 from cepheid.tools.peer.changed import CHANGES, Change, lay_out, locate_log, read_lines
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, resnet_40
-from tests.compliance.test_published import read_expected
+
+REPOSITORIES = agreement.find_repositories(Path(os.environ.get(agreement.VARIABLE) or "/nowhere"))
+needs_repositories = pytest.mark.skipif(
+    not REPOSITORIES,
+    reason=f"{agreement.VARIABLE} names no folder with clones of mlcommons' results",
+)
+A_FEW = 20  # logs of each round; `python -m cepheid.tools.peer agreement` compares all
+
+
+@needs_repositories
+@pytest.mark.parametrize("name", REPOSITORIES)
+def test_a_sample_of_a_published_round(name: str) -> None:
+    pytest.importorskip("mlperf_logging")
+    compared = list(compare_round(name, REPOSITORIES[name], sample=A_FEW))
+    assert len(compared) >= A_FEW
+    assert [each for each in compared if not each.is_equal] == []
+
+
+def test_logs_and_results_are_compared_and_recorded(tmp_path: Path) -> None:
+    pytest.importorskip("mlperf_logging")
+    broken = change(resnet_40(1), "lars_epsilon", value=1)
+    submit(tmp_path / "training_results_v4.0", [resnet_40(), broken, *map(resnet_40, (2, 3, 4))])
+    compared = compare_rounds(tmp_path)
+    assert [(each.kind, each.peer, each.is_equal) for each in compared] == [
+        *[("log", "FAILED" if k == 1 else "SUCCESS", True) for k in range(5)],
+        ("result", "pass", True),
+    ]
+    assert compared[1].we_say == "value lars_epsilon"
+    assert compare_rounds(tmp_path) == compared  # from the record, where nothing is added
+    assert "| `mlperf-training-4.0` | 5 | 4 | 1 | 0 | 1 | 0 |" in write_table(compared)
+
+
+def test_a_comparison_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("mlperf_logging")
+    submit(tmp_path / "training_results_v4.0", [resnet_40(), resnet_40(1)])
+    whole = compare_rounds(tmp_path)
+    record = tmp_path / agreement.RECORD
+    lines = record.read_text(encoding="utf-8").splitlines(keepends=True)
+    record.write_text("".join(lines[:2]), encoding="utf-8")
+    assert compare_rounds(tmp_path) == whole
+
+
+@pytest.mark.parametrize(
+    ("peer", "ours", "is_equal"),
+    [
+        ("SUCCESS", "SUCCESS", True),
+        ("SUCCESS", "FAILED", False),
+        ("CRASH", "FAILED", True),
+        ("CRASH", "SUCCESS", False),
+        ("pass", "pass with 1.020000 instead of 1.010000", False),
+    ],
+)
+def test_a_crash_is_a_log_that_is_refused(peer: str, ours: str, is_equal: bool) -> None:
+    assert Compared("mlperf-training-4.0", "log", "x", peer, ours).is_equal == is_equal
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(agreement.VARIABLE, str(tmp_path))
+    with pytest.raises(UserError, match=r"fix: clone them"):
+        agreement.require_repositories()
+
 
 LOGS = (*test_catalogue.CASES, *test_catalogue.WARNED)
 CASES = [
@@ -38,7 +94,7 @@ def test_every_change_has_the_rule_of_its_case() -> None:
 
 
 def test_the_table_is_in_the_readme() -> None:
-    table = read_table("changed")
+    table = read_table("changed", README)
     for known in CHANGES:
         assert f"| {known.name} | {known.rule} |" in table, "run changed --write"
 
@@ -56,62 +112,8 @@ def test_a_change_changes_the_published_result(change: Change, tmp_path: Path) -
         assert {path: path.lstat().st_mtime_ns for path in result.parent.rglob("*")} != before
 
 
-BEGIN, END = "<!-- published logs: begin -->", "<!-- published logs: end -->"
-
-
-@needs_published_logs
-def test_the_readme_lists_every_disagreement() -> None:
-    """Ours are the peer's verdicts but for crashes (test_published); the table names those."""
-    disagreements = read_table("published").split("Every disagreement:")[1].split("Why logs")[0]
-    named = {
-        (row.split("`")[1], name)
-        for row in disagreements.splitlines()
-        for name in row.split(" | ")[0].split("`")[3::2]
-        if "`" in row
-    }
-    crashed = [
-        row["log"] for row in read_expected("expected_runs.csv") if row[list(row)[-1]] == "CRASH"
-    ]
-    assert named == {(str(Path(log).parent), Path(log).name) for log in crashed}
-
-
-def test_logs_with_the_same_verdict_share_a_row() -> None:
-    missing = Finding("M1.missing", "error", Path("x"), None, "epoch_stop is missing")
-    again = Finding("M1.missing", "error", Path("x"), None, "epoch_start is missing")
-    other = Finding(
-        "T17.not_converged", "error", Path("x"), 3, "the run did not converge: the log ends"
-    )
-    pairs = [
-        Compared("r", Path(f"a/result_{k}.txt"), "CRASH", "KeyError", (missing, again, other))
-        for k in range(2)
-    ]
-    ((logs, pair),) = group_alike(pairs)
-    assert logs == "`r/a`: `result_0.txt`, `result_1.txt`"
-    assert pair.breaches == "M1 is missing: epoch_start, epoch_stop; T17 the run did not converge"
-
-
-def test_logs_are_compared_and_written_between_the_marks(tmp_path: Path) -> None:
-    pytest.importorskip("mlperf_logging")
-    tree = tmp_path / "logs" / "mlperf-training-4.0"
-    tree.mkdir(parents=True)
-    submit(tree, [resnet_40(), change(resnet_40(1), "lars_epsilon", value=1)])
-    file = tmp_path / "README.md"
-    file.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", encoding="utf-8")
-    replace_table("published", make_tables(tmp_path / "logs"), file)
-    text = file.read_text(encoding="utf-8")
-    assert text.startswith(f"before\n{BEGIN}\n| round")
-    assert text.endswith(f"|\n{END}\nafter\n")
-    assert "| `mlperf-training-4.0` | 2 | 1 | 1 | 0 |" in text
-    assert "`result_1.txt` | M1 is not as the round requires: lars_epsilon |" in text
-
-
 def test_a_file_without_marks_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "README.md"
     file.write_text("nothing", encoding="utf-8")
     with pytest.raises(UserError, match="to write between"):
-        replace_table("published", "section", file)
-
-
-def test_a_folder_without_rounds_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no folder of a round here"):
-        make_tables(tmp_path)
+        replace_table("changed", "section", file)

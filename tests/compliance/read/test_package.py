@@ -243,7 +243,7 @@ def test_folders_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(folders, "ENTRIES_MAX", 3)
     assert "S5" in {finding.rule for finding in find_all(folder)}
     monkeypatch.undo()
-    monkeypatch.setattr(folders, "LOGS_MAX", 2)
+    monkeypatch.setattr(folders.Reader, "logs_max", 2)
     assert package.read(folder).logs == 2
     assert "S5" in {finding.rule for finding in find_all(folder)}
 

@@ -1,0 +1,1 @@
+"""Tests of what mlcommons asks of a submission beside its logs."""

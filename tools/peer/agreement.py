@@ -1,0 +1,173 @@
+"""Compare our verdicts with mlcommons' over published rounds: logs, results and packages.
+
+``CEPHEID_RESULTS_REPOSITORIES`` names a folder with clones of github.com/mlcommons' repositories
+of results, such as ``training_results_v5.1``. What is compared is written beside them at once, so
+that a comparison goes on where it was stopped.
+"""
+
+import csv
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from cepheid.compliance.checks.mlperf.requirements import is_broken, list_breaches
+from cepheid.compliance.checks.registry import Place
+from cepheid.compliance.judge.judgement import list_units
+from cepheid.compliance.judge.unit import Unit, judge_unit
+from cepheid.compliance.read import package
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import rounds
+from cepheid.rules.errors import UserError
+from cepheid.rules.mlperf.rule_files import RuleSet, require_rule_set
+from cepheid.rules.rounds import Round
+from cepheid.tools.peer.asked import CRASH, compare_convergence, judge_log
+
+VARIABLE = "CEPHEID_RESULTS_REPOSITORIES"
+RECORD = "agreement.csv"
+REPOSITORY = re.compile(r"(training|hpc)_results_v([0-9]\.[0-9])")
+WHOLE = {f"mlperf-{name}" for name in (
+    "training-0.6", "training-4.0", "training-5.0", "training-5.1", "hpc-2.0", "hpc-3.0",
+)}  # fmt: skip
+SAMPLE, SEED = 200, 51  # logs of each other round, drawn at random with a fixed seed
+FACTOR_WITHIN = 1e-9
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What both say about a log or a result (``kind``); ``path`` is that in the repository."""
+
+    round: str
+    kind: str
+    path: str
+    peer: str
+    ours: str
+    peer_says: str = ""
+    we_say: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether both say the same; a log that crashes the peer is one that we refuse."""
+        return self.ours == self.peer or (self.peer == CRASH and self.ours in ("FAILED", "none"))
+
+
+def find_repositories(folder: Path) -> Mapping[str, Path]:
+    """Return the repository of each round that is there and has rules, by the round's name."""
+    found = {}
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if match := REPOSITORY.fullmatch(path.name):
+            found[f"mlperf-{match[1]}-{match[2]}"] = path
+    return {name: path for name, path in found.items() if name in rounds.names()}
+
+
+def require_repositories() -> Path:
+    """Return the folder of the repositories. Raises UserError where there is none."""
+    folder = Path(os.environ.get(VARIABLE, ""))
+    if not os.environ.get(VARIABLE) or not find_repositories(folder):
+        raise UserError(
+            f"{VARIABLE} must name a folder with clones of github.com/mlcommons/"
+            "training_results_v5.1 and others; fix: clone them, and set it"
+        )
+    return folder
+
+
+def compare_rounds(folder: Path, only: Sequence[str] = ()) -> list[Compared]:
+    """Compare what has not been compared yet, record it, and return everything recorded."""
+    record = folder / RECORD
+    known = read_record(record)
+    done = {(each.round, each.kind, each.path) for each in known}
+    with record.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Compared)])
+        if not known:
+            writer.writeheader()
+        for name, repository in find_repositories(folder).items():
+            for each in compare_round(name, repository, done) if not only or name in only else ():
+                writer.writerow(asdict(each))
+                file.flush()
+                known.append(each)
+    return known
+
+
+def read_record(path: Path) -> list[Compared]:
+    """Return what a file records of earlier comparisons; a last line that was cut is left out."""
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [Compared(**row) for row in csv.DictReader(file) if None not in row.values()]
+
+
+def compare_round(
+    name: str, repository: Path, done: Iterable[tuple[str, str, str]] = (), sample: int = SAMPLE
+) -> Iterator[Compared]:
+    """Compare logs and results of a round but those that are ``done``.
+
+    All logs of the rounds in ``WHOLE``, and a sample of the others.
+    """
+    judged_in, rule_set, seen = rounds.load(name), require_rule_set(name), frozenset(done)
+    listed = package.read(repository, judged_in.layout)
+    units = [unit for who in listed.submitters for unit in list_units(who, listed, judged_in)]
+    logs = sorted(log for unit in units for log in unit.folder.runs)
+    if name not in WHOLE or sample < SAMPLE:
+        logs = sorted(random.Random(SEED).sample(logs, min(sample, len(logs))))
+    chosen = {log.parent for log in logs}
+    for log in logs:
+        if (name, "log", _name(log, repository)) not in seen:
+            yield _compare_log(log, judged_in, rule_set, repository)
+    for unit in units:
+        is_new = (name, "result", _name(unit.folder.path, repository)) not in seen
+        if is_new and unit.folder.path in chosen and has_points(rule_set, unit, judged_in):
+            yield _compare_result(unit, rule_set, repository)
+
+
+def has_points(rule_set: RuleSet, unit: Unit, judged_in: Round) -> bool:
+    """Return whether mlcommons has reference points for a result: for closed ones, since v1.0."""
+    benchmark = judged_in.benchmark(unit.place.benchmark)
+    is_closed = unit.place.division == "closed"
+    return bool(benchmark and is_closed and rule_set.read_reference_runs(benchmark.name))
+
+
+def _compare_log(log: Path, judged_in: Round, rule_set: RuleSet, repository: Path) -> Compared:
+    answer, run, place = judge_log(log, rule_set), runlog.read(log), Place(round=judged_in.name)
+    ours = "FAILED" if is_broken(run, place) else "SUCCESS"
+    broken = [f"{each.kind} {' '.join(each.keys)}" for each in list_breaches(run, place)]
+    why = "; ".join(broken[:5]) if ours == "FAILED" else ""
+    path = _name(log, repository)
+    return Compared(judged_in.name, "log", path, answer.verdict, ours, answer.says, why)
+
+
+def _compare_result(unit: Unit, rule_set: RuleSet, repository: Path) -> Compared:
+    answer = compare_convergence(unit.folder.runs, rule_set)
+    found = judge_unit(unit).of_mlcommons
+    ours, factor = (found.verdict, found.factor) if found else ("none", 1.0)
+    if ours == answer.verdict == "pass" and abs(factor - answer.factor) > FACTOR_WITHIN:
+        ours = f"pass with {factor:.6f} instead of {answer.factor:.6f}"
+    path = _name(unit.folder.path, repository)
+    return Compared(unit.judged_in.name, "result", path, answer.verdict, ours, answer.says)
+
+
+def _name(path: Path, repository: Path) -> str:
+    return path.absolute().relative_to(repository.absolute()).as_posix()
+
+
+def make_tables() -> str:
+    """Compare what is left to compare, and return the tables in Markdown."""
+    return "\n".join(write_table(compare_rounds(require_repositories())))
+
+
+def write_table(compared: Sequence[Compared]) -> Iterator[str]:
+    """Write one row of Markdown for each round: what was compared, and how often both agree."""
+    yield "| round | logs | both accept | both refuse | disagree | RCP verdicts | disagree |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in (name for name in rounds.names() if any(each.round == name for each in compared)):
+        of_round = [each for each in compared if each.round == name]
+        logs = [each for each in of_round if each.kind == "log"]
+        results = [each for each in of_round if each.kind == "result"]
+        said = Counter(each.ours for each in logs if each.is_equal)
+        apart = [sum(not each.is_equal for each in kind) for kind in (logs, results)]
+        yield (
+            f"| `{name}` | {len(logs):,} | {said['SUCCESS']:,} | {said['FAILED']:,} | {apart[0]} "
+            f"| {len(results) or '–'} | {apart[1] if results else '–'} |"
+        )
