@@ -4,13 +4,12 @@ A definition names the extras of its benchmark (``Definition.extras``); those of
 with it. Everything that prints a command for an installation takes it from here.
 """
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from types import MappingProxyType
 
 from cepheid.rules.errors import UserError
-from cepheid.rules.host import IS_CHECKOUT
+from cepheid.rules.host import IS_CHECKOUT, KERAS_BACKENDS, find_backend
 
 SITE = "site"  # pictures of a run, pages of the leaderboard
 
@@ -38,24 +37,6 @@ EXTRA_OF: Mapping[str, str] = MappingProxyType(
     {package: extra for extra, packages in reversed([*PACKAGES_OF.items()]) for package in packages}
 )
 """The extra that a package comes with; of several, the first."""
-
-
-KERAS_BACKENDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"tensorflow": ("keras",), "jax": ("jax",), "torch": ("keras", "torch")}
-)
-"""What Keras computes on, the usual one first, and the extras that runs with each need."""
-WITH_RANKS = ("jax",)  # the backends on which several processes share a run
-BACKEND_VARIABLE = "KERAS_BACKEND"  # Keras' own
-
-
-def find_backend() -> str:
-    """Return what Keras computes on here. Raises UserError for what our tasks do not know."""
-    usual, *_ = KERAS_BACKENDS
-    name = os.environ.get(BACKEND_VARIABLE) or usual
-    if name not in KERAS_BACKENDS:
-        known = ", ".join(KERAS_BACKENDS)
-        raise UserError(f"{BACKEND_VARIABLE}={name}: expected one of {known}; fix: unset it")
-    return name
 
 
 def list_extras(

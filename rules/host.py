@@ -4,9 +4,10 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cepheid.rules.errors import UserError
@@ -21,6 +22,23 @@ NO_WEIGHTS = "" if IS_CHECKOUT else "; an installation has no weights, a checkou
 IMPORT_ROOT = ROOT if IS_CHECKOUT else ROOT.parent
 """The folder from which another process imports ``cepheid``."""
 FIGURE_STYLE = ROOT / "rules" / "figures.mplstyle"  # for matplotlib.rc_context(fname=…)
+
+KERAS_BACKENDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"tensorflow": ("keras",), "jax": ("jax",), "torch": ("keras", "torch")}
+)
+"""What Keras computes on, the usual one first, and the extras that runs with each need."""
+WITH_RANKS = ("jax",)  # the backends on which several processes share a run
+BACKEND_VARIABLE = "KERAS_BACKEND"  # Keras' own
+
+
+def find_backend() -> str:
+    """Return what Keras computes on here. Raises UserError for what our tasks do not know."""
+    usual, *_ = KERAS_BACKENDS
+    name = os.environ.get(BACKEND_VARIABLE) or usual
+    if name not in KERAS_BACKENDS:
+        known = ", ".join(KERAS_BACKENDS)
+        raise UserError(f"{BACKEND_VARIABLE}={name}: expected one of {known}; fix: unset it")
+    return name
 
 
 def require_checkout(what: str) -> None:

@@ -104,10 +104,10 @@ def test_the_list_of_allowed_places_only_shrinks() -> None:
 
 def watch(name: str) -> Counter[Event]:
     """Return the events of one case of ``CASES`` on the pretend device."""
-    from cepheid.measure.rehearsal.device import PretendDevice, offer
+    from cepheid.measure.rehearsal.device import offer
     from cepheid.measure.rehearsal.pretend import pretend
 
-    offer(PretendDevice)
+    offer()
     ledger = Ledger()
     with pretend(ledger) as device, torch.no_grad():
         here = torch.arange(6.0, device=device).view(2, 3)
@@ -166,10 +166,10 @@ def test_what_costs_time_is_seen(case: str) -> None:
 
 def break_rules(name: str) -> str:
     """Return the message of the error that a case of ``BREAKS`` raises."""
-    from cepheid.measure.rehearsal.device import PretendDevice, offer
+    from cepheid.measure.rehearsal.device import offer
     from cepheid.measure.rehearsal.pretend import pretend
 
-    offer(PretendDevice)
+    offer()
     with pretend(Ledger()) as device:
         here = torch.arange(6.0, device=device).view(2, 3)
         try:
@@ -203,7 +203,7 @@ def move_and_train() -> list[Any]:
     from cepheid.measure.rehearsal.device import PretendDevice, offer
     from cepheid.measure.rehearsal.pretend import PretendTensor, pretend
 
-    offer(PretendDevice)
+    offer()
     torch.manual_seed(1)
     network = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.LSTM(3, 3), torch.nn.Linear(3, 3))
     network[2].weight = network[0].weight
@@ -241,12 +241,12 @@ def exchange() -> dict[str, Any]:
     """Return what collectives of the pretend device return, and what they refuse."""
     import torch.distributed as dist
 
-    from cepheid.measure.rehearsal.device import PretendDevice, offer
+    from cepheid.measure.rehearsal.device import offer
     from cepheid.measure.rehearsal.pretend import pretend
     from cepheid.reference.torch.parallel import mesh
     from cepheid.reference.torch.ranks.distributed import start_ranks
 
-    offer(PretendDevice)
+    offer()
     with pretend(Ledger()) as device, start_ranks() as ranks:
         mine = torch.arange(4.0, device=device) + ranks.rank
         parts = [torch.empty_like(mine) for _ in range(2)]

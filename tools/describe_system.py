@@ -114,7 +114,7 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
     """
     try:
         from cepheid.reference.torch.backend import measure_peaks as measure
-        from cepheid.reference.torch.device import find_device
+        from cepheid.reference.torch.devices.kinds import find_device
         from cepheid.reference.torch.ranks.distributed import TorchRanks
     except ModuleNotFoundError:
         return {}

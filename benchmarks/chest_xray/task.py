@@ -17,8 +17,8 @@ from cepheid.benchmarks.chest_xray.given import GivenFile, find_given_file
 from cepheid.benchmarks.chest_xray.hyperparameters import Hyperparameters
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
 from cepheid.reference.data import radiographs
-from cepheid.reference.data.imagenet.crops import Cropping
-from cepheid.reference.data.imagenet.loader import Loader
+from cepheid.reference.data.image_files.crops import Cropping
+from cepheid.reference.data.image_files.loader import Loader
 from cepheid.reference.data.radiographs.auroc import (
     bootstrap_intervals,
     compute_auroc,

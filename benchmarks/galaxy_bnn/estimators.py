@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from cepheid.benchmarks.galaxy_bnn.model import GaussianWeight, get_gaussian_weight
 from cepheid.benchmarks.galaxy_shape.model import NormalisedConv2d, ShapeNetwork
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices.values import find_values
 from cepheid.rules.errors import UserError, did_you_mean
 
 PLAIN = "reparameterisation"
@@ -150,7 +150,7 @@ class SampleNoise:
         modules = network.modules()
         self._layers = [layer for layer in modules if isinstance(layer, PerSampleLayer)]
         self._device = next(network.parameters()).device
-        self._random = find_device(self._device).make_generator()
+        self._random = find_values(self._device).make_generator()
         self._allocate(samples)
 
     def _allocate(self, samples: int) -> None:

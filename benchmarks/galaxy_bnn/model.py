@@ -21,7 +21,7 @@ from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices.values import find_values
 
 
 class GaussianWeight(nn.Module):
@@ -110,7 +110,7 @@ class WeightNoise:
         sizes = [posterior.noise.numel() for posterior in posteriors]
         device = posteriors[0].noise.device
         self.values = torch.zeros(sum(sizes), device=device)
-        self._random = find_device(device).make_generator()
+        self._random = find_values(device).make_generator()
         for posterior, part in zip(posteriors, self.values.split(sizes), strict=True):
             like = posterior.noise
             posterior.noise = part.as_strided(like.shape, like.stride(), part.storage_offset())

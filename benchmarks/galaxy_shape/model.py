@@ -24,7 +24,7 @@ from torch.nn import functional as F
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
-from cepheid.reference.torch.device import widen
+from cepheid.reference.torch.devices.values import widen
 
 
 def asinh(values: Tensor) -> Tensor:

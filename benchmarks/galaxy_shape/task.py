@@ -15,7 +15,6 @@ from cepheid.reference.galaxies.shapes import name_metrics
 from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch import stamps as of_stamps
-from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.workload import (
     Evaluation,
     Inference,
@@ -59,7 +58,7 @@ def evaluate(shape: Galaxies, inference: Inference) -> Evaluation:
     galaxies inside the 68% and 95% regions.
     """
     data = inference.data
-    sums = find_device(inference.ranks.device).make_sums(5)
+    sums = inference.make_sums(5)
     for rows, count in data.list_batches(inference.size):
         mean, scale = inference(data.stamps[rows])
         labels = inference.to_device(data.labels[rows])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.resnet50.model import ResNet, is_exempt
-from cepheid.reference.torch.device import make_constant
+from cepheid.reference.torch.devices.values import make_constant
 from cepheid.rules.errors import UserError
 
 __all__ = ["ResNet", "RunningMixup", "normalize_weights"]

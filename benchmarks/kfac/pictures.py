@@ -6,7 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from cepheid.benchmarks.resnet50.model import IMAGE_MEAN
-from cepheid.reference.torch.device import make_constant
+from cepheid.reference.torch.devices.values import make_constant
 
 MEAN_COLOUR = tuple(round(255 * share) for share in IMAGE_MEAN)
 AREA = (0.02, 0.25)  # share of the picture, drawn evenly

@@ -28,7 +28,7 @@ from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table
-from cepheid.reference.torch.device import to_device
+from cepheid.reference.torch.devices.values import to_device
 from cepheid.reference.torch.workload import (
     OnProgress,
     Recipe,

@@ -12,7 +12,7 @@ import numpy as np
 from cepheid.benchmarks.resnet50.hyperparameters import Hyperparameters, make_schedule
 from cepheid.benchmarks.resnet50.keras_model import Lars, make_resnet
 from cepheid.reference.data import imagenet
-from cepheid.reference.data.imagenet.crops import Cropping
+from cepheid.reference.data.image_files.crops import Cropping
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.keras import images
 from cepheid.reference.keras.backend import keras

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.reference.torch.device import make_constant, widen
+from cepheid.reference.torch.devices.values import make_constant, widen
 
 Variant = Literal["v1_5", "d"]
 Normalisation = Callable[[int], nn.Module]

@@ -24,13 +24,12 @@ from cepheid.benchmarks.resnet50.model import (
     sum_metrics,
 )
 from cepheid.benchmarks.resnet50.stages import cut_stages
-from cepheid.reference.data.imagenet.crops import Cropping
-from cepheid.reference.data.imagenet.loader import Loader
+from cepheid.reference.data.image_files.crops import Cropping
+from cepheid.reference.data.image_files.loader import Loader
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.optim.schedules import Schedule
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
-from cepheid.reference.torch.device import find_device
 from cepheid.reference.torch.images import draw_images
 from cepheid.reference.torch.pieces import Pieces, PiecesToRead
 from cepheid.reference.torch.workload import (
@@ -207,7 +206,7 @@ def evaluate(shape: Photographs, inference: Inference) -> Evaluation:
 
     Each image of the validation set counts once, whatever the number of ranks.
     """
-    sums = find_device(inference.ranks.device).make_sums(4)
+    sums = inference.make_sums(4)
     for images, *others in inference.data.loader.evaluation_batches(inference.size):
         labels, valid = map(inference.to_device, others)
         sums += sum_metrics(inference(images).float(), labels, valid)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from cepheid.reference.torch.device import widen
+from cepheid.reference.torch.devices.values import widen
 from cepheid.reference.torch.images import compute_psnr, compute_ssim
 
 

@@ -18,7 +18,7 @@ from cepheid.benchmarks.video_prediction.losses import BOTH, GENERATOR, Pass, co
 from cepheid.benchmarks.video_prediction.model import FutureGan, enlarge
 from cepheid.reference.data.order import SampleStream
 from cepheid.reference.run.report import Table
-from cepheid.reference.torch.device import find_device, widen
+from cepheid.reference.torch.devices.values import widen
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.workload import (
     Evaluation,
@@ -193,7 +193,7 @@ def add_up(
     batches: Iterable[np.ndarray],
 ) -> Tensor:
     """Return the sums (5, time) of ``quality.measure`` of a method over batches of rows (n,)."""
-    total = find_device(inference.ranks.device).make_sums(5, shape.facts["outputs"])
+    total = inference.make_sums(5, shape.facts["outputs"])
     for rows in batches:
         past, future = map(inference.to_device, inference.data.read(rows))
         total += quality.measure(method(past), as_truth(future))

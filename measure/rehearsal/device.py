@@ -23,8 +23,8 @@ from torch.utils._pytree import tree_map
 from cepheid.measure.rehearsal import pretend
 from cepheid.measure.rehearsal.ledger import WAIT
 from cepheid.measure.rehearsal.pretend import KIND, PretendTensor
-from cepheid.reference.torch import device as seam
-from cepheid.reference.torch.device import Device, Mps
+from cepheid.reference.torch.device import Device
+from cepheid.reference.torch.devices.kinds import register
 
 GRAPH = "graph"  # what is captured; nothing in it may wait
 
@@ -84,16 +84,14 @@ class PretendDevice(Device):
         """Return at once."""
 
 
-class NarrowDevice(PretendDevice):
-    """The same without float64, as GPUs of Apple are."""
+def offer(has_float64: bool = True) -> None:
+    """Let ranks of this process drive the device, where CEPHEID_DEVICE asks for it.
 
-    to_device, widen = Mps.to_device, Mps.widen
-
-
-def offer(kind: type[PretendDevice]) -> None:
-    """Let ranks of this process drive devices of this kind, where CEPHEID_DEVICE asks for it."""
-    (device,) = kind.find_all()
-    seam.register(device)
+    GPUs of Apple have no float64.
+    """
+    PretendDevice.has_float64 = has_float64
+    (device,) = PretendDevice.find_all()
+    register(device)
     if not hasattr(dist.Backend, "PRETENDED"):
         dist.Backend.register_backend(device.backend, PretendGroup, devices=[KIND])
 

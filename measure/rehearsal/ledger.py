@@ -17,7 +17,7 @@ from cepheid.rules.host import ROOT
 WAIT, COPY, FLOAT64, REFUSED = "wait", "copy", "float64", "refused"
 _LOCK = threading.Lock()
 # Who calls these is named: they wait and copy for others.
-FOR_OTHERS = ("device.py", "ranks/distributed.py", "ranks/collectives.py")
+FOR_OTHERS = ("device.py", "devices/values.py", "ranks/distributed.py", "ranks/collectives.py")
 NOT_OURS = ("measure/", "tests/", ".venv/", *(f"reference/torch/{name}" for name in FOR_OTHERS))
 
 

@@ -8,12 +8,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 import yaml
 
 from cepheid.measure.engine.own_process import run_on_ranks
-from cepheid.measure.rehearsal.device import GRAPH, NarrowDevice, PretendDevice, offer
+from cepheid.measure.rehearsal.device import GRAPH, offer
 from cepheid.measure.rehearsal.ledger import COPY, FLOAT64, REFUSED, WAIT, Ledger
 from cepheid.measure.rehearsal.play import (
     EVALUATION,
@@ -26,7 +27,6 @@ from cepheid.measure.rehearsal.play import (
 )
 from cepheid.measure.rehearsal.pretend import KIND, pretend
 from cepheid.reference.machine.accelerators import DEVICE
-from cepheid.reference.torch.device import Device, Processor
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules.errors import UserError
 
@@ -135,9 +135,8 @@ def read_allowed() -> Mapping[tuple[str, str], str]:
 def rehearse(scene: Scene, data_root: Path, ranks: int, has_float64: bool = True) -> Report:
     """Return what a scene shows on the pretend device, compared with the same on the CPU."""
     scene.configure(data_root)  # prepares the data
-    expected, *_ = _play_on(ranks, scene, data_root, Processor)
-    kind = PretendDevice if has_float64 else NarrowDevice
-    outcome, ledger, failure = _play_on(ranks, scene, data_root, kind)
+    expected, *_ = _play_on(ranks, scene, data_root, "cpu")
+    outcome, ledger, failure = _play_on(ranks, scene, data_root, KIND, has_float64)
     difference = expected.compare(outcome) if expected and outcome else None
     remarks = judge(ledger, has_float64)
     numbers = difference, scene.steps, dict(ledger.operations)
@@ -147,21 +146,20 @@ def rehearse(scene: Scene, data_root: Path, ranks: int, has_float64: bool = True
 Played = tuple[Outcome | None, Ledger, str]
 
 
-def _play_on(ranks: int, scene: Scene, data_root: Path, kind: type[Device]) -> Played:
+def _play_on(ranks: int, *what: Any) -> Played:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch tells what it does not measure
     if ranks == 1:
-        return _play(scene, data_root, kind)
-    return run_on_ranks(ranks, _play, scene, data_root, kind)
+        return _play(*what)
+    return run_on_ranks(ranks, _play, *what)
 
 
-def _play(scene: Scene, data_root: Path, kind: type[Device]) -> Played:
+def _play(scene: Scene, data_root: Path, kind: str, has_float64: bool = True) -> Played:
     """Play a scene on devices of a kind; return what this rank has seen, and what ended it."""
     torch.set_num_threads(1)
-    is_pretended = issubclass(kind, PretendDevice)
-    offer(kind if issubclass(kind, PretendDevice) else PretendDevice)
-    os.environ[DEVICE] = KIND if is_pretended else "cpu"
+    offer(has_float64)
+    os.environ[DEVICE] = kind
     config, ledger = scene.configure(data_root), Ledger(scene.roots)
-    if not is_pretended:
+    if kind != KIND:
         with start_ranks() as ranks:
             return play(scene, config, ranks, lambda part: nullcontext()), ledger, ""
     try:

@@ -38,8 +38,7 @@ from cepheid.reference.run.autotune import (
 )
 from cepheid.reference.run.execution import Execution
 from cepheid.rules.errors import UserError
-from cepheid.rules.extras import find_backend
-from cepheid.rules.host import usable_processors
+from cepheid.rules.host import find_backend, usable_processors
 
 
 @contextmanager

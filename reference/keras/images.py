@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.reference.data.imagenet.crops import (
+from cepheid.reference.data.image_files.crops import (
     make_evaluation_views,
     make_training_views,
     read_views,

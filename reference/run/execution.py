@@ -15,7 +15,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.extras import find_backend
+from cepheid.rules.host import find_backend
 
 A_NUMBER = "a number"  # among the choices of a setting
 LARGEST_NUMBER, MOST_SAMPLES = 1024, 10**9

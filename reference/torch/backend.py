@@ -15,7 +15,8 @@ import psutil
 import torch
 from torch import Tensor
 
-from cepheid.reference.torch.device import Device, find_device
+from cepheid.reference.torch.device import Device
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.execution import PRECISIONS, DeviceRanks
 from cepheid.reference.torch.ranks.distributed import plan_ranks, start_ranks
 

@@ -1,8 +1,8 @@
 """The device of a rank: which one it is, what it can do, and how the host waits for it.
 
 ``Device`` covers what ``torch.accelerator`` does: GPUs of NVIDIA, AMD, Intel and Apple, and what a
-vendor has brought into torch. Where one differs, a subclass says so: below, or in a vendor's own
-module (docs/your-device.md). No other module names a kind of accelerator.
+vendor has brought into torch. Where one differs, a subclass says so: in ``devices/kinds.py``, or in
+a vendor's own module (docs/your-device.md). No other module names a kind of accelerator.
 """
 
 import gc
@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -21,24 +20,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-_guard: Callable[[], AbstractContextManager[None]] = nullcontext
-
-
-def guard_waits(guard: Callable[[], AbstractContextManager[None]]) -> None:
-    """Enter ``guard()`` around all waits of the host from now on: it names a rank that is lost."""
-    global _guard
-    _guard = guard
+from cepheid.reference.torch.devices.values import Values, enter_guard
 
 
 @dataclass(frozen=True)
-class Device:
+class Device(Values):
     """A device that a rank drives. A vendor's subclass changes what is different there.
 
     The constants are sizes of work that keeps all its units busy: the side of square matrices, the
     bytes of a copy that no cache holds, the images that a decoder makes together.
     """
-
-    place: torch.device
 
     KIND: ClassVar[str] = ""  # what ``--device`` calls it; "": as torch does
     matrix_side: ClassVar[int] = 8192
@@ -61,12 +52,13 @@ class Device:
 
     @classmethod
     def find_code(cls) -> Path | None:
-        """Return the file of a vendor's class, None for the classes of this module."""
-        return None if cls.__module__ == __name__ else Path(inspect.getfile(cls))
+        """Return the file of a vendor's class, None for one of ours."""
+        is_ours = cls.__module__.startswith(f"{__package__}.")
+        return None if is_ours else Path(inspect.getfile(cls))
 
     @property
     def kind(self) -> str:
-        """What ``--device`` calls such devices: cpu, cuda (NVIDIA and AMD), xpu or mps."""
+        """What ``--device`` calls such devices, by default as torch does."""
         return self.KIND or self.place.type
 
     @property
@@ -122,28 +114,15 @@ class Device:
         """Wait until the device has computed what it was given; name a rank that is lost."""
         accelerator = torch.accelerator.current_accelerator()
         if accelerator is not None and self.place.type == accelerator.type:
-            with _guard():
+            with enter_guard():
                 torch.accelerator.synchronize(self.place)
-
-    def fetch(self, values: Tensor) -> Tensor:
-        """Return values of any shape on the host, after a wait; name a rank that is lost."""
-        with _guard():
-            return values.cpu()
 
     def finish_step(self) -> None:
         """Take note that a pass or an update is issued: lazy devices compute it now."""
 
-    def to_device(self, values: Tensor) -> Tensor:
-        """Return values of any shape on the device; the host does not wait for pinned ones."""
-        return values.to(self.place, non_blocking=True)
-
     def empty_pinned(self, *shape: int) -> Tensor:
         """Return memory of the host, of any shape, that is copied fast."""
         return torch.empty(shape, pin_memory=self.pins)
-
-    def make_generator(self) -> torch.Generator:
-        """Return a generator of random numbers on the device."""
-        return torch.Generator(self.place)
 
     def fork_rng(self) -> AbstractContextManager[None]:
         """Return a context after which all generators are as they were before it."""
@@ -203,173 +182,7 @@ class Device:
             return nullcontext()
         return torch.autocast(self.place.type, dtype=precision)
 
-    def widen(self, values: Tensor) -> Tensor:
-        """Return values of any shape in float64, in which sums are exact."""
-        return values.double()
-
-    def make_sums(self, *shape: int) -> Tensor:
-        """Return zeros of any shape where ``widen`` puts values, to be added to."""
-        return self.widen(torch.zeros(shape, device=self.place))
-
     @property
     def _module(self) -> Any:
         """The module of torch for such devices, None where there is none."""
         return getattr(torch, self.place.type, None)
-
-
-class Processor(Device):
-    """All processors that this process may use."""
-
-    matrix_side = 1024
-    copied_bytes = 2**27
-    images_together = 100
-    pins = False
-    is_accelerator = False
-
-    @classmethod
-    def find_all(cls) -> Sequence[Self]:
-        """Return all processors as one device, which the ranks of a machine share."""
-        return (cls(torch.device("cpu")),)
-
-    def use(self) -> None:
-        """Return at once: no processor is the current one."""
-
-    def synchronize(self) -> None:
-        """Return at once: a processor has computed what it was given."""
-
-    def fork_rng(self) -> AbstractContextManager[None]:
-        """Return a context after which the generator is as it was before it."""
-        return torch.random.fork_rng([])
-
-    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Return ``run``: calls cost a processor little."""
-        return run
-
-    def release(self) -> None:
-        """Leave the memory to the allocator of the system."""
-
-    def list_precisions(self) -> Sequence[str]:
-        """Return bfloat16 first where AVX512-BF16 or AMX multiplies it, else float32 alone."""
-        find = getattr(torch.cpu, "get_capabilities", None)
-        has = find() if find else {}
-        is_native = has.get("avx512_bf16") or has.get("amx_bf16")
-        return ("bf16", "fp32") if is_native else ("fp32",)
-
-
-class Cuda(Device):
-    """A GPU of NVIDIA, or of AMD, whose ROCm is ``cuda`` to torch."""
-
-    @property
-    def versions(self) -> Mapping[str, str]:
-        """CUDA or ROCm, cuDNN or MIOpen, NCCL or RCCL, as torch was built with them."""
-        has_hip = torch.version.hip is not None
-        read: dict[str, Any] = {
-            "rocm" if has_hip else "cuda": torch.version.hip or torch.version.cuda,
-            "miopen" if has_hip else "cudnn": torch.backends.cudnn.version(),
-        }
-        if dist.is_nccl_available():
-            version = torch.cuda.nccl.version()
-            read["rccl" if has_hip else "nccl"] = ".".join(map(str, version))
-        return {name: str(version) for name, version in read.items() if version}
-
-    def list_precisions(self) -> Sequence[str]:
-        """Return the same with TF32, which NVIDIA's GPUs have from compute capability 8.0 on."""
-        known = super().list_precisions()
-        if torch.version.hip or torch.cuda.get_device_capability(self.place) < (8, 0):
-            return known
-        return (*known[:-1], "tf32", known[-1])
-
-    def use_precision(self, name: str) -> None:
-        """Let convolutions, LSTMs and products of matrices multiply alike: in TF32, or exactly."""
-        torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
-        torch.backends.cudnn.allow_tf32 = name == "tf32"
-
-    def describe_products(self) -> Mapping[str, Any]:
-        """Return ``fp32_precision`` of the three kinds of products: ieee or tf32."""
-        rounds = dict.fromkeys(("conv", "rnn"), torch.backends.cudnn.allow_tf32)
-        rounds["matmul"] = torch.backends.cuda.matmul.allow_tf32
-        return {"fp32_precision": {k: "tf32" if v else "ieee" for k, v in rounds.items()}}
-
-    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Return what repeats all operations of ``run`` as one CUDA graph."""
-        run()
-        self.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            run()
-        return graph.replay
-
-
-class Mps(Device):
-    """The GPU of an Apple processor, which has no float64 and shares the memory of the machine."""
-
-    pins = False
-
-    @property
-    def name(self) -> str:
-        """The name of the processor."""
-        find = getattr(torch.backends.mps, "get_name", None)
-        return str(find()) if find else "Apple GPU"
-
-    @property
-    def identity(self) -> str:
-        """The name of the machine, which has one."""
-        return platform.node()
-
-    def to_device(self, values: Tensor) -> Tensor:
-        """Return values of any shape on the device, those in float64 as float32."""
-        narrow = torch.float32 if values.dtype == torch.float64 else values.dtype
-        return values.to(self.place, narrow)
-
-    def widen(self, values: Tensor) -> Tensor:
-        """Return values of any shape in float64 on the host."""
-        return self.fetch(values).double()
-
-
-_CLASSES: dict[str, type[Device]] = {"cpu": Processor, "cuda": Cuda, "mps": Mps}
-"""By torch's types of devices; a type that is not here is a plain ``Device``."""
-
-
-def find_device(place: torch.device) -> Device:
-    """Return the device at a place of torch."""
-    return find_class(place.type)(place)
-
-
-def find_class(kind: str) -> type[Device]:
-    """Return the class of a type of torch's devices."""
-    return _CLASSES.get(kind, Device)
-
-
-def register(device: Device) -> None:
-    """Let ``find_device`` return devices of this class for places of its type."""
-    _CLASSES[device.place.type] = type(device)
-
-
-def to_device(values: Any, place: torch.device) -> Tensor:
-    """Return an array or a tensor at a place of torch, in the same shape and type."""
-    tensor = values if isinstance(values, Tensor) else torch.from_numpy(values)
-    return find_device(place).to_device(tensor)
-
-
-def widen(values: Tensor) -> Tensor:
-    """Return values of any shape in float64, on their device or, where it has none, on the host."""
-    return find_device(values.device).widen(values)
-
-
-def make_constant(
-    values: tuple[float, ...], place: torch.device, dtype: torch.dtype | None = None
-) -> Tensor:
-    """Return ``values``, (n,), at ``place``, to be read only.
-
-    They are copied there once: the host waits for such a copy, which no step should.
-    """
-    if torch.compiler.is_compiling():  # it makes a constant of its own
-        return torch.tensor(values, dtype=dtype, device=place)
-    return _keep_constant(values, place, dtype)
-
-
-@lru_cache(maxsize=256)
-def _keep_constant(
-    values: tuple[float, ...], place: torch.device, dtype: torch.dtype | None
-) -> Tensor:
-    return torch.tensor(values, dtype=dtype, device=place)

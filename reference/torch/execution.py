@@ -27,7 +27,8 @@ from cepheid.reference.run.autotune import (
     pick_fastest,
 )
 from cepheid.reference.run.execution import TF32, Execution
-from cepheid.reference.torch.device import Device, find_device
+from cepheid.reference.torch.device import Device
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
 

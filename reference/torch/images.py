@@ -17,7 +17,7 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 from cepheid.reference.run.checkpoint import DAMAGED, read_given_file
-from cepheid.reference.torch.device import widen
+from cepheid.reference.torch.devices.values import widen
 from cepheid.rules.errors import UserError
 
 NOISE_BOXES = 4  # in each image of noise

@@ -15,7 +15,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import execution
-from cepheid.reference.torch.device import to_device, widen
+from cepheid.reference.torch.devices.values import to_device, widen
 from cepheid.reference.torch.execution import Compiled, seed_everything
 from cepheid.reference.torch.parallel.norms import make_norms, refuse_other_norms
 from cepheid.reference.torch.parallel.sharing import arrange, make_sharing

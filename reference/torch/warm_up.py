@@ -17,7 +17,7 @@ from torch import Tensor
 
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.execution import explain_out_of_memory
 from cepheid.reference.torch.parallel.norms import SETTING, TrainerNorms
 from cepheid.reference.torch.pieces import Piece, cut

@@ -20,7 +20,7 @@ from cepheid.reference.data.order import Share
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.report import Table
-from cepheid.reference.torch.device import find_device, to_device
+from cepheid.reference.torch.devices.values import find_values, to_device
 from cepheid.reference.torch.pieces import Piece, Pieces
 
 Shape = TypeVar("Shape")
@@ -133,7 +133,7 @@ class Seat:
     @property
     def pins(self) -> bool:
         """Whether the rank's device copies from pinned memory, in which batches are then made."""
-        return find_device(self.ranks.device).pins
+        return find_values(self.ranks.device).pins
 
     def find_first(self, samples: int) -> int:
         """Return the place of its first sample of the batch after ``samples`` among all."""
@@ -206,6 +206,10 @@ class Inference:
     def to_device(self, values: Any) -> Tensor:
         """Return values (…) on this rank's device, in the same shape and type."""
         return to_device(values, self.ranks.device)
+
+    def make_sums(self, *shape: int) -> Tensor:
+        """Return zeros of any shape, in which sums of ``widen`` are exact."""
+        return find_values(self.ranks.device).make_sums(*shape)
 
 
 @dataclass(frozen=True)

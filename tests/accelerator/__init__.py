@@ -18,7 +18,8 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from cepheid.reference.machine.accelerators import DEVICE
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.device import Device, find_device, register
+from cepheid.reference.torch.device import Device
+from cepheid.reference.torch.devices.kinds import find_device, register
 from cepheid.reference.torch.ranks.choice import list_accelerators
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition

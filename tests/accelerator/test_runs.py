@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 from cepheid.reference.machine import energy
 from cepheid.reference.machine.accelerators import DEVICE
 from cepheid.reference.run import checkpoint
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from tests import tasks
 from tests.accelerator import PLACE, PLACES, Place, build, train

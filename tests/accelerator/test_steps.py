@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
 from cepheid.reference.torch import warm_up
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.flow.sampling import make_eager_sampler
 from tests.accelerator import PLACE, PLACES, SAMPLES, TRAINING, Place, build, on_accelerator, train
 

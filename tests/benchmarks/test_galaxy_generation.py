@@ -19,7 +19,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import ignore_progress
-from cepheid.reference.torch.device import Processor
+from cepheid.reference.torch.devices.kinds import Processor
 from cepheid.reference.torch.flow.sampling import NoCompilerError
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.trainer import Trainer

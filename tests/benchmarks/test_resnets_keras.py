@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cepheid.rules.extras import find_backend
+from cepheid.rules.host import find_backend
 
 pytest.importorskip("keras", reason="needs the extra keras or jax")
 pytest.importorskip(find_backend(), reason="needs the extra keras or jax")

@@ -71,7 +71,7 @@ def test_galaxies(data_root: Path) -> None:
 def test_images(data_root: Path) -> None:
     pytest.importorskip("simplejpeg", reason="images need the extra imagenet")
     from cepheid.reference.data import imagenet
-    from cepheid.reference.data.imagenet.crops import Cropping, make_evaluation_views
+    from cepheid.reference.data.image_files.crops import Cropping, make_evaluation_views
 
     folder, _ = prepare("resnet50", data_root)
     images = imagenet.load(folder)

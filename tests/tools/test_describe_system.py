@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch", reason="several ranks need the extra torch"
 from cepheid.reference.machine import accelerators, hardware, system
 from cepheid.reference.machine.accelerators import Accelerators
 from cepheid.reference.torch import backend
-from cepheid.reference.torch.device import Processor
+from cepheid.reference.torch.devices.kinds import Processor
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.documents import FILL_IN, find_schema_problem
 from cepheid.rules.errors import UserError

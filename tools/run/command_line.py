@@ -14,7 +14,7 @@ from cepheid.reference.session.request import Request, WantedRuns, replace_old_k
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
-from cepheid.rules.extras import BACKEND_VARIABLE, KERAS_BACKENDS, WITH_RANKS, find_backend
+from cepheid.rules.host import BACKEND_VARIABLE, KERAS_BACKENDS, WITH_RANKS, find_backend
 from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
 from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import (

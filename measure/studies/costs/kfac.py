@@ -12,7 +12,7 @@ from cepheid.measure.engine.study import REPORTED, Column, Table, draw_figure, m
 from cepheid.measure.studies.costs.updates import PROJECTED_RANKS, OptimizerParts, find_kfac
 from cepheid.measure.studies.flops import count_passes
 from cepheid.reference.session.frameworks import find_create
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.rules.errors import UserError
 from cepheid.second_order.exchange import assign_owners
 from cepheid.second_order.layers import KroneckerLayer

@@ -271,7 +271,7 @@ def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:
     """Time a small and a large all-reduce, and count those of a step."""
     import torch
 
-    from cepheid.reference.torch.device import find_device
+    from cepheid.reference.torch.devices.kinds import find_device
     from cepheid.reference.torch.ranks.collectives import all_reduce
 
     device, medians = find_device(ranks.device), []

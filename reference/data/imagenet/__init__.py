@@ -23,9 +23,9 @@ import numpy as np
 
 from cepheid.reference.data import dataset
 from cepheid.reference.data.dataset import Opened, Work
-from cepheid.reference.data.image_files import packing
+from cepheid.reference.data.image_files import packing, shapes
 from cepheid.reference.data.image_files.packing import LabelledImages, Packing, SourceFiles
-from cepheid.reference.data.imagenet import layout, shapes
+from cepheid.reference.data.imagenet import layout
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError, explain_unreadable
 

@@ -24,8 +24,8 @@ from cepheid.reference.data import dataset
 from cepheid.reference.data.columns import Fixed, Known
 from cepheid.reference.data.dataset import Opened, Work
 from cepheid.reference.data.image_files import decoding, packing
+from cepheid.reference.data.image_files.crops import Cropping
 from cepheid.reference.data.image_files.packing import LabelledImages, Packing
-from cepheid.reference.data.imagenet.crops import Cropping
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.radiographs import drawings, layout
 from cepheid.reference.data.radiographs.layout import FINDINGS as FINDINGS

@@ -2,8 +2,8 @@
 
 A drawing is grey: a body with two lungs, ribs, a heart, and noise. Four findings change the anatomy
 (a large heart, a level of fluid, haze, a dark rim). Each of the other ten fills a lung with one of
-the shapes of ``imagenet.shapes``, like a wallpaper of any scale and angle, light on dark or dark on
-light; a lung without such a finding has one of two further shapes. A network that has learnt to
+the shapes of ``image_files.shapes``, like a wallpaper of any scale and angle, light on dark or dark
+on light; a lung without such a finding has one of two further shapes. A network that has learnt to
 tell those pictures apart knows what to look for; a few hundred drawings alone teach it badly.
 
 Findings are rare and occur together: each has a normal variable, correlated with a common one and
@@ -28,7 +28,7 @@ from statistics import NormalDist
 import numpy as np
 
 from cepheid.reference.data.disk import explain_disk_errors
-from cepheid.reference.data.imagenet import shapes
+from cepheid.reference.data.image_files import shapes
 from cepheid.reference.data.radiographs.layout import (
     BETWEEN_FINDINGS,
     FINDINGS,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from cepheid.reference.torch.detection.boxes import compute_areas
-from cepheid.reference.torch.device import make_constant
+from cepheid.reference.torch.devices.values import make_constant
 
 SAMPLES = 2  # in each direction of a bin
 LARGEST_PRODUCT = 1024  # places of a sheet up to which products of matrices are faster

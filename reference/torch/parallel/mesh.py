@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.ranks import shared_memory
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks

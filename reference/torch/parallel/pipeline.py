@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.parallel.model_parallel import SharedModel, add_up
 from cepheid.reference.torch.parallel.plan import Sharing, Stage
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank

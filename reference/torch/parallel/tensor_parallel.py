@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.parallel.model_parallel import SharedModel
 from cepheid.reference.torch.parallel.plan import TensorPlan
 from cepheid.reference.torch.ranks.collectives import all_gather, all_reduce

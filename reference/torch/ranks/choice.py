@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from cepheid.reference.machine.accelerators import DEVICE, DEVICE_MODULE, find_offered
-from cepheid.reference.torch.device import Device, Processor, find_class, register
+from cepheid.reference.torch.device import Device
+from cepheid.reference.torch.devices.kinds import Processor, find_class, register
 from cepheid.rules.errors import UserError
 
 AUTO = "auto"

@@ -21,7 +21,8 @@ from cepheid.reference.machine.placement import (
     leave_quietly,
 )
 from cepheid.reference.machine.ranks import RankEndedError, RankTimeout, read_rank_timeout
-from cepheid.reference.torch.device import find_device, guard_waits
+from cepheid.reference.torch.devices.kinds import find_device
+from cepheid.reference.torch.devices.values import guard_waits
 from cepheid.reference.torch.ranks.choice import choose_device
 from cepheid.reference.torch.ranks.collectives import (
     SIGNS_OF_LOSS,

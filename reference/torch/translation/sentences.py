@@ -29,7 +29,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.hyperparameters import AdamHyperparameters
 from cepheid.reference.run.report import Table, Value
-from cepheid.reference.torch.device import find_device, widen
+from cepheid.reference.torch.devices.values import widen
 from cepheid.reference.torch.pieces import Piece
 from cepheid.reference.torch.translation.beam_search import Search, translate
 from cepheid.reference.torch.workload import (
@@ -256,7 +256,7 @@ def evaluate(shape: Translation, inference: Inference) -> Evaluation:
     corpus, ranks, definition = inference.data, inference.ranks, shape.config.definition
     size = definition.evaluation_samples, corpus.longest_hypothesis
     tokens_of_all = torch.zeros(size, dtype=torch.int64)
-    sums = find_device(ranks.device).make_sums(2)
+    sums = inference.make_sums(2)
     for rows in inference.seat.split(corpus.sorted_rows, inference.size):
         source, target = to_tensors(pad(corpus.pairs, rows))
         sums += _compare_tokens(inference, source, target)

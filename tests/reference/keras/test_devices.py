@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from cepheid.measure.engine.own_process import find_free_port
-from cepheid.rules.extras import BACKEND_VARIABLE
-from cepheid.rules.host import ROOT
+from cepheid.rules.host import BACKEND_VARIABLE, ROOT
 
 pytest.importorskip("keras", reason="needs the extra keras or jax")
 pytest.importorskip("torch", reason="the small definitions are those of the contract for torch")

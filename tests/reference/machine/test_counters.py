@@ -179,7 +179,7 @@ def test_keras_knows_no_keys() -> None:
 def test_torch_names_a_gpu_as_its_tools_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # of the imports
     torch = pytest.importorskip("torch", reason="needs the extra torch")
-    from cepheid.reference.torch.device import find_device
+    from cepheid.reference.torch.devices.kinds import find_device
 
     facts = SimpleNamespace(
         uuid=UUIDS[0].removeprefix("GPU-"), pci_domain_id=0, pci_bus_id=27, pci_device_id=0

@@ -13,7 +13,9 @@ from cepheid.reference.machine.accelerators import Accelerators
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import backend, device, execution
-from cepheid.reference.torch.device import find_device
+from cepheid.reference.torch.devices import kinds
+from cepheid.reference.torch.devices.kinds import find_device
+from cepheid.reference.torch.devices.values import classes
 from cepheid.reference.torch.ranks import choice
 from cepheid.reference.torch.ranks.distributed import TorchRanks, plan_ranks, start_ranks
 from cepheid.rules import definition, systems
@@ -42,13 +44,14 @@ def test_no_other_module_knows_one_kind_of_accelerator() -> None:
         for path in (ROOT / room).rglob("*.py")
         if named.search(path.read_text(encoding="utf-8"))
     }
-    assert found == {"reference/torch/device.py", *SAY_SO}
+    assert found == {"reference/torch/devices/kinds.py", *SAY_SO}
 
 
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test leave a class or a variable behind."""
-    monkeypatch.setattr(device, "_CLASSES", dict(device._CLASSES))
+    for kind, known in classes.items():  # changes of an item are undone
+        monkeypatch.setitem(classes, kind, known)
     for name in (accelerators.DEVICE, accelerators.DEVICE_MODULE):
         monkeypatch.delenv(name, raising=False)
     choice.import_device_class.cache_clear()
@@ -99,7 +102,7 @@ def test_processors_may_be_asked_for_beside_an_accelerator(
 @pytest.mark.parametrize("kind", ["cpu", "meta"])
 def test_peaks_of_any_device_are_measured(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "SECONDS", 0.0)
-    for made in (device.Device, device.Processor):
+    for made in (device.Device, kinds.Processor):
         monkeypatch.setattr(made, "matrix_side", 8)
         monkeypatch.setattr(made, "copied_bytes", 2**10)
     peaks = backend.measure_peaks(find_device(torch.device(kind)))
@@ -257,7 +260,7 @@ def test_tf32_is_refused_where_nothing_multiplies_so(name: str, tmp_path: Path) 
 def test_all_products_in_float32_multiply_alike(name: str) -> None:
     """By torch's defaults convolutions and LSTMs round on GPUs, and products of matrices do not."""
     before = torch.backends.cudnn.allow_tf32
-    gpu = device.Cuda(torch.device("cuda", 0))
+    gpu = kinds.Cuda(torch.device("cuda", 0))
     try:
         gpu.use_precision(name)
         expected = "tf32" if name == "tf32" else "ieee"
@@ -283,7 +286,7 @@ def test_precisions_that_are_tried(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: native)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda place: capability)
     monkeypatch.setattr(torch.version, "hip", hip)
-    assert device.Cuda(torch.device("cuda", 0)).list_precisions() == expected
+    assert kinds.Cuda(torch.device("cuda", 0)).list_precisions() == expected
 
 
 @pytest.mark.parametrize(
@@ -296,7 +299,7 @@ def test_logs_name_the_precision_so_that_its_peak_is_found(precision: str, logge
 
 
 def test_a_gpu_without_float64_sums_on_the_host() -> None:
-    apple = device.Mps(torch.device("meta"))
+    apple = kinds.Mps(torch.device("meta"))
     assert apple.to_device(torch.ones(2, dtype=torch.float64)).dtype == torch.float32
-    sums = device.Mps(torch.device("cpu")).make_sums(3)
+    sums = kinds.Mps(torch.device("cpu")).make_sums(3)
     assert (sums.dtype, sums.device.type) == (torch.float64, "cpu")

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from cepheid.reference.run import autotune
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution
-from cepheid.reference.torch.device import Processor
+from cepheid.reference.torch.devices.kinds import Processor
 from cepheid.reference.torch.execution import Compiled
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.errors import UserError

@@ -154,8 +154,7 @@ def test_killed_preparation_goes_on(tmp_path: Path, wanted: str) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
         "from cepheid.reference.data import imagenet\n"
-        "from cepheid.reference.data.image_files import packing\n"
-        "from cepheid.reference.data.imagenet import shapes\n"
+        "from cepheid.reference.data.image_files import packing, shapes\n"
         "from tests.reference.data.pictures import DRAWN\n"
         "slowly = lambda real: lambda *given: (time.sleep(0.05), real(*given))[1]\n"
         "shapes.encode_picture = slowly(shapes.encode_picture)\n"

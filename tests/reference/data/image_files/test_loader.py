@@ -16,10 +16,10 @@ from PIL import Image
 
 from cepheid.reference.data import imagenet
 from cepheid.reference.data.image_files import decoding
+from cepheid.reference.data.image_files.crops import Cropping, Views, make_training_views
+from cepheid.reference.data.image_files.loader import Loader
 from cepheid.reference.data.image_files.threads import resize
 from cepheid.reference.data.imagenet import Images
-from cepheid.reference.data.imagenet.crops import Cropping, Views, make_training_views
-from cepheid.reference.data.imagenet.loader import Loader
 from cepheid.reference.data.order import SampleStream, Share
 from cepheid.reference.data.store import StoreError
 from tests.reference.data.pictures import EVALUATION, TRAIN, pack, write_set
@@ -156,7 +156,8 @@ def test_mirrored_images_are_mirrored(images: Images, monkeypatch: pytest.Monkey
         views = make_training_views(*given)
         return replace(views, mirrored=~views.mirrored)
 
-    monkeypatch.setattr("cepheid.reference.data.imagenet.loader.make_training_views", all_mirrored)
+    changed = "cepheid.reference.data.image_files.loader.make_training_views"
+    monkeypatch.setattr(changed, all_mirrored)
     turned, _ = next(batches_of(images, 1, 1))
     np.testing.assert_array_equal(turned, plain[:, :, ::-1])
 

@@ -12,12 +12,12 @@ pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.reference.data.imagenet import Images
-from cepheid.reference.data.imagenet.crops import (
+from cepheid.reference.data.image_files.crops import (
     Cropping,
     make_evaluation_views,
     make_training_views,
 )
+from cepheid.reference.data.imagenet import Images
 from cepheid.reference.data.order import SampleStream
 
 CROPPING = Cropping(224, 256)

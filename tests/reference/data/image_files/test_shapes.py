@@ -10,10 +10,9 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn
 
-from cepheid.reference.data.image_files import decoding
+from cepheid.reference.data.image_files import decoding, shapes
+from cepheid.reference.data.image_files.shapes import CLASSES, Picture
 from cepheid.reference.data.image_files.threads import resize
-from cepheid.reference.data.imagenet import shapes
-from cepheid.reference.data.imagenet.shapes import CLASSES, Picture
 
 PIXELS = 32
 TRAIN, EVALUATION = 2400, 600

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from cepheid.reference.data.image_files.packing import LabelledImages
-from cepheid.reference.data.image_files.threads import ComingBatch, ImageLoader, resize
-from cepheid.reference.data.imagenet.crops import (
+from cepheid.reference.data.image_files.crops import (
     Cropping,
     Views,
     make_evaluation_views,
     make_training_views,
 )
+from cepheid.reference.data.image_files.packing import LabelledImages
+from cepheid.reference.data.image_files.threads import ComingBatch, ImageLoader, resize
 from cepheid.reference.data.order import Share
 
 

@@ -5,7 +5,7 @@ stretched a little, in any two colours, light on dark or dark on light, on a bac
 gradient, stripes and blots, behind noise. What class it is of shows in every part of it, as crops
 of a tenth of an ImageNet photograph mostly still do; no pixel by itself says anything. Of the
 pixels a linear model learns next to nothing; a small convolutional network learns the shapes
-(measured in ``tests/reference/data/imagenet/test_shapes.py``).
+(measured in ``tests/reference/data/image_files/test_shapes.py``).
 
 Picture ``i`` of a class is a function of (seed, class, i) only. What is computed per pixel uses
 additions, multiplications, comparisons and square roots alone, which give the same bits everywhere.
