@@ -8,12 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cepheid.reference.machine.accelerators import DEVICE, Accelerators, find_accelerators
+from cepheid.reference.machine.accelerators import (
+    DEVICE,
+    Accelerators,
+    find_accelerators,
+    use_device,
+)
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError
 from cepheid.rules.systems import NAME, refuse_name
-from cepheid.tools.console.arguments import Command, declare, offer_data, offer_device, use_device
+from cepheid.tools.console.arguments import Command, declare, offer_data, offer_device
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool, write_new
 
 if TYPE_CHECKING:

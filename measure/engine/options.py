@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cepheid.reference.machine.accelerators import DEVICE_HELP, MODULE_HELP
 from cepheid.rules.errors import UserError
 
 LARGEST_NUMBER = 10**7
@@ -107,6 +108,11 @@ DATA = Option(
     "where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
     Path,
 )
+DEVICES = (
+    Option("--device KIND", DEVICE_HELP),
+    Option("--device-module FILE", MODULE_HELP, Path),
+)
+"""What a study computes on that runs a network; ``run_study`` takes note of them."""
 FIGURE = Option("--figure FILE.png", "draw a figure too", Path)
 FIGURES = Option("--figures DIR", "draw figures there", Path)
 FILE = Option("--output FILE", "write all measurements as JSON", Path)

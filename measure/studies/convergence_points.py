@@ -239,5 +239,6 @@ STUDY = Study(
             "a hyperparameter for these batch sizes, or precision=fp32|bf16, compile=on|off"
         ),
         options.DATA,
+        *options.DEVICES,
     ),
 )  # fmt: skip

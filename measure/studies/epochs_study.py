@@ -254,5 +254,6 @@ STUDY = Study(
         options.offer_seeds("seeds of each setting (default: those recorded, or 1 to 5)", None),
         options.FIGURE,
         options.DATA,
+        *options.DEVICES,
     ),
 )

@@ -189,5 +189,5 @@ STUDY = Study(
     has_ranks=True,
     description=DESCRIPTION,
     examples=EXAMPLES,
-    options=(*options.offer_benchmark(), options.DATA),
+    options=(*options.offer_benchmark(), options.DATA, *options.DEVICES),
 )

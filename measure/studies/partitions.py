@@ -235,5 +235,6 @@ STUDY = Study(
         Option("--batch N", "images in the global batch (default: one a rank)", int),
         options.offer_rounds(7),
         options.offer_settings("a setting of the reference, as for `cepheid run`"),
+        *options.DEVICES,
     ),
 )  # fmt: skip

@@ -91,5 +91,6 @@ STUDY = Study(
         options.FIGURE,
         options.offer_settings("a hyperparameter for all delays, or an execution setting"),
         options.DATA,
+        *options.DEVICES,
     ),
 )  # fmt: skip

@@ -258,5 +258,6 @@ STUDY = Study(
         Option("--only VARIANT", "make only these runs: those of the correct model (correct) or "
                "of broken variants", more={"nargs": "+"}),
         options.DATA,
+        *options.DEVICES,
     ),
 )  # fmt: skip

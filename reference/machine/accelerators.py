@@ -6,6 +6,7 @@ Intel. The code for AMD and Intel was tested with recorded answers only.
 
 import importlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,11 +14,37 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cepheid.rules.errors import UserError
+
 DEVICE, DEVICE_MODULE = "CEPHEID_DEVICE", "CEPHEID_DEVICE_MODULE"
 """The variables that name the device of all ranks, and the file with a vendor's own device."""
+DEVICE_HELP = (
+    "what torch computes on: cpu, cuda (NVIDIA and AMD), xpu, mps, or the kind of a vendor's own "
+    f"device. auto (default, or ${DEVICE}): an accelerator where torch can use one"
+)
+MODULE_HELP = (
+    f"a Python file with a vendor's own device (docs/your-device.md); default: ${DEVICE_MODULE}"
+)
 
 TOOL_SECONDS = 30
 NVLINKS_MAX = 36
+
+
+def use_device(asked: Any) -> None:
+    """Let this process, and those that it starts, compute on the device of a command line.
+
+    Raises UserError where the framework that is ``asked`` for does not heed it.
+    """
+    framework = getattr(asked, "framework", "torch")
+    if framework != "torch" and (asked.device or asked.device_module):
+        raise UserError(
+            f"--device chooses a device of torch; --framework {framework} takes what it finds; "
+            "fix: leave --device and --device-module out"
+        )
+    if asked.device:
+        os.environ[DEVICE] = asked.device
+    if asked.device_module:
+        os.environ[DEVICE_MODULE] = str(asked.device_module.resolve())
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from cepheid.measure.engine.study import Study
 from cepheid.measure.studies import formats
 from cepheid.measure.studies.formats import PACKINGS, Packing, is_installed
 from cepheid.measure.studies.scaling import scaling
+from cepheid.reference.machine.accelerators import DEVICE, DEVICE_MODULE
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import MEASUREMENTS, main
 from tests.measure.test_projection import write_folder
@@ -36,6 +37,10 @@ WRONG_USE: Mapping[str, Sequence[tuple[str, str]]] = {
         ("resnet50 --compare momentun", "did you mean"),
         ("resnet50 --seeds 1", "--compare"),
         ("resnet50 --figure /no/such/folder/e.png", "cannot write"),
+    ],
+    "flops": [
+        ("galaxy_shape --device acme", "the device acme was asked for .* it can use cpu"),
+        ("galaxy_shape --device-module nowhere.py", "nowhere.py: expected a Python file"),
     ],
     "formats": [("--files 1", "--files 1: expected 10 or more")],
     "partitions": [
@@ -101,6 +106,7 @@ WRONG_USE: Mapping[str, Sequence[tuple[str, str]]] = {
         ("galaxy_generation --quality", "galaxy_generation trains nothing"),
         ("kfac --framework keras", "kfac has no task for it"),
         ("galaxy_shape --framework jax", 'no framework "jax"'),
+        ("galaxy_shape --framework keras --device cpu", "keras takes what it finds; fix: leave"),
     ],
     "targets": [
         ("galaxy_shape --only frozn", 'no variant "frozn"; did you mean "frozen"'),
@@ -118,8 +124,14 @@ def test_wrong_use(
 ) -> None:
     monkeypatch.setattr(scaling, "_count_places", lambda: (2, "processors"))
     folder = str(write_folder(tmp_path)) if "FOLDER" in arguments else ""
+    for variable in (DEVICE, DEVICE_MODULE):
+        monkeypatch.setenv(variable, "")  # a study changes it
     with pytest.raises(UserError, match=message):
         main([study, *arguments.replace("FOLDER", folder).split()])
+
+
+# Files alone, numbers alone, and bits that are compared with those of another day.
+COMPUTE_AS_THEY_ARE = ("formats", "project", "resolution", "fingerprint")
 
 
 @pytest.mark.parametrize("name", MEASUREMENTS)
@@ -131,6 +143,7 @@ def test_help_says_what_is_measured_and_how(name: str, capsys: pytest.CaptureFix
     assert study.name == name
     assert study.description in printed
     assert "exit codes: 0" in printed
+    assert ("--device KIND" in printed) == (name not in COMPUTE_AS_THEY_ARE)
 
 
 # Formats: what is read is what was written, and nothing is left behind ---------------------------

@@ -74,34 +74,12 @@ def offer_data() -> Argument:
 
 def offer_device() -> tuple[Argument, Argument]:
     """Return ``--device`` and ``--device-module``, of which ``use_device`` takes note."""
-    from cepheid.reference.machine.accelerators import DEVICE, DEVICE_MODULE
+    from cepheid.reference.machine.accelerators import DEVICE_HELP, MODULE_HELP
 
     return (
-        declare(
-            "--device",
-            "what torch computes on: cpu, cuda (NVIDIA and AMD), xpu, mps, or the kind of a "
-            f"vendor's own device. auto (default, or ${DEVICE}): an accelerator where torch can "
-            "use one",
-            metavar="KIND",
-        ),
-        declare(
-            "--device-module",
-            "a Python file with a vendor's own device (docs/your-device.md); "
-            f"default: ${DEVICE_MODULE}",
-            Path,
-            "FILE",
-        ),
+        declare("--device", DEVICE_HELP, metavar="KIND"),
+        declare("--device-module", MODULE_HELP, Path, "FILE"),
     )
-
-
-def use_device(arguments: argparse.Namespace) -> None:
-    """Let this process, and those that it starts, compute on the device that was asked for."""
-    from cepheid.reference.machine.accelerators import DEVICE, DEVICE_MODULE
-
-    if arguments.device:
-        os.environ[DEVICE] = arguments.device
-    if arguments.device_module:
-        os.environ[DEVICE_MODULE] = str(arguments.device_module.resolve())
 
 
 def offer_set(explanation: str = "as for `cepheid run`") -> Argument:

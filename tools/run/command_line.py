@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cepheid.benchmarks import registry
+from cepheid.reference.machine.accelerators import use_device
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import describe_choices
@@ -23,7 +24,6 @@ from cepheid.tools.console.arguments import (
     offer_data,
     offer_device,
     offer_set,
-    use_device,
 )
 
 MOST_RANKS = 1_000_000
@@ -155,7 +155,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         own_code=arguments.task is not None or is_closed_plan,
     )
     find_framework(arguments.framework)  # refused where there is none
-    _read_device(arguments)
+    use_device(arguments)
     _choose_backend(arguments.framework, arguments.backend)
     task_module = "" if arguments.task else registry.find_task_module(chosen, arguments.framework)
     ranks, per_node = _read_planned_ranks(arguments)
@@ -181,16 +181,6 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         notes=notes,
         is_continued=is_continued,
     )
-
-
-def _read_device(arguments: argparse.Namespace) -> None:
-    """Take note of ``--device``. Raises UserError where the framework does not heed it."""
-    if arguments.framework != "torch" and (arguments.device or arguments.device_module):
-        raise UserError(
-            f"--device chooses a device of torch; --framework {arguments.framework} takes what it "
-            "finds; fix: leave --device and --device-module out"
-        )
-    use_device(arguments)
 
 
 def _choose_backend(framework: str, backend: str | None) -> None:

@@ -356,5 +356,6 @@ STUDY = Study(
         options.FIGURES,
         options.FILE,
         options.DATA,
+        *options.DEVICES,
     ),
 )  # fmt: skip

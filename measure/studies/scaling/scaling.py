@@ -345,6 +345,7 @@ STUDY = Study(
                "steps (default: 1)", float, 1.0),
         options.offer_settings(),
         options.DATA,
+        *options.DEVICES,
         options.offer_folder("scaling"),
     ),
 )  # fmt: skip

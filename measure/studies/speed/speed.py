@@ -212,6 +212,7 @@ STUDY = Study(
         Option("--profile", "the same as --only profile", bool),
         options.offer_rounds(15),
         options.DATA,
+        *options.DEVICES,
         options.FILE,
     ),
 )  # fmt: skip

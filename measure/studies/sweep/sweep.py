@@ -258,6 +258,7 @@ STUDY = Study(
         options.offer_numbers("--seeds S,…", "of --quality (default: 1,2,3)", "1,2,3"),
         options.offer_settings(),
         options.DATA,
+        *options.DEVICES,
         options.offer_folder("sweep"),
         Option("--against OTHER.json", "sweep.json of another machine, to draw beside this one",
                Path),
