@@ -64,7 +64,7 @@ def test_benchmarks_need_no_float64(name: str, data_root: Path) -> None:
 
 
 @pytest.mark.promise
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "mask_rcnn"])  # minutes
+@pytest.mark.parametrize("name", NAMES)
 def test_benchmarks_need_nothing_of_a_cpu_at_full_scale(name: str, tmp_path: Path) -> None:
     require_nothing_found(name, "--scale", "full", "--data", tmp_path)
 

@@ -4,8 +4,9 @@ import io
 import re
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ Enter = Callable[[str], AbstractContextManager[object]]
 FIRST, STEPS, EVALUATION, GENERATION = "first step", "steps", "evaluation", "generation"
 STEPS_PLAYED = 2  # after the first one, which makes what lasts
 NOISE_SAMPLES = 2  # of a step at full scale
+LARGEST = {"pixels": 448, "boxes_per_image": 64}
+"""What a model has at most in a play: more of it is the same operations, and takes minutes."""
 IMAGES = 12
 
 
@@ -63,6 +66,9 @@ class Scene:
         if self.scale == "mini":
             return configure_small(self.benchmark, data_root, self.settings)
         definition = definitions.load(self.benchmark, self.scale)
+        model = definition.model
+        capped = {key: min(model[key], most) for key, most in LARGEST.items() if key in model}
+        definition = replace(definition, model=MappingProxyType({**model, **capped}))
         is_trained = definition.kind == "train"
         batch = [f"global_batch_size={NOISE_SAMPLES}"] if is_trained else []
         given = [*PLAINLY, *batch, *self.settings]

@@ -25,7 +25,8 @@ say what a real one would make of them. Nothing is timed, and no accelerator is 
 
 At mini scale a benchmark is built, warmed up, trained for three steps on a few real samples,
 evaluated, saved and restored; one that generates makes a few images. At full scale it takes three
-steps on two samples of noise, and predicts. The same is played on the CPU. Found is:
+steps on two samples of noise, and predicts; images have 448 pixels a side at most there, and 64
+boxes, since more of them are the same operations. The same is played on the CPU. Found is:
 
   numbers     losses, metrics or weights that differ from those of the CPU by more than rounding
   an error    tensors of one operation on two devices, or whatever else ends the play
