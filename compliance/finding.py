@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from cepheid.rules.findings import find_code
 from cepheid.rules.rounds import Severity
@@ -99,19 +99,6 @@ class HasLine(Protocol):
         """The line, from 1."""
 
 
-@runtime_checkable
-class HasValue(HasLine, Protocol):
-    """A record of a log."""
-
-    @property
-    def key(self) -> str:
-        """What the record is about."""
-
-    @property
-    def value(self) -> object:
-        """What it says."""
-
-
 def breach(
     where: HasPath | Path,
     at: HasLine | int | None,
@@ -131,8 +118,9 @@ def breach(
     known = find_code(code, case)
     path = where if isinstance(where, Path) else where.path
     line = at if at is None or isinstance(at, int) else at.line
-    if isinstance(at, HasValue):
-        facts = {"key": escape(at.key), "value": format_value(at.value), **facts}
+    key = getattr(at, "key", None)
+    if isinstance(key, str):  # of a record
+        facts = {"key": escape(key), "value": format_value(getattr(at, "value", None)), **facts}
     return Finding(code, known.severity, path, line, *known.fill(facts))
 
 

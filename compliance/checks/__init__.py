@@ -135,4 +135,4 @@ def _run_checks(
         for finding in check.find(*subject):
             level = severity if finding.severity == "error" else finding.severity
             assert finding.rule == check.rule, f"{check.rule} yields {finding.code}"
-            yield replace(finding, severity=level)
+            yield finding if level == finding.severity else replace(finding, severity=level)

@@ -3,18 +3,28 @@
 A text is parsed. Each node of its tree must be of a kind, and each name one, that this module
 lists; what could take all memory becomes a bounded operation. Only then is it compiled, without
 builtins. An expression sees ``v`` (value and metadata of a record), ``ll`` (the record) and ``s``
-(what statements have kept); statements change ``s`` alone, and may call ``enqueue_config``.
+(what statements have kept); statements change ``s`` alone, and may call ``enqueue_config``. The
+functions take ``s``, the value, the metadata and the record, so that no ``v`` is made for each one.
 """
 
 import ast
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
-Expression = Callable[[dict[str, Any], Any, Any], Any]
-Statements = Callable[[dict[str, Any], Any, Any, Callable[[str], None]], None]
+
+class Line(Protocol):
+    """What rules see of a record beside its value and metadata."""
+
+    key: str
+    line: int
+    time_ms: float
+
+
+Expression = Callable[[dict[str, Any], Any, Any, Line | None], Any]
+Statements = Callable[[dict[str, Any], Any, Any, Line | None, Callable[[str], None]], None]
 
 TEXT_MAX = 100_000  # characters
 DEPTH_MAX = 40  # nodes in nodes
@@ -36,7 +46,8 @@ _KINDS = (
 _CONSTANTS = (str, int, float, bool, type(None))
 _TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 _MATH = {"log2", "log10", "log", "sqrt", "ceil", "floor", "isclose", "inf"}
-_FIELDS = {"timestamp", "key", "value", "lineno", "full_string"}
+_FIELDS = {"timestamp": "float(ll.time_ms)", "key": "ll.key", "lineno": "ll.line"}
+_RECORD = "{'value': value, 'metadata': metadata}"
 
 
 def is_whole(value: float) -> bool:
@@ -152,8 +163,10 @@ class _Rewriter(ast.NodeTransformer):
             raise NotSupportedError(f"a constant of type {type(node.value).__name__}")
         return node
 
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        if node.id != "v" and node.id not in _TYPES:
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id == "v":
+            return _make(_RECORD)
+        if node.id not in _TYPES:
             raise NotSupportedError(f"the name {node.id}")
         return node
 
@@ -167,9 +180,12 @@ class _Rewriter(ast.NodeTransformer):
         base = node.value.id if isinstance(node.value, ast.Name) else ""
         if node.attr not in {"math": _MATH, "ll": _FIELDS}.get(base, ()):
             raise NotSupportedError(f"the attribute {node.attr}")
-        return node
+        return _make(_FIELDS[node.attr]) if base == "ll" else node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        match node:
+            case ast.Subscript(ast.Name("v"), ast.Constant("value" | "metadata" as part)):
+                return _make(part)
         if not _is_state(node.value):
             node.value = self.visit(node.value)
         node.slice = self.visit(node.slice)
@@ -181,6 +197,8 @@ class _Rewriter(ast.NodeTransformer):
     def _operate(
         self, kind: ast.operator, left: Any, right: Any, in_place: bool = False
     ) -> ast.expr:
+        if isinstance(kind, ast.BitOr) and _is_condition(left) and _is_condition(right):
+            return ast.BinOp(left, kind, right)
         if bounded := _OPERATIONS.get(type(kind)):
             name = "_extend" if in_place and bounded is _add else bounded.__name__
             return _call(name, left, right)
@@ -223,6 +241,16 @@ def _is_state(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and node.id == "s"
 
 
+def _is_condition(node: ast.AST) -> bool:
+    """Return whether values of JSON can make a node nothing but true or false."""
+    is_either = isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr)
+    return is_either or isinstance(node, ast.Compare)
+
+
+def _make(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
 def _is_plain(text: object) -> bool:
     """Return whether a text for ``format`` has no other braces than ``{}``."""
     return isinstance(text, str) and not set("{}") & set(text.replace("{}", ""))
@@ -246,9 +274,25 @@ def parse(text: str, mode: str = "eval") -> Any:
 @cache
 def compile_expression(text: str) -> Expression:
     """Return the function of an expression. Raises NotSupportedError for one that is not known."""
-    tree = ast.parse("lambda s, v, ll: None", mode="eval")
+    return _make_expression(_Rewriter().visit(parse(text).body))
+
+
+def compile_all(texts: Sequence[str]) -> Expression | None:
+    """Return the function that tells whether all of these conditions hold; None without any.
+
+    It says no where one of them changes what it reads: those are asked one by one.
+    """
+    if any("append" in text or "update" in text for text in texts):
+        texts = ["False"]
+    trees = [_Rewriter().visit(parse(text).body) for text in texts]
+    joined = ast.BoolOp(ast.And(), trees) if len(trees) > 1 else next(iter(trees), None)
+    return _make_expression(joined) if joined else None
+
+
+def _make_expression(body: ast.expr) -> Expression:
+    tree = ast.parse("lambda s, value, metadata, ll: None", mode="eval")
     assert isinstance(tree.body, ast.Lambda)
-    tree.body.body = _Rewriter().visit(parse(text).body)
+    tree.body.body = body
     made: Expression = eval(_compile(tree, "eval"), dict(_SCOPE))
     return made
 
@@ -256,7 +300,7 @@ def compile_expression(text: str) -> Expression:
 @cache
 def compile_statements(text: str) -> Statements:
     """Return the function of statements. Raises NotSupportedError for those that are not known."""
-    tree = ast.parse("def rule(s, v, ll, enqueue_config): pass")
+    tree = ast.parse("def rule(s, value, metadata, ll, enqueue_config): pass")
     assert isinstance(tree.body[0], ast.FunctionDef)
     rewriter = _Rewriter()
     for node in parse(text, "exec").body:

@@ -21,6 +21,7 @@ from cepheid.rules.mlperf.expressions import (
     Expression,
     NotSupportedError,
     Statements,
+    compile_all,
     compile_expression,
     compile_statements,
 )
@@ -51,8 +52,9 @@ class KeyRules:
     """What is asked of the records of one key.
 
     ``count`` is "once", "any" or the least number of records; records of one of ``or_else`` will do
-    in their place. ``before`` and ``after`` are statements around the ``checks`` of each record.
-    ``first`` is checked of the first record, and ``some`` holds for at least one.
+    in their place. ``before`` and ``after`` are statements around the ``checks`` of each record,
+    and ``all_hold`` says of a record whether it satisfies all of them. ``first`` is checked of the
+    first record, and ``some`` holds for at least one.
     """
 
     name: str
@@ -63,6 +65,12 @@ class KeyRules:
     after: Statements | None = None
     first: tuple[Check, ...] = ()
     some: Check | None = None
+    all_hold: Expression | None = None
+
+    @property
+    def is_judged_once(self) -> bool:
+        """Whether mlcommons judges the first record of the key alone."""
+        return "submission_" in self.name
 
 
 @dataclass(frozen=True)
@@ -243,6 +251,8 @@ class _Reader:
                     self.expect(facts, body, {"PRE", "CHECK"})
                     before_end = self.statements(facts["PRE"]) if "PRE" in facts else None
                     end = self.checks(facts.get("CHECK"))
+                    if any(re.search(r"\b(v|ll)\b", check.text) for check in end):
+                        raise self.refuse(facts["CHECK"], "a record, of which END knows none")
                 case _:
                     raise self.refuse(body, f"an entry {kind}")
         return RuleFile(name, begin, joins, keys, before_end, end)
@@ -259,15 +269,17 @@ class _Reader:
         some = self.checks(facts.get("ATLEAST_ONE_CHECK"))
         if len(some) > 1:
             raise self.refuse(facts["ATLEAST_ONE_CHECK"], "more than one ATLEAST_ONE_CHECK")
+        checks = self.checks(facts.get("CHECK"))
         return KeyRules(
             self.text(facts["NAME"]),
             count,
             or_else,
             self.statements(facts["PRE"]) if facts.get("PRE") else None,
-            self.checks(facts.get("CHECK")),
+            checks,
             self.statements(facts["POST"]) if facts.get("POST") else None,
             self.checks(facts.get("FIRST_CHECK")),
             some[0] if some else None,
+            compile_all([check.text for check in checks]),
         )
 
     def read_count(self, node: Any) -> tuple[str | int, tuple[str, ...]]:

@@ -5,8 +5,9 @@ order in which rules ask for them, a later file that names a key replaces what e
 about it, and a key of ``submission_`` is judged once in each file.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from msgspec import structs
@@ -53,48 +54,30 @@ class Breach:
     first_line: int = 0
 
 
-class _Record:
-    """A record as rules see it: ``ll``, and its value and metadata as ``v``."""
-
-    __slots__ = ("event", "full_string", "key", "lineno", "timestamp", "value")
-
-    def __init__(self, event: Event, in_seconds: bool) -> None:
-        self.event, self.key, self.lineno, self.full_string = event, event.key, event.line, ""
-        self.timestamp = event.time_ms / 1000 if in_seconds else float(event.time_ms)
-        self.value = {"value": event.value, "metadata": event.metadata}
-
-
 @dataclass
 class _Course:
-    """What has been found so far: about keys, which later files may replace, and for good."""
+    """What has been found so far: about keys, which later files may replace, and for good.
 
-    about_keys: dict[str, dict[tuple[Kind, str], Breach]] = field(default_factory=dict)
+    Records that break the same rule are one breach, with their number beside it.
+    """
+
+    about_keys: dict[str, dict[tuple[Kind, str], tuple[Breach, int]]] = field(default_factory=dict)
     for_good: list[Breach] = field(default_factory=list)
     files: list[str] = field(default_factory=list)  # to judge by, the next one first
 
-    def add(self, key: str, breach: Breach) -> None:
-        """Add what was found about a key; records that break the same rule are one breach."""
+    def add(self, key: str, kind: Kind, check: Check | None, make: Callable[[], Breach]) -> None:
+        """Add what was found about a key."""
         found = self.about_keys.setdefault(key, {})
-        about = breach.kind, breach.check.text if breach.check else ""
-        before = found.get(about)
-        found[about] = replace(before, times=before.times + 1) if before else breach
+        about = kind, check.text if check else ""
+        first, times = found.get(about) or (make(), 0)
+        found[about] = first, times + 1
 
-
-class _Records:
-    """The records of a log; ``ll`` and ``v`` are made of those that a file has rules for."""
-
-    def __init__(self, events: Sequence[Event], in_seconds: bool) -> None:
-        self.events, self.in_seconds = list(events), in_seconds
-        self._made: dict[Event, _Record] = {}
-
-    def choose(self, keys: Mapping[str, KeyRules]) -> Iterator[_Record]:
-        """Yield the records of keys, in the order of the log."""
-        made = self._made
-        for event in [event for event in self.events if event.key in keys]:
-            record = made.get(event)
-            if record is None:
-                record = made[event] = _Record(event, self.in_seconds)
-            yield record
+    def list_all(self) -> Iterator[Breach]:
+        """Yield all that was found."""
+        for found in self.about_keys.values():
+            for breach, times in found.values():
+                yield replace(breach, times=times) if times > 1 else breach
+        yield from self.for_good
 
 
 def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
@@ -104,7 +87,9 @@ def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
     not supported.
     """
     course = _Course(files=[rules.first_file])
-    records = _Records(run.events, rules.counts_seconds)
+    events: Sequence[Event] = run.events
+    if rules.counts_seconds:
+        events = [structs.replace(event, time_ms=event.time_ms / 1000) for event in events]
     for _ in range(FILES_MAX):
         if not course.files:
             break
@@ -113,110 +98,107 @@ def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
         if file is None:
             course.for_good.append(Breach("no_rules", (), name))
         else:
-            _judge_by_file(file, records, course)
+            events = [*events, *_join_metrics(events, file.joins)] if file.joins else events
+            _judge_by_file(file, events, course)
     else:
         course.for_good.append(Breach("no_rules", (), f"more than {FILES_MAX} files"))
-    about_keys = (breach for found in course.about_keys.values() for breach in found.values())
-    return (*about_keys, *course.for_good)
+    return tuple(course.list_all())
 
 
-def _judge_by_file(file: RuleFile, records: _Records, course: _Course) -> None:
+def _judge_by_file(file: RuleFile, events: Sequence[Event], course: _Course) -> None:
     state: dict[str, Any] = {}
-    if file.joins:
-        records.events += _join_metrics(records.events, file.joins)
     if file.begin:
-        file.begin(state, None, None, course.files.append)
+        file.begin(state, None, None, None, course.files.append)
     for key in file.keys:
         course.about_keys.pop(key, None)
-    seen: dict[str, list[_Record]] = {key: [] for key in file.keys}
+    seen: dict[str, list[Event]] = {key: [] for key in file.keys}
     satisfied: set[str] = set()
-    for record in records.choose(file.keys):
-        rules, before = file.keys[record.key], seen[record.key]
-        if not before or "submission_" not in record.key:
-            _judge_record(file, rules, record, state, course)
+    # There may be 100,000 records, and nearly all are as they should be: what is wrong with one is
+    # asked only where ``all_hold`` says no.
+    for event in [event for event in events if event.key in seen]:
+        key = event.key
+        rules, before = file.keys[key], seen[key]
+        if not before or not rules.is_judged_once:
+            if rules.before:
+                _act(file, rules.before, event, state, course)
+            try:
+                is_fine = not rules.all_hold or rules.all_hold(
+                    state, event.value, event.metadata, event
+                )
+            except Exception:
+                is_fine = False
+            if not is_fine:
+                _check(file, rules.checks, event, state, course)
+            if rules.after:
+                _act(file, rules.after, event, state, course)
         if not before and rules.first:
-            _check(file, rules.first, record, state, course)
-        if rules.some and _satisfies(file, rules.some, record, state, course):
-            satisfied.add(record.key)
-        before.append(record)
+            _check(file, rules.first, event, state, course)
+        if rules.some and _satisfies(file, rules.some, event, state, course):
+            satisfied.add(key)
+        before.append(event)
     _count(file, seen, course)
     for key, found in seen.items():
         if (some := file.keys[key].some) and found and key not in satisfied:
-            last, times = found[-1].event, len(found)
+            last, times = found[-1], len(found)
             got = format_value(last.value)
             course.for_good.append(Breach("never", (key,), file.name, some, last, times, got=got))
     _judge_end(file, state, course)
 
 
-def _judge_record(
-    file: RuleFile, rules: KeyRules, record: _Record, state: dict[str, Any], course: _Course
-) -> None:
-    _act(file, rules.before, record, state, course)
-    _check(file, rules.checks, record, state, course)
-    _act(file, rules.after, record, state, course)
-
-
 def _act(
-    file: RuleFile,
-    statements: Statements | None,
-    record: _Record,
-    state: dict[str, Any],
-    course: _Course,
+    file: RuleFile, statements: Statements, event: Event, state: dict[str, Any], course: _Course
 ) -> None:
     """Let a record change the state."""
-    if statements is None:
-        return
     try:
-        statements(state, record.value, record, course.files.append)
+        statements(state, event.value, event.metadata, event, course.files.append)
     except Exception as error:
-        _refuse(file, record, error, course)
+        _refuse(file, event, error, course)
 
 
 def _check(
-    file: RuleFile,
-    checks: Sequence[Check],
-    record: _Record,
-    state: dict[str, Any],
-    course: _Course,
+    file: RuleFile, checks: Sequence[Check], event: Event, state: dict[str, Any], course: _Course
 ) -> None:
     """Note each condition that a record does not satisfy."""
     for check in checks:
-        if not _holds(check, state, record):
-            got = ", ".join(_list_read(check, state, record)) or format_value(record.event.value)
-            broken = Breach("value", (record.key,), file.name, check, record.event, got=got)
-            course.add(record.key, broken)
+        if not _holds(check, state, event):
+            course.add(event.key, "value", check, partial(_find_value, file, check, state, event))
+
+
+def _find_value(file: RuleFile, check: Check, state: Mapping[str, Any], event: Event) -> Breach:
+    got = ", ".join(_list_read(check, state, event)) or format_value(event.value)
+    return Breach("value", (event.key,), file.name, check, event, got=got)
 
 
 def _satisfies(
-    file: RuleFile, some: Check, record: _Record, state: dict[str, Any], course: _Course
+    file: RuleFile, some: Check, event: Event, state: dict[str, Any], course: _Course
 ) -> bool:
     """Return whether a record is as one of its key must be; all of them must be comparable."""
     try:
-        return bool(some.holds(state, record.value, record))
+        return bool(some.holds(state, event.value, event.metadata, event))
     except Exception as error:
-        _refuse(file, record, error, course)
+        _refuse(file, event, error, course)
         return False
 
 
-def _refuse(file: RuleFile, record: _Record, error: Exception, course: _Course) -> None:
+def _refuse(file: RuleFile, event: Event, error: Exception, course: _Course) -> None:
     """Note that rules cannot read a record; mlcommons' checker ends with a traceback there."""
     got = escape(f"{type(error).__name__}: {error}"[:80])
-    got += f" with the value {format_value(record.event.value)}"
-    found = Breach("unreadable", (record.key,), file.name, at=record.event, got=got)
-    course.add(record.key, found)
+    got += f" with the value {format_value(event.value)}"
+    found = Breach("unreadable", (event.key,), file.name, at=event, got=got)
+    course.add(event.key, "unreadable", None, lambda: found)
 
 
-def _holds(check: Check, state: dict[str, Any], record: _Record | None) -> bool:
+def _holds(check: Check, state: dict[str, Any], event: Event | None) -> bool:
     """Return whether a condition holds; one that fails, for example on a text, does not."""
+    value, metadata = (event.value, event.metadata) if event else (None, None)
     try:
-        return bool(check.holds(state, record and record.value, record))
+        return bool(check.holds(state, value, metadata, event))
     except Exception:
         return False
 
 
-def _list_read(check: Check, state: Mapping[str, Any], record: _Record | None) -> Iterator[str]:
+def _list_read(check: Check, state: Mapping[str, Any], event: Event | None) -> Iterator[str]:
     """Yield what a condition read, as people read it."""
-    event = record.event if record else None
     for source, name in check.reads:
         if source == "s":
             yield f"{name} {format_value(state.get(name))}"
@@ -233,7 +215,7 @@ def strip_source(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in metadata.items() if name not in ("file", "lineno")}
 
 
-def _count(file: RuleFile, seen: Mapping[str, list[_Record]], course: _Course) -> None:
+def _count(file: RuleFile, seen: Mapping[str, list[Event]], course: _Course) -> None:
     """Note of which keys there are too few records, or too many."""
     either: dict[frozenset[str], tuple[str, ...]] = {}
     for key, rules in file.keys.items():
@@ -243,9 +225,11 @@ def _count(file: RuleFile, seen: Mapping[str, list[_Record]], course: _Course) -
             if not any(seen.get(each) for each in keys):
                 either.setdefault(frozenset(keys), keys)
         elif rules.count == "once" and len(records) > 1:
-            course.add(key, _find_repeated(file, key, [record.event for record in records]))
+            found = _find_repeated(file, key, records)
+            course.about_keys.setdefault(key, {})[found.kind, ""] = found, found.times
         elif rules.count != "any" and len(records) < (least := _find_least(rules)):
-            course.add(key, Breach("missing", (key,), file.name, least=least))
+            found = Breach("missing", (key,), file.name, least=least)
+            course.about_keys.setdefault(key, {})["missing", ""] = found, 1
     course.for_good += (Breach("missing", keys, file.name) for keys in either.values())
 
 
@@ -267,7 +251,7 @@ def _judge_end(file: RuleFile, state: dict[str, Any], course: _Course) -> None:
     """Note each condition on the log as a whole that does not hold."""
     try:
         if file.before_end:
-            file.before_end(state, None, None, course.files.append)
+            file.before_end(state, None, None, None, course.files.append)
     except Exception as error:
         got = escape(str(error)[:80])
         course.for_good.append(Breach("unreadable", ("the log as a whole",), file.name, got=got))

@@ -11,7 +11,7 @@ as `srun --label` writes it, nested metadata, and both dialects.
 import re
 from collections.abc import Sequence
 from itertools import accumulate, compress
-from operator import add
+from operator import add, attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,6 +20,7 @@ from cepheid.compliance.read.log import records
 from cepheid.compliance.read.log.records import (
     FIELDS,
     SOUND_VALUE,
+    UNTYPED,
     Event,
     Problem,
     SoundEvent,
@@ -37,6 +38,8 @@ _match_v06_head = re.compile(V06_HEAD).match
 _decode_record = msgspec.json.Decoder(SoundEvent).decode
 _decode_content = msgspec.json.Decoder(dict[str, SOUND_VALUE]).decode
 _encode = msgspec.json.Encoder().encode
+_get_metadata, _get_value, _get_type = map(attrgetter, ("metadata", "value", "event_type"))
+_get_line, _get_file, _get_lineno = attrgetter("line"), itemgetter("file"), itemgetter("lineno")
 
 
 class Block(NamedTuple):
@@ -98,6 +101,7 @@ def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
     marker = PLAIN if dialect == "mllog" else _V06
     split = _split_plain(number, text, marker) or _split(number, text, marker, is_text)
     contents, numbers = split.contents, split.numbers
+    problems = list[Problem]()
     if len(text) > records.VALUES_PER_RECORD_MAX:
         _demand(max(map(len, contents)) <= records.VALUES_PER_RECORD_MAX)
     if dialect == "mll":
@@ -108,22 +112,25 @@ def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
             events = list[Event](map(_decode_record, contents))
         except msgspec.DecodeError:
             raise _OddError(numbers[_find_broken(contents)] - number) from None
-        other_keys = len(FIELDS) * len(events)
-    metadata = [event.metadata for event in events]
-    colons = b"\n".join(contents).count(b":")
+        untyped = _find_untyped(events)
+        problems += [Problem(numbers[at], "schema", UNTYPED) for at in untyped]
+        other_keys = len(FIELDS) * len(events) - len(untyped)
+    metadata = list(map(_get_metadata, events))
+    joined = b"\n".join(contents)
+    colons = joined.count(b":")
     if colons != other_keys + sum(map(len, metadata)):
-        _demand_different_keys(text, colons - other_keys, events)
-    problems = list[Problem]()
+        _demand_different_keys(joined, colons - other_keys, metadata, events)
     if dialect == "mllog" and not _all_name_their_source(metadata):
         message = "metadata does not name the file and lineno that wrote the record"
         lines = zip(numbers, metadata, strict=True)
-        problems = [Problem(n, "schema", message) for n, m in lines if not names_its_source(m)]
+        problems += [Problem(n, "schema", message) for n, m in lines if not names_its_source(m)]
     for event, line in zip(events, numbers, strict=True):
         event.line = line
-    count = colons + (text.count(b",") if b"[" in text else 0)
+    count = colons + (joined.count(b",") if b"[" in joined else 0)
     labelled, labels = numbers, split.labels
     if not all(labels):
         labelled, labels = list(compress(numbers, labels)), list(filter(None, labels))
+    problems.sort(key=_get_line)
     return Block(
         dialect, events, problems, labelled, labels, split.line_feeds, split.record_bytes, count
     )
@@ -138,7 +145,8 @@ def _split_plain(number: int, text: bytes, marker: bytes) -> _Split | None:
     """Split lines that all begin with the marker; return None if one does not."""
     if not text.startswith(marker):
         return None
-    contents, line_feeds = text[len(marker) :].split(b"\n" + marker), text.count(b"\n")
+    contents = text[len(marker) :].rsplit(b"\n" + marker)  # much faster than split
+    line_feeds = text.count(b"\n")
     if len(contents) != line_feeds + (not text.endswith(b"\n")):
         return None
     return _Split(contents, range(number, number + len(contents)), (), line_feeds, len(text))
@@ -146,7 +154,7 @@ def _split_plain(number: int, text: bytes, marker: bytes) -> _Split | None:
 
 def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
     """Split lines with text before their markers, and lines without a record among them."""
-    before, *others = text.split(marker)
+    before, *others = text.rsplit(marker)
     parts = [other.partition(b"\n") for other in others]
     contents, line_feeds, between = zip(*parts, strict=True)
     _demand(all(line_feeds[:-1]))  # else two records stand on one line
@@ -155,10 +163,10 @@ def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
     outside, after = b" ".join((before, *between)), between[-1]
     record_bytes = len(text) - len(after)
     if b"\n" in outside:
-        before_each = accumulate([lines.count(b"\n") for lines in labels])
+        before_each = accumulate([lines.count(b"\n") if lines else 0 for lines in labels])
         numbers = list(map(add, numbers, before_each))
         record_bytes -= sum(map(len, labels))
-        labels = [lines[lines.rfind(b"\n") + 1 :] for lines in labels]
+        labels = [lines and lines[lines.rfind(b"\n") + 1 :] for lines in labels]
         record_bytes += sum(map(len, labels))
     _demand(outside.rfind(STEM) < 0 and (not is_text or b"\0" not in outside))
     must_be_text = outside if is_text else b" ".join(labels)
@@ -178,15 +186,23 @@ def _find_broken(contents: Sequence[bytes]) -> int:
     return 0
 
 
-def _demand_different_keys(text: bytes, colons: int, events: Sequence[Event]) -> None:
-    r"""Demand that no object of a block of text holds a key twice.
+def _find_untyped(events: Sequence[Event]) -> Sequence[int]:
+    """Return the numbers of the records without an event type."""
+    types = list(map(_get_type, events))
+    return [at for at, kind in enumerate(types) if not kind] if "" in types else ()
+
+
+def _demand_different_keys(
+    text: bytes, colons: int, metadata: Sequence[dict[str, Any]], events: Sequence[Event]
+) -> None:
+    r"""Demand that no object in the JSON of a block holds a key twice.
 
     msgspec does not say so, it keeps the last of two equal keys. But each key has its colon. If all
     keys were counted and there are no more colons, no key is there twice. Otherwise the same number
     of ``colons`` must be there when the objects are written again. What msgspec dropped held at
     least one, and only an escape, ``\u003a``, makes more of them.
     """
-    metadata, values = [event.metadata for event in events], [event.value for event in events]
+    values = list(map(_get_value, events))
     if colons != sum(map(len, metadata)) + sum([len(v) for v in values if type(v) is dict]):
         _demand(b"\\" not in text or b"\\u003" not in text)  # most blocks have no "\\" at all
         _demand(_encode((metadata, values)).count(b":") == colons)
@@ -225,8 +241,7 @@ def _parse_v06(
 def _all_name_their_source(metadata: Sequence[dict[str, Any]]) -> bool:
     """Return whether ``names_its_source`` holds for all, without a call for each."""
     try:
-        files = [fields["file"] for fields in metadata]
-        lines = [fields["lineno"] for fields in metadata]
+        files, lines = list(map(_get_file, metadata)), list(map(_get_lineno, metadata))
     except KeyError:
         return False
     different = set(files)

@@ -31,7 +31,7 @@ from cepheid.compliance.read.log.records import (
 from cepheid.rules.events import MARKER, is_integer, is_number
 from cepheid.rules.rounds import Dialect, ProblemKind
 
-BLOCK_BYTES = 16 * 2**10  # of lines that are parsed together
+BLOCK_BYTES = 64 * 2**10  # of lines that are parsed together
 
 _MARKER = MARKER.encode()
 _V06_RECORD = re.compile(rb":::MLL " + V06_HEAD + rb"(\{.*\})\s*", re.DOTALL)

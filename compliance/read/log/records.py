@@ -27,6 +27,7 @@ INTEGER_MAX = 2**53  # a float, and so most readers of JSON, loses digits of lar
 
 FIELDS = ("namespace", "time_ms", "event_type", "key", "value", "metadata")
 EVENT_TYPES = ("INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME")
+UNTYPED = 'the record lacks "event_type"'  # as all records of some logs do
 
 
 class Problem(NamedTuple):
@@ -85,7 +86,7 @@ class SoundEvent(Event, kw_only=True, eq=False, gc=False, forbid_unknown_fields=
 
     namespace: Annotated[str, Meta(max_length=NAME_CHARACTERS_MAX)]
     time_ms: Annotated[int, Meta(ge=0, lt=INTEGER_MAX)]
-    event_type: Literal["INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"]
+    event_type: Literal["INTERVAL_START", "INTERVAL_END", "POINT_IN_TIME"] = ""  # type: ignore[assignment]
     key: Annotated[str, Meta(min_length=1, max_length=NAME_CHARACTERS_MAX)]
     value: SOUND_VALUE
     metadata: dict[str, SOUND_VALUE]

@@ -1,5 +1,6 @@
 """Rules of mlcommons as functions: what is listed means what Python means, the rest is refused."""
 
+import copy
 import math
 import time
 from typing import Any
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from cepheid.rules.mlperf.expressions import (
     NotSupportedError,
+    compile_all,
     compile_expression,
     compile_statements,
     is_whole,
@@ -22,7 +24,8 @@ NUMBERS = st.one_of(
 ATOMS = st.one_of(
     st.sampled_from(
         ["v['value']", "v['metadata']['epoch_num']", "s['batch']", "s['text']", "s['names']",
-         "v['metadata']", "None", "'text'", "[1, 2.0]", "s.get('absent')", "ll.timestamp"]
+         "v['metadata']", "None", "'text'", "[1, 2.0]", "s.get('absent')", "ll.timestamp", "ll.key",
+         "ll.lineno", "v", "v['absent']", "v.get('metadata')", "'value' in v", "{'a': 1, 2: 3}"]
     ),
     NUMBERS.map(repr),
 )  # fmt: skip
@@ -31,12 +34,14 @@ ATOMS = st.one_of(
 def combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     """Return expressions of everything that rules are written with."""
     operators = st.sampled_from(
-        ["and", "or", "+", "-", "*", "/", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "is"]
-    )
+        ["and", "or", "+", "-", "*", "/", "%", "**", "==", "!=", "<", "<=", ">", ">=", "in", "is",
+         "|", "not in", "is not"]
+    )  # fmt: skip
     functions = st.sampled_from(
         ["not ({})", "-({})", "is_integer({})", "len({})", "sorted({})", "abs({})", "int({})",
          "float({})", "isinstance({}, int)", "type({}) == bool", "math.log2({})",
-         "math.ceil({})", "math.floor({})", "({})[0]"]
+         "math.ceil({})", "math.floor({})", "({})[0]", "1 < ({}) <= 3", "bool({})", "str({})",
+         "({}).lower()", "round({})", "math.isclose({}, 3)", "max({}, 1)", "({}).get('a', 0)"]
     )  # fmt: skip
     return st.one_of(
         st.tuples(inner, operators, inner).map(lambda p: f"({p[0]}) {p[1]} ({p[2]})"),
@@ -48,7 +53,18 @@ def combine(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 class Line:
+    """A record as mlcommons has it, and as ours has it."""
+
     timestamp = 1000.0
+    key = "opt_name"
+    lineno = line = 7
+    time_ms = 1000
+
+
+def call(function: Any, state: Any, record: Any = None, *more: Any) -> Any:
+    """Call what was compiled with the parts of a record."""
+    record = record or {"value": None, "metadata": {}}
+    return function(state, record["value"], record["metadata"], Line, *more)
 
 
 VALUES = st.recursive(
@@ -62,10 +78,37 @@ def test_an_expression_means_what_it_means_to_python(text: str, value: Any) -> N
     record = {"value": value, "metadata": {"epoch_num": 3}}
     state = {"batch": 32, "text": "a", "names": ["b", "a"]}
     scope = {"is_integer": is_whole, "math": math, "s": state, "v": record, "ll": Line}
-    assert outcome(lambda: compile_expression(text)(state, record, Line)) in (
-        outcome(lambda: eval(text, scope)),
+    ours, pythons = compile_expression(text), lambda: eval(text, scope)
+    assert outcome(lambda: call(ours, state, record)) in (
+        outcome(pythons),
         "Error",  # where Python would repeat a list or make a complex number, ours may refuse
     )
+    both = compile_all(["v['value'] == v['value']", text])
+    assert outcome(lambda: bool(call(both, state, record))) in (
+        outcome(lambda: bool(pythons())), "Error",
+    )  # fmt: skip
+
+
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["s['a'] = {}", "s['a'] += {}", "s['list'].append({})", "s['n'] *= {}",
+                         "s.update({{'b': {}}})", "if {}: s['c'] = 1", "s['list'] += [{}]"]),
+        st.recursive(ATOMS, combine, max_leaves=3),
+    ).map(lambda pair: pair[0].format(pair[1])),
+    max_size=4,
+).map("\n".join)  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+@given(CHANGES, VALUES)
+def test_statements_mean_what_they_mean_to_python(text: str, value: Any) -> None:
+    record = {"value": value, "metadata": {"epoch_num": 3}}
+    fresh = {"batch": 32, "text": "a", "names": ["b", "a"], "a": 1, "list": [], "n": 2}
+    ours, pythons = copy.deepcopy(fresh), copy.deepcopy(fresh)
+    scope = {"is_integer": is_whole, "math": math, "s": pythons, "v": record, "ll": Line}
+    said = outcome(lambda: call(compile_statements(text), ours, record, print))
+    theirs = outcome(lambda: exec(text, scope))
+    assert said == "Error" or (said, repr(ours)) == (theirs, repr(pythons))
 
 
 def outcome(call: Any) -> str:
@@ -79,13 +122,13 @@ def outcome(call: Any) -> str:
 
 @pytest.mark.parametrize("text", ["2 * 21 == 42", "2 ** 0.5 < 1.5", "7 % 4 == 3", "[1] + [2]"])
 def test_ordinary_operations_are_no_errors(text: str) -> None:
-    assert compile_expression(text)({}, {}, None) == eval(text)
+    assert call(compile_expression(text), {}) == eval(text)
 
 
 HOSTILE = (
     "__import__('os').system('true')", "().__class__.__bases__", "v.__class__", "s.__class__",
     "open('/etc/passwd')", "exec('1')", "eval('1')", "(lambda: 1)()", "[x for x in v]",
-    "{**v}", "f'{v}'", "'{0.__class__}'.format(v)", "'{:>9999999}'.format(1)", "ll.__init__",
+    "{**v}", "f'{v}'", "'{0.__class__}'.format(v)", "'{:>9999999}'.format(1)", "ll.__init__", "ll.value", "value", "metadata",
     "math.__loader__", "math.factorial(9)", "1 << 99", "~1", "v @ v", "(y := 1)", "b'x'", "...",
     "v[0:1]", "print", "s", "yield", "await v", "sorted(v, key=len)", "len(*v)", "a.b",
     "-" * 5000 + "1", "1" + "+1" * 5000, "9" * 9999,
@@ -103,7 +146,7 @@ def test_what_is_not_listed_is_refused_at_once(text: str) -> None:
 
 def test_type_makes_no_class() -> None:
     with pytest.raises(TypeError):
-        compile_expression("type('X', (), {})")({}, {}, None)
+        call(compile_expression("type('X', (), {})"), {})
 
 
 @pytest.mark.parametrize(
@@ -132,7 +175,7 @@ def test_what_grows_with_each_record_is_bounded(text: str) -> None:
 
 def repeat(statements: Any, state: dict[str, Any]) -> None:
     for _ in range(20_000):
-        statements(state, {}, None, print)
+        call(statements, state, None, print)
 
 
 def test_statements_do_what_they_say() -> None:
@@ -144,7 +187,7 @@ def test_statements_do_what_they_say() -> None:
         "if v['value'] == 'LAMB': enqueue_config('a/{}.yaml'.format(v['value'].lower()))\n"
         "print('ignored')"
     )
-    compile_statements(text)(state, {"value": "LAMB"}, Line, asked.append)
+    call(compile_statements(text), state, {"value": "LAMB", "metadata": {}}, asked.append)
     assert (state, asked) == ({"names": ["LAMB"], "first": 1000.0}, ["a/lamb.yaml"])
 
 
