@@ -154,26 +154,39 @@ def _split_plain(number: int, text: bytes, marker: bytes) -> _Split | None:
 
 def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
     """Split lines with text before their markers, and lines without a record among them."""
-    before, *others = text.rsplit(marker)
-    parts = [other.partition(b"\n") for other in others]
-    contents, line_feeds, between = zip(*parts, strict=True)
-    _demand(all(line_feeds[:-1]))  # else two records stand on one line
-    labels: Sequence[bytes] = (before, *between[:-1])
+    before, *others = text.rsplit(STEM)
+    rest = marker[len(STEM) :]
+    size, is_whole = len(rest), b"\n" in others[-1]
+    if not is_whole:
+        others[-1] += b"\n"
+    ends = [other.find(b"\n") for other in others]
+    _demand(min(ends) >= 0)  # else two records stand on one line
+    _demand({other[:size] for other in others} == {rest})
+    contents = [other[size:end] for other, end in zip(others, ends, strict=True)]
+    between = [other[end + 1 :] for other, end in zip(others, ends, strict=True)]
+    if not text.isascii() or b"\0" in text:
+        _demand_text((before, *between), is_text)
+    labels, after = [before, *between[:-1]], between[-1]
     numbers: Sequence[int] = range(number, number + len(contents))
-    outside, after = b" ".join((before, *between)), between[-1]
     record_bytes = len(text) - len(after)
-    if b"\n" in outside:
+    if b"\n" in b"".join(labels):
         before_each = accumulate([lines.count(b"\n") if lines else 0 for lines in labels])
         numbers = list(map(add, numbers, before_each))
         record_bytes -= sum(map(len, labels))
         labels = [lines and lines[lines.rfind(b"\n") + 1 :] for lines in labels]
         record_bytes += sum(map(len, labels))
-    _demand(outside.rfind(STEM) < 0 and (not is_text or b"\0" not in outside))
-    must_be_text = outside if is_text else b" ".join(labels)
-    if not must_be_text.isascii():
-        must_be_text.decode()
-    last = numbers[-1] - number + len(line_feeds[-1]) + after.count(b"\n")
-    return _Split(contents, numbers, labels, last, record_bytes)
+    line_feeds = numbers[-1] - number + is_whole + after.count(b"\n")
+    return _Split(contents, numbers, labels, line_feeds, record_bytes)
+
+
+def _demand_text(outside: Sequence[bytes], is_text: bool) -> None:
+    """Demand that labels are UTF-8, and all text beside records where ``is_text``."""
+    if is_text:
+        _demand(b"\0" not in b"".join(outside))
+        b" ".join(outside).decode()
+    else:
+        labels = [lines[lines.rfind(b"\n") + 1 :] for lines in outside[:-1]]
+        b" ".join(labels).decode()
 
 
 def _find_broken(contents: Sequence[bytes]) -> int:

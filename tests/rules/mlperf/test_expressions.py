@@ -128,7 +128,8 @@ def test_ordinary_operations_are_no_errors(text: str) -> None:
 HOSTILE = (
     "__import__('os').system('true')", "().__class__.__bases__", "v.__class__", "s.__class__",
     "open('/etc/passwd')", "exec('1')", "eval('1')", "(lambda: 1)()", "[x for x in v]",
-    "{**v}", "f'{v}'", "'{0.__class__}'.format(v)", "'{:>9999999}'.format(1)", "ll.__init__", "ll.value", "value", "metadata",
+    "{**v}", "f'{v}'", "'{0.__class__}'.format(v)", "'{:>9999999}'.format(1)", "ll.__init__",
+    "ll.value", "value", "metadata",
     "math.__loader__", "math.factorial(9)", "1 << 99", "~1", "v @ v", "(y := 1)", "b'x'", "...",
     "v[0:1]", "print", "s", "yield", "await v", "sorted(v, key=len)", "len(*v)", "a.b",
     "-" * 5000 + "1", "1" + "+1" * 5000, "9" * 9999,
