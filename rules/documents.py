@@ -29,18 +29,19 @@ def find_schema_problem(document: object, schema: str) -> str | None:
     return f"{place}: {error.message}{bound}"
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, may_repeat: bool = False) -> Any:
     """Parse a JSON document as strictly as the standard says.
 
     Raises ValueError for what `json.loads` lets pass: a key that is there twice, of which each
-    reader may take another one, and numbers that are not finite. So does deep nesting.
+    reader may take another one, and numbers that are not finite. So does deep nesting. With
+    ``may_repeat`` the last one of a key counts.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8")
     try:
         return json.loads(
             text,
-            object_pairs_hook=_refuse_repetition,
+            object_pairs_hook=dict if may_repeat else _refuse_repetition,
             parse_constant=_refuse_constant,
             parse_float=_parse_finite,
             parse_int=_parse_whole,

@@ -40,7 +40,8 @@ class Refused:
 class SystemFile:
     """The file ``systems/<name>.json``.
 
-    ``content`` is None where the file holds no JSON object; ``problem`` says why.
+    ``content`` is None where the file holds no JSON object; ``problem`` says why. In rounds of
+    MLPerf an object with a key that is there twice has both.
     """
 
     path: Path
@@ -62,7 +63,8 @@ class ResultFolder:
     count, ``interrupted`` those that do not, ``power`` the power logs of the runs that count.
     ``unfinished`` are logs of runs that still go on or were killed. ``has_readme`` is True for a
     README.md that is not empty. ``attached`` are reports and pictures. Only the layout of MLPerf
-    sets ``benchmark`` and ``scale`` (HPC: strong or weak).
+    sets ``benchmark``, ``scale`` (HPC: strong or weak), ``power_of``, the power logs of each run by
+    the name of its log, and ``bypassed``, the checks of mlcommons that review let pass.
     """
 
     path: Path
@@ -76,6 +78,8 @@ class ResultFolder:
     attached: tuple[Path, ...] = ()
     benchmark: str | None = None
     scale: str | None = None
+    power_of: Mapping[str, tuple[Path, ...]] | None = None
+    bypassed: frozenset[str] = frozenset()
 
     @property
     def parts(self) -> tuple[str, str, str] | None:
@@ -145,6 +149,7 @@ class Submitter:
     ``flaws`` are those of texts among the files.
     ``round`` is the one that it is judged in.
     ``failures`` are our own while the folder was read (S15).
+    ``unfit`` is what mlcommons' repositories do not take.
     """
 
     path: Path
@@ -163,3 +168,4 @@ class Submitter:
     flaws: tuple[Flaw, ...] = ()
     round: str = rounds.CURRENT
     failures: tuple[Finding, ...] = ()
+    unfit: tuple[Refused, ...] = ()

@@ -56,6 +56,7 @@ class Reader:
 
     log_name = LOG_NAME
     logs_max = LOGS_MAX
+    may_repeat = False  # whether a key of a description may be there twice
 
     def __init__(self, given: Path, keep_absolute: bool) -> None:
         self.given = given
@@ -299,7 +300,7 @@ class Reader:
                 path = self.show(root / "systems" / entry.name)
                 systems[name] = SystemFile(path, name, None, "cannot be read")
                 with self.caught(path):
-                    systems[name] = _read_description(path, name)
+                    systems[name] = _read_description(path, name, self.may_repeat)
         return systems
 
     def list_folders(self, folder: Path, quiet: bool = False) -> list[Path]:
@@ -363,9 +364,13 @@ def _explain_refusal(entry: os.DirEntry[str]) -> str:
     return ""
 
 
-def _read_description(path: Path, name: str) -> SystemFile:
-    """Read a system description up to a bound; rule S2 judges its content."""
+def _read_description(path: Path, name: str, may_repeat: bool) -> SystemFile:
+    """Read a system description up to a bound; rules S2 and M4 judge its content."""
     content, problem = manifest.read_json(path, DESCRIPTION_BYTES_MAX)
+    if problem and may_repeat:
+        content, _ = manifest.read_json(path, DESCRIPTION_BYTES_MAX, may_repeat=True)
+        if isinstance(content, dict):
+            return SystemFile(path, name, MappingProxyType(content), problem)
     if isinstance(content, dict):
         return SystemFile(path, name, MappingProxyType(content))
     return SystemFile(path, name, None, problem or "is not a JSON object")

@@ -73,7 +73,9 @@ def format_manifest(manifest: Manifest) -> str:
     return json.dumps(content, indent=1) + "\n"
 
 
-def read_json(path: Path, bytes_max: int, *, shown_max: int = 200) -> tuple[Any, str]:
+def read_json(
+    path: Path, bytes_max: int, *, shown_max: int = 200, may_repeat: bool = False
+) -> tuple[Any, str]:
     """Read a JSON document up to a bound; return its content, and what is wrong with it.
 
     Links are not followed, and a pipe does not block.
@@ -82,7 +84,7 @@ def read_json(path: Path, bytes_max: int, *, shown_max: int = 200) -> tuple[Any,
         data = _read_bytes(path, bytes_max)
         if len(data) > bytes_max:
             return None, f"is larger than {bytes_max // 2**20} MiB"
-        return parse_json(data), ""
+        return parse_json(data, may_repeat), ""
     except OSError as error:
         return None, f"cannot be read: {error.strerror}"
     except ValueError as error:

@@ -1,15 +1,20 @@
 """Walks through folders of logs in the layout of the rounds of MLPerf."""
 
+import contextlib
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cepheid.compliance.read.contents import ResultFolder, Submitter, SystemFile
-from cepheid.compliance.read.folders import ENTRIES_MAX, Reader
+from cepheid.compliance.read.contents import Refused, ResultFolder, Submitter, SystemFile
+from cepheid.compliance.read.folders import ENTRIES_MAX, FILES_MAX, Reader
 
 PRUNED = "pruned_results"  # logs that weak scaling sets aside; they are no result
 POWER = "power"  # beside the logs of a result: a folder of power logs for each of them
+PARAMETERS = "package_checker_params"  # names checks that review let pass, a line each
+PARAMETERS_BYTES_MAX = 4096
+FILE_BYTES_MAX = 50 * 2**20  # of any file of a repository (repo_checker.py)
 SCALING = "scaling.json"  # beside logs that converge faster than the reference, since v2.1
 FOLDERS_DEEP_MAX = 8  # how far below the given folder results are looked for
 
@@ -23,6 +28,7 @@ class MlperfReader(Reader):
     """
 
     log_name = re.compile(r"result_[^/]*\.txt")
+    may_repeat = True  # mlcommons takes the last one
     logs_max = ENTRIES_MAX  # weak scaling trains hundreds of models at once
 
     def find_submitters(self, folder: Path) -> Iterator[Submitter]:
@@ -32,7 +38,10 @@ class MlperfReader(Reader):
             found.setdefault(self.find_root(result), []).append(result)
         for root, folders in found.items():
             results = [self.list_placed_result(folder) for folder in folders]
-            yield self.make_submitter(root, self.find_descriptions(root, results), results)
+            who = self.make_submitter(root, self.find_descriptions(root, results), results)
+            is_whole = root.is_relative_to(folder) and (root / "results").is_dir()
+            unfit = tuple(self.find_unfit(root)) if is_whole else ()
+            yield replace(who, is_whole=is_whole, unfit=unfit)
 
     def read_single_log(self, file: Path) -> Submitter:
         """Read what lies around one log, with that log alone."""
@@ -77,13 +86,41 @@ class MlperfReader(Reader):
         result = (
             self.list_result(folder, None) if read else ResultFolder(self.show(folder), None, ())
         )
+        above = folder.parents[len(inside) - 2] if len(inside) > 1 else folder  # of the system
         return replace(
             result,
+            power_of=self.list_power(folder, result.runs) if read else None,
+            bypassed=_read_parameters(folder) | _read_parameters(above),
             attached=tuple(path for path in result.unexpected if path.name == SCALING),
             system=inside[0] if inside else None,
             benchmark=folder.name,
             scale=inside[-2] if len(inside) > 2 else None,
         )
+
+    def list_power(
+        self, folder: Path, runs: Sequence[Path]
+    ) -> Mapping[str, tuple[Path, ...]] | None:
+        """List the power logs of each run that has some; None without a folder of them."""
+        if not (folder / POWER).is_dir():
+            return None
+        return {
+            run.stem: tuple(self.show(Path(entry.path)) for entry in self.list_entries(inner))
+            for run in runs
+            if (inner := folder / POWER / run.stem).is_dir()
+        }
+
+    def find_unfit(self, root: Path) -> Iterator[Refused]:
+        """Find what mlcommons' repositories do not take: odd names, large files, lost links."""
+        count, waiting = 0, [root]
+        while waiting and count < FILES_MAX:
+            folder = waiting.pop()
+            with contextlib.suppress(OSError), os.scandir(folder) as scanned:
+                for entry in sorted(scanned, key=lambda entry: entry.name):
+                    count += 1
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(Path(entry.path))
+                    if why := _explain_unfit(entry):
+                        yield Refused(self.show(Path(entry.path)), why)
 
     def find_root(self, folder: Path) -> Path:
         """Find the submitter's folder around a result; outside any layout, the result itself."""
@@ -96,3 +133,21 @@ class MlperfReader(Reader):
             if parent.name == "results" and 0 < above < FOLDERS_DEEP_MAX:
                 return folder.parts[-above - 1 :]
         return ()
+
+
+def _explain_unfit(entry: os.DirEntry[str]) -> str:
+    if entry.name.startswith("."):
+        return "a name that begins with a dot"
+    if " " in entry.name:
+        return "a name with a blank"
+    if entry.is_symlink():
+        return "" if os.path.exists(entry.path) else "a link that leads nowhere"
+    is_large = entry.is_file() and entry.stat().st_size > FILE_BYTES_MAX
+    return f"a file of more than {FILE_BYTES_MAX // 2**20} MiB" if is_large else ""
+
+
+def _read_parameters(folder: Path) -> frozenset[str]:
+    path = folder / PARAMETERS
+    if not path.is_file() or path.is_symlink() or path.stat().st_size > PARAMETERS_BYTES_MAX:
+        return frozenset()
+    return frozenset(path.read_text(encoding="utf-8", errors="replace").split())

@@ -25,7 +25,12 @@ from cepheid.rules.mlperf.expressions import (
     compile_expression,
     compile_statements,
 )
-from cepheid.rules.mlperf.tables import read_benchmarks, read_reference_runs, read_text
+from cepheid.rules.mlperf.tables import (
+    read_benchmarks,
+    read_description_rules,
+    read_reference_runs,
+    read_text,
+)
 from cepheid.rules.mlperf.words import Flags, find_flags, list_read, say
 
 PACKAGE, DISTRIBUTION = "mlperf_logging", "mlperf-logging"
@@ -120,6 +125,12 @@ class RuleSet:
         counts, allowed = read_benchmarks(self.folder.parent.parent / "benchmark_meta.py")
         names = allowed.get(self.usage, {}).get(self.version, ())
         return {name: counts[self.usage][name] for name in sorted(set(names))}
+
+    def read_description_rules(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the fields of a system's description, and the values of its status."""
+        folder = self.folder.parent.parent / "system_desc_checker"
+        path = folder / "system_desc_checker.py"
+        return read_description_rules(path) if path.is_file() else ((), ())
 
     def read_reference_runs(self, benchmark: str) -> Mapping[int, Sequence[float]]:
         """Return what the reference needed to its target in each run, by batch size.

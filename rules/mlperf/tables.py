@@ -35,6 +35,22 @@ def read_benchmarks(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 
 @cache
+def read_description_rules(path: Path) -> tuple[Sequence[str], Sequence[str]]:
+    """Return the fields that the description of a system must have, and what its status may be."""
+    try:
+        assigned = {
+            ast.unparse(node.targets[0]): node.value
+            for node in ast.walk(ast.parse(read_text(path)))
+            if isinstance(node, ast.Assign)
+        }
+        names = "required_fields", "availability_options"
+        fields, statuses = (tuple(map(str, ast.literal_eval(assigned[name]))) for name in names)
+    except (SyntaxError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise UserError(f"{path}: not as expected: {error!r}; is it a newer package?") from None
+    return fields, statuses
+
+
+@cache
 def read_reference_runs(path: Path) -> Mapping[int, Sequence[float]]:
     """Return the epochs or samples of the reference's runs, by batch size."""
     try:

@@ -84,7 +84,8 @@ class Round:
 
     A round of MLPerf has ``benchmarks`` and a ``rule_set`` of mlcommons. ``as_published``: its
     results have been accepted, and what we see beyond mlcommons' rules is no error. The benchmarks
-    of our own rounds are definitions.
+    of our own rounds are definitions. ``of_mlcommons`` are the rules that its checkers have too,
+    ``description_fields`` and ``statuses`` what they ask of the description of a system.
     ``due`` is the day on which submissions are due (S10), None while it is not announced;
     ``undecided`` says what follows from that.
     ``carries`` are earlier rounds whose results may be submitted again where their definition is
@@ -103,6 +104,9 @@ class Round:
     benchmarks: Mapping[str, RoundBenchmark] = field(default_factory=dict)
     rule_set: RuleSet | None = None
     as_published: bool = False
+    of_mlcommons: frozenset[str] = frozenset()
+    description_fields: tuple[str, ...] = ()
+    statuses: tuple[str, ...] = ()
     data_not_proven: frozenset[str] = frozenset()
     seeds_of_code: frozenset[str] = frozenset()
     nonce: str = ""
@@ -215,6 +219,7 @@ def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Roun
         for benchmark, runs in rule_set.count_runs().items()
     }
     usage = "Training" if is_training else "HPC"
+    fields, statuses = rule_set.read_description_rules()
     return Round(
         name,
         f"MLPerf {usage} v{rule_set.version}",
@@ -224,6 +229,9 @@ def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Roun
         benchmarks=MappingProxyType(benchmarks),
         rule_set=rule_set,
         as_published=as_published,
+        of_mlcommons=frozenset(ours["of_mlcommons"]),
+        description_fields=tuple(fields) if version >= ours["descriptions_since"] else (),
+        statuses=tuple(statuses) if is_training and version >= ours["statuses_since"] else (),
     )
 
 

@@ -27,7 +27,7 @@ from tests.compliance.history import cosmoflow_20, gnmt_06, mll_lines, mllog_lin
 
 
 def judge_published(path: Path, round_name: str) -> Judgement:
-    judged_in = rounds.load(round_name)
+    judged_in = rounds.load(round_name, as_published=True)
     return judge([package.read(path, judged_in.layout)], judged_in)
 
 
@@ -82,7 +82,7 @@ def test_published_logs(row: dict[str, str]) -> None:
 @needs_published_logs
 def test_no_integrity_rule_fires_on_published_v40_logs_alone() -> None:
     for row in load_rows("mlperf-training-4.0").values():
-        assert {finding.rule for finding in row.findings} <= {"T17"}
+        assert {finding.rule for finding in row.findings} <= {"M4", "T17"}
         assert row.standing.verdict == "pass"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cepheid.compliance.checks.mlperf.requirements import is_broken, list_breaches
 from cepheid.compliance.checks.registry import Place
-from cepheid.compliance.judge.judgement import list_units
+from cepheid.compliance.judge.judgement import judge, list_units
 from cepheid.compliance.judge.unit import Unit, judge_unit
 from cepheid.compliance.read import package
 from cepheid.compliance.read.log import runlog
@@ -24,7 +24,7 @@ from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf.rule_files import RuleSet, require_rule_set
 from cepheid.rules.rounds import Round
-from cepheid.tools.peer.asked import CRASH, compare_convergence, judge_log
+from cepheid.tools.peer.asked import CRASH, check_package, compare_convergence, judge_log
 
 VARIABLE = "CEPHEID_RESULTS_REPOSITORIES"
 RECORD = "agreement.csv"
@@ -33,6 +33,7 @@ WHOLE = {f"mlperf-{name}" for name in (
     "training-0.6", "training-4.0", "training-5.0", "training-5.1", "hpc-2.0", "hpc-3.0",
 )}  # fmt: skip
 SAMPLE, SEED = 200, 51  # logs of each other round, drawn at random with a fixed seed
+PACKAGES = 5  # whole submissions of each other round
 FACTOR_WITHIN = 1e-9
 
 
@@ -120,6 +121,13 @@ def compare_round(
         is_new = (name, "result", _name(unit.folder.path, repository)) not in seen
         if is_new and unit.folder.path in chosen and has_points(rule_set, unit, judged_in):
             yield _compare_result(unit, rule_set, repository)
+    whole = [who for who in listed.submitters if who.is_whole]
+    if name not in WHOLE or sample < SAMPLE:
+        small = [who for who in whole if sum(len(one.runs) for one in who.results) <= SAMPLE]
+        whole = random.Random(SEED).sample(small, min(PACKAGES, len(small))) if sample > 99 else []
+    for who in whole:
+        if (name, "package", _name(who.path, repository)) not in seen:
+            yield _compare_package(who.path, judged_in, rule_set, repository)
 
 
 def has_points(rule_set: RuleSet, unit: Unit, judged_in: Round) -> bool:
@@ -146,6 +154,26 @@ def _compare_result(unit: Unit, rule_set: RuleSet, repository: Path) -> Compared
         ours = f"pass with {factor:.6f} instead of {answer.factor:.6f}"
     path = _name(unit.folder.path, repository)
     return Compared(unit.judged_in.name, "result", path, answer.verdict, ours, answer.says)
+
+
+def _compare_package(
+    submitter: Path, judged_in: Round, rule_set: RuleSet, repository: Path
+) -> Compared:
+    """Compare the verdicts on a submitter's folder, but for the names of its files (M6)."""
+    answer, errors = check_package(submitter, rule_set)
+    judgement = judge([package.read(submitter, judged_in.layout)], judged_in)
+    found = [each for each in judgement.findings if each.rule != "M6"]
+    codes = Counter(
+        each.code for each in found if each.is_error and each.rule in judged_in.of_mlcommons
+    )
+    said = (text for each in errors.values() for text in each)
+    theirs = Counter(re.sub(r"[0-9]+|: .*|/\S+", "", text).strip() for text in said)
+    listed = [f"{number} x {text}" for text, number in sorted(theirs.items())]
+    return Compared(
+        judged_in.name, "package", _name(submitter, repository), answer.verdict,
+        "FAILED" if codes else "SUCCESS", "; ".join(filter(None, [answer.says, *listed])),
+        "; ".join(f"{number} x {code}" for code, number in sorted(codes.items())),
+    )  # fmt: skip
 
 
 def _name(path: Path, repository: Path) -> str:

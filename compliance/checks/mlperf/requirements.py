@@ -1,10 +1,11 @@
 """M1 to M3: the rules of mlcommons for a log, the logs of a result, and its convergence."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
+from cepheid.compliance.checks.mlperf.submitted import find_power_problems
 from cepheid.compliance.checks.mlperf.verdict import Breach, Kind, find_breaches
 from cepheid.compliance.checks.registry import BATCH_SIZE, Needs, Place, find_division, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
@@ -128,7 +129,8 @@ def check_logs_of_result(
             described=escape(place.division),
             logged=escape(", ".join(sorted(logged))),
         )
-    broken = [run for run in result.runs if is_broken(run, place)]
+    of_power = find_power_problems(result.folder)
+    broken = [run for run in result.runs if run.path.stem in of_power or is_broken(run, place)]
     allowed = judged_by.runs.drop_slowest
     if len(broken) > allowed and any(run.converged for run in broken):  # else T17 says it
         names = ", ".join(escape(run.path.name) for run in broken[:NAMED_MAX])
@@ -149,10 +151,22 @@ def check_convergence(
     result: ResultLogs, judged_by: Definition | RoundBenchmark, place: Place
 ) -> Iterator[Finding]:
     """Check that a closed result does not need fewer epochs than the reference may (M3)."""
+    sizes = {format_value(run.value(BATCH_SIZE)) for run in result.runs}
+    if len(sizes) > 1 and place.in_result and _find_reference(result, judged_by, place):
+        yield breach(result, None, "M3.batch_sizes", got=escape(", ".join(sorted(sizes))))
     found = compare_with_mlcommons(result, judged_by, place)
     if found is None or found.verdict == "pass":
         return
-    if found.verdict == "missing point":
+    if RCP_BYPASS in result.folder.bypassed:
+        yield breach(
+            result,
+            None,
+            "M3.bypassed",
+            verdict=_VERDICTS[found.verdict],
+            batch_size=found.batch_size,
+            needed=found.mean,
+        )
+    elif found.verdict == "missing point":
         yield breach(result, None, "M3.missing_point", batch_size=found.batch_size)
     elif found.point:
         yield breach(
@@ -166,6 +180,13 @@ def check_convergence(
         )
 
 
+_VERDICTS = {
+    "fail": "the result reaches its target too early",
+    "missing point": "there are no reference convergence points",
+}
+RCP_BYPASS = "rcp-bypass"  # in package_checker_params
+
+
 def compare_with_mlcommons(
     result: ResultLogs, judged_by: Definition | RoundBenchmark, place: Place
 ) -> Convergence | None:
@@ -175,17 +196,24 @@ def compare_with_mlcommons(
     runs that are missing, did not converge or have different batch sizes.
     """
     rule_set, runs = rounds.load(place.round).rule_set, result.runs
-    reference = rule_set.read_reference_runs(judged_by.name) if rule_set else {}
+    reference = _find_reference(result, judged_by, place)
     sizes = {run.value(BATCH_SIZE) for run in runs if is_integer(run.value(BATCH_SIZE))}
     counts = [_count(run) for run in runs]
     is_whole = _has_enough(result, judged_by) and len(sizes) == 1
     missed = counts.count(math.inf)
     if not (is_whole and reference and place.in_result) or missed > judged_by.runs.drop_slowest:
         return None
-    if find_division(runs[0], place) != "closed":
-        return None
     forgiven = FORGIVEN.get(judged_by.name, 0.0) if rule_set and float(rule_set.version) >= 5 else 0
     return mlcommons.compare(counts, sizes.pop(), reference, judged_by.runs, forgiven)
+
+
+def _find_reference(
+    result: ResultLogs, judged_by: Definition | RoundBenchmark, place: Place
+) -> Mapping[int, Sequence[float]]:
+    """Return the runs of the reference by batch size; empty in the open division."""
+    rule_set = rounds.load(place.round).rule_set
+    is_closed = bool(result.runs) and find_division(result.runs[0], place) == "closed"
+    return rule_set.read_reference_runs(judged_by.name) if rule_set and is_closed else {}
 
 
 FORGIVEN = {"llama31_405b": 46_080.0}  # samples between two evaluations, since v5.0

@@ -262,9 +262,9 @@ def submit(
     folder = root / "acme" / "results" / system / "resnet"
     for index, entries in enumerate(runs):
         write(folder / f"result_{index}.txt", mllog_lines(entries, index))
-    description = {
+    description = dict.fromkeys(TRAINING_40.description_fields, "") | {
         "submitter": "Acme Inc.", "division": "closed", "system_name": "The Box",
-        "number_of_nodes": "2", "accelerators_per_node": "8",
+        "status": "Preview", "number_of_nodes": "2", "accelerators_per_node": "8",
     }  # fmt: skip
     systems = root / "acme" / "systems"
     systems.mkdir(exist_ok=True)
@@ -359,7 +359,8 @@ def test_logs_that_weak_scaling_sets_aside_are_no_result(tmp_path: Path) -> None
         write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
     aside = write(folder / "pruned_results" / "result_11.txt", mllog_lines(cosmoflow_20(11)))
     judgement = judge([package.read(tmp_path, HPC_20.layout)], HPC_20)
-    assert [(f.code, f.path) for f in judgement.findings] == [("M2.pruned", aside.parent)]
+    found = [(f.code, f.path) for f in judgement.findings if f.rule != "M4"]
+    assert found == [("M2.pruned", aside.parent)]
     assert (len(judgement.results), judgement.logs) == (1, 11)
     for log in folder.glob("result_*.txt"):
         log.unlink()

@@ -42,6 +42,7 @@ def test_logs_and_results_are_compared_and_recorded(tmp_path: Path) -> None:
     assert [(each.kind, each.peer, each.is_equal) for each in compared] == [
         *[("log", "FAILED" if k == 1 else "SUCCESS", True) for k in range(5)],
         ("result", "pass", True),
+        ("package", "SUCCESS", True),
     ]
     assert compared[1].we_say == "value lars_epsilon"
     assert compare_rounds(tmp_path) == compared  # from the record, where nothing is added

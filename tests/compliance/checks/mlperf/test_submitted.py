@@ -1,17 +1,158 @@
-"""What surrounds the logs of a submission in rounds of MLPerf."""
+"""M4 to M6: what surrounds the logs of a submission in rounds of MLPerf."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import Judgement, judge
+from cepheid.compliance.read import package
+from cepheid.rules import rounds
 from tests.compliance.checks.test_mlperf import submit
-from tests.compliance.history import cosmoflow_20, mllog_lines, resnet_40, write
-from tests.compliance.test_published import judge_published
+from tests.compliance.history import change, cosmoflow_20, mllog_lines, resnet_40, write
+
+ROUND = "mlperf-training-4.0"
+Damage = Callable[[Path], object]
+
+
+def describe(**fields: object) -> Damage:
+    """Change fields of the description; None removes one."""
+
+    def damage(root: Path) -> None:
+        path = root / "systems" / "box.json"
+        content = {**json.loads(path.read_text()), **fields}
+        kept = {key: value for key, value in content.items() if value is not None}
+        path.write_text(json.dumps(kept))
+
+    return damage
+
+
+def write_power(root: Path, *left_out: str) -> None:
+    """Write power logs of two nodes and a switch for each of five runs."""
+    for run in range(5):
+        for name in ("node_0.txt", "node_1.txt", "sw_0.txt"):
+            path = root / "results/box/resnet/power" / f"result_{run}" / name
+            if f"{run}/{name}" not in left_out and f"{run}" not in left_out:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text("")
+
+
+def rename_node(root: Path) -> None:
+    write_power(root)
+    folder = root / "results/box/resnet/power/result_3"
+    (folder / "node_1.txt").rename(folder / "node_2.txt")
+
+
+def bypass(root: Path) -> None:
+    (root / "results/box/resnet/package_checker_params").write_text("rcp-bypass\n")
+
+
+DESCRIPTION, RESULT = Path("systems/box.json"), Path("results/box/resnet")
+CASES: tuple[tuple[str, Damage, list[tuple[str, str, Path]]], ...] = (
+    ("no description", lambda root: (root / DESCRIPTION).unlink(),
+     [("M4.missing", "error", DESCRIPTION)]),
+    ("another case", lambda root: (root / DESCRIPTION).rename(root / "systems/BOX.json"),
+     [("M4.missing", "error", DESCRIPTION)]),
+    ("no JSON", lambda root: (root / DESCRIPTION).write_text("{"),
+     [("M4.unreadable", "error", DESCRIPTION)]),
+    ("a field is missing", describe(cooling=None), [("M4.fields", "error", DESCRIPTION)]),
+    ("a number", describe(accelerators_per_node=8), [("M4.text", "error", DESCRIPTION)]),
+    ("a status of v3.1", describe(status="onprem"), [("M4.status", "error", DESCRIPTION)]),
+    ("a field twice", lambda root: (root / DESCRIPTION).write_text(
+        (root / DESCRIPTION).read_text().replace("{", '{"cooling": "air", ', 1)),
+     [("M4.repeated", "warning", DESCRIPTION)]),
+    ("a power log less", lambda root: write_power(root, "2/node_1.txt"),
+     [("M5.number", "warning", RESULT / "power/result_2")]),
+    ("no power logs of a run", lambda root: write_power(root, "2"),
+     [("M5.missing", "warning", RESULT / "power/result_2")]),
+    ("a gap", rename_node, [("M5.names", "warning", RESULT / "power/result_3")]),
+    ("two runs", lambda root: write_power(root, "2", "3/sw_0.txt"),
+     [("M2.too_many_broken", "error", RESULT),
+      ("M5.missing", "warning", RESULT / "power/result_2"),
+      ("M5.number", "warning", RESULT / "power/result_3")]),
+    ("a hidden file", lambda root: (root / ".env").touch(), [("M6.unfit", "error", Path(".env"))]),
+    ("a blank", lambda root: (root / "systems/a b.txt").touch(),
+     [("M6.unfit", "error", Path("systems/a b.txt"))]),
+    ("a lost link", lambda root: (root / "code").symlink_to("nowhere"),
+     [("M6.unfit", "error", Path("code"))]),
+)  # fmt: skip
+
+
+def judge_own(path: Path, round_name: str) -> Judgement:
+    judged_in = rounds.load(round_name)
+    return judge([package.read(path, judged_in.layout)], judged_in)
+
+
+def judge_damaged(tmp_path: Path, damage: Damage) -> list[Finding]:
+    submit(tmp_path, [resnet_40(index) for index in range(5)])
+    damage(tmp_path / "acme")
+    return list(judge_own(tmp_path, ROUND).findings)
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
+)
+def test_one_change_of_a_submission(
+    damage: Damage, expected: list[tuple[str, str, Path]], tmp_path: Path
+) -> None:
+    found = judge_damaged(tmp_path, damage)
+    root = tmp_path / "acme"
+    said = [(each.code, each.severity, each.path.relative_to(root)) for each in found]
+    assert sorted(said) == sorted(expected)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        write_power,
+        lambda root: describe(status="Available cloud", more="x")(root),
+        lambda root: (root / "code").symlink_to("systems"),
+        lambda root: (root / "results/box/resnet/notes.txt").write_text("no log"),
+    ],
+)
+def test_what_is_allowed_raises_nothing(damage: Damage, tmp_path: Path) -> None:
+    assert judge_damaged(tmp_path, damage) == []
+
+
+def test_what_review_lets_pass_is_a_warning(tmp_path: Path) -> None:
+    runs = [
+        change(resnet_40(index), "eval_accuracy", 2, metadata={"epoch_num": 3 + index / 8})
+        for index in range(5)
+    ]
+    folder = submit(tmp_path, [change(run, "global_batch_size", value=4096) for run in runs])
+    codes = [
+        [each.code for each in judge_own(tmp_path, ROUND).findings if each.rule == "M3"]
+        for prepare in (lambda root: None, bypass)
+        if prepare(folder.parents[2]) is None
+    ]
+    assert codes == [["M3.too_fast"], ["M3.bypassed"]]
+
+
+def test_runs_with_other_batch_sizes_are_one_finding(tmp_path: Path) -> None:
+    runs = [change(resnet_40(k), "global_batch_size", value=2048 << (k == 2)) for k in range(5)]
+    submit(tmp_path, runs)
+    (finding,) = judge_own(tmp_path, ROUND).findings
+    assert (finding.code, finding.got) == ("M3.batch_sizes", "2,048, 4,096")
+
+
+def test_descriptions_are_asked_for_since_v10_and_a_status_since_v40() -> None:
+    asked = {
+        name: (len(judged_in.description_fields), len(judged_in.statuses))
+        for name in rounds.names()
+        if (judged_in := rounds.load(name)).is_mlperf
+    }
+    assert asked["mlperf-training-0.7"] == (0, 0)
+    assert asked["mlperf-training-1.0"] == asked["mlperf-hpc-3.0"] == (33, 0)
+    assert asked["mlperf-training-4.0"] == asked["mlperf-training-6.1"] == (33, 4)
 
 
 def test_power_logs_are_no_results(tmp_path: Path) -> None:
     """Some submitters name them like the run that they belong to."""
     folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
     write(folder / "power" / "result_0" / "result_0-1_0.txt", mllog_lines(resnet_40()))
-    judgement = judge_published(tmp_path, "mlperf-training-4.0")
+    judgement = judge_own(tmp_path, ROUND)
     assert [result.folder.path for result in judgement.results] == [folder]
 
 
@@ -19,4 +160,5 @@ def test_weak_scaling_may_train_hundreds_of_models(tmp_path: Path) -> None:
     folder = tmp_path / "acme" / "results" / "box" / "weak" / "cosmoflow"
     for index in range(101):
         write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
-    assert judge_published(tmp_path, "mlperf-hpc-2.0").findings == ()
+    codes = {each.code for each in judge_own(tmp_path, "mlperf-hpc-2.0").findings}
+    assert codes == {"M4.missing"}
