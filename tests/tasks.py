@@ -43,8 +43,13 @@ class Trained(NamedTuple):
 def shrink(
     chosen: Definition, train: int = TRAIN, evaluation: int = EVALUATION, **model: Any
 ) -> Definition:
-    """Return the definition with a few samples; ``model`` replaces facts of its model."""
+    """Return the definition with a few samples; ``model`` replaces facts of its model.
+
+    Weights that have a distribution are drawn twice in an evaluation: each draw takes as long.
+    """
     sizes = {"train_samples": train, "evaluation_samples": evaluation}
+    if "weight_draws" in chosen.model:
+        model = {"weight_draws": 2, **model}
     return dataclasses.replace(
         chosen,
         data=MappingProxyType({**chosen.data, **sizes}),

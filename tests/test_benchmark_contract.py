@@ -6,6 +6,7 @@ holds for one kind only (``task.kind``) is asked of the benchmarks of that kind.
 """
 
 import dataclasses
+import functools
 import importlib
 import math
 from collections.abc import Mapping, Sequence
@@ -57,6 +58,7 @@ TRAINING, GENERATING = (
     for kind in ("train", "generate")
 )
 LARGE = 10_000_000  # parameters
+FEW = (2 * BATCH, 5)  # samples, for what is tried with many settings
 PRECISIONS = EXECUTION_CHOICES["precision"]
 GENERATION = Generation(counts=(1, 3, 12), repetitions=(3, 2, 2), warm_up_images=4)
 
@@ -84,6 +86,8 @@ def install_easy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         }
     else:
         sizes["timing"] = tiny.TIMING
+    if "weight_draws" in chosen.model:
+        sizes["model"] = {"weight_draws": chosen.model["weight_draws"]}
     tiny.install(folder, monkeypatch, name, chosen.scale, reachable=True, **sizes)
 
 
@@ -215,7 +219,7 @@ def list_settings(chosen: Definition) -> list[str]:
 def find_refusal(name: str, data_root: Path, overrides: list[str]) -> str:
     """Return why these settings do not fit each other, or an empty string."""
     try:
-        tasks.create(tasks.configure_small(name, data_root, *overrides))
+        tasks.create(tasks.configure_small(name, data_root, *overrides, samples=FEW))
     except UserError as error:
         return str(error)
     return ""
@@ -234,8 +238,8 @@ def test_every_setting_trains(name: str, data_root: Path) -> None:
                 if not refusal:
                     together[key] = override
         assert together, f"{name}: {waiting}: {refusal}"
-        config = tasks.configure_small(name, data_root, *together.values())
-        quality = tasks.build_and_train(config, samples=16).evaluate()
+        config = tasks.configure_small(name, data_root, *together.values(), samples=FEW)
+        quality = tasks.build_and_train(config, samples=BATCH).evaluate()
         assert all(map(math.isfinite, quality.values())), f"{name}: {together}: {quality}"
         waiting = [override for override in waiting if override not in together.values()]
 
@@ -278,16 +282,24 @@ def test_every_parameter_gets_a_finite_gradient(name: str, data_root: Path) -> N
         assert gradients[key].isfinite().all(), f"{name}: the gradient of {key} is not finite"
 
 
-@pytest.mark.parametrize("name", TRAINING)
-def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -> None:
-    def bits(seed: int) -> Mapping[str, Any]:
-        task = build(configuration(name, data_root, seed=seed))
-        train(task, 16)
-        return copy_weights(task)
+@functools.lru_cache(maxsize=2)  # the tests of a benchmark follow each other
+def train_straight(name: str, data_root: Path, samples: int) -> Any:
+    """Return a task after so many samples in one go, for tests that only look at it."""
+    return tasks.build_and_train(configuration(name, data_root), samples=samples)
 
-    first, again, other = bits(3), bits(3), bits(4)
-    assert_same(first, again, f"{name}: two runs with one seed")
-    assert any(not torch.equal(first[key], other[key]) for key in first), (
+
+@pytest.mark.parametrize("name", TRAINING)
+def test_the_same_seed_gives_the_same_bits_also_after_warming_up(
+    name: str, data_root: Path
+) -> None:
+    warm, other = (build(configuration(name, data_root, seed=seed)) for seed in (3, 4))
+    before = copy_weights(warm)
+    warm.warm_up()
+    assert_same(before, copy_weights(warm), f"{name}: weights before and after warming up")
+    train(warm, 16)
+    usual = copy_weights(train_straight(name, data_root, 16))
+    assert_same(usual, copy_weights(warm), f"{name}: training with and without warming up")
+    assert any(not torch.equal(before[key], value) for key, value in copy_weights(other).items()), (
         f"{name}: the seed changes nothing"
     )
 
@@ -296,40 +308,21 @@ def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -
 def test_gradients_may_be_old_and_those_that_are_not_change_no_bit(
     name: str, data_root: Path
 ) -> None:
-    weights = []
-    config = configuration(name, data_root)
-    for make in (tasks.create, delay_gradients(tasks.create, 0), delay_gradients(tasks.create, 1)):
-        task = build(config, make=make)
-        train(task, 16)
-        weights.append(copy_weights(task))
-    usual, new, old = weights
-    assert_same(usual, new, f"{name}: training, and training with gradients of delay 0")
-    assert any(not torch.equal(usual[key], old[key]) for key in usual), (
+    config, usual = configuration(name, data_root), train_straight(name, data_root, 16)
+    new, old = (
+        copy_weights(tasks.build_and_train(config, samples=16, make=make))
+        for make in (delay_gradients(tasks.create, delay) for delay in (0, 1))
+    )
+    weights = copy_weights(usual)
+    assert_same(weights, new, f"{name}: training, and training with gradients of delay 0")
+    assert any(not torch.equal(weights[key], old[key]) for key in weights), (
         f"{name}: the second update does not notice that its gradient is one update old"
     )
 
 
 @pytest.mark.parametrize("name", TRAINING)
-def test_warming_up_leaves_no_trace(name: str, data_root: Path) -> None:
-    config = configuration(name, data_root)
-    warm, cold = build(config), build(config)
-    before = copy_weights(warm)
-    warm.warm_up()
-    assert_same(before, copy_weights(warm), f"{name}: weights before and after warming up")
-    train(warm, 16)
-    train(cold, 16)
-    assert_same(
-        copy_weights(cold),
-        copy_weights(warm),
-        f"{name}: training with and without warming up",
-    )
-
-
-@pytest.mark.parametrize("name", TRAINING)
 def test_evaluation_does_not_depend_on_the_batch_size(name: str, data_root: Path) -> None:
-    task = build(configuration(name, data_root))
-    train(task, 32)
-    results = []
+    task, results = train_straight(name, data_root, 32), []
     for size in (8, 64):  # in unequal batches, and in one
         task.evaluation_batch = size
         results.append(task.evaluate())
@@ -342,15 +335,13 @@ def test_evaluation_does_not_depend_on_the_batch_size(name: str, data_root: Path
 def test_saving_loading_and_going_on_equals_going_on(
     name: str, data_root: Path, tmp_path: Path
 ) -> None:
-    config = configuration(name, data_root)
-    straight, broken_off = build(config), build(config)
-    train(straight, 32)
-    train(broken_off, 16)
+    straight, broken_off = (train_straight(name, data_root, samples) for samples in (32, 16))
+    resumed = build(configuration(name, data_root))
     checkpoint.save(tmp_path / "half.pt", broken_off.state())
-    resumed = build(config)
     resumed.restore(checkpoint.load(tmp_path / "half.pt"))
     train(resumed, 32)
     assert_same(copy_weights(straight), copy_weights(resumed), f"{name}: going on after loading")
+    resumed.evaluation_batch = straight.evaluation_batch
     assert straight.evaluate() == resumed.evaluate()
 
 

@@ -56,24 +56,13 @@ def test_before_the_first_submission(capsys: Printed, tmp_path: Path) -> None:
     assert capsys.readouterr().out == ""
 
 
-def test_golden_text(star_shape: Definition, capsys: Printed) -> None:
+@pytest.mark.parametrize(
+    ("how", "golden"), [("text", "check.txt"), ("json", "check.json"), ("github", "check.github")]
+)
+def test_golden(how: str, golden: str, star_shape: Definition, capsys: Printed) -> None:
     write_mixed(Path("out"), star_shape)
-    assert check_compliance.main(["out"]) == 1
-    assert_golden(capsys.readouterr().out, "check.txt")
-
-
-def test_golden_json(star_shape: Definition, capsys: Printed) -> None:
-    write_mixed(Path("out"), star_shape)
-    assert check_compliance.main(["out", "--format", "json"]) == 1
-    printed = capsys.readouterr().out
-    assert set(json.loads(printed)) == {"round", "judge", "verdict", "logs", "findings"}
-    assert_golden(printed, "check.json")
-
-
-def test_golden_github(star_shape: Definition, capsys: Printed) -> None:
-    write_mixed(Path("out"), star_shape)
-    assert check_compliance.main(["out", "--format", "github"]) == 1
-    assert_golden(capsys.readouterr().out, "check.github")
+    assert check_compliance.main(["out", "--format", how]) == 1
+    assert_golden(capsys.readouterr().out, golden)
 
 
 def test_golden_sarif(star_shape: Definition, capsys: Printed) -> None:

@@ -4,14 +4,11 @@ The ranks are started without a launcher, so that nobody ends those that another
 """
 
 import json
-import os
 import re
-import shutil
 import signal
 import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -214,21 +211,27 @@ def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "Traceback" not in err
 
 
+def stop_a_rank(rank: int, output: Path) -> tuple[Ended, Ended]:
+    """Stop one of two ranks until the other one has ended; return how both ended."""
+    both = start(output, ranks=2, mishap=f"train {rank} wait")
+    wait_for(output.with_name("happened"))
+    both[rank].send_signal(signal.SIGSTOP)
+    try:
+        (other,) = end_all([both[1 - rank]])
+    finally:
+        both[rank].send_signal(signal.SIGCONT)
+    let_go_on(output)
+    (stopped,) = end_all([both[rank]])
+    return stopped, other
+
+
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_stopped_is_named(
     rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one says whom it waits for, and gives up after the time that was set."""
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", "3")
-    both = start(tmp_path / "out", ranks=2, mishap=f"train {rank} wait")
-    wait_for(tmp_path / "happened")
-    both[rank].send_signal(signal.SIGSTOP)
-    try:
-        (other,) = end_all([both[1 - rank]])
-    finally:
-        both[rank].send_signal(signal.SIGCONT)
-    let_go_on(tmp_path / "out")
-    end_all([both[rank]])
+    _, other = stop_a_rank(rank, tmp_path / "out")
     assert other.code == 2
     assert re.search(rf"cepheid: waiting for rank {rank} \(.*giving up after 3 s", other.err)
     assert re.search(rf"cepheid: rank {rank} \(.*did not answer for \d s: stopped, or", other.err)
@@ -260,15 +263,7 @@ def test_a_stopped_rank_is_named_long_before_a_busy_one(
     rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SILENT_SECONDS", "12")
-    both = start(tmp_path / "out", ranks=2, mishap=f"train {rank} wait")
-    wait_for(tmp_path / "happened")
-    both[rank].send_signal(signal.SIGSTOP)
-    try:
-        (other,) = end_all([both[1 - rank]])
-    finally:
-        both[rank].send_signal(signal.SIGCONT)
-    let_go_on(tmp_path / "out")
-    (stopped,) = end_all([both[rank]])
+    stopped, other = stop_a_rank(rank, tmp_path / "out")
     assert other.code == stopped.code == 2
     assert re.search(rf"cepheid: rank {rank} .*did not answer for [\d,]+ s: stopped", other.err)
     assert "killed" not in other.err + stopped.err
@@ -335,11 +330,7 @@ def test_a_rank_timeout_that_is_not_a_time_is_refused(
 def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path) -> None:
     """The first rank is inside a collective, in C++: no handler of Python runs there."""
     both = start(tmp_path / "out", ranks=2, mishap="train 1 hang")
-    happened = tmp_path / "happened"
-    deadline = time.monotonic() + SECONDS
-    while not happened.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(tmp_path / "happened")
     time.sleep(2)  # until the first rank, too, is where it waits, on a busy machine
     both[0].send_signal(signal.SIGTERM)
     both[0].send_signal(signal.SIGTERM)
@@ -555,46 +546,6 @@ def test_no_space_for_the_log_is_told_and_nothing_is_lost(tmp_path: Path) -> Non
     assert "cannot write the run log (File too large); this run does not count" in full.err
     assert full.err.count("\n") == 1, full.err
     assert logs(tmp_path / "out") == sorted([*before, "interrupted_result_1_0.txt"])
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, where mounting is allowed."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small file system is not allowed here")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-def test_a_real_full_disk(small_disk: Path) -> None:
-    output = small_disk / "out"
-    (first,) = run(output)
-    assert first.code == 0, first.err
-    kept = {path: path.read_bytes() for path in output.glob("results/*/*/result_0.txt")}
-    free_bytes = shutil.disk_usage(small_disk).free
-    (small_disk / "filler").write_bytes(bytes(free_bytes - 8192))  # two pages are left for the log
-    (full,) = run(output, "--runs", "2")
-    assert full.code == 2
-    assert "No space left on device" in full.err
-    assert "this run does not count. Free some space and run the same command again" in full.err
-    assert "Traceback" not in full.err
-    assert {path: path.read_bytes() for path in kept} == kept
-    assert not list(output.glob("results/*/*/result_1.txt"))
-    (small_disk / "filler").unlink()
-    (again,) = run(output, "--runs", "2")
-    assert again.code == 0, again.err
-    assert {"result_0.txt", "result_1.txt"} <= set(logs(output))
-
-
-def test_an_output_that_can_only_be_read(small_disk: Path) -> None:
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    (refused,) = run(small_disk / "out")
-    assert refused.code == 2
-    assert "cannot write there (Read-only file system); make room or choose another" in refused.err
-    assert refused.err.count("\n") == 1
 
 
 def test_no_space_for_the_weights(tmp_path: Path) -> None:

@@ -27,18 +27,23 @@ SANDBOX = "exec bwrap --dev-bind / /"
 DEVICES = " ".join(f"--dev-bind /dev/{name} /dev/{name}" for name in ("null", "urandom", "zero"))
 # How a shell starts a command, "$@", under a fault, and whether what it does can still succeed.
 # {at} is the folder of the command's files, {aside} another one.
-FAULTS: Mapping[str, tuple[str, bool]] = {
+Fault = tuple[str, bool]
+PROGRAM: Mapping[str, Fault] = {  # of the program that all commands share
     "no stdout": ("exec >&-; exec", True),
     "no stream": ("exec <&- >&- 2>&-; exec", True),
     "full stdout": ("exec >/dev/full; exec", False),
     "a home that is not there": ("export HOME=/nowhere; exec", True),
     "no variables": ("exec env -i OMP_NUM_THREADS=1 CEPHEID_BENCHMARKS=$CEPHEID_BENCHMARKS", True),
-    "64 open files": ("ulimit -n 64; exec", True),
-    "files of 1 kB": ("ulimit -f 1; exec", False),
-    "1 GB of memory": ("ulimit -v 1000000; exec", True),
     "little memory": ("ulimit -v 60000; exec", False),
+}
+PROCESSES: Mapping[str, Fault] = {  # of what computes in several processes, or for long
+    "64 open files": ("ulimit -n 64; exec", True),
+    "1 GB of memory": ("ulimit -v 1000000; exec", True),
     "a clock that is set back": ("export PYTHONPATH={aside}:$PYTHONPATH; exec", False),
     "no shared memory": (f"{SANDBOX} --tmpfs /dev {DEVICES}", True),
+}
+DISKS: Mapping[str, Fault] = {  # of what writes
+    "files of 1 kB": ("ulimit -f 1; exec", False),
     "all can only be read": ("exec bwrap --ro-bind / / --dev-bind /dev /dev", False),
     # In a file system of 8 MB of its own. What is left there goes out as an archive.
     "a full disk": (
@@ -48,6 +53,7 @@ FAULTS: Mapping[str, tuple[str, bool]] = {
         False,
     ),
 }
+ALL_FAULTS = {**PROGRAM, **PROCESSES, **DISKS}
 
 
 @cache
@@ -63,11 +69,13 @@ def explain_no_sandbox() -> str:
 class Command:
     """A module with its arguments, in which {at} is the folder of its files.
 
-    ``benchmarks`` is a folder of other definitions. ``replaces`` names what it may replace.
+    ``faults`` are those that it meets in code of its own. ``benchmarks`` is a folder of other
+    definitions. ``replaces`` names what it may replace.
     """
 
     name: str
     arguments: str
+    faults: Mapping[str, Fault]
     module: str = "cepheid.tools.cli:console"
     benchmarks: Path | None = None
     replaces: tuple[str, ...] = ()
@@ -103,10 +111,10 @@ def run_under(fault: str, command: Command, at: Path) -> Ended:
     aside = at.with_name(f"{at.name}-aside")
     aside.mkdir()
     (aside / "sitecustomize.py").write_text(STEPPED)
-    if "tmpfs {at}" in FAULTS[fault][0]:
+    if "tmpfs {at}" in ALL_FAULTS[fault][0]:
         with tarfile.open(aside / "before.tar", "w") as archive:
             archive.add(at, ".")
-    script = FAULTS[fault][0].format(at=at, aside=aside) + ' "$@"'
+    script = ALL_FAULTS[fault][0].format(at=at, aside=aside) + ' "$@"'
     python = [sys.executable, "-m", command.module.partition(":")[0]]
     done = subprocess.run(
         ["bash", "-c", script, "bash", *python, *command.list_arguments(at)],

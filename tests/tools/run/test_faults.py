@@ -15,22 +15,37 @@ from cepheid.rules.host import ROOT
 from cepheid.tools.leaderboard import folder
 from tests import tiny
 from tests.tools import scripted
-from tests.tools.run.faults import FAULTS, Command, Ended, explain_no_sandbox, run_under, run_until
+from tests.tools.run.faults import (
+    ALL_FAULTS,
+    DISKS,
+    PROCESSES,
+    PROGRAM,
+    Command,
+    Ended,
+    explain_no_sandbox,
+    run_under,
+    run_until,
+)
 
 ACME = "{at}/submissions/plain_tensorflow"
 FEW = {"train_samples": 6, "evaluation_samples": 10}
 TINY = tiny.folder_of("galaxy_shape", timing=scripted.TIMING, data=FEW, data_digest=None)
 COMMANDS = [
-    Command("check", f"check {ACME}"),
-    Command("summary", f"summary {ACME}"),
-    Command("pack", f"pack {ACME}", replaces=("manifest.json",)),
-    Command("publish", "round publish {at}/submissions --output {at}/v1.0"),  # a site among others
-    Command("data", "data galaxy_shape --scale mini --data {at}/data", benchmarks=TINY),
-    Command(
-        "run", "--runs 1 --output {at}/runs", "tests.tools.scripted:main", TINY, is_stepped=True
+    Command("check", f"check {ACME}", {**PROGRAM, **PROCESSES}),
+    Command("pack", f"pack {ACME}", DISKS, replaces=("manifest.json",)),
+    Command(  # a site among others
+        "publish", "round publish {at}/submissions --output {at}/v1.0", {**PROCESSES, **DISKS}
     ),
-]
-WRITING = [*COMMANDS[2:], Command("leaderboard", f"leaderboard {ACME} --output {{at}}/site")]
+    Command(
+        "data", "data galaxy_shape --scale mini --data {at}/data", {**PROCESSES, **DISKS},
+        benchmarks=TINY,
+    ),
+    Command(
+        "run", "--runs 1 --output {at}/runs", ALL_FAULTS, "tests.tools.scripted:main", TINY,
+        is_stepped=True,
+    ),
+]  # fmt: skip
+WRITING = COMMANDS[1:]
 LEFT_OVERS = ("*.partial", ".site.*", ".v1.0.*")
 
 
@@ -79,7 +94,7 @@ def test_no_fault_costs_a_file_or_ends_in_a_traceback(command: Command, tmp_path
     lay_out(usual)
     whole, _ = run_until(0, "", command, usual)
     assert "Traceback" not in whole.told
-    for fault, (how, can_succeed) in FAULTS.items():
+    for fault, (how, can_succeed) in command.faults.items():
         if "bwrap" in how and explain_no_sandbox():
             continue
         at = tmp_path / fault.replace(" ", "-")
