@@ -29,7 +29,7 @@ from cepheid.rules.host import ROOT
 
 Enter = Callable[[str], AbstractContextManager[object]]
 FIRST, STEPS, EVALUATION, GENERATION = "first step", "steps", "evaluation", "generation"
-STEPS_PLAYED = 2  # after the first one, which makes what lasts
+STEPS_PLAYED, STEPS_ON_NOISE = 2, 1  # after the first one, which makes what lasts
 NOISE_SAMPLES = 2  # of a step at full scale
 LARGEST = {"pixels": 448, "boxes_per_image": 64}
 """What a model has at most in a play: more of it is the same operations, and takes minutes."""
@@ -59,7 +59,9 @@ class Scene:
     @property
     def steps(self) -> int:
         """The number of steps that are counted."""
-        return STEPS_PLAYED if definitions.load(self.benchmark, self.scale).kind == "train" else 0
+        if definitions.load(self.benchmark, self.scale).kind != "train":
+            return 0
+        return STEPS_PLAYED if self.scale == "mini" else STEPS_ON_NOISE
 
     def configure(self, data_root: Path) -> RunConfig:
         """Return the configuration; prepare the few samples of the mini scale."""
@@ -138,10 +140,11 @@ def play(scene: Scene, config: RunConfig, ranks: TorchRanks, enter: Enter) -> Ou
         task.build()
     if config.definition.kind != "train":
         return _play_generation(scene, task, enter)
-    return _play_data(task, enter) if scene.scale == "mini" else _play_noise(task, enter)
+    play_steps = _play_data if scene.scale == "mini" else _play_noise
+    return play_steps(task, scene.steps, enter)
 
 
-def _play_data(task: Any, enter: Enter) -> Outcome:
+def _play_data(task: Any, steps: int, enter: Enter) -> Outcome:
     task.predict_noise = lambda: None  # the longest translation; the evaluation has shorter ones
     with enter("warm-up"):
         task.warm_up()
@@ -150,7 +153,7 @@ def _play_data(task: Any, enter: Enter) -> Outcome:
     with enter(FIRST):
         losses = [task.train(Block(1, 0, BATCH), lambda samples: None)]
     with enter(STEPS):
-        end = BATCH * (1 + STEPS_PLAYED)
+        end = BATCH * (1 + steps)
         losses.append(task.train(Block(2, BATCH, end), lambda samples: None))
     with enter(EVALUATION):
         metrics = task.evaluate()
@@ -164,13 +167,13 @@ def _play_data(task: Any, enter: Enter) -> Outcome:
     return outcome
 
 
-def _play_noise(task: Any, enter: Enter) -> Outcome:
+def _play_noise(task: Any, steps: int, enter: Enter) -> Outcome:
     """Play steps and a prediction on a few samples of noise: the dataset need not be here."""
     task.evaluation_batch = NOISE_SAMPLES
     task.model.train()
-    for part, steps in ((FIRST, 1), (STEPS, STEPS_PLAYED)):
+    for part, count in ((FIRST, 1), (STEPS, steps)):
         with enter(part):
-            for _ in range(steps):
+            for _ in range(count):
                 task.step_on_noise(task.execution)
                 task.apply_gradients()
     task.model.eval()

@@ -24,7 +24,7 @@ Play benchmarks on a device that torch takes for an accelerator and that compute
 say what a real one would make of them. Nothing is timed, and no accelerator is needed.
 
 At mini scale a benchmark is built, warmed up, trained for three steps on a few real samples,
-evaluated, saved and restored; one that generates makes a few images. At full scale it takes three
+evaluated, saved and restored; one that generates makes a few images. At full scale it takes two
 steps on two samples of noise, and predicts; images have 448 pixels a side at most there, and 64
 boxes, since more of them are the same operations. The same is played on the CPU. Found is:
 

@@ -135,8 +135,8 @@ def read_allowed() -> Mapping[tuple[str, str], str]:
 def rehearse(scene: Scene, data_root: Path, ranks: int, has_float64: bool = True) -> Report:
     """Return what a scene shows on the pretend device, compared with the same on the CPU."""
     scene.configure(data_root)  # prepares the data
-    expected, *_ = _play_on(ranks, scene, data_root, "cpu")
-    outcome, ledger, failure = _play_on(ranks, scene, data_root, KIND, has_float64)
+    expected, *_ = play_on(ranks, scene, data_root, "cpu")
+    outcome, ledger, failure = play_on(ranks, scene, data_root, KIND, has_float64)
     difference = expected.compare(outcome) if expected and outcome else None
     remarks = judge(ledger, has_float64)
     numbers = difference, scene.steps, dict(ledger.operations)
@@ -146,7 +146,8 @@ def rehearse(scene: Scene, data_root: Path, ranks: int, has_float64: bool = True
 Played = tuple[Outcome | None, Ledger, str]
 
 
-def _play_on(ranks: int, *what: Any) -> Played:
+def play_on(ranks: int, *what: Any) -> Played:
+    """Play on so many ranks; return what was computed, what was seen, and what ended it early."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch tells what it does not measure
     if ranks == 1:
         return _play(*what)

@@ -33,18 +33,6 @@ NORM: dict[str, Any] = {"epsilon": 1e-3, "momentum": 0.99}
 MAKE_NORM = partial(GroupBatchNorm2d, **NORM)
 
 
-def parameters(targets: int, prelu: str) -> int:
-    model = ShapeNetwork(**FULL, targets=targets, prelu=prelu, make_norm=MAKE_NORM)
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def test_published_parameter_counts() -> None:
-    # Two targets as in the paper, three as in its code; one slope per channel does not match.
-    assert parameters(2, "position") == 1_500_817
-    assert parameters(3, "position") == 1_517_205
-    assert parameters(2, "channel") == 1_194_577
-
-
 def test_stride_two_pads_as_published_turned_by_half_a_turn() -> None:
     convolution = SamePaddedConv2d(1, 1, stride=2)
     torch.nn.init.zeros_(convolution.weight)

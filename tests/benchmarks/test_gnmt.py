@@ -94,23 +94,6 @@ def test_sentences_are_reversed_and_their_padding_stays() -> None:
 # The network -------------------------------------------------------------------------------------
 
 
-def parameters_by_hand(vocabulary: int, width: int, layers: int) -> int:
-    def lstm(inputs: int) -> int:
-        return 4 * width * (inputs + width) + 8 * width
-
-    encoder = 2 * lstm(width) + lstm(2 * width) + (layers - 2) * lstm(width)
-    decoder = lstm(width) + (layers - 1) * lstm(2 * width)
-    attention = 2 * width**2 + 2 * width + 1
-    return vocabulary * width + encoder + decoder + attention + (width + 1) * vocabulary
-
-
-@pytest.mark.parametrize(("chosen", "logged"), [(FULL, 160_671_297), (MINI, 419_433)])
-def test_it_has_as_many_parameters_as_published(chosen: Any, logged: int) -> None:
-    model = chosen.model
-    counted = parameters_by_hand(model["vocabulary"], model["width"], model["layers"])
-    assert counted == model["parameters"] == logged
-
-
 def test_initial_weights_grow_as_the_width_shrinks() -> None:
     assert Shape(9, 1024, 4).initial_range == pytest.approx(0.1)
     network = GNMT(Shape(500, 64, 3))

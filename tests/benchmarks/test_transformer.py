@@ -58,19 +58,6 @@ def network_of(norm: Norm = "pre", seed: int = 1) -> Transformer:
 # The network -------------------------------------------------------------------------------------
 
 
-def parameters_by_hand(vocabulary: int, width: int, feed_forward: int, layers: int) -> int:
-    inner = 2 * width * feed_forward + feed_forward + width
-    encoder = 4 * width**2 + inner + 2 * 2 * width
-    decoder = 8 * width**2 + inner + 3 * 2 * width
-    return vocabulary * width + layers * (encoder + decoder) + 2 * 2 * width
-
-
-def test_big_has_as_many_parameters_as_published() -> None:
-    counted = parameters_by_hand(33_708, 1024, 4096, 6)
-    assert counted == FULL.model["parameters"]
-    assert round(counted / 1e6) == 211
-
-
 def _copy_to_peer(ours: Transformer) -> Peer:
     """torch's network with our weights; it has biases at attention, which are zero here."""
     theirs = Peer(ours.shape).eval()

@@ -56,42 +56,6 @@ def test_inputs_of_a_convolution_equal_those_unfolded(
     assert torch.allclose(found, expected, atol=1e-4)
 
 
-def test_outputs_of_a_convolution_are_summed_over_positions() -> None:
-    gradients = torch.randn(3, 4, 2, 5)
-    expected = torch.einsum("ncyx,ndyx->cd", gradients, gradients)
-    assert torch.allclose(factors.compute_convolution_output_factor(gradients), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("shape", [(5, 3), (5, 7, 3)])
-def test_inputs_of_a_linear_layer_end_in_one(shape: tuple[int, ...]) -> None:
-    inputs = torch.randn(shape)
-    rows = torch.cat([inputs, torch.ones(*shape[:-1], 1)], dim=-1).view(5, -1, 4)
-    expected = torch.einsum("nti,ntj->ij", rows, rows) / rows.shape[1]
-    assert torch.allclose(
-        factors.compute_linear_input_factor(inputs, with_bias=True), expected, atol=1e-5
-    )
-    without = factors.compute_linear_input_factor(inputs, with_bias=False)
-    assert torch.allclose(without, expected[:3, :3], atol=1e-5)
-
-
-@pytest.mark.parametrize("shape", [(6, 3), (6, 3, 4, 5)])
-def test_batch_norm_has_the_gradients_of_each_sample(shape: tuple[int, ...]) -> None:
-    module = nn.BatchNorm1d(3) if len(shape) == 2 else nn.BatchNorm2d(3)
-    module.eval()
-    mean, variance = torch.tensor([0.5, -1.0, 0.0]), torch.tensor([1.0, 4.0, 0.25])
-    module.running_mean, module.running_var = mean, variance
-    inputs, weights = torch.randn(shape), torch.randn(shape)
-    expected = torch.zeros(3, 3)
-    for one, weight in zip(inputs, weights, strict=True):
-        loss = (module(one[None]) * weight).sum()
-        scale, shift = torch.autograd.grad(loss, [module.weight, module.bias])
-        expected += torch.stack([scale**2, scale * shift, shift**2])
-    found = factors.compute_batch_norm_fisher(
-        inputs, weights, mean, torch.sqrt(variance + module.eps)
-    )
-    assert torch.allclose(found, expected, rtol=1e-4)
-
-
 @pytest.mark.parametrize("shape", [(6, 3), (6, 3, 4, 5)])
 def test_moments_of_channels(shape: tuple[int, ...]) -> None:
     inputs = 100 + torch.randn(shape)

@@ -116,22 +116,6 @@ def _observe(options: Options, pieces: int = 1) -> dict[str, Tensor]:
     return {**found, "gradients": torch.cat(gradients)}
 
 
-def test_the_sampled_fisher_tends_to_the_exact_one() -> None:
-    """Over many draws; the error of a mean of n draws falls as 1 / √n."""
-    network, (images, _, _) = _network(), _data()
-    found = []
-    for options in (replace(SAMPLED, fisher_samples=2000), EXACT):
-        kfac = KFAC(network, options)
-        logits = network(images)
-        kfac.observe(logits)
-        logits.sum().backward()
-        kfac.step()
-        found.append(kfac.layers[-1].averages[1])
-        kfac.remove()
-    assert torch.allclose(found[0], found[1], atol=0.01)
-    assert not torch.equal(found[0], found[1])
-
-
 @pytest.mark.parametrize("options", [EXACT, SAMPLED], ids=["exact", "sampled"])
 def test_pieces_of_a_batch_equal_the_whole(options: Options) -> None:
     whole, pieces = _observe(options), _observe(replace(options, overlap=False), pieces=4)

@@ -135,19 +135,6 @@ def test_overlap_needs_to_know_which_pass_is_the_last() -> None:
         network(images)
 
 
-def test_a_scaled_loss_changes_nothing() -> None:
-    network, (images, targets) = _network(), _batch()
-    _, expected = _precondition(copy.deepcopy(network), Options(), images, targets)
-    kfac = KFAC(network, Options())
-    (1024 * functional.cross_entropy(network(images), targets)).backward()
-    for parameter in network.parameters():
-        assert parameter.grad is not None
-        parameter.grad /= 1024
-    kfac.step(loss_scale=1024)
-    for found, wanted in zip(_gradients(network), expected, strict=True):
-        assert torch.equal(found, wanted)
-
-
 def test_factors_are_float32_under_autocast() -> None:
     network, (images, targets) = _network(), _batch()
     kfac = KFAC(network, Options())

@@ -79,16 +79,6 @@ def test_damping_is_not_raised_for_ever() -> None:
         statistic.factorize_cholesky(["conv.A"], [broken], [torch.tensor(0.01)])
 
 
-def test_a_channel_is_preconditioned_by_its_own_block() -> None:
-    fisher, gradient = torch.tensor([[2.0, 1.0], [0.5, 0.0], [1.0, 3.0]]), torch.randn(2, 2)
-    found = statistic.precondition_unit_wise(gradient, fisher, 0.1)
-    for channel in range(2):
-        squares, mixed, shifts = fisher[:, channel].tolist()
-        block = torch.tensor([[squares + 0.1, mixed], [mixed, shifts + 0.1]])
-        expected = torch.linalg.solve(block, gradient[:, channel])
-        assert torch.allclose(found[:, channel], expected)
-
-
 def test_the_costliest_layers_are_shared_out_first() -> None:
     costs = [estimate_inversion_cost([size]) for size in (1, 2, 3, 4, 5, 6)]  # 1 8 27 64 125 216
     owners = assign_owners(costs, 2)
@@ -101,12 +91,6 @@ def test_the_costliest_layers_are_shared_out_first() -> None:
         "ranks without a layer, which wait for the others: 1, 2"
         in assign_owners([1.0], 3).format_table()
     )
-
-
-def test_ranks_beyond_the_layers_stay_idle() -> None:
-    owners = assign_owners([8.0, 27.0], 4)
-    assert sorted(owners.cost_by_rank) == [0, 0, 8, 27]
-    assert sorted(owners.of_layer) == [0, 1]
 
 
 @pytest.mark.parametrize(
