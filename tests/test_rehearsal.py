@@ -43,7 +43,7 @@ def show(report: Report) -> str:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "galaxy_shape"])
 def test_benchmarks_need_nothing_of_a_cpu(name: str, data_root: Path) -> None:
-    """No step waits, no device is mixed, and the numbers are those of a CPU; below for the other."""
+    """No step waits, no device is mixed, and the numbers are those of a CPU (of the other: below)."""
     prepare(name, data_root)
     (report,) = on_ranks(1, rehearse, Scene(name), data_root, 1)
     assert report.is_fine, show(report)

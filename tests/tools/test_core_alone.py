@@ -5,9 +5,7 @@ The packages of all extras are hidden from a fresh interpreter, whatever is inst
 
 import configparser
 import json
-import os
-import subprocess
-import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -17,89 +15,79 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.host import ROOT
 from tests.compliance.builder import write_result
 from tests.leaderboard.test_site import build_site
+from tests.tools.lines import Ended, run_lines
 
 HIDDEN = sorted({package for packages in extras.PACKAGES_OF.values() for package in packages})
-PROGRAM = f"""
-import sys
-
+HIDE = f"""
 class Hide:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in {HIDDEN}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Hide())
-from cepheid.tools.cli import console
-console()
 """
 
 
-def cepheid(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, Ended]]:
+    """A folder with a submission and an empty one, and all lines below, ended there."""
+    folder = tmp_path_factory.mktemp("core")
+    (folder / "out").mkdir()
+    lacking = run_lines([line for line, *_ in LACKING], HIDE, folder)
+    assert [path.name for path in folder.iterdir()] == ["out"]
+    mini = definition.load("galaxy_shape", "mini")
+    write_result(folder / "submissions/acme", mini, blocks=lambda index: 7)
+    return folder, lacking | run_lines(ENOUGH, HIDE, folder)
 
 
-@pytest.mark.parametrize(
-    ("line", "packages", "named"),
-    [
-        ("summary out", "numpy and scipy", "score"),
-        ("leaderboard out --output site", "jinja2, markupsafe, numpy and scipy", "score,site"),
-        (
-            "run galaxy_shape --scale mini --output first",
-            "torch, mlperf_logging, filelock, safetensors, numpy, scipy, galsim, astropy, jinja2, "
-            "markupsafe and matplotlib",
-            "torch,galsim,site",
-        ),
-        ("run galaxy_shape --scale mini --output k --framework keras", "", "keras,galsim,site"),
-        ("data gnmt --scale mini", "", "torch,translation"),
-        ("measure speed mask_rcnn", "", "torch,galsim,imagenet,detection,site"),
-        ("measure targets galaxy_shape", "", "torch,galsim,site"),
-        ("measure staleness galaxy_shape", "", "torch,galsim,site"),
-        ("measure sweep resnet50 --batch-sizes 4", "", "torch,imagenet,site"),
-        ("measure scaling resnet50", "", "torch,imagenet,site"),
-        ("rcp galaxy_shape --scale mini --batch-size 16", "", "torch,galsim,site"),
-    ],
-)
+LACKING = [
+    ("summary out", "numpy and scipy", "score"),
+    ("leaderboard out --output site", "jinja2, markupsafe, numpy and scipy", "score,site"),
+    (
+        "run galaxy_shape --scale mini --output first",
+        "torch, mlperf_logging, filelock, safetensors, numpy, scipy, galsim, astropy, jinja2, "
+        "markupsafe and matplotlib",
+        "torch,galsim,site",
+    ),
+    ("run galaxy_shape --scale mini --output k --framework keras", "", "keras,galsim,site"),
+    ("data gnmt --scale mini", "", "torch,translation"),
+    ("measure speed mask_rcnn", "", "torch,galsim,imagenet,detection,site"),
+    ("measure targets galaxy_shape", "", "torch,galsim,site"),
+    ("measure staleness galaxy_shape", "", "torch,galsim,site"),
+    ("measure sweep resnet50 --batch-sizes 4", "", "torch,imagenet,site"),
+    ("measure scaling resnet50", "", "torch,imagenet,site"),
+    ("rcp galaxy_shape --scale mini --batch-size 16", "", "torch,galsim,site"),
+]
+ENOUGH = [
+    "--version",
+    "check submissions/acme",
+    "check submissions/acme --format sarif",
+    "check --explain T16",
+    "pack submissions/acme",
+    "describe-system",
+    "new-submission umbrella --benchmark galaxy_shape --submissions submissions",
+    "run --list",
+    "run galaxy_shape --list",
+    "rcp galaxy_shape --scale mini",
+    "measure epochs galaxy_shape",
+]
+
+
+@pytest.mark.parametrize(("line", "packages", "named"), LACKING)
 def test_one_message_names_all_that_is_missing(
-    line: str, packages: str, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str, packages: str, named: str, begun: tuple[Path, Mapping[str, Ended]]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("out").mkdir()
-    ended = cepheid(*line.split())
+    ended = begun[1][line]
     assert ended.returncode == 2
     assert ended.stdout == ""
     assert ended.stderr.startswith(f"cepheid: {packages}")
     assert ended.stderr.endswith(f"{extras.format_command(named.split(','))}\n")
     assert ended.stderr.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--version",
-        "check submissions/acme",
-        "check submissions/acme --format sarif",
-        "check --explain T16",
-        "pack submissions/acme",
-        "describe-system",
-        "new-submission umbrella --benchmark galaxy_shape --submissions submissions",
-        "run --list",
-        "run galaxy_shape --list",
-        "rcp galaxy_shape --scale mini",
-        "measure epochs galaxy_shape",
-    ],
-)
-def test_the_core_is_enough(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    mini = definition.load("galaxy_shape", "mini")
-    write_result(Path("submissions/acme"), mini, blocks=lambda index: 7)
-    ended = cepheid(*line.split())
+@pytest.mark.parametrize("line", ENOUGH)
+def test_the_core_is_enough(line: str, begun: tuple[Path, Mapping[str, Ended]]) -> None:
+    ended = begun[1][line]
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout
     assert "Traceback" not in ended.stderr
@@ -124,12 +112,12 @@ def test_diff_needs_nothing_else(star_shape: Definition) -> None:
     Path("old.json").write_text(text)
     Path("new.json").write_text(json.dumps(document))
 
-    same = cepheid("diff", "old.json", "old.json")
+    lines = ["diff old.json old.json", "diff old.json new.json"]
+    lines.append(f"{lines[1]} --format json")
+    same, ended, in_json = run_lines(lines, HIDE, Path.cwd()).values()
     assert (same.returncode, same.stdout, same.stderr) == (0, "nothing changed\n", "")
-    ended = cepheid("diff", "old.json", "new.json")
     assert ended.returncode == 1, ended.stderr
     assert "2.72× as fast; it was not tested whether this is more than chance" in ended.stdout
     assert "score minutes: " in ended.stdout
     assert "scipy is not installed; it comes with the extra score: " in ended.stderr
-    as_json = json.loads(cepheid("diff", "old.json", "new.json", "--format", "json").stdout)
-    assert as_json[0]["speed"]["verdict"] == "not tested"
+    assert json.loads(in_json.stdout)[0]["speed"]["verdict"] == "not tested"

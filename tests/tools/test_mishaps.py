@@ -195,6 +195,8 @@ def test_a_number_that_is_not_finite_on_one_rank_ends_all_with_advice(
     stop = last_record(tmp_path / "out", "result_0.txt")
     assert stop["metadata"]["status"] == "aborted"
     assert stop["metadata"]["reason"].startswith(reason)
+    (log,) = (tmp_path / "out").rglob("result_0.txt")
+    assert "NaN" not in log.read_text()
 
 
 def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,17 +260,16 @@ def test_a_silent_rank_is_given_up_sooner_than_one_that_lives(
 
 
 @pytest.mark.promise
-@pytest.mark.parametrize("rank", [0, 1])
 def test_a_stopped_rank_is_named_long_before_a_busy_one(
-    rank: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SILENT_SECONDS", "12")
-    stopped, other = stop_a_rank(rank, tmp_path / "out")
+    stopped, other = stop_a_rank(1, tmp_path / "out")
     assert other.code == stopped.code == 2
-    assert re.search(rf"cepheid: rank {rank} .*did not answer for [\d,]+ s: stopped", other.err)
+    assert re.search(r"cepheid: rank 1 .*did not answer for [\d,]+ s: stopped", other.err)
     assert "killed" not in other.err + stopped.err
     assert logs(tmp_path / "out") == [KEPT]
-    assert_blames(rank, tmp_path / "out")
+    assert_blames(1, tmp_path / "out")
     assert_goes_on(tmp_path / "out")
 
 

@@ -1,6 +1,5 @@
 """The timed loop with a task that learns nothing and needs no framework."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ from cepheid.reference.run.train import run
 from cepheid.rules import definition
 from cepheid.rules.definition import Timing
 from cepheid.rules.errors import UserError
-from tests.full_disk import files_end_after
-from tests.reference.run.scripted import ScriptedTask, execute, read_events
+from tests.reference.run.scripted import ScriptedTask, execute
 
 
 def quality(e_rmse: float, nll: float) -> dict[str, float]:
@@ -87,19 +85,6 @@ def test_data_are_untouched_before_run_start(config: RunConfig, tmp_path: Path) 
     assert order.index("implementation") < order.index("init_stop") < order.index("run_start")
 
 
-@pytest.mark.parametrize("error", [RuntimeError("out of memory"), KeyboardInterrupt("SIGTERM")])
-def test_exactly_one_run_stop_on_errors(
-    config: RunConfig, tmp_path: Path, error: BaseException
-) -> None:
-    result, events = execute(config, ScriptedTask([], error), tmp_path / "result_0.txt")
-    assert result is error
-    assert keys(events).count("run_stop") == 1
-    assert events[-1]["metadata"]["status"] == "aborted"
-    assert str(error) in events[-1]["metadata"]["reason"]
-    assert not (tmp_path / "result_0.txt").exists()
-    assert (tmp_path / "interrupted_result_0_0.txt").exists()
-
-
 def test_error_before_run_start_leaves_a_log_that_cannot_count(
     config: RunConfig, tmp_path: Path
 ) -> None:
@@ -128,40 +113,6 @@ def test_records_name_the_line_that_asked_for_them(config: RunConfig, tmp_path: 
         "reference/run/task.py",
     }
     assert len({event["metadata"]["lineno"] for event in events}) > 8
-
-
-def test_a_full_disk_is_not_overlooked(config: RunConfig, tmp_path: Path) -> None:
-    log = RunLogWriter(tmp_path / "result_0.txt")
-    with (
-        files_end_after(900),
-        pytest.raises(UserError, match=r"cannot write the run log .File too large"),
-    ):
-        run(config.definition, ScriptedTask([GOOD]), config, log)
-    kept = log.close()
-    assert kept == tmp_path / "interrupted_result_0_0.txt"
-    assert keys(read_events(kept))[:2] == ["submission_round", "submission_org"]
-
-
-@pytest.mark.parametrize(
-    ("task", "reason"),
-    [
-        (ScriptedTask([GOOD], math.nan), "training loss is nan"),
-        (ScriptedTask([quality(math.nan, -9.0)]), "quality is not finite"),
-    ],
-)
-def test_a_run_that_diverges_is_aborted_and_logs_no_nan(
-    config: RunConfig, tmp_path: Path, task: ScriptedTask, reason: str
-) -> None:
-    outcome, events = execute(config, task, tmp_path / "result_0.txt")
-    assert not outcome.reached
-    assert reason in events[-2]["metadata"]["reason"]
-    assert "NaN" not in (tmp_path / "result_0.txt").read_text()
-
-
-def test_every_event_carries_the_monotonic_clock(config: RunConfig, tmp_path: Path) -> None:
-    _, events = execute(config, ScriptedTask([GOOD]), tmp_path / "result_0.txt")
-    readings = [event["metadata"]["monotonic_ms"] for event in events]
-    assert readings == sorted(readings)
 
 
 def test_logged_hyperparameters_are_those_of_the_configuration(

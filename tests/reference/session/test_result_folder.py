@@ -1,8 +1,6 @@
 """The output folder: what is there is kept, compared and completed, never overwritten."""
 
 import json
-import subprocess
-import sys
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,9 +15,7 @@ from cepheid.reference.run.execution import Execution
 from cepheid.reference.session.result_folder import ResultFolder, open_result_folder
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
-from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
-from tests.full_disk import files_end_after
 
 RUN_STOP = '\n:::MLLOG {{"key": "run_stop", "metadata": {{{metadata}}}}}\n'
 SUCCESS = RUN_STOP.format(metadata='"status": "success"')
@@ -92,17 +88,6 @@ def test_damaged_configuration_is_a_users_matter(config: RunConfig, tmp_path: Pa
     assert_refused(tmp_path, config, r"configuration\.json: damaged")
 
 
-def test_two_processes_cannot_write_to_one_result(config: RunConfig, tmp_path: Path) -> None:
-    with open_folder(tmp_path, config) as folder:
-        code = (
-            "import fcntl, os, sys\n"
-            f"lock = os.open({str(folder.path)!r}, os.O_RDONLY)\n"
-            "try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n"
-            "except BlockingIOError: sys.exit(7)\n"
-        )
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 7
-
-
 @pytest.mark.parametrize(
     ("end", "name"),
     [
@@ -127,13 +112,6 @@ def test_a_log_that_nobody_closed_gets_its_name_at_the_next_start(
         assert folder.missing(1) == ([] if name == "result_0.txt" else [0])
 
 
-def test_no_space_for_the_configuration(config: RunConfig, tmp_path: Path) -> None:
-    with files_end_after(10):
-        assert_refused(tmp_path, config, r"box\.json: cannot write there .* make room")
-    fill(tmp_path, config)
-    assert not list(tmp_path.rglob("*.partial"))
-
-
 @pytest.mark.parametrize("text", ["[]", "null", "\x00"])
 def test_a_system_file_that_holds_something_else_is_refused(
     config: RunConfig, tmp_path: Path, text: str
@@ -141,22 +119,6 @@ def test_a_system_file_that_holds_something_else_is_refused(
     (tmp_path / "systems").mkdir()
     (tmp_path / "systems" / "box.json").write_text(text)
     assert_refused(tmp_path, config, r"box\.json: damaged .* move it away")
-
-
-def test_output_that_is_a_file(config: RunConfig, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    assert_refused(tmp_path / "file", config, "cannot write there")
-
-
-def test_description_of_this_machine_is_valid() -> None:
-    described = system.describe("local", ALONE)
-    assert find_schema_problem(described, "system") is None
-    assert described["accelerators_per_node"] == 0
-
-
-def test_submitter_must_be_a_name() -> None:
-    with pytest.raises(UserError, match="--submitter Acme Inc"):
-        system.describe("Acme Inc", ALONE)
 
 
 def test_a_corrected_description_is_kept(config: RunConfig, tmp_path: Path) -> None:

@@ -166,13 +166,6 @@ def test_long_pairs_are_left_out_of_training_only(tmp_path: Path) -> None:
     assert pairs.source.lengths[6] > GIVEN.longest_tokens
 
 
-def test_another_dataset_in_the_folder_is_refused(tmp_path: Path, drawn: Pairs) -> None:
-    folder = tmp_path / "packed"
-    wmt.prepare(folder, DRAWN, processes=1)
-    with pytest.raises(StoreError, match="another dataset"):
-        wmt.prepare(folder, replace(DRAWN, vocabulary=200))
-
-
 def test_a_damaged_vocabulary_is_told(tmp_path: Path) -> None:
     make_pairs(tmp_path)
     (tmp_path / "packed" / "vocabulary.model").write_bytes(b"x")
@@ -217,13 +210,6 @@ def sentences(made: Batches, samples: int) -> list[tuple[int, ...]]:
     return sorted(tuple(row[row != PADDING]) for one in passes for row in one.target)
 
 
-def test_an_epoch_has_every_sentence_once(drawn: Pairs) -> None:
-    made = batches(drawn)
-    seen = [row for samples in range(0, 240, 16) for row in sentences(made, samples)]
-    every = sorted(tuple(drawn.target.row(row)) for row in range(60))
-    assert sorted(seen) == sorted(every * 4)
-
-
 def test_ranks_share_a_batch_and_its_lengths(drawn: Pairs) -> None:
     whole = batches(drawn).make_batch(32, 200)
     for world_size in (2, 4):
@@ -243,18 +229,6 @@ def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
         whole = batches(drawn).make_batch(samples, 100_000)
         assert len(whole.passes) == 1
         assert sum(one.places for one in cut.passes) < 0.9 * whole.passes[0].places
-
-
-def test_batches_can_be_grouped_by_length(drawn: Pairs) -> None:
-    grouped = batches(drawn, batch=15, bucketing=Bucketing("global", window=4))
-    seen = [row for samples in range(0, 60, 15) for row in sentences(grouped, samples)]
-    assert sorted(seen) == sorted(tuple(drawn.target.row(row)) for row in range(60))
-    at_random = batches(drawn, batch=15)
-    places = [
-        sum(made.make_batch(samples, 10_000).passes[0].places for samples in range(0, 60, 15))
-        for made in (grouped, at_random)
-    ]
-    assert places[0] < 0.8 * places[1]
 
 
 def test_lengths_rise(drawn: Pairs) -> None:

@@ -1,6 +1,7 @@
 """What holds for every network that translates, and for every task that trains one."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from cepheid.benchmarks.transformer import model as transformer
 from cepheid.reference.data.sentences.pairs import PADDING
 from cepheid.reference.torch.translation.beam_search import Search, shift, translate
 from tests.reference.torch.translation.slow_search import draw_sentences, search_slowly
-from tests.tasks import EVALUATION, assert_alike, build, configure_small, run_step
+from tests.tasks import EVALUATION, CountWaits, assert_alike, build, configure_small, run_step
 
 OF_GNMT = gnmt.Shape(vocabulary=23, width=8, layers=4)
 OF_TRANSFORMER = transformer.Shape(vocabulary=23, width=16, heads=4, feed_forward=24, layers=2)
@@ -99,11 +100,12 @@ def translate_slowly(network: Any, sentence: Tensor, search: Search) -> list[int
     return search_slowly(predict, source.shape[1], search)
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize(
+    ("name", "coverage"), [("gnmt", 2.0), *((n, 0.3 * n.startswith("gnmt")) for n in MAKE)]
+)
 @torch.no_grad()
-def test_the_search_finds_what_a_slow_one_finds(name: str) -> None:
+def test_the_search_finds_what_a_slow_one_finds(name: str, coverage: float) -> None:
     """A sentence is therefore translated alike in any company."""
-    coverage = 0.3 if name.startswith("gnmt") else 0.0
     search, lengths = Search(beam=3, alpha=0.6, extra_tokens=3, coverage=coverage), set()
     for seed in range(3):
         network, source = make_network(name, seed), draw_sentences(3, 7, 5, seed=seed)
@@ -111,6 +113,38 @@ def test_the_search_finds_what_a_slow_one_finds(name: str) -> None:
         assert found == [translate_slowly(network, sentence, search) for sentence in source]
         lengths |= set(map(len, found))
     assert len(lengths) > 1
+
+
+@torch.no_grad()
+def test_coverage_changes_translations() -> None:
+    searches = [Search(3, 0.6, 4, coverage) for coverage in (0.0, 0.5)]
+    for seed in range(6):
+        network, source = make_network("gnmt", seed), draw_sentences(3, 7, 5, 6, seed=seed)
+        first, second = (translate(network, source, search) for search in searches)
+        if first != second:
+            return
+    pytest.fail("no translation changes")
+
+
+def test_the_coverage_of_the_paper() -> None:
+    attention = torch.tensor([[0.5, 2.0, 0.0], [1.0, 1.0, 1.0]])  # the last place is padding
+    found = Search(1, 0.6, 1, coverage=0.1).score_coverage(attention)
+    assert found.tolist() == pytest.approx([0.1 * -0.6931472, 0.0])
+
+
+@torch.no_grad()
+def test_the_host_waits_once_a_step() -> None:
+    """For which sentences are done; at the end one copy takes all translations."""
+    source = draw_sentences(*[3, 7, 1, 5] * 8)
+    with CountWaits() as waits:
+        found = translate(make_network("gnmt"), source, Search(3, 0.6, extra_tokens=4))
+    assert len(found) == 32
+    assert waits.count <= 7 + 4 + 2  # steps at most, the limit, and the end
+
+
+def test_a_search_gets_no_target() -> None:
+    """Teacher forcing cannot leak into a translation: the search is given the sources alone."""
+    assert list(inspect.signature(translate).parameters) == ["network", "source", "search"]
 
 
 @pytest.mark.parametrize("name", ["gnmt", "transformer"])
