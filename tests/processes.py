@@ -7,6 +7,7 @@ interpreter's start itself (which modules a command loads, how a run starts the 
 """
 
 import importlib
+import json
 import multiprocessing
 import os
 import subprocess
@@ -15,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from multiprocessing import forkserver, process
 from multiprocessing.connection import Connection
@@ -178,6 +180,45 @@ def run_ranks(
     finally:
         for program in programs:
             program.kill()
+
+
+# Command lines one after the other in one fresh interpreter: it starts once, not for each.
+LINES = """
+import contextlib, io, json, sys
+{first}
+from cepheid.tools.cli import console
+lines, ended = sys.argv[1:], {{}}
+for line in lines:
+    sys.argv[1:] = line.split()
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            console()
+        except SystemExit as end:
+            ended[line] = int(end.code or 0), out.getvalue(), err.getvalue(), "torch" in sys.modules
+print(json.dumps(ended))
+"""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line that has ended, and whether torch was loaded by then."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    has_torch: bool
+
+
+def run_lines(lines: Sequence[str], first: str, folder: Path) -> dict[str, Line]:
+    """Run `cepheid` with each of the lines in a folder, after the statements ``first``."""
+    done = subprocess.run(
+        [sys.executable, "-c", LINES.format(first=first), *lines],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return {line: Line(*ended) for line, ended in json.loads(done.stdout).items()}
 
 
 def kill_after_a_line(script: str) -> tuple[str, list[int]]:

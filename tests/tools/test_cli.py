@@ -22,7 +22,7 @@ from cepheid.tools import cli
 from cepheid.tools.console import program
 from cepheid.tools.console.arguments import make_study_parser
 from cepheid.tools.measure.__main__ import MEASUREMENTS
-from tests.tools.lines import Ended, run_lines
+from tests.processes import Line, run_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -104,7 +104,7 @@ COMMAND_LINES = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]
 
 
 @cache
-def explain_all() -> Mapping[str, Ended]:
+def explain_all() -> Mapping[str, Line]:
     """Return the help of all commands, one after the other in one interpreter."""
     return run_lines([f"{command} --help" for command in COMMAND_LINES], "", ROOT)
 

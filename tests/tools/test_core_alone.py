@@ -15,7 +15,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.host import ROOT
 from tests.compliance.builder import write_result
 from tests.leaderboard.test_site import build_site
-from tests.tools.lines import Ended, run_lines
+from tests.processes import Line, run_lines
 
 HIDDEN = sorted({package for packages in extras.PACKAGES_OF.values() for package in packages})
 HIDE = f"""
@@ -29,7 +29,7 @@ sys.meta_path.insert(0, Hide())
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, Ended]]:
+def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, Line]]:
     """A folder with a submission and an empty one, and all lines below, ended there."""
     folder = tmp_path_factory.mktemp("core")
     (folder / "out").mkdir()
@@ -75,7 +75,7 @@ ENOUGH = [
 
 @pytest.mark.parametrize(("line", "packages", "named"), LACKING)
 def test_one_message_names_all_that_is_missing(
-    line: str, packages: str, named: str, begun: tuple[Path, Mapping[str, Ended]]
+    line: str, packages: str, named: str, begun: tuple[Path, Mapping[str, Line]]
 ) -> None:
     ended = begun[1][line]
     assert ended.returncode == 2
@@ -86,7 +86,7 @@ def test_one_message_names_all_that_is_missing(
 
 
 @pytest.mark.parametrize("line", ENOUGH)
-def test_the_core_is_enough(line: str, begun: tuple[Path, Mapping[str, Ended]]) -> None:
+def test_the_core_is_enough(line: str, begun: tuple[Path, Mapping[str, Line]]) -> None:
     ended = begun[1][line]
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout
