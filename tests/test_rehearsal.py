@@ -43,7 +43,7 @@ def show(report: Report) -> str:
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "galaxy_shape"])
 def test_benchmarks_need_nothing_of_a_cpu(name: str, data_root: Path) -> None:
-    """No step waits, no device is mixed, and the numbers are those of a CPU (of the other: below)."""
+    """No step waits, no device is mixed, and the numbers are those of a CPU (one more: below)."""
     prepare(name, data_root)
     (report,) = on_ranks(1, rehearse, Scene(name), data_root, 1)
     assert report.is_fine, show(report)
@@ -76,17 +76,12 @@ def test_benchmarks_need_nothing_of_a_cpu_at_full_scale(
     assert on_ranks(1, look_at_full_scale, name, tmp_path) == [[]]
 
 
-def list_shared() -> list[Scene]:
-    """List all benchmarks on two ranks, and ways to share: for K-FAC, and once for all others."""
-    played: dict[tuple[object, ...], Scene] = {}
-    for name in NAMES:
-        for scene in list_scenes(name, "mini", 2, (), None):
-            is_own = name == "kfac" or not scene.settings
-            played.setdefault((scene.settings, name if is_own else ""), scene)
-    return list(played.values())
-
-
-SHARED = list_shared()
+# All benchmarks on two ranks, and the ways to share: those of K-FAC, and once those of all others.
+SHARED = {
+    (scene.settings, name if name == "kfac" or not scene.settings else ""): scene
+    for name in reversed(NAMES)
+    for scene in list_scenes(name, "mini", 2, (), None)
+}.values()
 
 
 @pytest.mark.promise
@@ -319,13 +314,9 @@ def test_a_plug_in_of_another_device_is_named() -> None:
 
 def test_kernels_are_known_as_torch_lists_them() -> None:
     aten = torch.ops.aten
-    missing = {
-        str(each): list(find_missing(each._schema.name, each._overloadname))
-        for each in (aten._linalg_eigh.default, aten.add.Tensor, aten.convolution.default)
-    }
-    assert missing == {
-        "aten._linalg_eigh.default": ["MPS"], "aten.add.Tensor": [], "aten.convolution.default": [],
-    }  # fmt: skip
+    known = (aten._linalg_eigh.default, aten.add.Tensor, aten.convolution.default)
+    missing = [list(find_missing(each._schema.name, each._overloadname)) for each in known]
+    assert missing == [["MPS"], [], []]
 
 
 @pytest.mark.parametrize(("saved", "of_input", "count"), [(0, 0, 1), (1, 0, 0), (0, 1, 0)])

@@ -21,6 +21,7 @@ from cepheid.measure.studies.fingerprint_cases import (
     SETTINGS,
     configure_small,
 )
+from cepheid.measure.studies.fingerprint_cases import GENERATION as FEW_IMAGES
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition as definitions
@@ -71,8 +72,10 @@ class Scene:
         model = definition.model
         capped = {key: min(model[key], most) for key, most in LARGEST.items() if key in model}
         definition = replace(definition, model=MappingProxyType({**model, **capped}))
-        is_trained = definition.kind == "train"
-        batch = [f"global_batch_size={NOISE_SAMPLES}"] if is_trained else []
+        if definition.kind == "train":
+            batch = [f"global_batch_size={NOISE_SAMPLES}"]
+        else:  # thousands at a time are the same operations, too
+            batch, definition = [], replace(definition, generation=FEW_IMAGES)
         given = [*PLAINLY, *batch, *self.settings]
         return configure(
             definition, division="open", overrides=given, data_root=data_root, seed=SEED
