@@ -1,13 +1,11 @@
 """Run the reference again and again to learn how it converges, and keep the quality curves."""
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine.study import OURS, REPORTED, Column, Measured, Request, draw_figure
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import evidence
@@ -20,8 +18,6 @@ if TYPE_CHECKING:
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 TaskFactory = Callable[[RunConfig, "TorchRanks"], Any]
-DARKEST = 0.85  # of the colour map
-MARGIN = 1.15  # of an axis beyond the budget
 CORRECT = "correct"
 """The variant of a run of the unbroken reference."""
 HARDWARE = (
@@ -141,120 +137,3 @@ def _record(
 def _load(definition: Definition, file: str) -> Evidence:
     """Return the runs that are recorded for this very definition."""
     return evidence.load(definition, file) or Evidence(definition.digest, {}, ())
-
-
-# Settings that are compared by several seeds each ------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Arm:
-    """The runs of a setting, by seed, and the samples of those that reached the targets."""
-
-    setting: Any
-    curves: tuple[Curve, ...]
-    reached: tuple[int, ...]
-
-    @property
-    def missed(self) -> int:
-        """The number of runs that did not reach the targets."""
-        return len(self.curves) - len(self.reached)
-
-    @property
-    def mean(self) -> float | None:
-        """The mean samples of the runs that reached the targets, None without any."""
-        return statistics.mean(self.reached) if self.reached else None
-
-
-@dataclass(frozen=True)
-class Arms:
-    """What a study compares: settings of one kind, several seeds each, recorded in ``file``.
-
-    ``what`` and ``unit`` name the settings in table and figure, ``order`` and ``title`` end the
-    titles of the two.
-    """
-
-    file: str
-    what: str
-    unit: str
-    order: str
-    title: str
-
-    def measure(self, request: Request, wanted: Mapping[tuple[Any, int], Training]) -> Measured:
-        """Make the runs, by setting and seed, that are not recorded; return a row a setting."""
-        definition, trainings = request.definition, list(wanted.values())
-        root, observer = request.data_root, request.observer
-        recorded = record_missing(definition, trainings, root, observer, self.file)
-        made = {(curve.variant, curve.seed): curve for curve in recorded.curves}
-        arms = []
-        for setting in dict.fromkeys(setting for setting, _ in wanted):
-            curves = [made[wanted[key].variant, key[1]] for key in wanted if key[0] == setting]
-            counts = [curve.count_samples_to_target(definition) for curve in curves]
-            arms.append(Arm(setting, tuple(curves), tuple(sorted(filter(None, counts)))))
-        title = f"samples to {' and '.join(map(str, definition.quality))}, {self.order}"
-        return Measured(arms, title, is_fine=not any(arm.missed for arm in arms), found=self)
-
-
-def list_arm_columns(request: Request, measured: Measured) -> Sequence[Column]:
-    """Return the columns, with the quality at the last evaluation at which runs can be compared.
-
-    That is where the first run that reached the targets ended, else the end of the budget. A run
-    that diverged earlier has none there; there is no such column if all of them diverged at once.
-    """
-    arms: Sequence[Arm] = measured.rows
-    ends = [curve.evaluations[-1][0] for arm in arms for curve in arm.curves if curve.evaluations]
-    common = min((count for arm in arms for count in arm.reached), default=max(ends, default=0))
-    metrics = [target.metric for target in request.definition.quality] if ends else []
-    return (
-        Column(measured.found.what, "setting"),
-        Column("seeds", lambda arm: len(arm.curves)),
-        Column("missed", "missed"),
-        Column("samples to target", lambda arm: " ".join(f"{count:,}" for count in arm.reached)),
-        Column("mean", "mean", "{:,.0f}"),
-        *(_compare_quality(metric, common) for metric in metrics),
-    )
-
-
-def _compare_quality(metric: str, samples: int) -> Column:
-    """Return the column with mean and standard deviation of a metric, as far as they exist."""
-
-    def describe(arm: Arm) -> str:
-        evaluations = [point for curve in arm.curves for point in curve.evaluations]
-        values = [quality[metric] for count, quality in evaluations if count == samples]
-        if len(values) < 2:
-            return " ".join(f"{value:.4f}" for value in values)
-        return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
-
-    return Column(f"{metric} after {samples:,} samples", describe)
-
-
-def draw_arms(path: Path, request: Request, measured: Measured) -> None:
-    """Draw the first metric of every run on the left, and samples to target by setting beside it.
-
-    A cross marks a run that spent its budget without reaching the target, or diverged.
-    """
-    from matplotlib import colormaps
-
-    definition, arms, of = request.definition, measured.rows, measured.found
-    target, budget = definition.quality[0], definition.timing.max_samples
-    with draw_figure(path, columns=2) as (figure, (left, right)):
-        for place, arm in enumerate(arms):
-            colour = colormaps["viridis"](DARKEST * place / max(1, len(arms) - 1))
-            for number, curve in enumerate(arm.curves):
-                points = [(count, quality[target.metric]) for count, quality in curve.evaluations]
-                look = {"ms": 3, "lw": 0.9, "color": colour}
-                label = None if number else f"{arm.setting}"
-                left.plot(*zip(*points, strict=True), ".-", label=label, **look)
-            right.plot([place] * len(arm.reached), arm.reached, ".", color=OURS, alpha=0.5)
-            if arm.reached:
-                right.plot(place, arm.mean, "_", color=OURS, ms=24, mew=2)
-            if arm.missed:
-                right.plot(place, budget, "x", color="black")
-                above = {"xytext": (0, 8), "textcoords": "offset points", "ha": "center"}
-                right.annotate(f"{arm.missed} missed", (place, budget), **above)
-        left.axhline(target.target, ls="--", lw=1, color=REPORTED)
-        left.set(xlabel="samples", ylabel=target.metric, yscale="log")
-        left.legend(title=f"{of.what}, {of.unit}")
-        right.set_xticks(range(len(arms)), [str(arm.setting) for arm in arms])
-        right.set(xlabel=f"{of.what}, {of.unit}", ylabel="samples to target")
-        right.set(xlim=(-0.5, len(arms) - 0.5), ylim=(0, MARGIN * budget))
-        figure.suptitle(f"{definition.name}, {definition.scale} scale: {of.title}")

@@ -64,9 +64,9 @@ class Comparison:
 
     name: str
     title: str
-    source: str
-    published_at: str
-    arms: tuple[Arm, ...]
+    source: str = ""
+    published_at: str = ""
+    arms: tuple[Arm, ...] = ()
     needs_ranks: int = 1
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -183,7 +183,7 @@ def measure_missing(
             else:
                 missing.append(_prepare_training(definition, arm, seed, data_root))
     for _, curve, _ in trainings.train_all(definition, missing, data_root, observer):
-        _keep_run(definition, comparison, _summarise(curve, definition))
+        _keep_run(definition, comparison, summarise(curve, definition))
     return load_runs(definition, comparison)
 
 
@@ -226,7 +226,8 @@ def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Pa
     return Training(f"{arm.name}, seed {seed}", arm.name, create, config)
 
 
-def _summarise(curve: Curve, definition: Definition) -> Run:
+def summarise(curve: Curve, definition: Definition) -> Run:
+    """Return the run of a curve, whose samples become epochs."""
     reached = curve.count_samples_to_target(definition)
     best = {
         target.metric: (min if target.better == "lower" else max)(

@@ -3,6 +3,7 @@
 import statistics
 import textwrap
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ examples:
 
 exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
 """
+FAR = 10  # times a target: beyond that an axis is logarithmic
 MARGIN = 1.1  # of an axis beyond the largest value
 TITLE_CHARACTERS = 60  # of a line, for each column of a figure
 
@@ -91,18 +93,29 @@ def measure(request: Request, comparison: Comparison) -> Measured:
         request.definition, comparison, request.arguments.seeds or (), request.data_root,
         request.observer,
     )  # fmt: skip
+    return describe(request, comparison, runs)
+
+
+def describe(request: Request, comparison: Comparison, runs: Sequence[Run]) -> Measured:
+    """Return a row for each setting: its arm, and the epochs of its runs."""
+    published = f"published: {comparison.source}; {comparison.published_at}"
     return Measured(
         [(arm, [run.epochs for run in runs if run.arm == arm.name]) for arm in comparison.arms],
         title=f"{comparison.title}: epochs to {' and '.join(map(str, request.definition.quality))}",
-        notes=[f"published: {comparison.source}; {comparison.published_at}"],
+        notes=[published] if comparison.source else [],
         is_fine=all(run.epochs is not None for run in runs),
         found=(comparison, runs),
     )
 
 
-def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
-    """Return the columns of a comparison; a row is an arm and the epochs of its runs."""
+def list_columns(request: Request, measured: Measured) -> Sequence[Column]:
+    """Return the columns of a comparison, with the quality where all runs can be compared.
+
+    That is where the first run that reached the targets ended, else at the end of the budget.
+    """
     comparison, runs = measured.found
+    ends = [run.epochs or run.evaluations[-1][0] for run in runs if run.evaluations]
+    common = min((run.epochs for run in runs if run.epochs), default=max(ends, default=0.0))
     return (
         Column("setting", lambda row: row[0].name),
         Column("seeds", lambda row: len(row[1])),
@@ -114,7 +127,23 @@ def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
             lambda row: compare_by_seed(find_first(comparison, row[0]), row[0], runs),
         ),
         Column("published", lambda row: row[0].published_epochs or None),
+        *(
+            Column(
+                f"{target.metric} after {common:.3g} epochs",
+                partial(_describe_quality, runs, target.metric, common),
+            )
+            for target in request.definition.quality
+        ),
     )
+
+
+def _describe_quality(runs: Sequence[Run], metric: str, epoch: float, row: Any) -> str:
+    """Return mean and standard deviation of a metric of an arm, as far as they exist."""
+    points = [point for run in runs if run.arm == row[0].name for point in run.evaluations]
+    values = [quality[metric] for at, quality in points if at == epoch]
+    if len(values) < 2:
+        return " ".join(f"{value:.4f}" for value in values)
+    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
 
 
 def find_first(comparison: Comparison, arm: Arm) -> Arm:
@@ -193,7 +222,8 @@ def draw_by_setting(path: Path, request: Request, measured: Measured) -> None:
             axes.set(xlim=(0, MARGIN * axes.get_xlim()[1]), xlabel="epochs to target")
         if has_curves:
             _draw_curves(columns[-1], definition, comparison, runs)
-        title = f"{comparison.title} ({comparison.source})"
+        source = f" ({comparison.source})" if comparison.source else ""
+        title = f"{comparison.title}{source}"
         figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * len(columns)))
 
 
@@ -229,6 +259,8 @@ def _draw_curves(
                 axes.plot(epochs, qualities, "-", color=f"C{place}", lw=1, alpha=0.6, label=name)
                 name = None
     axes.axhline(target.target, color=REPORTED, ls=":", lw=1)
+    if axes.dataLim.y1 > FAR * target.target > 0:
+        axes.set_yscale("log")
     axes.set(title=f"every run: {target.metric} after each epoch", xlabel="epochs")
     axes.set_xlim(0)
     axes.legend()

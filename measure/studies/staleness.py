@@ -4,12 +4,15 @@
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Measured, Request, Study
-from cepheid.measure.engine.trainings import Arms, Training, draw_arms, list_arm_columns
+from cepheid.measure.engine.trainings import Training, record_missing
+from cepheid.measure.studies.epochs import Arm, Comparison, summarise
+from cepheid.measure.studies.epochs_study import describe, draw_by_setting, list_columns
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.frameworks import find_create
 
@@ -36,6 +39,7 @@ examples:
 exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
 """
 FILE = "staleness.json"
+TITLE = "asynchronous SGD, simulated, by the age of the gradients in updates"
 DELAYS, SEEDS = (0, 1, 4, 16), (1, 2, 3)
 MOST_UPDATES = 1000  # each keeps a copy of the weights
 
@@ -51,9 +55,14 @@ def list_arms(request: Request) -> Mapping[tuple[int, int], Training]:
     for seed in sorted(set(asked.seeds)):
         config = request.configure(seed)
         for delay in sorted(set(asked.delays)):
-            title, variant = f"delay {delay}, seed {seed}", name_variant(delay, config)
+            title, variant = f"{name_delay(delay)}, seed {seed}", name_variant(delay, config)
             arms[delay, seed] = Training(title, variant, delay_gradients(create, delay), config)
     return arms
+
+
+def name_delay(delay: int) -> str:
+    """Return the name of the runs with gradients of that age."""
+    return f"delay {delay}"
 
 
 def name_variant(delay: int, config: RunConfig) -> str:
@@ -64,23 +73,29 @@ def name_variant(delay: int, config: RunConfig) -> str:
     rules = config.definition.hyperparameters
     chosen = config.hyperparameters.items()
     changed = [f"{key}={value}" for key, value in chosen if value != rules[key].default]
-    return ", ".join([f"delay {delay}", *changed])
+    return ", ".join([name_delay(delay), *changed])
 
 
 def measure(request: Request, wanted: Mapping[tuple[int, int], Training]) -> Measured:
     """Make the runs that are not recorded; return all by delay."""
-    of = Arms(
-        FILE, "delay", "updates", "by the age of the gradients", "asynchronous SGD, simulated"
-    )
-    return of.measure(request, wanted)
+    definition, delays = request.definition, sorted({delay for delay, _ in wanted})
+    trainings, root = list(wanted.values()), request.data_root
+    recorded = record_missing(definition, trainings, root, request.observer, FILE)
+    made = {(curve.variant, curve.seed): curve for curve in recorded.curves}
+    runs = [
+        replace(summarise(made[training.variant, seed], definition), arm=name_delay(delay))
+        for (delay, seed), training in wanted.items()
+    ]
+    arms = tuple(Arm(name_delay(delay), ()) for delay in delays)
+    return describe(request, Comparison("staleness", TITLE, arms=arms), runs)
 
 
 STUDY = Study(
     "staleness",
     list_arms,
     measure,
-    list_arm_columns,
-    draw_arms,
+    list_columns,
+    draw_by_setting,
     description=DESCRIPTION,
     examples=EXAMPLES,
     options=(

@@ -51,13 +51,13 @@ def test_delays_are_compared(training: FakeTraining, tmp_path: Path, capsys: Pri
     assert training.names == [(f"delay {delay}", seed) for seed in (1, 2) for delay in (0, 4)]
     assert {run.config.division for run in training.runs} == {"open"}
     printed = capsys.readouterr().out
-    first, second, *_ = (row for row in printed.splitlines() if row[:2] in ("0 ", "4 "))
-    assert first.split()[:6] == ["0", "2", "0", "6,000", "6,000", "6,000"]
-    assert second.split()[:6] == ["4", "2", "0", "12,000", "12,000", "12,000"]
+    first, second, *_ = (row for row in printed.splitlines() if row.startswith("delay "))
+    assert first.split()[1:7] == ["0", "2", "0", "1", "1", "1.0"]
+    assert second.split()[1:11] == [*"42022", "2.0", "2.00", "(2.00", "to", "2.00)"]
     # Compared where the first run ended, where the other had not learnt yet.
-    assert "e_rmse after 6,000 samples" in printed
-    assert first.split()[6:9] == ["0.0900", "±", "0.0000"]
-    assert second.split()[6:9] == ["0.2000", "±", "0.0000"]
+    assert "e_rmse after 1 epochs" in printed
+    assert first.split()[7:10] == ["0.0900", "±", "0.0000"]
+    assert second.split()[11:14] == ["0.2000", "±", "0.0000"]
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
@@ -101,11 +101,11 @@ def test_a_missed_target_is_a_finding(
     figure = tmp_path / "staleness.png"
     asked = ("--delays", "0", "16", "--seeds", "1", "2", "--figure", str(figure))
     assert cepheid_staleness(*asked) == 1
-    rows = [row.split()[:3] for row in capsys.readouterr().out.splitlines()]
-    assert ["16", "2", "2"] in rows
+    rows = [row.split()[:4] for row in capsys.readouterr().out.splitlines()]
+    assert ["delay", "16", "2", "2"] in rows
     assert figure.exists()
     assert cepheid_staleness("--delays", "16", "--seeds", "1") == 1
-    assert "e_rmse after 6,000 samples" in capsys.readouterr().out  # its last
+    assert "e_rmse after 1 epochs" in capsys.readouterr().out  # its last
 
 
 def test_recorded_runs_belong_to_the_definition() -> None:
