@@ -68,7 +68,8 @@ PEER = WORKLOAD.vary(
 CHANNELS_FIRST = change_network(
     WORKLOAD.vary(make_network=make_channels_first), take_channels_first
 )
-"""Where `cepheid measure costs --ladder` starts."""
+NETWORKS = {"channels first": CHANNELS_FIRST}
+"""The networks that the ladder of costs.yaml names."""
 
 
 def _make_peer(model: nn.Module, **options: Any) -> Any:

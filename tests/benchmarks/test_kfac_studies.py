@@ -15,12 +15,14 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import Tensor
 
 from cepheid.benchmarks.kfac import after_run
-from cepheid.benchmarks.kfac.comparison import CHANNELS_FIRST
+from cepheid.benchmarks.kfac.comparison import CHANNELS_FIRST, NETWORKS
 from cepheid.measure.engine.byte_counts import measure_peak_bytes
 from cepheid.measure.engine.turns import Subject, configure_open
+from cepheid.measure.studies.costs import inverses
+from cepheid.measure.studies.costs.costs import describe_sent
 from cepheid.measure.studies.costs.declared import load_costs
-from cepheid.measure.studies.costs.kfac import KfacParts, share_inverses
-from cepheid.measure.studies.costs.updates import OptimizerParts, Update
+from cepheid.measure.studies.costs.inverses import share_inverses
+from cepheid.measure.studies.costs.updates import Update, count_bytes
 from cepheid.measure.studies.speed import kfac as speed
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import add_switches
@@ -32,7 +34,6 @@ from tests.benchmarks.test_kfac import FULL, MINI, build_task, weights_after
 from tests.tasks import ALONE, build
 
 TWO = TorchRanks(0, 2, torch.device("cpu"))
-PARTS = KfacParts()
 LAYERS = [
     {"layer": "a", "milliseconds": 5.0, "cost": 50.0},
     {"layer": "b", "milliseconds": 3.0, "cost": 30.0},
@@ -48,26 +49,23 @@ def test_the_costliest_layer_goes_to_the_rank_with_the_least_to_do() -> None:
 
 def test_inverses_take_as_long_as_those_of_the_busiest_rank() -> None:
     facts = {"inverses_ms": LAYERS}
-    assert PARTS.stretch(facts, measured_ranks=1, ranks=4) == {"inverse": 0.5}
-    assert PARTS.stretch(facts, measured_ranks=2, ranks=128) == {"inverse": 1.0}
+    assert inverses.stretch(facts, measured_ranks=1, ranks=4) == {"inverse": 0.5}
+    assert inverses.stretch(facts, measured_ranks=2, ranks=128) == {"inverse": 1.0}
 
 
-def test_an_optimizer_without_parts_of_its_own_adds_nothing() -> None:
-    parts = OptimizerParts()
-    parts.refuse({})
-    assert parts.stretch(parts.measure(None), 1, 4) == {}
-    assert not parts.list_tables({})
+def test_without_inverses_no_phase_is_stretched() -> None:
+    assert inverses.stretch({}, 1, 4) == {}
 
 
 def test_the_products_of_an_update_are_counted(data_root: Path) -> None:
     task = build_task(data_root)
-    facts = PARTS.measure(task)
+    facts = inverses.measure(task)
     by_hand = 0
     for outputs, inputs in (row["sizes"][::-1] for row in facts["inverses_ms"] if row["sizes"]):
         by_hand += 2 * outputs**2 * inputs + 2 * outputs * inputs**2
     network = count_by_hand(task.model)
     assert facts["operations"] == {"products": by_hand, "network": network, "images": 8}
-    _, operations = PARTS.list_tables(facts)
+    _, operations = inverses.list_tables(facts)
     (row,) = operations.rows
     assert list(row) == ["GFLOP of the products", "of the network, 8 images", "share"]
     assert all(parameter.grad is None for parameter in task.model.parameters())
@@ -90,7 +88,7 @@ def count_by_hand(model: Any) -> int:
 
 def test_the_operations_are_those_of_the_network_that_was_chosen(data_root: Path) -> None:
     counts = [
-        PARTS.measure(build_task(data_root, *chosen))["operations"]["network"]
+        inverses.measure(build_task(data_root, *chosen))["operations"]["network"]
         for chosen in ((), ("network=resnet101",))
     ]
     assert 0 < counts[0] < counts[1]
@@ -99,12 +97,12 @@ def test_the_operations_are_those_of_the_network_that_was_chosen(data_root: Path
 def test_bytes_between_nodes_are_told_apart() -> None:
     sent = {("factors", "node"): 4, ("factors", "between nodes"): 2, ("rescaling", "all"): 1}
     kfac = SimpleNamespace(kfac=SimpleNamespace(bytes_sent=sent))
-    by_what = PARTS.count_bytes(SimpleNamespace(preconditioner=kfac))
+    by_what = count_bytes(SimpleNamespace(preconditioner=kfac))
     assert by_what == {"factors, node": 4, "factors, between nodes": 2, "rescaling": 1}
     counts = {"refreshes": 1, "possible_refreshes": 2}
-    columns = PARTS.describe(Update("stale", 2.0, 1.0, (1.0, 3.0), (), by_what, counts))
+    columns = describe_sent(Update("stale", 2.0, 1.0, (1.0, 3.0), (), by_what, counts))
     assert columns == {"refreshed": "50.0%", "bytes of factors": "6", "between nodes": "2"}
-    assert "between nodes" not in PARTS.describe(Update("", 1, 1, (1, 1), (), {}, counts))
+    assert "between nodes" not in describe_sent(Update("", 1, 1, (1, 1), (), {}, counts))
 
 
 def test_stale_factors_travel_in_two_levels_as_published() -> None:
@@ -117,7 +115,7 @@ def test_each_rung_of_the_ladder_can_be_configured() -> None:
         rungs, switched = costs.require_ladder().rungs, add_switches(chosen, costs.switches)
         configs = [configure_open(switched, overrides=rung.overrides) for rung in rungs]
         assert {config.hyperparameters["opt_preconditioner"] for config in configs} == {"none"}
-        assert {rung.network for rung in rungs} - {""} <= set(PARTS.networks)
+        assert {rung.network for rung in rungs} - {""} <= set(NETWORKS)
         settings = zip(configs, rungs, strict=True)
         assert len({f"{config.execution} {rung.network}" for config, rung in settings}) == 4
 

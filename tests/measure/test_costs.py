@@ -1,7 +1,6 @@
 """What an update costs: what is compared and projected, and the command on a few pictures."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -15,36 +14,35 @@ torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 from cepheid.measure.engine.turns import Timing, divide
 from cepheid.measure.studies import epochs
 from cepheid.measure.studies.costs import costs as study
-from cepheid.measure.studies.costs import declared, updates
-from cepheid.measure.studies.costs.costs import draw_speedups, load_parts
+from cepheid.measure.studies.costs import declared, inverses, updates
+from cepheid.measure.studies.costs.costs import draw_speedups
 from cepheid.measure.studies.costs.declared import load_compared, load_costs
-from cepheid.measure.studies.costs.updates import OptimizerParts, Setup, project_ms
+from cepheid.measure.studies.costs.updates import Setup, project_ms
 from cepheid.measure.studies.epochs import Run
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
 
-SAMPLES = ("forward", "backward")
 PHASES = {"forward": 8.0, "backward": 24.0, "communication": 6.0, "inverse": 10.0}
 
 
 def test_samples_are_divided_and_an_optimizer_stretches_its_own_phases() -> None:
     alone = {name: value for name, value in PHASES.items() if name != "communication"}
-    assert project_ms(alone, 1, 1, SAMPLES, {}) == 42
-    assert project_ms(alone, 1, 4, SAMPLES, {"inverse": 0.3}) == pytest.approx(32 / 4 + 3)
+    assert project_ms(alone, 1, 1, {}) == 42
+    assert project_ms(alone, 1, 4, {"inverse": 0.3}) == pytest.approx(32 / 4 + 3)
     longer = {**alone, "update": 2.0}
-    assert project_ms(longer, 1, 4, SAMPLES, {"inverse": 0.3}) == pytest.approx(13)
+    assert project_ms(longer, 1, 4, {"inverse": 0.3}) == pytest.approx(13)
 
 
 def test_parts_that_were_shared_out_when_measured() -> None:
     # The first of two ranks took 6 of 10 ms of inverses; the busiest of four takes 4.
-    assert project_ms({"inverse": 6.0}, 2, 4, SAMPLES, {"inverse": 4 / 6}) == pytest.approx(4.0)
+    assert project_ms({"inverse": 6.0}, 2, 4, {"inverse": 4 / 6}) == pytest.approx(4.0)
 
 
 def test_communication_grows_as_that_of_a_ring() -> None:
-    assert project_ms({"communication": 6.0}, 2, 4, SAMPLES, {}) == pytest.approx(9.0)
-    assert project_ms({"communication": 6.0}, 2, 10**9, SAMPLES, {}) == pytest.approx(12.0)
+    assert project_ms({"communication": 6.0}, 2, 4, {}) == pytest.approx(9.0)
+    assert project_ms({"communication": 6.0}, 2, 10**9, {}) == pytest.approx(12.0)
 
 
 def test_published_ratios_are_those_of_table_1() -> None:
@@ -61,8 +59,8 @@ def test_each_scale_has_a_batch_of_its_own() -> None:
     batches = {}
     for scale, ranks in (("full", 128), ("full", 4), ("mini", 4)):
         chosen = definition.load("kfac", scale)
-        costs, parts = load_costs("kfac", scale), load_parts("kfac")
-        setup = Setup(chosen, costs, parts, (), Path(), rounds=3, settle=0).choose_batch(ranks)
+        costs = load_costs("kfac", scale)
+        setup = Setup(chosen, costs, (), Path(), rounds=3, settle=0).choose_batch(ranks)
         batches[scale, ranks] = setup.configure(*costs.baseline.overrides).global_batch_size
         asked = replace(setup, overrides=("global_batch_size=256",)).choose_batch(ranks)
         assert asked.configure().global_batch_size == 256
@@ -71,11 +69,11 @@ def test_each_scale_has_a_batch_of_its_own() -> None:
 
 @pytest.mark.parametrize("scale", ["full", "mini"])
 def test_networks_are_compared_with_sgd_of_their_own(scale: str) -> None:
-    chosen, parts = definition.load("kfac", scale), load_parts("kfac")
+    chosen = definition.load("kfac", scale)
     networks = []
     for costs in load_compared("kfac", scale, "networks"):
-        setup = Setup(chosen, costs, parts, (), Path(), rounds=3, settle=0)
-        setup.refuse()
+        setup = Setup(chosen, costs, (), Path(), rounds=3, settle=0)
+        inverses.refuse(setup.configure().hyperparameters)
         for step in (costs.baseline, *costs.steps):
             networks.append(setup.configure(*step.overrides).execution.own.get("network"))
             assert step.published_ms is None
@@ -96,15 +94,11 @@ def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPa
     """The first turn, in which nothing is timed yet, has most of the refreshes."""
     seconds: dict[str, Any] = {"SGD": count(1), "K-FAC": count(2)}
 
-    class Parts(OptimizerParts):
-        def count(self, task: Any) -> Mapping[str, float]:
-            return {"refreshes": task.refreshes}
-
     def take_turn(task: Any, updates: int) -> float:
         task.refreshes += 3 if task.refreshes else 100
         return float(next(seconds[task.name]))
 
-    def profile(parts: OptimizerParts, task: Any, ranks: TorchRanks) -> Any:
+    def profile(task: Any, ranks: TorchRanks) -> Any:
         task.refreshes += 1000
         return {}, []
 
@@ -115,7 +109,8 @@ def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Setup, "make_settled_task", make)
     monkeypatch.setattr(updates, "time_steps", take_turn)
     monkeypatch.setattr(updates, "profile_updates", profile)
-    setup = Setup(definition.load("kfac", "mini"), costs, Parts(), (), Path(), rounds=3, settle=0)
+    monkeypatch.setattr(updates, "count_refreshes", lambda task: {"refreshes": task.refreshes})
+    setup = Setup(definition.load("kfac", "mini"), costs, (), Path(), rounds=3, settle=0)
     ranks = TorchRanks(0, 1, torch.device("cpu"))
     update = updates.measure_update(setup, costs.steps[0], ranks)
     assert update.counts == {"refreshes": 9}

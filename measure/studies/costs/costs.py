@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from cepheid.measure.engine.study import (
     make_table,
 )
 from cepheid.measure.engine.turns import format_spread
+from cepheid.measure.studies.costs import inverses
 from cepheid.measure.studies.costs.declared import Costs, load_compared, load_costs
 from cepheid.measure.studies.costs.updates import (
+    PHASES,
     MeasuredCosts,
-    OptimizerParts,
     Setup,
     Update,
     measure_costs,
@@ -73,13 +74,6 @@ COLOURS = ("C5", "C0", "C6", "C1", "C2", "C4", "C3", "0.85")  # the last one is 
 Phases = Mapping[str, Mapping[str, float]]  # milliseconds by step and phase
 
 
-def load_parts(benchmark: str) -> OptimizerParts:
-    """Return what is particular to the optimizer of a benchmark."""
-    from cepheid.measure.studies.costs.kfac import PARTS
-
-    return PARTS[benchmark]
-
-
 def list_setups(request: Request) -> list[Setup]:
     """Return what is measured, one for each group of a comparison; refuse what cannot be."""
     definition, asked = request.definition, request.arguments
@@ -94,13 +88,12 @@ def list_setups(request: Request) -> list[Setup]:
             )
     request.require_extras()
     all_costs = compared or [load_costs(*where)]  # refuses a benchmark that has none
-    parts, root = load_parts(definition.name), request.data_root
-    setups = [
-        Setup(definition, costs, parts, asked.overrides, root, asked.rounds, asked.settle)
-        for costs in all_costs
-    ]
+    how = asked.overrides, request.data_root, asked.rounds, asked.settle
+    setups = [Setup(definition, costs, *how) for costs in all_costs]
     for setup in setups:
-        setup.refuse()
+        hyperparameters = setup.configure().hyperparameters
+        if setup.costs.has_inverses:
+            inverses.refuse(hyperparameters)
         if asked.ladder:
             setup.costs.require_ladder()
     return setups
@@ -119,7 +112,7 @@ def measure_steps(request: Request, setups: Sequence[Setup]) -> Measured:
 
 def _list_tables(measured: Sequence[tuple[Setup, MeasuredCosts]]) -> list[Table]:
     setup, first = measured[0]
-    costs, phases = setup.costs, (*setup.parts.phases, "other")
+    costs, phases = setup.costs, (*PHASES, "other")
     reported = f"; reported: {costs.source}, {costs.published_at}" if costs.published else ""
     where = f"{first.ranks} rank(s), {first.global_batch_size} samples{reported}"
     updates = [_list_cells(one, update) for one, costs in measured for update in costs.updates]
@@ -133,8 +126,8 @@ def _list_tables(measured: Sequence[tuple[Setup, MeasuredCosts]]) -> list[Table]
     ]
     for one, found in measured:
         of_group = f"{one.costs.group}: " if one.costs.group else ""
-        for table in one.parts.list_tables(found.parts):
-            tables.append(Table(f"{of_group}{table.title}", table.columns, table.rows))
+        for table in inverses.list_tables(found.parts) if found.parts else ():
+            tables.append(replace(table, title=f"{of_group}{table.title}"))
         tables.append(_list_times(one, found, f"{of_group}Time to target"))
     if costs.published:
         source = f"Reported: {costs.source}. {costs.note}"
@@ -166,7 +159,20 @@ def _list_cells(setup: Setup, update: Update) -> Mapping[str, Any]:
         "reported ms": reported,
         "reported ratio": ratio,
         "bytes sent": f"{sum(update.sent_bytes.values()):,}",
-        **setup.parts.describe(update),
+        **describe_sent(update),
+    }
+
+
+def describe_sent(update: Update) -> Mapping[str, str]:
+    """Return the share of refreshed factors, and the bytes of factors and between nodes."""
+    share = update.counts["refreshes"] / update.counts["possible_refreshes"]
+    sent = update.sent_bytes.items()
+    factors = sum(count for what, count in sent if what.startswith("factors"))
+    between = sum(count for what, count in sent if what.endswith("between nodes"))
+    return {
+        "refreshed": f"{share:.1%}",
+        "bytes of factors": f"{factors:,}",
+        **({"between nodes": f"{between:,}"} if between else {}),
     }
 
 
@@ -208,10 +214,11 @@ def draw_steps(folder: Path, _: Request, measured: Measured) -> list[Path]:
     """Draw the phases of each step, and what the optimizer has beside them."""
     setup, first = measured.found[0]
     where = f"{setup.definition.scale} scale, {first.ranks} rank(s)"
-    order = [*setup.parts.phases, "other"]
+    order = [*PHASES, "other"]
     path = folder / "phases.png"
     draw_phases(path, setup.costs, _list_phases(measured.found), order, where)
-    return [path] if setup.costs.group else [path, *setup.parts.draw(folder, first.parts)]
+    is_alone = first.parts and not setup.costs.group
+    return [path, inverses.draw(folder, first.parts)] if is_alone else [path]
 
 
 def draw_phases(
@@ -272,14 +279,8 @@ def measure_rungs(request: Request, setups: Sequence[Setup]) -> Measured:
         {
             "step": rung.name,
             "ms": f"{1000 * rung.timing.median_seconds:,.1f}",
-            "times as fast as the one before": format_spread(
-                rung.speedup[0], rung.speedup[1:], ".2f"
-            )
-            if place
-            else "",
-            "as the first": format_spread(rung.speedup_in_all[0], rung.speedup_in_all[1:], ".2f")
-            if place
-            else "",
+            "times as fast as the one before": _format(rung.speedup) if place else "",
+            "as the first": _format(rung.speedup_in_all) if place else "",
             **{
                 phase: f"{rung.phases_ms.get(phase, 0.0):,.1f}"
                 for phase in ("forward", "backward", "update", "other")
@@ -305,7 +306,7 @@ def draw_rungs(folder: Path, _: Request, measured: Measured) -> list[Path]:
     """Draw the phases of each rung, and how much faster it is than the first."""
     setup, ladder, where = measured.found
     phases = {rung.name: rung.phases_ms for rung in ladder.rungs}
-    order, path = [*setup.parts.phases, "other"], folder / "ladder.png"
+    order, path = [*PHASES, "other"], folder / "ladder.png"
     title = f"{setup.costs.require_ladder().title}: {setup.definition.name}"
     speedups = [rung.speedup_in_all for rung in ladder.rungs]
     with draw_figure(path, columns=2) as (figure, (left, right)):

@@ -18,8 +18,8 @@ class Step:
     """Settings whose updates are timed; ``published_ms`` is what the source reports for them.
 
     ``needs_ranks`` and ``needs_nodes`` are the fewest with which the settings change anything. A
-    rung of a ladder may have one of the benchmark's other ``networks`` (``OptimizerParts``), and
-    what the source has ``reported`` of its speed.
+    rung of a ladder may have one of the NETWORKS of the benchmark's ``comparison.py``, and what the
+    source has ``reported`` of its speed.
     """
 
     name: str
@@ -49,7 +49,8 @@ class Costs:
     of the benchmark's ``epochs.yaml``, whose first arm is the baseline and whose last arm has the
     settings of the last step. Where ``group`` names one of several that are compared, the baseline
     and all steps have its settings ``overrides``, and the arms are those of that group.
-    ``switches`` are settings that only this study has, with their choices.
+    ``switches`` are settings that only this study has, with their choices. ``has_inverses`` says
+    that inverses are timed alone.
     """
 
     benchmark: str
@@ -66,6 +67,7 @@ class Costs:
     group: str = ""
     overrides: tuple[str, ...] = ()
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    has_inverses: bool = False
 
     def require_ladder(self) -> Ladder:
         """Return the ladder. Raises UserError where there is none."""

@@ -1,16 +1,16 @@
 """Measure what an update costs with an optimizer, by the steps that made it fast in its paper.
 
-``declared.py`` says which settings are timed; ``kfac.py`` adds what only K-FAC has.
+``declared.py`` says which settings are timed; ``inverses.py`` times the inverses of K-FAC alone.
 """
 
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine.study import Table
+from cepheid.benchmarks.registry import import_module
 from cepheid.measure.engine.turns import (
     Timing,
     configure_open,
@@ -22,7 +22,9 @@ from cepheid.measure.engine.turns import (
     time_steps,
 )
 from cepheid.measure.studies import epochs
+from cepheid.measure.studies.costs import inverses
 from cepheid.measure.studies.costs.declared import Costs, Step
+from cepheid.measure.studies.costs.inverses import PROJECTED_RANKS, find_kfac
 from cepheid.reference.run.execution import add_switches
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 UPDATES = 10  # of each turn
-PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
+SAMPLE_PHASES = ("data", "forward", "backward", "factors")  # in which a rank is on its own samples
+PHASES = (*SAMPLE_PHASES, "communication", "inverse", "update")
 
 
 @dataclass(frozen=True)
@@ -58,77 +61,26 @@ class Update:
         return self.milliseconds / self.baseline_milliseconds
 
 
-def find_kfac(task: Any) -> Any:
-    """Return the K-FAC of a task, or None."""
-    return getattr(task.preconditioner, "kfac", None)
+def count_refreshes(task: Any) -> Mapping[str, float]:
+    """Return the refreshes of factors, and how many there were if none were stale."""
+    kfac = find_kfac(task)
+    intervals = kfac.intervals.values()
+    return {
+        "refreshes": sum(each.refreshes for each in intervals),
+        "possible_refreshes": kfac.curvature.steps * len(intervals),
+    }
 
 
-class OptimizerParts:
-    """What is particular to an optimizer: here to any whose gradients K-FAC preconditions.
+def count_bytes(task: Any) -> Mapping[str, int]:
+    """Return the bytes that this rank sent for K-FAC in the last update, by purpose and level.
 
-    ``phases`` are those of a step; ``sample_phases`` are those in which a rank works on its own
-    samples alone; ``networks`` make the task for each other network that a ladder names.
+    Only several nodes have levels: "factors, between nodes".
     """
-
-    networks: ClassVar[Mapping[str, Callable[..., Any]]] = {}
-    phases = ("data", "forward", "backward", "factors", "communication", "inverse", "update")
-    sample_phases = ("data", "forward", "backward", "factors")
-
-    def refuse(self, hyperparameters: Mapping[str, Any]) -> None:
-        """Raise UserError for values with which the parts of the optimizer cannot be measured."""
-
-    def count(self, task: Any) -> Mapping[str, float]:
-        """Return the refreshes of factors, and how many there were if none were stale."""
-        kfac = find_kfac(task)
-        intervals = kfac.intervals.values()
-        return {
-            "refreshes": sum(each.refreshes for each in intervals),
-            "possible_refreshes": kfac.curvature.steps * len(intervals),
-        }
-
-    def count_bytes(self, task: Any) -> Mapping[str, int]:
-        """Return the bytes that this rank sent for K-FAC in the last update, by purpose and level.
-
-        Only several nodes have levels: "factors, between nodes".
-        """
-        sent = getattr(find_kfac(task), "bytes_sent", {})
-        return {
-            purpose if level == "all" else f"{purpose}, {level}": count
-            for (purpose, level), count in sent.items()
-        }
-
-    def describe(self, update: Update) -> Mapping[str, str]:
-        """Return the share of refreshed factors, and the bytes of factors and between nodes."""
-        share = update.counts["refreshes"] / update.counts["possible_refreshes"]
-        sent = update.sent_bytes.items()
-        factors = sum(count for what, count in sent if what.startswith("factors"))
-        between = sum(count for what, count in sent if what.endswith("between nodes"))
-        return {
-            "refreshed": f"{share:.1%}",
-            "bytes of factors": f"{factors:,}",
-            **({"between nodes": f"{between:,}"} if between else {}),
-        }
-
-    def measure(self, task: Any) -> Mapping[str, Any]:
-        """Measure parts of the optimizer alone, with a task that is built; return facts as JSON."""
-        return {}
-
-    def stretch(
-        self, facts: Mapping[str, Any], measured_ranks: int, ranks: int
-    ) -> dict[str, float]:
-        """Return factors by which phases take longer on ``ranks`` ranks than on the first of all.
-
-        ``facts`` are those of ``measure``.
-        """
-        return {}
-
-    def list_tables(self, facts: Mapping[str, Any]) -> Sequence[Table]:
-        """Return more tables."""
-        return ()
-
-    def draw(self, folder: Path, facts: Mapping[str, Any]) -> Sequence[Path]:
-        """Draw more figures and return their files."""
-        return ()
+    sent = getattr(find_kfac(task), "bytes_sent", {})
+    return {
+        purpose if level == "all" else f"{purpose}, {level}": count
+        for (purpose, level), count in sent.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -137,7 +89,6 @@ class Setup:
 
     definition: Definition
     costs: Costs
-    parts: OptimizerParts
     overrides: Sequence[str]
     data_root: Path
     rounds: int
@@ -156,14 +107,12 @@ class Setup:
         batch = f"global_batch_size={self.costs.samples_per_rank * ranks}"
         return replace(self, overrides=(batch, *self.overrides))
 
-    def refuse(self) -> None:
-        """Raise UserError for settings whose costs cannot be measured, before minutes are spent."""
-        self.parts.refuse(self.configure().hyperparameters)
-
     def make_settled_task(self, step: Step, ranks: "TorchRanks") -> Any:
         """Return a task with the settings of a step that has made some updates."""
-        create = self.parts.networks[step.network] if step.network else None
-        task = make_task(self.configure(*step.overrides), ranks, create)
+        other = None
+        if step.network:
+            other = import_module(self.definition.name, "comparison").NETWORKS[step.network]
+        task = make_task(self.configure(*step.overrides), ranks, other)
         take_steps(task, self.settle)
         return task
 
@@ -178,7 +127,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class MeasuredCosts:
-    """All that was measured; ``parts`` are the facts of ``OptimizerParts.measure``."""
+    """All that was measured; ``parts`` are the facts of ``inverses.measure``, if there are any."""
 
     ranks: int
     global_batch_size: int
@@ -211,11 +160,12 @@ def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None])
         if step.needs_ranks <= ranks.world_size and step.needs_nodes <= nodes:
             say(f"measuring: {setup.costs.name(step)}")
             updates.append(measure_update(setup, step, ranks))
-    say("measuring: parts of the optimizer alone")
-    task = make_task(setup.configure(), ranks, is_warm=False, has_data=False)
-    parts = setup.parts.measure(task)
+    parts: Mapping[str, Any] = {}
+    if setup.costs.has_inverses:
+        say("measuring: inverses alone")
+        parts = inverses.measure(make_task(setup.configure(), ranks, is_warm=False, has_data=False))
     baseline = setup.make_settled_task(setup.costs.baseline, ranks)
-    _, phases = profile_updates(setup.parts, baseline, ranks)
+    _, phases = profile_updates(baseline, ranks)
     measured = MeasuredCosts(
         ranks.world_size,
         baseline.config.global_batch_size,
@@ -235,18 +185,18 @@ def measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
     counts: list[Mapping[str, float]] = []  # before each turn
 
     def time_ours() -> float:
-        counts.append(setup.parts.count(task))
+        counts.append(count_refreshes(task))
         return time_steps(task, UPDATES)
 
-    def time_theirs() -> float:
-        return time_steps(plain, UPDATES)
-
-    measures = {baseline.name: time_theirs, step.name: time_ours}
+    measures: dict[str, Callable[[], float]] = {
+        baseline.name: partial(time_steps, plain, UPDATES),
+        step.name: time_ours,
+    }
     theirs, ours = time_in_turns(setup.rounds, measures)
     _, low, high = divide(ours, theirs)
     before = counts[1]  # the first turn does not count
-    made = {name: total - before[name] for name, total in setup.parts.count(task).items()}
-    sent, phases = profile_updates(setup.parts, task, ranks)
+    made = {name: total - before[name] for name, total in count_refreshes(task).items()}
+    sent, phases = profile_updates(task, ranks)
     return Update(
         name=step.name,
         milliseconds=1000 * ours.median_seconds,
@@ -259,13 +209,13 @@ def measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
 
 
 def profile_updates(
-    parts: OptimizerParts, task: Any, ranks: "TorchRanks"
+    task: Any, ranks: "TorchRanks"
 ) -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
     """Return the bytes that all ranks send in an update, by purpose, and each rank's phases."""
     sent: dict[str, int] = {}
 
     def add_bytes() -> None:
-        for purpose, count in parts.count_bytes(task).items():
+        for purpose, count in count_bytes(task).items():
             sent[purpose] = sent.get(purpose, 0) + count
 
     profile = profile_steps(task, UPDATES, add_bytes)
@@ -298,9 +248,8 @@ def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[st
         projected = {}
         for ranks in PROJECTED_RANKS:
             if measured.ranks < ranks <= measured.global_batch_size:
-                factors = setup.parts.stretch(measured.parts, measured.ranks, ranks)
-                shared = setup.parts.sample_phases
-                update_ms = project_ms(phases, measured.ranks, ranks, shared, factors)
+                factors = inverses.stretch(measured.parts, measured.ranks, ranks)
+                update_ms = project_ms(phases, measured.ranks, ranks, factors)
                 projected[ranks] = updates * update_ms / 60_000
         rows.append(
             {
@@ -320,19 +269,18 @@ def project_ms(
     phases_ms: Mapping[str, float],
     measured_ranks: int,
     ranks: int,
-    sample_phases: Collection[str],
     factors: Mapping[str, float],
 ) -> float:
     """Return the milliseconds of an update of the same global batch on ``ranks`` ranks.
 
-    ``phases_ms`` are those of one of ``measured_ranks`` ranks. ``sample_phases`` shrink with a
-    rank's share of the samples, ``factors`` multiply their phases, communication grows as that of a
+    ``phases_ms`` are those of one of ``measured_ranks`` ranks. SAMPLE_PHASES shrink with a rank's
+    share of the samples, ``factors`` multiply their phases, communication grows as that of a
     ring, (P - 1) / P, and all else stays. Left out are the cost of starting a message, slower links
     between nodes, and kernels too small for a device.
     """
     total = 0.0
     for phase, milliseconds in phases_ms.items():
-        if phase in sample_phases:
+        if phase in SAMPLE_PHASES:
             total += milliseconds * measured_ranks / ranks
         elif phase == "communication" and measured_ranks > 1:
             total += milliseconds * (1 - 1 / ranks) / (1 - 1 / measured_ranks)

@@ -1,0 +1,149 @@
+"""What `cepheid measure costs` adds for K-FAC: the inverses of each rank (Ueno et al. 2020)."""
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cepheid.measure.engine.study import REPORTED, Column, Table, draw_figure, make_table
+from cepheid.measure.studies.flops import count_passes
+from cepheid.reference.torch.devices.kinds import find_device
+from cepheid.rules.errors import UserError
+from cepheid.second_order.exchange import assign_owners
+from cepheid.second_order.layers import KroneckerLayer
+from cepheid.second_order.statistic import factorize_cholesky
+
+PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
+REPETITIONS = 3  # of each layer's inverses, of which the fastest counts
+RANKS_SHOWN = 8
+INVERSE_COLOUR, IDEAL_COLOUR = "C4", REPORTED
+
+
+def find_kfac(task: Any) -> Any:
+    """Return the K-FAC of a task, or None."""
+    return getattr(task.preconditioner, "kfac", None)
+
+
+def refuse(hyperparameters: Mapping[str, Any]) -> None:
+    """Raise UserError for values without K-FAC or without Cholesky inverses."""
+    if hyperparameters["opt_preconditioner"] == "none":
+        raise UserError(
+            "--set opt_preconditioner=none: then there is no K-FAC whose costs could be "
+            "measured; leave it out"
+        )
+    if hyperparameters["kfac_inverse"] == "eigen":
+        raise UserError(
+            "--set kfac_inverse=eigen: the times of inverses are measured for Cholesky "
+            "inverses only; leave it out"
+        )
+
+
+def measure(task: Any) -> Mapping[str, Any]:
+    """Time the inverses of each layer alone: their size decides, not their values.
+
+    Also count the operations of the products of gradients and inverses, all on one rank.
+    """
+    kfac = find_kfac(task)
+    layers = [_time_inverses(layer) for layer in kfac.layers]
+    balance = [
+        {"ranks": ranks, "milliseconds": share_inverses(layers, ranks)} for ranks in PROJECTED_RANKS
+    ]
+    shapes = [layer.shape for layer in kfac.layers if isinstance(layer, KroneckerLayer)]
+    products = sum(2 * rows * columns * (rows + columns) for rows, columns in shapes)
+    images = task.batch_per_rank
+    operations = {"products": products, "network": _count_network(task), "images": images}
+    return {"inverses_ms": layers, "balance": balance, "operations": operations}
+
+
+def stretch(facts: Mapping[str, Any], measured_ranks: int, ranks: int) -> dict[str, float]:
+    """Return how much longer the busiest of ``ranks`` computes inverses than the first did.
+
+    Without facts of ``measure`` nothing is known.
+    """
+    if not facts:
+        return {}
+    first = share_inverses(facts["inverses_ms"], measured_ranks)[0]
+    return {"inverse": max(share_inverses(facts["inverses_ms"], ranks)) / first}
+
+
+def list_tables(facts: Mapping[str, Any]) -> Sequence[Table]:
+    """Return how evenly ranks share the inverses, and the operations of the products."""
+    columns = (
+        Column("ranks", lambda row: row["ranks"]),
+        Column("busiest", lambda row: max(row["milliseconds"]), "{:,.2f}"),
+        Column("all", lambda row: sum(row["milliseconds"]), "{:,.2f}"),
+        Column("busiest / mean", lambda row: max(row["milliseconds"])
+               / statistics.mean(row["milliseconds"]), "{:.2f}"),
+        Column("idle ranks", lambda row: row["milliseconds"].count(0.0)),
+    )  # fmt: skip
+    title = "Inverses: milliseconds of inverses, projected from the time of each layer (figure 5)"
+    products, network, images = facts["operations"].values()
+    counted = {
+        "GFLOP of the products": f"{products / 1e9:.2f}",
+        f"of the network, {images} images": f"{network / 1e9:.2f}",
+        "share": f"{products / network:.2f}" if network else "",
+    }
+    what = "Products B⁻¹GA⁻¹ of an update, counted from the shapes of the layers"
+    return Table(f"Inverses: {title}", columns, facts["balance"]), make_table(what, [counted])
+
+
+def draw(folder: Path, facts: Mapping[str, Any]) -> Path:
+    """Draw which rank computes how many inverses (figure 5)."""
+    path = folder / "balance.png"
+    with draw_figure(path, columns=2) as (_, (left, right)):
+        row = next(row for row in facts["balance"] if row["ranks"] == RANKS_SHOWN)
+        left.bar(range(RANKS_SHOWN), row["milliseconds"], color=INVERSE_COLOUR)
+        title = f"projected to {RANKS_SHOWN} ranks from each layer's measured time"
+        left.set(xlabel="rank", ylabel="ms of inverses", title=title)
+        counts = [row["ranks"] for row in facts["balance"]]
+        busiest = [max(row["milliseconds"]) for row in facts["balance"]]
+        right.plot(counts, busiest, "o-", color=INVERSE_COLOUR, label="busiest rank")
+        ideal = [busiest[0] / count for count in counts]
+        right.plot(counts, ideal, "--", color=IDEAL_COLOUR, label="evenly shared")
+        right.set_xscale("log", base=2)
+        right.set(yscale="log", xlabel="ranks", title="busiest rank")
+        right.legend()
+    return path
+
+
+def _count_network(task: Any) -> int:
+    """Return the operations of the passes of a step on this rank.
+
+    Those of a definition are not those of the other networks of its open division.
+    """
+    images: int = task.batch_per_rank
+    with find_kfac(task).pause():
+        counted = count_passes(task, images)
+    task.optimizer.zero_grad()
+    return counted.total * images
+
+
+def _time_inverses(layer: Any) -> dict[str, Any]:
+    """Return the fastest time of the inverses of one layer, and its cost in the balance."""
+    sizes = [stat.size for stat in layer.statistics if stat.is_matrix]
+    matrices = [torch.eye(size, device=layer.device) for size in sizes]
+    dampings = [torch.ones((), device=layer.device)] * len(sizes)
+    milliseconds = []
+    for _ in range(REPETITIONS):
+        start = time.perf_counter()
+        factorize_cholesky([layer.name] * len(sizes), matrices, dampings)
+        find_device(layer.device).synchronize()
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    return {
+        "layer": layer.name,
+        "sizes": sizes,
+        "milliseconds": min(milliseconds),
+        "cost": layer.cost,
+    }
+
+
+def share_inverses(layers_ms: Sequence[Mapping[str, Any]], ranks: int) -> list[float]:
+    """Return the milliseconds of the inverses of each rank, as the optimizer assigns layers."""
+    owners = assign_owners([layer["cost"] for layer in layers_ms], ranks).of_layer
+    sums = [0.0] * ranks
+    for layer, owner in zip(layers_ms, owners, strict=True):
+        sums[owner] += layer["milliseconds"]
+    return sums
