@@ -61,11 +61,15 @@ class Finding:
         level = "" if self.is_error else f"{self.severity}: "
         return f"{self.code} {level}{self.message}"
 
+    @property
+    def place(self) -> str:
+        """File and line as people read them."""
+        return escape(str(self.path)) + (f":{self.line}" if self.line is not None else "")
+
     def text(self, *, explain: bool = True) -> str:
         """Format the finding for a terminal; ``explain`` points to the text of the rule."""
-        place = escape(str(self.path)) + (f":{self.line}" if self.line is not None else "")
         see = f"`cepheid check --explain {self.rule}` says why" if explain and self.hint else ""
-        lines = [f"{place}: {self.headline}", *self.details(see)]
+        lines = [f"{self.place}: {self.headline}", *self.details(see)]
         return "\n    ".join(lines)
 
     def details(self, see: str = "") -> list[str]:

@@ -5,29 +5,79 @@ Section numbers are those of SARIF 2.1.0, https://docs.oasis-open.org/sarif/sari
 
 import json
 import os
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from cepheid.compliance.finding import Finding, escape, has_error
+from cepheid.compliance.finding import SEVERITIES, Finding, escape, has_error
 from cepheid.compliance.report.rulebook import RuleText, read_rules
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.findings import load_codes
 from cepheid.rules.host import atomic_write
+
+GROUPED_MIN = 4  # findings of one cause; fewer are shown each
+PLACES_MAX = 3  # of the others that are named
 
 
 def format_text(findings: Sequence[Finding], logs: int) -> str:
-    """Format all findings, and a last line such as ``pass: 1 log, 0 errors, 1 note``.
+    """Format findings by cause, a table of them, and a line such as ``pass: 1 log, 0 errors``.
 
-    Only the first finding of a rule points to the rule's text.
+    Of a cause that many findings share, one is shown, and where the others are; then the table
+    counts all. Only the first finding of a rule points to the rule's text.
     """
     explained: set[str] = set()
-    parts = []
+    parts, is_short = [], True
+    for same in group_by_cause(findings):
+        is_short &= len(same) < GROUPED_MIN
+        for finding in same if len(same) < GROUPED_MIN else same[:1]:
+            parts.append(finding.text(explain=finding.rule not in explained))
+            explained.add(finding.rule)
+        if len(same) >= GROUPED_MIN:
+            parts.append(_describe_others(same[1:]))
+    table = [] if is_short else format_table(findings)
+    return "\n".join([*parts, *table, format_verdict(findings, logs)])
+
+
+def group_by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Group findings that say the same, whatever their numbers; in the order of the first ones."""
+    groups: dict[tuple[str, ...], list[Finding]] = {}
     for finding in findings:
-        parts.append(finding.text(explain=finding.rule not in explained))
-        explained.add(finding.rule)
-    return "\n".join([*parts, format_verdict(findings, logs)])
+        said = (_NUMBER.sub("0", text) for text in (finding.message, finding.expected))
+        groups.setdefault((finding.code, finding.severity, *said), []).append(finding)
+    return list(groups.values())
+
+
+_NUMBER = re.compile(r"[0-9][0-9,.]*(e[+-]?[0-9]+)?")
+
+
+def _describe_others(others: Sequence[Finding]) -> str:
+    places = [finding.place for finding in others[:PLACES_MAX]]
+    more = len(others) - len(places)
+    named = ", ".join(places) + (f" and {more:,} more" if more else "")
+    return f"    the same {len(others):,} more times: {named}"
+
+
+def format_table(findings: Sequence[Finding]) -> list[str]:
+    """Return the lines of a table of codes: how severe, how many, in how many files, what it is."""
+    counts = Counter((SEVERITIES.index(each.severity), each.code) for each in findings)
+    files = {kind: len({each.path for each in findings if each.code == kind[1]}) for kind in counts}
+    rows = [("code", "", "findings", "files", "what is wrong")]
+    for kind, count in sorted(counts.items(), key=lambda row: (row[0][0], -row[1], row[0][1])):
+        level, code = kind
+        known = load_codes().get(code)
+        means = known.means if known else "and more of the rule"
+        rows.append((code, SEVERITIES[level], f"{count:,}", f"{files[kind]:,}", means))
+    width = max(len(code) for code, *_ in rows)
+    return [
+        "",
+        *(f"{code:<{width}}  {level:<7} {count:>8} {where:>7}  {what}".rstrip()
+          for code, level, count, where, what in rows),
+        "every finding by itself: --format json, sarif or github",
+    ]  # fmt: skip
 
 
 def format_verdict(findings: Sequence[Finding], logs: int) -> str:

@@ -42,6 +42,31 @@ def test_only_the_first_of_a_rule_points_to_its_text() -> None:
     assert text.count("--explain T8") == 1
 
 
+def test_many_findings_of_one_cause_are_one_and_a_table_counts_them() -> None:
+    def find(log: int, **changes: Any) -> Finding:
+        facts = {"message": f"late by {log:,}.5 s", "path": Path(f"a/result_{log}.txt"), **changes}
+        return make_finding(**facts)
+
+    late = [find(log) for log in range(1000, 1006)]
+    other = [find(1, expected="another"), find(2, code="T4.more", severity="note")]
+    text = report.format_text([*late[:3], *other, *late[3:]], 8)
+    assert text.splitlines()[:4] == [
+        "a/result_1000.txt:7: T8.late late by 1,000.5 s",
+        "    expected 8, got 9",
+        "    fix: change it; `cepheid check --explain T8` says why",
+        "    the same 5 more times: a/result_1001.txt:7, a/result_1002.txt:7, a/result_1003.txt:7"
+        " and 2 more",
+    ]
+    assert "expected another" in text
+    table = text[text.index("\ncode ") :].split("\n\n")[-1].splitlines()
+    assert [row.split()[:4] for row in table[2:4]] == [
+        ["T8.late", "error", "7", "7"], ["T4.more", "note", "1", "1"],
+    ]  # fmt: skip
+    assert "--format json" in table[-2]
+    assert table[-1] == "fail: 8 logs, 7 errors, 1 note"
+    assert report.format_text(late[:3], 3).count("T8.late") == 3
+
+
 def test_a_report_replaces_a_file_as_a_whole(tmp_path: Path) -> None:
     path = tmp_path / "findings.txt"
     path.write_text("before")
