@@ -27,7 +27,7 @@ CORE_TESTS := tests/rules tests/compliance tests/leaderboard tests/test_house.py
 	tests/test_imports.py tests/test_docstrings.py tests/test_continuous_integration.py \
 	tests/tools/test_core_alone.py
 
-.PHONY: help run test tests test-promises test-all test-gpu first-gpu test-core lint types check check-targets clean
+.PHONY: help run test tests test-promises test-all test-gpu first-gpu test-core lint types check check-targets repeat clean
 
 help:
 	@echo "make run            one run of galaxy_shape at mini scale, checked, with table and page"
@@ -42,6 +42,7 @@ help:
 	@echo "make lint           ruff only"
 	@echo "make types          mypy only"
 	@echo "make check          check everything under submissions/ against the rules"
+	@echo "make repeat         repeat a recorded run of each benchmark and compare it"
 	@echo "make check-targets  measure again that the targets separate correct from broken models"
 
 $(BIN)/python $(VENV_CORE)/bin/python:
@@ -86,6 +87,7 @@ types: $(VENV)/.installed-test
 test: types
 	$(call LINT,$(BIN))
 	@$(MAKE) --no-print-directory tests
+	@$(BIN)/cepheid measure pending | tail -1
 
 tests: $(VENV)/.installed-test
 	$(BIN)/python $(PYTEST) $(MARKS) $(TESTS)
@@ -108,6 +110,9 @@ test-core: $(VENV_CORE)/.installed
 
 check: $(VENV)/.installed-run
 	$(BIN)/cepheid check submissions
+
+repeat: $(VENV)/.installed-test
+	$(BIN)/cepheid measure pending --repeat
 
 check-targets: $(VENV)/.installed-run
 	for definition in benchmarks/*/benchmark.yaml; do \

@@ -89,12 +89,16 @@ def _find_share(
 
 @dataclass(frozen=True)
 class Curve:
-    """The quality at each evaluation of one run: ``(samples, metrics)``, in order."""
+    """The quality at each evaluation of one run: ``(samples, metrics)``, in order.
+
+    ``code`` is the digest of the code that made it, "" where it was not kept.
+    """
 
     variant: str
     seed: int
     seconds: float
     evaluations: tuple[tuple[int, Mapping[str, float]], ...]
+    code: str = ""
 
     def count_samples_to_target(self, definition: Definition) -> int | None:
         """Return the samples at the evaluation at which the run ends, or None."""
@@ -144,6 +148,7 @@ def load(definition: Definition, file: str = FILE) -> Evidence | None:
             curve["seed"],
             curve["seconds"],
             tuple((point.pop("samples"), point) for point in curve["evaluations"]),
+            curve.get("code", ""),
         )
         for curve in entry["curves"]
     )
@@ -161,6 +166,7 @@ def save(name: str, scale: str, evidence: Evidence, file: str = FILE) -> None:
                 "variant": curve.variant,
                 "seed": curve.seed,
                 "seconds": round(curve.seconds, 1),
+                **({"code": curve.code} if curve.code else {}),
                 "evaluations": [
                     {"samples": samples, **quality} for samples, quality in curve.evaluations
                 ],

@@ -33,6 +33,7 @@ class Run:
     ``samples_to_target`` is None if the run missed the targets. ``epochs`` and ``quality`` belong
     to its last evaluation. ``crossing`` are the samples at which it crossed the targets,
     interpolated between two evaluations (rule T20); None for a run whose curve was not kept.
+    ``code`` is the digest of the code that made it, "" where it was not kept.
     """
 
     seed: int
@@ -41,6 +42,7 @@ class Run:
     seconds: float
     quality: Mapping[str, float]
     crossing: float | None = None
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class ReferencePoints:
     def add_run(
         self, hyperparameters: Mapping[str, Value], measured: Mapping[str, Any], run: Run
     ) -> "ReferencePoints":
-        """Return these points and one more run.
+        """Return these points and one more run, in place of one with the same seed.
 
         Raises ValueError if earlier runs at this batch size had other hyperparameters.
         """
@@ -104,7 +106,8 @@ class ReferencePoints:
         if known.hyperparameters != hyperparameters:
             raise ValueError(f"batch size {known.batch_size} has other hyperparameters")
         on = known.measured if measured in known.measured else (*known.measured, measured)
-        grown = replace(known, measured=on, runs=(*known.runs, run))
+        kept = (each for each in known.runs if each.seed != run.seed)
+        grown = replace(known, measured=on, runs=(*kept, run))
         others = [point for point in self.points if point.batch_size != grown.batch_size]
         ordered = sorted([*others, grown], key=lambda point: point.batch_size)
         return replace(self, points=tuple(ordered))
@@ -155,7 +158,7 @@ def save(name: str, scale: str, points: ReferencePoints) -> None:
                     {
                         key: value
                         for key, value in asdict(run).items()
-                        if key != "crossing" or value is not None
+                        if key not in ("crossing", "code") or value
                     }
                     for run in point.runs
                 ],

@@ -12,12 +12,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
 
+from cepheid.measure.engine.fingerprint_cases import shrink
 from cepheid.measure.rehearsal.ledger import COPY, FLOAT64, REFUSED, WAIT, Event, Ledger
 from cepheid.measure.rehearsal.play import STEPS, Scene, list_scenes
 from cepheid.measure.rehearsal.pretend import KIND
 from cepheid.measure.rehearsal.refusals import find_missing, list_refusals
 from cepheid.measure.rehearsal.stage import Report, judge, play_on, read_allowed, rehearse
-from cepheid.measure.studies.fingerprint_cases import shrink
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT

@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cepheid.measure.engine.provenance import keep_current
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import evidence
@@ -57,13 +58,14 @@ def train_all(
         for training in trainings:
             training.create(training.config, ranks)
         prepare_data(definition, data_root, observer)
+        code = keep_current(definition.name, data_root) if ranks.is_first else ""
         description = system.describe("local", ranks)
         hardware = {key: description[key] for key in HARDWARE}
         for number, training in enumerate(trainings, 1):
             observer.tell(f"{training.title} (run {number} of {len(trainings)})")
             with observer.show_run(definition) as on_progress:
                 curve, implementation = train(training, ranks, on_progress)
-            yield training, curve, {**implementation, **hardware}
+            yield training, replace(curve, code=code), {**implementation, **hardware}
 
 
 def train(
@@ -108,16 +110,16 @@ def record_missing(
     Each run is recorded as soon as it ends, beside those that another process has recorded
     meanwhile.
     """
-    recorded = _load(definition, file)
-    have = {(curve.variant, curve.seed) for curve in recorded.curves}
+    have = {(curve.variant, curve.seed) for curve in _load(definition, file).curves}
     missing = [each for each in wanted if (each.variant, each.config.seed) not in have]
+    recorded = _load(definition, file)
     for _, curve, measured in train_all(definition, missing, data_root, observer):
-        recorded = _record(definition, curve, measured, file)
+        recorded = keep(definition, curve, measured, file)
     return recorded
 
 
-def _record(
-    definition: Definition, curve: Curve, measured: Mapping[str, Any], file: str
+def keep(
+    definition: Definition, curve: Curve, measured: Mapping[str, Any], file: str = evidence.FILE
 ) -> Evidence:
     """Add a run to the file, in place of one of the same variant and seed; return all."""
     from filelock import FileLock  # here: who reads what is recorded needs no extra

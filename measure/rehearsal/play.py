@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cepheid.measure.engine.turns import pick_create
-from cepheid.measure.studies.fingerprint_cases import (
+from cepheid.measure.engine.fingerprint_cases import (
     BATCH,
     PLAINLY,
     SEED,
     SETTINGS,
     configure_small,
 )
-from cepheid.measure.studies.fingerprint_cases import GENERATION as FEW_IMAGES
+from cepheid.measure.engine.fingerprint_cases import GENERATION as FEW_IMAGES
+from cepheid.measure.engine.turns import pick_create
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition as definitions

@@ -84,13 +84,13 @@ def measure(request: Request, wanted: Sequence[Training]) -> Measured:
         if point and training.config.seed in {run.seed for run in point.runs}:
             continue
         if not request.arguments.overrides and (found := _find_in_evidence(definition, training)):
-            _keep(definition, training, *found)
+            keep(definition, training, *found)
         else:
             missing.append(training)
     if missing:
         finished = trainings.train_all(definition, missing, request.data_root, request.observer)
         for training, curve, measured in finished:
-            _keep(definition, training, curve, measured)
+            keep(definition, training, curve, measured)
     return _describe(definition)
 
 
@@ -180,9 +180,10 @@ def _find_in_evidence(
     return (curve, found.measured) if curve else None
 
 
-def _keep(
+def keep(
     definition: Definition, training: Training, curve: Curve, measured: Mapping[str, Any]
 ) -> None:
+    """Record a run, in place of one of the same batch size and seed."""
     hyperparameters = dict(training.config.hyperparameters)
     samples, quality = curve.evaluations[-1] if curve.evaluations else (0, {})
     run = Run(
@@ -192,6 +193,7 @@ def _keep(
         seconds=round(curve.seconds, 1),
         quality=dict(quality),
         crossing=curve.find_crossing(definition),
+        code=curve.code,
     )
     # Read again: another process may measure another batch size at the same time.
     points = _load_points(definition).add_run(hyperparameters, _drop_reasons(measured), run)

@@ -6,7 +6,6 @@ round differently, so a fingerprint also keeps the losses and metrics themselves
 these must agree within rounding.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +15,13 @@ import msgspec
 
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.provenance import Fingerprint, find_difference
 from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.rules import definition as definitions
 from cepheid.rules.errors import UserError, cannot_read
 
 if TYPE_CHECKING:
-    from cepheid.measure.studies.fingerprint_cases import Case
+    from cepheid.measure.engine.fingerprint_cases import Case
 
 DESCRIPTION = """\
 Take the fingerprint of each benchmark at mini scale: train seven steps on 48 samples in fp32 with
@@ -48,21 +48,6 @@ rounding; there --against compares losses and metrics within one part in a thous
 
 exit codes: 0 taken, and equal to those of --against; 1 some differ; 2 wrong use
 """
-ROUNDING = 1e-3  # relative: seven steps amplify the rounding of fp32 by less than this
-
-
-@dataclass(frozen=True)
-class Fingerprint:
-    """The digest of a benchmark or of a case, and the losses and metrics that it covers."""
-
-    digest: str
-    values: Mapping[str, float]
-
-    def __str__(self) -> str:
-        """Return the digest, the first loss (or metric) and the last metric."""
-        named = list(self.values.items())
-        shown = dict([named[0], named[-1]]).items()
-        return f"{self.digest}  " + ", ".join(f"{name} {value:.6g}" for name, value in shown)
 
 
 @dataclass(frozen=True)
@@ -87,7 +72,7 @@ def plan(request: Request) -> Plan:
     names = asked.benchmarks or definitions.names()
     for name in names:
         definitions.load(name, "mini")
-    from cepheid.measure.studies.fingerprint_cases import list_cases
+    from cepheid.measure.engine.fingerprint_cases import list_cases
 
     before = read_record(asked.against) if asked.against else None
     return Plan({name: list_cases(name) if asked.cases == "all" else [] for name in names}, before)
@@ -109,7 +94,7 @@ def read_record(path: Path) -> Record:
 
 def measure(request: Request, wanted: Plan) -> Measured:
     """Take and print one fingerprint after the other, each with how it differs from before."""
-    from cepheid.measure.studies.fingerprint_cases import describe_machine, take_fingerprints
+    from cepheid.measure.engine.fingerprint_cases import describe_machine, take_fingerprints
 
     machine, taken, is_fine = describe_machine(), {}, True
     print(", ".join(f"{key} {value}" for key, value in machine.items()))
@@ -131,25 +116,6 @@ def _compare(label: str, now: Fingerprint, before: Record, machine: Mapping[str,
     if difference := find_difference(now, earlier, before.machine == machine):
         return f"differs: {difference}"
     return "same bits" if now.digest == earlier.digest else "same within rounding"
-
-
-def find_difference(now: Fingerprint, before: Fingerprint, is_same_machine: bool) -> str:
-    """Return how a fingerprint differs from an earlier one, or "" if it does not.
-
-    On the same kind of machine the bits must be equal; on another one, losses and metrics must
-    agree within rounding.
-    """
-    if now.digest == before.digest:
-        return ""
-    for name in sorted(now.values.keys() | before.values.keys()):
-        new, old = now.values.get(name), before.values.get(name)
-        if new is None or old is None:
-            return f"{name} is new" if old is None else f"{name} is gone"
-        if not math.isclose(new, old, rel_tol=ROUNDING, abs_tol=ROUNDING):
-            return f"{name} was {old:.6g} and is {new:.6g}"
-    if not is_same_machine:
-        return ""
-    return "other bits; losses and metrics agree within rounding"
 
 
 STUDY = Study(

@@ -10,9 +10,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
 from cepheid.benchmarks.resnet50 import task
-from cepheid.measure.studies import fingerprint_cases
-from cepheid.measure.studies.fingerprint import Fingerprint, find_difference
-from cepheid.measure.studies.fingerprint_cases import (
+from cepheid.measure.engine import fingerprint_cases
+from cepheid.measure.engine.fingerprint_cases import (
     ALONE,
     BATCH,
     Case,
@@ -22,6 +21,7 @@ from cepheid.measure.studies.fingerprint_cases import (
     take_case,
     take_fingerprint,
 )
+from cepheid.measure.studies.fingerprint import Fingerprint, find_difference
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.trainer import Trainer
 from cepheid.rules import definition

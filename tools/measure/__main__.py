@@ -30,6 +30,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         ("flops", "flops", "the floating-point operations of the model for a sample"),
         ("fingerprint", "fingerprint", "whether a change of the code changed what is computed"),
         ("resolution", "resolution.resolution", "which differences a benchmark shows"),
+        ("pending", "upkeep.pending", "which evidence is stale or missing, with its hours"),
         ("targets", "targets", "whether targets separate correct from broken code"),
     )
 }

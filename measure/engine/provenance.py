@@ -1,0 +1,144 @@
+"""Which code made a record, and what that code computes: ``benchmarks/<name>/fingerprints.json``.
+
+A recorded run keeps the digest of the code that made it. The file has each fingerprint with the
+code digests, and their commits, of which it was taken. So a record is stale when what its benchmark
+computes has changed, not when a line has.
+"""
+
+import math
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cepheid.measure.engine.own_process import run_alone
+from cepheid.reference.session.code_digest import digest_code
+from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import locate_file, read_file, write_file
+from cepheid.rules.host import ROOT
+
+FILE = "fingerprints.json"
+ROUNDING = 1e-3  # relative: seven steps amplify the rounding of fp32 by less than this
+Digested = tuple[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The digest of a benchmark or of a case, and the losses and metrics that it covers."""
+
+    digest: str
+    values: Mapping[str, float]
+
+    def __str__(self) -> str:
+        """Return the digest, the first loss (or metric) and the last metric."""
+        named = list(self.values.items())
+        shown = dict([named[0], named[-1]]).items()
+        return f"{self.digest}  " + ", ".join(f"{name} {value:.6g}" for name, value in shown)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A fingerprint, the kind of machine on which it was taken, and the commits by code digest."""
+
+    fingerprint: Fingerprint
+    machine: Mapping[str, str]
+    code: Mapping[str, str]
+
+    def is_like(self, other: "Taken") -> bool:
+        """Return True where both compute the same: the same bits on one kind of machine."""
+        same_machine = self.machine == other.machine
+        return not find_difference(self.fingerprint, other.fingerprint, same_machine)
+
+
+def find_difference(now: Fingerprint, before: Fingerprint, is_same_machine: bool) -> str:
+    """Return how a fingerprint differs from an earlier one, or "" if it does not.
+
+    On the same kind of machine the bits must be equal; on another one, losses and metrics must
+    agree within rounding.
+    """
+    if now.digest == before.digest:
+        return ""
+    for name in sorted(now.values.keys() | before.values.keys()):
+        new, old = now.values.get(name), before.values.get(name)
+        if new is None or old is None:
+            return f"{name} is new" if old is None else f"{name} is gone"
+        if not math.isclose(new, old, rel_tol=ROUNDING, abs_tol=ROUNDING):
+            return f"{name} was {old:.6g} and is {new:.6g}"
+    if not is_same_machine:
+        return ""
+    return "other bits; losses and metrics agree within rounding"
+
+
+def load_taken(name: str) -> list[Taken]:
+    """Return the recorded fingerprints of a benchmark. Raises UserError for a damaged file."""
+    try:
+        return [
+            Taken(Fingerprint(digest, entry["values"]), entry["machine"], entry["code"])
+            for digest, entry in read_file(name, FILE).items()
+        ]
+    except (KeyError, TypeError) as error:
+        path = locate_file(name, FILE)
+        raise UserError(f"{path}: damaged ({error!r}); fix: restore it from git") from error
+
+
+def keep_current(name: str, data_root: Path) -> str:
+    """Record what today's code of a benchmark computes, if it is not known; return its digest."""
+    code = digest_code(ROOT, name)
+    if any(code in taken.code for taken in load_taken(name)):
+        return code
+    now = take_all([name], data_root)[name]
+    document = read_file(name, FILE)
+    entry = document.setdefault(now.fingerprint.digest, {"code": {}})
+    entry["code"] |= now.code
+    document[now.fingerprint.digest] = {
+        "machine": dict(now.machine), "values": dict(now.fingerprint.values), "code": entry["code"],
+    }  # fmt: skip
+    write_file(name, FILE, document)
+    return code
+
+
+def find_current_code(names: Iterable[str], data_root: Path) -> Mapping[str, frozenset[str]]:
+    """Return for each benchmark the digests of code that computes what today's code computes.
+
+    A fingerprint is taken, in seconds, where the file does not know today's code.
+    """
+    known = {name: load_taken(name) for name in names}
+    codes = {name: digest_code(ROOT, name) for name in known}
+    now = {
+        name: next((taken for taken in known[name] if code in taken.code), None)
+        for name, code in codes.items()
+    }
+    unknown = [name for name, taken in now.items() if taken is None]
+    now |= take_all(unknown, data_root) if unknown else {}
+    return {
+        name: frozenset(
+            code for taken in (*known[name], mine) if taken.is_like(mine) for code in taken.code
+        )
+        for name, mine in now.items()
+        if mine is not None
+    }
+
+
+def take_all(names: list[str], data_root: Path) -> Mapping[str, Taken]:
+    """Take the fingerprints of benchmarks as they are now, in a process of its own."""
+    machine, digests = run_alone(_take_all, names, data_root)
+    commit = find_commit()
+    return {
+        name: Taken(Fingerprint(*digests[name]), machine, {digest_code(ROOT, name): commit})
+        for name in names
+    }
+
+
+def _take_all(names: list[str], data_root: Path) -> tuple[Mapping[str, str], dict[str, Digested]]:
+    from cepheid.measure.engine.fingerprint_cases import describe_machine, take_fingerprint
+
+    return describe_machine(), {name: take_fingerprint(name, data_root) for name in names}
+
+
+def find_commit() -> str:
+    """Return the commit of the checkout, with "+" where files differ from it; "" without git."""
+    asked = ["git", "-C", str(ROOT), "describe", "--always", "--abbrev=12", "--dirty=+"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True, timeout=60).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""

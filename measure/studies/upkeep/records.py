@@ -1,0 +1,148 @@
+"""What must be recorded of each benchmark, and which of it is missing or stale.
+
+A record is stale when its benchmark computes something else than it did then (its fingerprint), or
+was measured for another definition. The file ``evidence.json`` has correct runs, broken variants
+and shallow baselines, ``rcp.json`` runs at other batch sizes, ``submissions/cepheid`` results.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cepheid.rules import evidence, rcp
+from cepheid.rules.definition import Definition
+from cepheid.rules.host import ROOT
+from cepheid.rules.rcp import BATCH_SIZE
+
+CORRECT = "correct"
+RESULTS = ROOT / "submissions" / "cepheid" / "results"
+STAGES = ("correct seeds", "broken variants and baselines", "results", "other batch sizes", "full")
+BROKEN_SEEDS, FULL_SEEDS = 2, 10
+# What an IPU of the cosmology paper held (published.yaml): a result of one needs points there.
+FULL_BATCH_SIZES: Mapping[str, Sequence[int]] = {
+    "galaxy_shape": (4, 8, 14), "galaxy_vae": (4, 8, 14), "galaxy_bnn": (4, 8),
+}  # fmt: skip
+MISSING, OTHER_DEFINITION = "missing", "another definition"
+UNKNOWN, CHANGED = "no fingerprint kept", "fingerprint changed"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Runs of one kind that must be recorded: ``what`` with a batch size, and each run's state.
+
+    ``states`` are the reasons why a run must be made, by its seed; "" for one that is current.
+    ``seconds`` is what one takes on one core, from the recorded runs.
+    """
+
+    stage: int
+    benchmark: str
+    scale: str
+    what: str
+    batch_size: int
+    states: Mapping[int, str]
+    seconds: float
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of the runs that must be made."""
+        return tuple(seed for seed, state in self.states.items() if state)
+
+    @property
+    def why(self) -> str:
+        """How many runs must be made, by reason."""
+        reasons = [state for state in self.states.values() if state]
+        return ", ".join(f"{reasons.count(each)} {each}" for each in dict.fromkeys(reasons))
+
+    @property
+    def hours(self) -> float:
+        """The core hours of the runs that must be made."""
+        return len(self.seeds) * self.seconds / 3600
+
+
+def list_wanted(
+    one: Definition, variants: Sequence[str], current: frozenset[str]
+) -> Iterator[Wanted]:
+    """Yield what must be recorded of a benchmark at a scale, in no order.
+
+    ``current`` are the digests of code that computes what today's code computes.
+    """
+    recorded = evidence.read_file(one.name, evidence.FILE).get(one.scale, {})
+    curves = recorded.get("curves", [])
+    known = {(curve["variant"], curve["seed"]): curve for curve in curves}
+    is_this = recorded.get("definition_digest") == one.digest
+    judge = _make_judge(current)
+    default = _find_default_batch(one)
+    seeds = 2 * one.runs.required if one.scale == "mini" else FULL_SEEDS
+    usual = _find_median([curve for curve in curves if curve["variant"] == CORRECT])
+
+    for variant in (CORRECT, *variants):
+        count = seeds if variant == CORRECT else BROKEN_SEEDS
+        states = {seed: judge(known.get((variant, seed)), is_this) for seed in range(1, count + 1)}
+        own = _find_median([curve for curve in curves if curve["variant"] == variant])
+        stage = 4 if one.scale == "full" else 0 if variant == CORRECT else 1
+        yield Wanted(stage, one.name, one.scale, variant, default, states, own or usual)
+    if one.kind == "train":
+        yield from _list_points(one, judge, default, usual)
+    if one.scale == "mini":
+        runs = one.runs.required
+        fresh = _count_results(one, current)
+        states = {index: "" if index < fresh else MISSING for index in range(runs)}
+        yield Wanted(2, one.name, one.scale, "result", default, states, usual)
+
+
+def _list_points(
+    one: Definition, judge: Callable[[Any, bool], str], default: int, usual: float
+) -> Iterator[Wanted]:
+    """Yield the runs at batch sizes other than the default: those recorded, at full the paper's."""
+    points = rcp.load(one.name, one.scale)
+    is_this = points is not None and points.belongs_to(one)
+    sizes = {point.batch_size: point for point in (points.points if points else ())}
+    asked = {*sizes, *(FULL_BATCH_SIZES.get(one.name, ()) if one.scale == "full" else ())}
+    for size in sorted(asked - {default}):
+        runs = sizes[size].runs if size in sizes else ()
+        known = {run.seed: {"code": run.code} for run in runs}
+        seconds = statistics.median(run.seconds for run in runs) if runs else usual
+        states = {seed: judge(known.get(seed), is_this) for seed in range(1, one.runs.required + 1)}
+        stage = 4 if one.scale == "full" else 3
+        yield Wanted(stage, one.name, one.scale, f"batch size {size}", size, states, seconds)
+
+
+def _make_judge(current: frozenset[str]) -> Callable[[Mapping[str, Any] | None, bool], str]:
+    def judge(record: Mapping[str, Any] | None, is_this: bool) -> str:
+        """Return why a run must be made (again), "" where it need not be."""
+        if record is None:
+            return MISSING
+        if not is_this:
+            return OTHER_DEFINITION
+        code = record.get("code")
+        return "" if code in current else CHANGED if code else UNKNOWN
+
+    return judge
+
+
+def _find_default_batch(one: Definition) -> int:
+    rule = one.hyperparameters.get(BATCH_SIZE)
+    return int(rule.default) if rule else 0
+
+
+def _find_median(curves: Sequence[Mapping[str, Any]]) -> float:
+    """Return the seconds of a run; 0 where none was recorded."""
+    return float(statistics.median([curve["seconds"] for curve in curves] or [0.0]))
+
+
+def _count_results(one: Definition, current: frozenset[str]) -> int:
+    """Return the most runs of this definition that a result has of code that computes the same."""
+    pattern = f"*/{one.name}-{one.scale}-closed"
+    counts = [
+        sum(_is_current(log, one, current) for log in folder.glob("result_*.txt"))
+        for folder in RESULTS.glob(pattern)
+    ]
+    return max(counts, default=0)
+
+
+def _is_current(log: Path, one: Definition, current: frozenset[str]) -> bool:
+    """Return True for a log that names this definition, and code of the same fingerprint."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    return f'"{one.digest}"' in text and any(f'"{code}"' in text for code in current)
