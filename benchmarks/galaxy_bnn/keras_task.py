@@ -8,6 +8,7 @@ import numpy as np
 
 from cepheid.benchmarks.galaxy_bnn.framework_free import (
     Hyperparameters,
+    Predictive,
     draw_shifted_stamps,
     mix_draws,
     name_mixture_metrics,
@@ -20,7 +21,6 @@ from cepheid.benchmarks.galaxy_bnn.keras_model import (
     kl_divergence,
     list_noise,
 )
-from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
 from cepheid.benchmarks.galaxy_shape.keras_model import (
     make_posterior,
     make_shape_network,

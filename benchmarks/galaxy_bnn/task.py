@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from cepheid.benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
 from cepheid.benchmarks.galaxy_bnn.framework_free import (
     Hyperparameters,
+    Predictive,
     draw_shifted_stamps,
     mix_draws,
     name_mixture_metrics,
     sum_mixtures,
 )
 from cepheid.benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
-from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
 from cepheid.benchmarks.galaxy_shape import task as galaxy_shape
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from cepheid.benchmarks.galaxy_shape.task import make_optimizer, predict

@@ -11,7 +11,7 @@ from torch import Tensor
 from cepheid.benchmarks.galaxy_generation import weights
 from cepheid.benchmarks.galaxy_generation.task import GalaxyGeneration
 from cepheid.reference.data import galaxies, generators
-from cepheid.reference.galaxies.images import crop_middle
+from cepheid.reference.galaxies.stamps import crop_middle
 from cepheid.reference.run.generation import GenerationWorkload
 
 

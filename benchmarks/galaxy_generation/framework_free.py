@@ -14,7 +14,7 @@ import numpy as np
 
 from cepheid.benchmarks.galaxy_generation import quality
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.galaxies.images import crop_middle
+from cepheid.reference.galaxies.stamps import crop_middle
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.generation import Times

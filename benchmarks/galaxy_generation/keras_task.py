@@ -18,6 +18,7 @@ from cepheid.benchmarks.galaxy_generation.weights_file import (
     other_network,
     read_file,
 )
+from cepheid.benchmarks.galaxy_vae.framework_free import Sizes, find_flux_scales
 from cepheid.benchmarks.galaxy_vae.keras_model import (
     FluxScaling,
     convert_to_keras,
@@ -25,7 +26,6 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     make_decoder,
     refuse_torch,
 )
-from cepheid.benchmarks.galaxy_vae.sizes import Sizes, find_flux_scales
 from cepheid.reference.keras.backend import (
     autotune,
     describe,

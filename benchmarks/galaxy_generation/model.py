@@ -9,8 +9,8 @@ from torch.nn import functional as F
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.galaxy_shape.model import SamePaddedConv2d
+from cepheid.benchmarks.galaxy_vae.framework_free import Sizes
 from cepheid.benchmarks.galaxy_vae.model import Decoder
-from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
 
 

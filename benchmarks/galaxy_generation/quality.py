@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cepheid.benchmarks.galaxy_vae.sizes import scale_fluxes
+from cepheid.benchmarks.galaxy_vae.framework_free import scale_fluxes
 from cepheid.reference.galaxies import properties
 from cepheid.reference.run.generation import Times
 from cepheid.reference.run.report import Table, Value

@@ -18,7 +18,7 @@ import numpy as np
 from cepheid.benchmarks.galaxy_shape import keras_weights
 from cepheid.benchmarks.galaxy_shape.keras_model import SHARED_AXES, apply_trunk
 from cepheid.benchmarks.galaxy_shape.keras_weights import Weights
-from cepheid.benchmarks.galaxy_vae.sizes import (
+from cepheid.benchmarks.galaxy_vae.framework_free import (
     DENSE_UNITS,
     FIRST_LOGIT,
     FIRST_SCALE,

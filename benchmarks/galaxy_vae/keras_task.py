@@ -10,6 +10,7 @@ from cepheid.benchmarks.galaxy_vae import framework_free, quality
 from cepheid.benchmarks.galaxy_vae.framework_free import (
     Hyperparameters,
     Images,
+    Sizes,
     is_input_noisy,
     split_input,
 )
@@ -21,7 +22,6 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     refuse_torch,
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
-from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.reference.galaxies import properties
 from cepheid.reference.keras import galaxies
 from cepheid.reference.keras.backend import keras, read

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cepheid.benchmarks.galaxy_shape.model import PReLU, SamePaddedConv2d, ShapeNetwork
-from cepheid.benchmarks.galaxy_vae.sizes import (
+from cepheid.benchmarks.galaxy_vae.framework_free import (
     DENSE_UNITS,
     FIRST_LOGIT,
     FIRST_SCALE,

@@ -14,8 +14,8 @@ from torch import nn
 from cepheid.benchmarks.galaxy_shape.model import NormalisedConv2d
 from cepheid.benchmarks.galaxy_shape.model import PReLU as ReferencePReLU
 from cepheid.benchmarks.galaxy_shape.plain import PReLU
+from cepheid.benchmarks.galaxy_vae.framework_free import Sizes
 from cepheid.benchmarks.galaxy_vae.model import GalaxyVae
-from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.benchmarks.galaxy_vae.task import WORKLOAD as REFERENCE
 from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.torch.workload import Norms, Recipe

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.galaxy_vae import framework_free, quality
-from cepheid.benchmarks.galaxy_vae.framework_free import Hyperparameters, split_input
+from cepheid.benchmarks.galaxy_vae.framework_free import Hyperparameters, Sizes, split_input
 from cepheid.benchmarks.galaxy_vae.model import (
     GalaxyVae,
     cut_off_overflow,
@@ -27,7 +27,6 @@ from cepheid.benchmarks.galaxy_vae.model import (
     to_array,
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
-from cepheid.benchmarks.galaxy_vae.sizes import Sizes
 from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch import stamps as of_stamps

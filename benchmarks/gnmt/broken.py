@@ -12,7 +12,7 @@ from torch import Tensor
 from cepheid.benchmarks.gnmt.model import GNMT, Attention, Memory
 from cepheid.benchmarks.gnmt.recurrent import State
 from cepheid.benchmarks.gnmt.task import WORKLOAD, Sentences
-from cepheid.reference.data.sentences.pairs import Tokens
+from cepheid.reference.data.sentences.batches import Tokens
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.translation.variants import change_targets, shuffle_targets
 from cepheid.reference.torch.workload import Workload

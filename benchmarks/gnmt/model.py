@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import dropout
 
 from cepheid.benchmarks.gnmt.recurrent import Form, Recurrent, State, reverse
-from cepheid.reference.data.sentences.pairs import PADDING
+from cepheid.reference.data.sentences.batches import PADDING
 from cepheid.reference.torch.translation.beam_search import shift
 
 Variant = Literal["gnmt_v2", "input_feeding"]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from cepheid.reference.data.sentences.batches import pad
-from cepheid.reference.data.sentences.pairs import END, Pairs
+from cepheid.reference.data.sentences.batches import END, Pairs, pad
 from cepheid.reference.torch.translation.beam_search import shift
 from cepheid.reference.torch.translation.sentences import Translation
 from cepheid.reference.torch.workload import Inference, Result

@@ -16,8 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from cepheid.benchmarks.gnmt.model import Shape
 from cepheid.benchmarks.gnmt.task import WORKLOAD as REFERENCE
 from cepheid.benchmarks.gnmt.task import Sentences
-from cepheid.reference.data.sentences.batches import AS_DRAWN
-from cepheid.reference.data.sentences.pairs import PADDING
+from cepheid.reference.data.sentences.batches import AS_DRAWN, PADDING
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.translation.beam_search import shift
 from cepheid.reference.torch.translation.variants import simplify

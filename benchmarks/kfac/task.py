@@ -18,8 +18,7 @@ from cepheid.benchmarks.kfac.hyperparameters import (
     make_options,
     make_schedule,
 )
-from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
-from cepheid.benchmarks.kfac.pictures import erase_rectangles
+from cepheid.benchmarks.kfac.model import RunningMixup, erase_rectangles, normalize_weights
 from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
 from cepheid.benchmarks.resnet50 import task as resnet50
 from cepheid.benchmarks.resnet50.task import Batches, Photographs, list_groups, make_photographs

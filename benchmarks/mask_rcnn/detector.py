@@ -12,15 +12,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from cepheid.benchmarks.mask_rcnn.model import Normalisation, Parts
-from cepheid.reference.torch.detection.boxes import (
+from cepheid.reference.torch.detection.default_boxes import (
     PLAIN,
+    AnchorLevel,
     clip_boxes,
     decode,
     encode,
+    make_anchors,
     to_centres,
     to_corners,
 )
-from cepheid.reference.torch.detection.default_boxes import AnchorLevel, make_anchors
 from cepheid.reference.torch.detection.masks import crop_masks
 from cepheid.reference.torch.detection.roi_align import align_boxes
 from cepheid.reference.torch.detection.sampling import (

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cepheid.reference.data.detection.average_precision import Detections, Mask, Truth
 from cepheid.reference.data.detection.pictures import (
     COLOURS,
     LEAST_SCORE,
@@ -12,7 +13,6 @@ from cepheid.reference.data.detection.pictures import (
     add_legend,
     draw_box,
 )
-from cepheid.reference.data.detection.truth import Detections, Mask, Truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,9 +15,8 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
 from cepheid.benchmarks.mask_rcnn.hyperparameters import Hyperparameters
 from cepheid.benchmarks.mask_rcnn.stages import FeatureStage, HeadStage
-from cepheid.reference.data.detection.average_precision import compute_average_precision
+from cepheid.reference.data.detection.average_precision import Detections, compute_average_precision
 from cepheid.reference.data.detection.loader import Augmentation
-from cepheid.reference.data.detection.truth import Detections
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cepheid.reference.data.detection.average_precision import Detections, Truth
 from cepheid.reference.data.detection.pictures import (
     COLOURS,
     COLUMNS,
@@ -16,7 +17,6 @@ from cepheid.reference.data.detection.pictures import (
     choose_images,
     draw_box,
 )
-from cepheid.reference.data.detection.truth import Detections, Truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

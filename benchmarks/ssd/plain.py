@@ -15,8 +15,7 @@ from torch.nn import functional
 from cepheid.benchmarks.ssd.model import SSD
 from cepheid.benchmarks.ssd.task import WORKLOAD as REFERENCE
 from cepheid.benchmarks.ssd.task import Objects, compute_maps, keep_constants
-from cepheid.reference.torch.detection.boxes import encode, to_corners
-from cepheid.reference.torch.detection.multibox import Matches
+from cepheid.reference.torch.detection.default_boxes import Matches, encode, to_corners
 from cepheid.reference.torch.workload import Network, Norms, Recipe
 
 

@@ -14,20 +14,20 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.ssd.hyperparameters import Hyperparameters
 from cepheid.benchmarks.ssd.model import SSD, compute_cells, join_maps
-from cepheid.reference.data.detection.average_precision import compute_average_precision
+from cepheid.reference.data.detection.average_precision import Detections, compute_average_precision
 from cepheid.reference.data.detection.colours import Strengths
 from cepheid.reference.data.detection.loader import Augmentation
-from cepheid.reference.data.detection.truth import Detections
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch import images
 from cepheid.reference.torch.detection import suppression
-from cepheid.reference.torch.detection.boxes import decode
-from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
-from cepheid.reference.torch.detection.multibox import (
+from cepheid.reference.torch.detection.default_boxes import (
+    Level,
     Matches,
     compute_multibox_losses,
+    decode,
+    make_default_boxes,
     match_default_boxes,
 )
 from cepheid.reference.torch.detection.scenes import (

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import dropout, embedding, linear, scaled_dot_product_attention
 
-from cepheid.reference.data.sentences.pairs import PADDING
+from cepheid.reference.data.sentences.batches import PADDING
 from cepheid.reference.torch.translation.beam_search import shift
 
 Norm = Literal["pre", "post"]

@@ -12,7 +12,7 @@ from torch.nn.functional import linear, pad
 
 from cepheid.benchmarks.transformer.model import Shape, make_positions
 from cepheid.benchmarks.transformer.task import WORKLOAD as REFERENCE
-from cepheid.reference.data.sentences.pairs import END, PADDING
+from cepheid.reference.data.sentences.batches import END, PADDING
 from cepheid.reference.torch.translation.variants import simplify
 from cepheid.rules.errors import UserError
 

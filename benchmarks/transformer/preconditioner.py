@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
-from cepheid.reference.data.sentences.pairs import PADDING
+from cepheid.reference.data.sentences.batches import PADDING
 from cepheid.reference.run.config import RunConfig
 from cepheid.rules.errors import UserError
 from cepheid.second_order import Options

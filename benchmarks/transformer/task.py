@@ -13,8 +13,7 @@ from cepheid.benchmarks.transformer.preconditioner import (
     read_preconditioning,
 )
 from cepheid.benchmarks.transformer.sharing import cut_stages, plan_matrices
-from cepheid.reference.data.sentences.batches import Batch, Pass
-from cepheid.reference.data.sentences.pairs import PADDING
+from cepheid.reference.data.sentences.batches import PADDING, Batch, Pass
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters

@@ -18,7 +18,7 @@ import msgspec
 
 from cepheid.measure.engine.study import Column, name_values
 from cepheid.reference.session.observer import Observer
-from cepheid.reference.session.shared_facts import keep_or_compare
+from cepheid.reference.session.result_folder import keep_or_compare
 from cepheid.rules.errors import UserError, cannot_write
 from cepheid.rules.host import ROOT, atomic_write, usable_processors
 

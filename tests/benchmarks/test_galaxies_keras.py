@@ -29,7 +29,7 @@ from cepheid.benchmarks.galaxy_shape import keras_weights as shape_weights
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
 from cepheid.benchmarks.galaxy_vae import keras_model as keras_vae
 from cepheid.benchmarks.galaxy_vae import model as torch_vae
-from cepheid.benchmarks.galaxy_vae.sizes import Sizes
+from cepheid.benchmarks.galaxy_vae.framework_free import Sizes
 from cepheid.reference.keras.backend import engine, keras, read
 from cepheid.reference.keras.flow import Flow
 from cepheid.reference.keras.task import set_precision

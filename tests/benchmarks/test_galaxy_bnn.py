@@ -17,7 +17,7 @@ from cepheid.benchmarks.galaxy_bnn.estimators import (
     SampleNoise,
     use_estimator,
 )
-from cepheid.benchmarks.galaxy_bnn.framework_free import draw_under_noisier_sky
+from cepheid.benchmarks.galaxy_bnn.framework_free import Predictive, draw_under_noisier_sky
 from cepheid.benchmarks.galaxy_bnn.model import (
     GaussianWeight,
     WeightNoise,
@@ -26,7 +26,6 @@ from cepheid.benchmarks.galaxy_bnn.model import (
     make_bayesian,
 )
 from cepheid.benchmarks.galaxy_bnn.plain import read_shape as read_plain_shape
-from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
 from cepheid.benchmarks.galaxy_shape.model import (
     make_channels_last_network,
     negative_log_likelihood,

@@ -20,8 +20,8 @@ from cepheid.benchmarks.galaxy_shape.model import (
     whiten,
 )
 from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_published
-from cepheid.reference.galaxies.images import crop_middle, reorient
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
+from cepheid.reference.galaxies.stamps import crop_middle, reorient
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from cepheid.rules.errors import UserError
 from tests.tasks import assert_same_gradients

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 from torch import Tensor, nn
 
 from cepheid.benchmarks.galaxy_vae import quality
-from cepheid.benchmarks.galaxy_vae.framework_free import split_input
+from cepheid.benchmarks.galaxy_vae.framework_free import OVERFLOW, Sizes, split_input
 from cepheid.benchmarks.galaxy_vae.model import (
     DoublingConv2d,
     FluxScaling,
@@ -24,7 +24,6 @@ from cepheid.benchmarks.galaxy_vae.model import (
     reconstruction_loss,
 )
 from cepheid.benchmarks.galaxy_vae.plain import make_plain
-from cepheid.benchmarks.galaxy_vae.sizes import OVERFLOW, Sizes
 from cepheid.reference.galaxies import properties
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from tests.tasks import assert_same_gradients, build

@@ -21,7 +21,7 @@ from cepheid.benchmarks.gnmt.recurrent import Form, HoistedLoop, Recurrent, reve
 from cepheid.benchmarks.gnmt.task import compute_rate, read_shape
 from cepheid.measure.engine.turns import Subject, make_plain_task
 from cepheid.measure.studies.speed import translation as speed
-from cepheid.reference.data.sentences.pairs import END, PADDING, Tokens
+from cepheid.reference.data.sentences.batches import END, PADDING, Tokens
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.execution import add_switches

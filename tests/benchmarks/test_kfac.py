@@ -14,8 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 
 from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.hyperparameters import make_schedule
-from cepheid.benchmarks.kfac.model import RunningMixup, normalize_weights
-from cepheid.benchmarks.kfac.pictures import erase_rectangles
+from cepheid.benchmarks.kfac.model import RunningMixup, erase_rectangles, normalize_weights
 from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
 from cepheid.measure.engine.byte_counts import measure_peak_bytes
 from cepheid.measure.engine.turns import StepProfiler

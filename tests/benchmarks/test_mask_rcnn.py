@@ -21,7 +21,7 @@ from cepheid.benchmarks.mask_rcnn.task import read_shape
 from cepheid.reference.data import coco
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch import trainer
-from cepheid.reference.torch.detection.boxes import compute_overlaps, encode, to_corners
+from cepheid.reference.torch.detection.default_boxes import compute_overlaps, encode, to_corners
 from cepheid.reference.torch.detection.masks import crop_masks
 from cepheid.reference.torch.detection.pyramid import FrozenNorm
 from cepheid.reference.torch.detection.sampling import Truth, draw_uniform

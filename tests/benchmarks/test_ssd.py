@@ -21,8 +21,7 @@ from cepheid.benchmarks.ssd.task import Objects, match
 from cepheid.reference.data import coco
 from cepheid.reference.data.scenes import make_truth
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch.detection.boxes import encode
-from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
+from cepheid.reference.torch.detection.default_boxes import Level, encode, make_default_boxes
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.reference.data.coco import replica

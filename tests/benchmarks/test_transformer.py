@@ -21,8 +21,7 @@ from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
 from cepheid.benchmarks.transformer.plain import Peer
 from cepheid.measure.engine.turns import Subject, make_plain_task
 from cepheid.measure.studies.speed import translation as speed
-from cepheid.reference.data.sentences.batches import Batches
-from cepheid.reference.data.sentences.pairs import PADDING
+from cepheid.reference.data.sentences.batches import PADDING, Batches
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.backend import free_earlier_tasks

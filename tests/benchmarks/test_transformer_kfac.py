@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
 from cepheid.benchmarks.transformer.task import WORKLOAD, Sentences
-from cepheid.reference.data.sentences.pairs import PADDING
+from cepheid.reference.data.sentences.batches import PADDING
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError

@@ -51,7 +51,7 @@ def check_digest(folder: Path) -> None:
 def test_galaxies(data_root: Path) -> None:
     pytest.importorskip("galsim", reason="galaxies need the extra galsim")
     from cepheid.reference.data import galaxies
-    from cepheid.reference.galaxies.images import reorient
+    from cepheid.reference.galaxies.stamps import reorient
 
     folder, _ = prepare("galaxy_shape", data_root)
     sky = galaxies.load(folder)
@@ -207,7 +207,7 @@ def draw_normals(*shape: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_metrics_of_shapes() -> None:
-    from cepheid.benchmarks.galaxy_bnn.predictive import Predictive
+    from cepheid.benchmarks.galaxy_bnn.framework_free import Predictive
     from cepheid.reference.galaxies.shapes import name_metrics, sum_metrics
 
     labels = RANDOM.normal(size=(50, 2))
@@ -286,8 +286,11 @@ def test_metrics_of_images() -> None:
 
 def test_metrics_of_detections() -> None:
     pytest.importorskip("faster_coco_eval", reason="needs the extra detection")
-    from cepheid.reference.data.detection.average_precision import compute_average_precision
-    from cepheid.reference.data.detection.truth import Detections, Truth
+    from cepheid.reference.data.detection.average_precision import (
+        Detections,
+        Truth,
+        compute_average_precision,
+    )
 
     side, images, classes = 50, 20, 3
     corners = RANDOM.uniform(0, side / 2, (60, 2))

@@ -25,7 +25,7 @@ from cepheid.measure.engine.turns import (
     time_steps,
 )
 from cepheid.measure.studies.speed import sharing
-from cepheid.reference.torch.detection.boxes import compute_overlaps
+from cepheid.reference.torch.detection.default_boxes import compute_overlaps
 from cepheid.reference.torch.detection.suppression import suppress_in_turn, suppress_overlapping
 from cepheid.reference.torch.images import scale_pixels
 

@@ -22,8 +22,14 @@ from cepheid.measure.engine import turns
 from cepheid.measure.engine.turns import Comparison, Measure, Measurement, Row, Sides, Subject
 from cepheid.measure.studies.speed import sharing
 from cepheid.reference.data.sentences import batches
-from cepheid.reference.data.sentences.batches import BatchOrder, Bucketing, pad, sort_by_length
-from cepheid.reference.data.sentences.pairs import END, PADDING
+from cepheid.reference.data.sentences.batches import (
+    END,
+    PADDING,
+    BatchOrder,
+    Bucketing,
+    pad,
+    sort_by_length,
+)
 from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.translation.beam_search import translate
 from cepheid.rules.definition import Block

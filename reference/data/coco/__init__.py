@@ -35,7 +35,7 @@ from cepheid.reference.data.coco import annotations, masks
 from cepheid.reference.data.coco.annotations import OBJECT, Listing
 from cepheid.reference.data.columns import Known, Ragged
 from cepheid.reference.data.dataset import Opened, Work
-from cepheid.reference.data.detection.truth import Mask, Truth
+from cepheid.reference.data.detection.average_precision import Mask, Truth
 from cepheid.reference.data.image_files import packing
 from cepheid.reference.data.image_files.packing import PackedImages, Packing
 from cepheid.reference.data.preparation import Contents

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from cepheid.reference.data.detection.truth import Mask
+from cepheid.reference.data.detection.average_precision import Mask
 from cepheid.reference.data.store import StoreError
 
 

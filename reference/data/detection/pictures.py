@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cepheid.reference.data.detection.truth import Truth
+from cepheid.reference.data.detection.average_precision import Truth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -39,7 +39,7 @@ import scipy.ndimage
 from cepheid.reference.data import dataset
 from cepheid.reference.data.columns import Fixed
 from cepheid.reference.data.dataset import Opened, Work
-from cepheid.reference.data.detection.truth import Mask, Truth
+from cepheid.reference.data.detection.average_precision import Mask, Truth
 from cepheid.reference.data.galaxies import SkyParameters
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.scenes import objects

@@ -14,7 +14,7 @@ from cepheid.reference.data import store
 from cepheid.reference.data.columns import Ragged
 from cepheid.reference.data.dataset import Work
 from cepheid.reference.data.preparation import Contents
-from cepheid.reference.data.sentences.pairs import TOKEN
+from cepheid.reference.data.sentences.batches import TOKEN
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.cleaning import (
     check_evaluation,

@@ -34,7 +34,7 @@ import numpy as np
 
 from cepheid.reference.data import dataset
 from cepheid.reference.data.dataset import Opened
-from cepheid.reference.data.sentences.pairs import TOKEN, UNKNOWN, Pairs, Tokens
+from cepheid.reference.data.sentences.batches import TOKEN, UNKNOWN, Pairs, Tokens
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN, VERSIONS
 from cepheid.reference.data.wmt.vocabulary import MERGES_SUFFIX, MODEL_SUFFIX, parse_subwords

@@ -13,7 +13,7 @@ from pathlib import Path
 import sentencepiece
 
 from cepheid.reference.data.disk import explain_disk_errors
-from cepheid.reference.data.sentences.pairs import END, PADDING, UNKNOWN, Subwords
+from cepheid.reference.data.sentences.batches import END, PADDING, UNKNOWN, Subwords
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt.parallel_text import Corpus
 from cepheid.rules.host import atomic_write

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cepheid.reference.data.detection.truth import Mask
+from cepheid.reference.data.detection.average_precision import Mask
 
 
 def crop_masks(masks: Tensor, boxes: Tensor, places: Tensor, size: int) -> Tensor:

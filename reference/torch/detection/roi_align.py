@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cepheid.reference.torch.detection.boxes import compute_areas
+from cepheid.reference.torch.detection.default_boxes import compute_areas
 from cepheid.reference.torch.devices.values import make_constant
 
 SAMPLES = 2  # in each direction of a bin

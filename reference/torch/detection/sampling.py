@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cepheid.reference.torch.detection.boxes import compute_overlaps
+from cepheid.reference.torch.detection.default_boxes import compute_overlaps
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from cepheid.reference.torch.detection.boxes import compute_overlaps
+from cepheid.reference.torch.detection.default_boxes import compute_overlaps
 
 LARGEST_PIECE = 2**24  # overlaps that are computed at once: 64 MB
 

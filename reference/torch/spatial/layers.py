@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.reference.torch.spatial.exchange import Exchange
-from cepheid.reference.torch.spatial.grid import Axis, Partition, split
+from cepheid.reference.torch.spatial.exchange import Axis, Exchange, Partition, split
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cepheid.reference.run.execution import Grid
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d, gather_over_ranks
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.spatial.exchange import Exchange
-from cepheid.reference.torch.spatial.grid import Partition, split
+from cepheid.reference.torch.spatial.exchange import Exchange, Partition, split
 from cepheid.reference.torch.spatial.layers import PARTITIONED, Size, convert_layer
 from cepheid.rules.errors import UserError
 

@@ -17,7 +17,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from cepheid.reference.data.sentences.pairs import END, PADDING
+from cepheid.reference.data.sentences.batches import END, PADDING
 
 LOWEST = float("-inf")
 

@@ -16,15 +16,17 @@ from torch.nn.functional import cross_entropy
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.data.sentences.batches import (
     AS_DRAWN,
+    PADDING,
+    UNKNOWN,
     Batch,
     Batches,
     BatchOrder,
     Bucketing,
+    Pairs,
     Pass,
     pad,
     sort_by_length,
 )
-from cepheid.reference.data.sentences.pairs import PADDING, UNKNOWN, Pairs
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.hyperparameters import AdamHyperparameters

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.data.sentences.pairs import Tokens
+from cepheid.reference.data.sentences.batches import Tokens
 from cepheid.reference.torch.translation.sentences import Translation
 from cepheid.reference.torch.workload import Recipe, Seat, Workload
 

@@ -11,20 +11,19 @@ torch = pytest.importorskip("torch", reason="the reference implementations need 
 from torch import Tensor
 from torch.nn import functional
 
-from cepheid.reference.torch.detection.boxes import (
+from cepheid.reference.torch.detection.default_boxes import (
+    Level,
+    Matches,
     compute_areas,
+    compute_multibox_losses,
     compute_overlaps,
     decode,
     encode,
+    find_hardest,
+    make_default_boxes,
+    match_default_boxes,
     to_centres,
     to_corners,
-)
-from cepheid.reference.torch.detection.default_boxes import Level, make_default_boxes
-from cepheid.reference.torch.detection.multibox import (
-    Matches,
-    compute_multibox_losses,
-    find_hardest,
-    match_default_boxes,
 )
 from cepheid.reference.torch.detection.suppression import (
     Detections,

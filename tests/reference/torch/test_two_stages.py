@@ -11,14 +11,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cepheid.reference.torch.detection import roi_align
-from cepheid.reference.torch.detection.boxes import (
+from cepheid.reference.torch.detection.default_boxes import (
     PLAIN,
+    AnchorLevel,
     compute_overlaps,
     decode,
     encode,
+    make_anchors,
     to_corners,
 )
-from cepheid.reference.torch.detection.default_boxes import AnchorLevel, make_anchors
 from cepheid.reference.torch.detection.masks import crop_masks, paste_masks
 from cepheid.reference.torch.detection.roi_align import align_boxes, choose_levels
 from cepheid.reference.torch.detection.sampling import (

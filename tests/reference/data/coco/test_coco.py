@@ -106,8 +106,10 @@ def test_oddities_are_treated_as_the_reference_does(photographs: Photographs) ->
 
 def test_truth_of_perfect_detections(photographs: Photographs) -> None:
     pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
-    from cepheid.reference.data.detection.average_precision import compute_average_precision
-    from cepheid.reference.data.detection.truth import Detections
+    from cepheid.reference.data.detection.average_precision import (
+        Detections,
+        compute_average_precision,
+    )
 
     truth = coco.make_truth(photographs)
     boxes, labels = photographs.read_boxes(TRAIN + np.arange(EVALUATION))
@@ -307,8 +309,10 @@ def test_masks_within_boxes(masked: Photographs) -> None:
 
 
 def test_true_masks_are_perfect(masked: Photographs) -> None:
-    from cepheid.reference.data.detection.average_precision import compute_average_precision
-    from cepheid.reference.data.detection.truth import Detections
+    from cepheid.reference.data.detection.average_precision import (
+        Detections,
+        compute_average_precision,
+    )
 
     truth = coco.make_truth(masked, with_masks=True)
     assert truth.masks is not None

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cepheid.reference.data.detection.truth import Detections, Truth
+from cepheid.reference.data.detection.average_precision import Detections, Truth
 
 THRESHOLDS = np.linspace(0.5, 0.95, 10)
 RECALLS = np.linspace(0, 1, 101)

@@ -12,9 +12,11 @@ from faster_coco_eval import mask
 
 from cepheid.reference.data.detection.average_precision import (
     AveragePrecision,
+    Detections,
+    Mask,
+    Truth,
     compute_average_precision,
 )
-from cepheid.reference.data.detection.truth import Detections, Mask, Truth
 from tests.reference.data.detection import plain_precision
 
 WIDTH, HEIGHT = 200, 100

@@ -10,8 +10,7 @@ import pytest
 pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
 
 from cepheid.reference.data import scenes, store
-from cepheid.reference.data.detection.average_precision import compute_average_precision
-from cepheid.reference.data.detection.truth import Detections
+from cepheid.reference.data.detection.average_precision import Detections, compute_average_precision
 from cepheid.reference.data.scenes import SceneParameters, Scenes, encode_masks, make_truth, objects
 from cepheid.reference.data.store import Manifest
 

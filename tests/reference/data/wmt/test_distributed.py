@@ -16,7 +16,7 @@ pytest.importorskip("subword_nmt", reason="needs the extra translation")
 from subword_nmt.learn_bpe import learn_bpe
 
 from cepheid.reference.data import verification, wmt
-from cepheid.reference.data.sentences.pairs import END, UNKNOWN, Pairs
+from cepheid.reference.data.sentences.batches import END, UNKNOWN, Pairs
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.moses import (

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
 from cepheid.reference.data import wmt
-from cepheid.reference.data.sentences.pairs import Pairs
+from cepheid.reference.data.sentences.batches import Pairs
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt.cleaning import REPEATED, mark_repeated
 from cepheid.reference.data.wmt.parallel_text import open_corpus

@@ -12,13 +12,15 @@ pytest.importorskip("sentencepiece", reason="needs the extra translation")
 from cepheid.reference.data import verification, wmt
 from cepheid.reference.data.sentences.batches import (
     AS_DRAWN,
+    END,
+    PADDING,
     Batches,
     BatchOrder,
     Bucketing,
+    Pairs,
     pad,
     sort_by_length,
 )
-from cepheid.reference.data.sentences.pairs import END, PADDING, Pairs
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.parameters import REAL, TextParameters

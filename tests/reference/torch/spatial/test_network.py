@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cepheid.reference.run.execution import Grid
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
-from cepheid.reference.torch.spatial.grid import split
+from cepheid.reference.torch.spatial.exchange import split
 from cepheid.reference.torch.spatial.network import partition_network
 from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks

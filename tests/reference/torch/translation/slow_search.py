@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from cepheid.reference.data.sentences.pairs import END, PADDING
+from cepheid.reference.data.sentences.batches import END, PADDING
 from cepheid.reference.torch.translation.beam_search import Search
 
 Predict = Callable[[list[int]], tuple[Tensor, Tensor]]

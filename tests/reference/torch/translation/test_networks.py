@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cepheid.benchmarks.gnmt import model as gnmt
 from cepheid.benchmarks.transformer import model as transformer
-from cepheid.reference.data.sentences.pairs import PADDING
+from cepheid.reference.data.sentences.batches import PADDING
 from cepheid.reference.torch.translation.beam_search import Search, shift, translate
 from tests.reference.torch.translation.slow_search import draw_sentences, search_slowly
 from tests.tasks import EVALUATION, CountWaits, assert_alike, build, configure_small, run_step
