@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from cepheid.benchmarks.chest_xray.task import WORKLOAD, Batches, Findings
-from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.workload import Norms, Seat, Workload
@@ -21,14 +20,6 @@ from cepheid.reference.torch.workload import Norms, Seat, Workload
 def read_random_start(config: RunConfig) -> Findings:
     """Return facts without given weights: what there is to learn from must be in the images."""
     return replace(Findings.read(config), given=None)
-
-
-def open_shuffled_labels(shape: Findings, seat: Seat) -> Batches:
-    """Give images the labels of others: only the share of each finding can be learnt."""
-    batches, train = Batches(shape, seat), shape.config.definition.train_samples
-    order = make_generator(shape.config.seed, "shuffled labels").permutation(train)
-    batches.images.labels[:train] = batches.images.labels[order]
-    return batches
 
 
 def open_permuted_findings(shape: Findings, seat: Seat) -> Batches:
@@ -52,7 +43,7 @@ def freeze_backbone(shape: Findings, norms: Norms) -> nn.Module:
 
 VARIANTS: Mapping[str, Workload[Findings]] = {
     "random_start": WORKLOAD.vary(read_shape=read_random_start),
-    "shuffled_labels": WORKLOAD.vary(open_data=open_shuffled_labels),
+    "shuffled_labels": broken.shuffle_labels(WORKLOAD),
     "permuted_findings": WORKLOAD.vary(open_data=open_permuted_findings),
     "frozen": broken.freeze(WORKLOAD),
     "frozen_backbone": WORKLOAD.vary(make_network=freeze_backbone),

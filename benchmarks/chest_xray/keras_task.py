@@ -27,11 +27,6 @@ from cepheid.rules.errors import UserError
 BODY_PREFIX, LAST_PREFIX = "opt_", "opt_last_layer_"
 
 
-def create(config: RunConfig, ranks: Ranks) -> "KerasChestXray":
-    """Return the task for the timed loop."""
-    return KerasChestXray(config, ranks)
-
-
 class KerasChestXray(KerasTask):
     """What is found in a radiograph. Images are uint8 (n, y, x, 1), labels float32 (n, 14)."""
 
@@ -115,3 +110,6 @@ class KerasChestXray(KerasTask):
     def evaluate(self) -> dict[str, float]:
         """Return the areas under the ROC curves and their mean."""
         return measure_quality(images.predict_all(self), self.images.labels[self.evaluation_rows])
+
+
+create = KerasChestXray

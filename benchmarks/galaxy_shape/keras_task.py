@@ -12,13 +12,6 @@ from cepheid.reference.galaxies.stamps import GalaxyHyperparameters, Stamps
 from cepheid.reference.keras import galaxies
 from cepheid.reference.keras.backend import keras
 from cepheid.reference.keras.task import KerasTask, Tensor
-from cepheid.reference.machine.ranks import Ranks
-from cepheid.reference.run.config import RunConfig
-
-
-def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyShape":
-    """Return the task for the timed loop."""
-    return KerasGalaxyShape(config, ranks)
 
 
 class KerasGalaxyShape(KerasTask):
@@ -56,3 +49,6 @@ class KerasGalaxyShape(KerasTask):
         mean, scale = self.estimate(self.data.stamps[rows])
         sums = sum_metrics(mean, scale, self.data.labels[rows])
         return name_metrics(sums.tolist(), self.shape.targets)
+
+
+create = KerasGalaxyShape

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
 from cepheid.benchmarks.kfac.task import WORKLOAD, Facts, make_preconditioner
-from cepheid.benchmarks.resnet50.broken import linearise, shuffle_labels
+from cepheid.benchmarks.resnet50.broken import linearise
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.workload import Seat, Workload
 from cepheid.second_order.layers import Layer
@@ -41,7 +41,7 @@ def ignore_curvature(shape: Facts, seat: Seat) -> IgnoredCurvature:
 PLAIN = WORKLOAD.vary(make_preconditioner=None)
 """Without K-FAC, whose factor of all pixels would be larger than a linear model."""
 VARIANTS: Mapping[str, Workload[Facts]] = {
-    "shuffled_labels": shuffle_labels(WORKLOAD),
+    "shuffled_labels": broken.shuffle_labels(WORKLOAD),
     "frozen": broken.freeze(PLAIN),
     "linear": linearise(PLAIN),
     "curvature_ignored": WORKLOAD.vary(make_preconditioner=ignore_curvature),

@@ -10,25 +10,11 @@ from typing import Any
 from torch import nn
 
 from cepheid.benchmarks.resnet50.task import WORKLOAD, Photographs
-from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.workload import Norms, Seat, Workload
+from cepheid.reference.torch.workload import Norms, Workload
 
 LINEAR_PEAK_RATE = 1e-3
-
-
-def shuffle_labels(workload: Workload[Any]) -> Workload[Any]:
-    """Return the workload with training labels of other images: only the prior can be learnt."""
-
-    def open_data(shape: Photographs, seat: Seat) -> Any:
-        batches = workload.open_data(shape, seat)
-        train, labels = shape.config.definition.train_samples, batches.images.labels
-        generator = make_generator(shape.config.seed, "shuffled labels")
-        labels[:train] = generator.permutation(labels[:train])
-        return batches
-
-    return workload.vary(open_data=open_data)
 
 
 def linearise(workload: Workload[Any]) -> Workload[Any]:
@@ -46,7 +32,7 @@ def linearise(workload: Workload[Any]) -> Workload[Any]:
 
 
 VARIANTS: Mapping[str, Workload[Photographs]] = {
-    "shuffled_labels": shuffle_labels(WORKLOAD),
+    "shuffled_labels": broken.shuffle_labels(WORKLOAD),
     "frozen": broken.freeze(WORKLOAD),
     "linear": linearise(WORKLOAD),
 }

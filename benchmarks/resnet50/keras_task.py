@@ -24,11 +24,6 @@ from cepheid.rules.errors import UserError
 IMAGE_MEAN, IMAGE_DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as in ``model``
 
 
-def create(config: RunConfig, ranks: Ranks) -> "KerasResNet50":
-    """Return the task for the timed loop."""
-    return KerasResNet50(config, ranks)
-
-
 class KerasResNet50(KerasTask):
     """The class of a photograph. Images are uint8 (n, y, x, 3), labels int64 (n,)."""
 
@@ -122,6 +117,9 @@ class KerasResNet50(KerasTask):
             "accuracy_top5": float((better < 5).mean()),
             "loss": float((totals - of_label).mean()),
         }
+
+
+create = KerasResNet50
 
 
 def scale_pixels(seen: Tensor) -> Tensor:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,14 +36,15 @@ def freeze(workload: Workload[Shape]) -> Workload[Shape]:
 def shuffle_labels(workload: Workload[Any]) -> Workload[Any]:
     """Return the workload with training labels of other samples: only the prior can be learnt.
 
-    Its shape has ``config``, its data ``labels``, of which those to train on come first.
+    Its shape has ``config``, its data or their ``images`` have ``labels``, of which those to train
+    on come first.
     """
 
     def open_data(shape: Any, seat: Seat) -> Any:
         data, count = workload.open_data(shape, seat), shape.config.definition.train_samples
-        generator = make_generator(shape.config.seed, "shuffled labels")
-        order = generator.permutation(np.arange(count))
-        data.labels = np.concatenate([data.labels[order], data.labels[count:]])
+        order = make_generator(shape.config.seed, "shuffled labels").permutation(count)
+        labels = getattr(data, "images", data).labels
+        labels[:count] = labels[order]
         return data
 
     return workload.vary(open_data=open_data)
