@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 
 from cepheid.measure.engine import options
@@ -94,16 +95,11 @@ def _make_table(family: Family, fits: Sequence[Sequence[Prediction]]) -> Table:
         Column("epochs", lambda row: row[0].known.epochs, "{:.1f}".format),
         Column("minutes, published", lambda row: row[0].known.seconds / 60, "{:.3f}".format),
     ]
-    hows = zip(range(len(fits)), ("extrapolated", "interpolated"), strict=False)
-    columns += [column for number, how in hows for column in _list_fit(number, how)]
+    for number, how in zip(range(len(fits)), ("extrapolated", "interpolated"), strict=False):
+        find = itemgetter(number)
+        columns.append(Column(how, find, lambda each: f"{each.predicted_seconds / 60:.3f}"))
+        columns.append(Column(f"error, {how}", find, _describe_error))
     return Table(family.title, columns, list(zip(*fits, strict=True)))
-
-
-def _list_fit(number: int, how: str) -> list[Column]:
-    return [
-        Column(how, lambda row: row[number].predicted_seconds / 60, "{:.3f}".format),
-        Column(f"error, {how}", lambda row: row[number], _describe_error),
-    ]
 
 
 def _describe_error(prediction: Prediction) -> str:
@@ -229,16 +225,6 @@ def read_epochs(definition: Definition) -> Mapping[int, float]:
     }
 
 
-def make_training(definition: Definition, epochs: Mapping[int, float]) -> Training:
-    """Return what a training of a benchmark needs besides steps."""
-    return Training(
-        definition.train_samples,
-        definition.evaluation_samples,
-        definition.timing.eval_every_samples / definition.train_samples,
-        epochs,
-    )
-
-
 @dataclass(frozen=True)
 class Plan:
     """What is projected: points that were measured here, to devices in a network."""
@@ -282,7 +268,9 @@ def project(request: Request, plan: Plan) -> Measured:
         collectives=max(read_costs(point).collectives for point in points),
     )
     epochs = read_epochs(definition)
-    training = make_training(definition, epochs or ANY_EPOCHS)
+    interval = definition.timing.eval_every_samples / definition.train_samples
+    samples = definition.train_samples, definition.evaluation_samples
+    training = Training(*samples, interval, epochs or ANY_EPOCHS)
     rows = cost_model.project(costs, plan.network, training, plan.devices, plan.batch)
     label = "to the target" if epochs else "for an epoch"
     title = _name_projection(definition, plan.network, asked.faster)
@@ -300,8 +288,27 @@ def project(request: Request, plan: Plan) -> Measured:
         "projections": [asdict(row) for row in rows],
     }  # fmt: skip
     tables = [Table("Measured here, beside the model", CHECKS, checks)] if checks else []
-    tables.append(Table(title, _list_columns(label), rows))
+    columns = (
+        Column("devices", "devices", "{:,}"),
+        Column("batch", "batch_size", "{:,}"),
+        Column("step, ms", lambda row: 1000 * row.step.seconds, "{:,.3f}"),
+        *(Column(head, partial(_find_share, part), "{:.0%}") for head, part in PARTS.items()),
+        Column("samples/s", "samples_per_second", "{:,.0f}"),
+        Column("efficiency", "efficiency", "{:.2f}"),
+        Column("epochs", "epochs", "{:.1f}"),
+        Column(f"minutes {label}", lambda row: row.seconds / 60, "{:,.3f}"),
+    )
+    tables.append(Table(title, columns, rows))
     return Measured(tables=tables, notes=notes, facts=facts, found=(title, rows, label))
+
+
+PARTS = {"compute": "compute", "communication": "exposed", "update": "update", "input": "waiting"}
+"""The parts of a step by their heads."""
+
+
+def _find_share(part: str, row: cost_model.Projection) -> float:
+    share: float = getattr(row.step, part) / row.step.seconds
+    return share
 
 
 def _name_projection(definition: Definition, network: Network, faster: float) -> str:
@@ -329,22 +336,6 @@ CHECKS = (
 )
 
 
-def _list_columns(label: str) -> Sequence[Column]:
-    return (
-        Column("devices", "devices", "{:,}"),
-        Column("batch", "batch_size", "{:,}"),
-        Column("step, ms", lambda row: 1000 * row.step.seconds, "{:,.3f}"),
-        Column("compute", lambda row: row.step.compute / row.step.seconds, "{:.0%}"),
-        Column("communication", lambda row: row.step.exposed / row.step.seconds, "{:.0%}"),
-        Column("update", lambda row: row.step.update / row.step.seconds, "{:.0%}"),
-        Column("input", lambda row: row.step.waiting / row.step.seconds, "{:.0%}"),
-        Column("samples/s", "samples_per_second", "{:,.0f}"),
-        Column("efficiency", "efficiency", "{:.2f}"),
-        Column("epochs", "epochs", "{:.1f}"),
-        Column(f"minutes {label}", lambda row: row.seconds / 60, "{:,.3f}"),
-    )
-
-
 def draw_projection(path: Path, _: Request, measured: Measured) -> None:
     """Draw the projected minutes on the left, the parts of a step on the right."""
     title, rows, label = measured.found
@@ -353,10 +344,8 @@ def draw_projection(path: Path, _: Request, measured: Measured) -> None:
         left.plot(devices, [row.seconds / 60 for row in rows], "o-", color=OURS)
         left.set_xscale("log", base=2)
         left.set(yscale="log", xlabel="devices", ylabel=f"minutes {label}")
-        parts = ("compute", "exposed", "update", "waiting")
-        labels = ["compute", "communication", "update", "waiting for input"]
-        heights = [[1000 * getattr(row.step, part) for row in rows] for part in parts]
-        right.stackplot(range(len(rows)), *heights, labels=labels)
+        heights = [[1000 * getattr(row.step, part) for row in rows] for part in PARTS.values()]
+        right.stackplot(range(len(rows)), *heights, labels=list(PARTS))
         right.set_xticks(range(len(rows)), [f"{count:,}" for count in devices])
         right.set(xlabel="devices", ylabel="ms of a step")
         right.legend()
