@@ -27,7 +27,7 @@ KERAS_BACKENDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"tensorflow": ("keras",), "jax": ("jax",), "torch": ("keras", "torch")}
 )
 """What Keras computes on, the usual one first, and the extras that runs with each need."""
-WITH_RANKS = ("jax",)  # the backends on which several processes share a run
+WITH_RANKS = ("tensorflow", "jax")  # the backends on which several processes share a run
 BACKEND_VARIABLE = "KERAS_BACKEND"  # Keras' own
 
 

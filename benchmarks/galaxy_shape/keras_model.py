@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cepheid.reference.keras.backend import keras
+from cepheid.reference.keras.backend import engine, keras
 from cepheid.reference.keras.task import Tensor
 
 ops, layers = keras.ops, keras.layers
@@ -76,7 +76,10 @@ def apply_trunk(
     slopes: Callable[..., Any] = layers.PReLU,
 ) -> Tensor:
     """Apply the normalisation and all blocks to scaled images (batch, pixels, pixels, bands)."""
-    images = layers.BatchNormalization(epsilon=epsilon, momentum=momentum, name="norm")(images)
+    norm = layers.BatchNormalization(
+        epsilon=epsilon, momentum=momentum, name="norm", **engine.OPTIONS_OF_NORMS
+    )
+    images = norm(images)
     number = 0
     for width in filters:
         for stride in (1, 2):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.reference.keras.backend import keras
+from cepheid.reference.keras.backend import engine, keras
 from cepheid.reference.keras.task import Tensor
 
 layers, ops = keras.layers, keras.ops
@@ -36,7 +36,11 @@ def make_resnet(
 
     def normalise(name: str, features: Tensor, first: str = "ones") -> Tensor:
         layer = layers.BatchNormalization(
-            epsilon=epsilon, momentum=1 - momentum, gamma_initializer=first, name=name
+            epsilon=epsilon,
+            momentum=1 - momentum,
+            gamma_initializer=first,
+            name=name,
+            **engine.OPTIONS_OF_NORMS,
         )
         return layer(features)
 

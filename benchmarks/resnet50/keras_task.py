@@ -13,7 +13,6 @@ from cepheid.benchmarks.resnet50.hyperparameters import Hyperparameters, make_sc
 from cepheid.benchmarks.resnet50.keras_model import Lars, make_resnet
 from cepheid.reference.data import imagenet
 from cepheid.reference.data.image_files.crops import Cropping
-from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.keras import images
 from cepheid.reference.keras.backend import keras
 from cepheid.reference.keras.task import KerasTask, Tensor
@@ -88,9 +87,8 @@ class KerasResNet50(KerasTask):
 
     def make_noise_arrays(self, count: int) -> tuple[np.ndarray, ...]:
         """Return random images and labels."""
-        random, side = make_generator(self.config.seed, "noise"), self.cropping.pixels
         labels = np.arange(count) % int(self.definition.model["classes"])
-        return random.integers(256, size=(count, side, side, 3), dtype=np.uint8), labels
+        return images.make_noise(self, count, 3), labels
 
     def compute_loss(self, seen: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross-entropy of a batch, a scalar in nats, with label smoothing."""

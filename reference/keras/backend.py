@@ -8,10 +8,6 @@ import gc
 import importlib
 import os
 import pickle
-import random
-import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,15 +16,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from cepheid.reference.keras.meeting import quiet_libraries
 from cepheid.reference.machine.placement import (
+    EXIT_CODE_OF_LOSS,
     Placement,
     decode_seat,
     find_address,
     find_placement,
     find_seat,
+    leave_quietly,
     seat_rank,
 )
-from cepheid.reference.machine.ranks import Ranks, SingleProcess
+from cepheid.reference.machine.ranks import RankEndedError, Ranks, SingleProcess
 from cepheid.reference.run.autotune import (
     OTHER_WORK,
     Step,
@@ -41,34 +40,14 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.host import find_backend, usable_processors
 
 
-@contextmanager
-def _quiet_libraries() -> Iterator[None]:
-    """Show what C++ libraries write to stderr only if loading them fails.
-
-    TensorFlow reports as it is loaded that it uses oneDNN, whatever its log level.
-    """
-    sys.stderr.flush()
-    stderr = os.dup(2)
-    with tempfile.TemporaryFile("w+", errors="replace") as kept:
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            os.dup2(stderr, 2)
-            kept.seek(0)
-            shutil.copyfileobj(kept, sys.stderr)
-            raise
-        finally:
-            os.dup2(stderr, 2)
-            os.close(stderr)
-
-
 class Engine(Protocol):
     """A module such as ``on_jax``: what Keras does not do alike on every backend."""
 
     VERSION: str
     WAYS: Mapping[str, str]
     """How a computation is run, by the values of ``--set compile=…``; usually the first one."""
+    OPTIONS_OF_NORMS: Mapping[str, Any]
+    """What a batch norm of Keras must be given so that it spans the batch of all devices."""
 
     def set_threads(self, count: int) -> None:
         """Compute on ``count`` threads of the processor; RuntimeError where it is too late."""
@@ -84,6 +63,9 @@ class Engine(Protocol):
 
     def read_peak_device_bytes(self) -> int:
         """Return the most bytes that were allocated on the first accelerator at once."""
+
+    def set_seed(self, seed: int) -> None:
+        """Let the layers that are made next begin with the weights of this seed, everywhere."""
 
     def join(self, place: Placement, host: str, port: int) -> None:
         """Meet the other processes of the run, before anything is computed."""
@@ -108,7 +90,7 @@ os.environ["KERAS_BACKEND"] = BACKEND  # whatever the user's keras.json says
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised, too
 # TensorFlow itself uses oneDNN only on processors with AVX512-VNNI or better.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-with _quiet_libraries():
+with quiet_libraries():
     import keras
 
     engine: Engine = importlib.import_module(f"cepheid.reference.keras.on_{BACKEND}")
@@ -188,7 +170,12 @@ def start_ranks() -> Iterator[SingleProcess]:
     seated = seat_rank(place, seats)
     accelerator = next(iter(engine.name_devices()), None)
     size, per_node, is_first = place.world_size, seated.local_size or 1, place.rank == 0
-    yield KerasRanks(FRAMEWORK, accelerator, place.rank, size, per_node, is_first)
+    try:
+        yield KerasRanks(FRAMEWORK, accelerator, place.rank, size, per_node, is_first)
+    except RankEndedError as error:
+        if error.is_reported:
+            leave_quietly(EXIT_CODE_OF_LOSS)
+        raise
     engine.leave()
 
 
@@ -210,11 +197,8 @@ def free_earlier_tasks() -> None:
 
 
 def set_seed(seed: int) -> None:
-    """Let layers begin with the weights of this seed."""
-    if BACKEND == "tensorflow":
-        keras.utils.set_random_seed(seed)
-    else:  # layers draw their seeds by it; the function of Keras would load TensorFlow, too
-        random.seed(seed)
+    """Let layers begin with the weights of this seed; called before layers are made."""
+    engine.set_seed(seed)
 
 
 def use_threads(requested: Execution) -> Execution:

@@ -14,6 +14,7 @@ from cepheid.reference.data.image_files.crops import (
     read_views,
 )
 from cepheid.reference.data.order import SampleStream
+from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.keras.backend import POLICIES, keras, read
 from cepheid.reference.keras.galaxies import find_share
 from cepheid.reference.keras.task import Tensor
@@ -31,6 +32,12 @@ def read_batch(task: Any, samples: int) -> tuple[np.ndarray, ...]:
     first = share.find_first(samples)
     views = make_training_views(task.images, task.cropping, task.stream, first, share.batch)
     return read_views(task.images, views, task.cropping.pixels), task.images.labels[views.rows]
+
+
+def make_noise(task: Any, count: int, channels: int) -> np.ndarray:
+    """Return random images, uint8 (count, y, x, channels)."""
+    shape = count, task.cropping.pixels, task.cropping.pixels, channels
+    return make_generator(task.config.seed, "noise").integers(256, size=shape, dtype=np.uint8)
 
 
 def scale_pixels(images: Tensor, mean: Sequence[float], deviation: Sequence[float]) -> Tensor:

@@ -7,6 +7,7 @@ a batch, so that a mean over the batch, such as that of a normalisation, is one 
 """
 
 import os
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = ["read_ahead"]
 
 VERSION = f"jax {jax.__version__}"
 WAYS: Mapping[str, str] = {"on": "XLA"}
+OPTIONS_OF_NORMS: Mapping[str, Any] = {}
 THREADS_VARIABLE = "NPROC"  # read by XLA when it starts
 BATCH = "batch"  # the one axis of the mesh
 
@@ -54,6 +56,11 @@ def name_devices() -> list[str]:
 def count_devices() -> int:
     """Return how many devices share a batch; a processor may count as several."""
     return jax.device_count()
+
+
+def set_seed(seed: int) -> None:
+    """Let layers begin with the weights of this seed; Keras' function would load TensorFlow."""
+    random.seed(seed)  # layers draw their seeds by it
 
 
 def read_peak_device_bytes() -> int:

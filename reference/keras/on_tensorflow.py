@@ -1,16 +1,31 @@
 """What Keras does not do alike on every backend, on TensorFlow; see ``backend.Engine``.
 
-Loaded by ``backend``, which has chosen TensorFlow.
+Loaded by ``backend``, which has chosen TensorFlow. Several processes are workers of
+``MultiWorkerMirroredStrategy``: each has all variables and its part of a batch.
+
+The optimizers of Keras would clip the gradients of each worker and then add them up. So gradients
+are averaged before they reach an optimizer, which must not add them up again.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from cepheid.reference.keras.meeting import find_addresses, find_local_rank, quiet_libraries
+from cepheid.reference.machine.placement import LINGER_SECONDS, Placement
+from cepheid.reference.machine.ranks import RankEndedError, read_rank_timeout
+from cepheid.rules.errors import UserError
+
 VERSION = f"tensorflow {tf.__version__}"
-WAYS: Mapping[str, str] = {"off": "graph", "on": "XLA"}
+WAYS = {"off": "graph", "on": "XLA"}
+OPTIONS_OF_NORMS: dict[str, Any] = {}
+_met: list[Any] = []  # the strategy of several processes
 # Batches. tf.data could choose it, but then the end of each block waits up to half a second.
 AHEAD = 4
 
@@ -39,9 +54,102 @@ def count_devices() -> int:
     return 1
 
 
+def set_seed(seed: int) -> None:
+    """Let layers begin with the weights of this seed, on all processes that have met.
+
+    Keras forgets the strategy as it forgets earlier models.
+    """
+    keras.utils.set_random_seed(seed)
+    if _met:
+        tf.distribute.experimental_set_strategy(_met[0])
+
+
 def read_peak_device_bytes() -> int:
     """Return the most bytes that were allocated on the first GPU at once."""
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
+
+
+def join(place: Placement, host: str, port: int) -> None:
+    """Meet the other processes of the run, before anything is computed. Raises UserError.
+
+    A step is a graph then: XLA was not tried with sums over processes.
+    """
+    addresses = find_addresses(place, host, port)
+    gpus = tf.config.list_physical_devices("GPU")
+    if len(gpus) > 1:  # otherwise the launcher has chosen one
+        local_rank = find_local_rank(place, addresses)
+        if local_rank >= len(gpus):
+            raise UserError(
+                f"rank {place.rank} is local rank {local_rank}, and TensorFlow finds {len(gpus)} "
+                "GPUs here; fix: start one rank for each GPU"
+            )
+        tf.config.set_visible_devices(gpus[local_rank], "GPU")
+    timeout = read_rank_timeout()
+    cluster = tf.train.ClusterSpec({"worker": list(addresses)})
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        cluster, task_type="worker", task_id=place.rank, rpc_layer="grpc"
+    )
+    with quiet_libraries() as stderr:
+        waiting = f"cepheid: waiting for the others of {', '.join(addresses[:10])}"
+        notice = threading.Timer(timeout.notice_seconds, print, [waiting], {"file": stderr})
+        notice.start()
+        try:
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
+        finally:
+            notice.cancel()
+    _met.append(strategy)
+    keras.optimizers.Optimizer._all_reduce_sum_gradients = lambda _, pairs: pairs
+    OPTIONS_OF_NORMS["synchronized"] = True
+    del WAYS["on"]
+
+
+def leave() -> None:
+    """Part from the other processes, once all are ready; the first one serves them, so it is last.
+
+    The others would print that it is gone.
+    """
+    gather(b"")
+    if _met[0].cluster_resolver.task_id == 0:
+        time.sleep(LINGER_SECONDS)
+
+
+def gather(message: bytes) -> list[bytes]:
+    """Return the messages of all processes, by rank."""
+    sizes = _gather_rows(np.array([len(message)]))
+    longest = max(1, int(sizes.max()))  # a sum of nothing ends the process
+    padded = np.frombuffer(message.ljust(longest, b"\0"), np.uint8)
+    rows = _gather_rows(padded).astype(np.uint8)
+    return [row.tobytes()[: int(size)] for row, size in zip(rows, sizes.ravel(), strict=True)]
+
+
+def _gather_rows(row: np.ndarray) -> np.ndarray:
+    """Return the rows of all processes, (processes, values), of one row each, (values,)."""
+    rows = np.zeros((_met[0].num_replicas_in_sync, len(row)), np.int32)
+    rows[_met[0].cluster_resolver.task_id] = row
+    with _notice_loss():
+        gathered: np.ndarray = _add_up(rows).numpy()
+    return gathered
+
+
+@tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32)])
+def _add_up(rows: Any) -> Any:
+    def add(mine: Any) -> Any:
+        return tf.distribute.get_replica_context().all_reduce("SUM", tf.identity(mine))
+
+    return _met[0].run(add, (rows,))
+
+
+@contextmanager
+def _notice_loss() -> Iterator[None]:
+    """Raise RankEndedError where a sum over processes failed, because one of them has ended."""
+    try:
+        yield
+    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
+        raise RankEndedError(
+            f"another rank has ended ({str(error).splitlines()[0]}); fix: see what it printed, "
+            "and start all ranks again",
+            is_reported=False,
+        ) from error
 
 
 class Program:
@@ -53,17 +161,36 @@ class Program:
     def trace(
         self, computation: Callable[..., Any], way: str, *, takes_parts: bool = False
     ) -> Callable[..., Any]:
-        """Return ``computation`` as a graph, compiled by XLA if compiling is on."""
+        """Return ``computation`` as a graph, compiled by XLA if compiling is on.
+
+        With ``takes_parts`` all processes call it together, each with its part of a batch.
+        """
         traced: Callable[..., Any] = tf.function(computation, jit_compile=way == "on")
-        return traced
+        if not takes_parts or not _met:
+            return traced
+
+        @tf.function
+        def share(*arrays: Any) -> Any:
+            return _met[0].run(computation, arrays)
+
+        def call(*arrays: Any) -> Any:
+            with _notice_loss():
+                return share(*arrays)
+
+        return call
 
     def differentiate(
         self, compute_loss: Callable[[], Any], trainable: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
-        """Return the loss, a scalar, and its gradients, in the shapes of ``trainable``."""
+        """Return the loss, a scalar, and its gradients, in the shapes of ``trainable``.
+
+        They are means over all processes.
+        """
         with tf.GradientTape() as tape:
             loss = compute_loss()
-        return loss, tape.gradient(loss, trainable)
+        of_parts = [loss, *tape.gradient(loss, [variable.value for variable in trainable])]
+        loss, *gradients = tf.distribute.get_replica_context().all_reduce("MEAN", of_parts)
+        return loss, gradients
 
 
 def read_ahead(

@@ -4,6 +4,7 @@ See ``backend.Engine``. ``--framework torch`` is the faster way; this one runs K
 else does.
 """
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["read_ahead"]
 
 VERSION = f"torch {torch.__version__}"
 WAYS: Mapping[str, str] = {"off": "eager"}
+OPTIONS_OF_NORMS: Mapping[str, Any] = {}
 
 
 def set_threads(count: int) -> None:
@@ -36,6 +38,11 @@ def name_devices() -> list[str]:
 def count_devices() -> int:
     """Return 1: Keras uses one device on PyTorch."""
     return 1
+
+
+def set_seed(seed: int) -> None:
+    """Let layers begin with the weights of this seed; Keras' function would load TensorFlow."""
+    random.seed(seed)  # layers draw their seeds by it
 
 
 def read_peak_device_bytes() -> int:

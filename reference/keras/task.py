@@ -141,7 +141,7 @@ class KerasTask(BenchmarkTask):
         Weights, statistics and optimizers are as built afterwards.
         """
         variables = [*self.model.variables, *self._optimizer_variables()]
-        before = [np.array(read(variable.value)) for variable in variables]
+        before = [*map(_read_variable, variables)]
         self.step_on_noise(autotune(self.execution, self.step_on_noise, self.ranks))
         self.predict_noise()
         for variable, value in zip(variables, before, strict=True):
@@ -275,4 +275,9 @@ def trace(
 
 
 def _read_variables(variables: Any) -> dict[str, np.ndarray]:
-    return {variable.path: np.array(read(variable.value)) for variable in variables}
+    return {variable.path: _read_variable(variable) for variable in variables}
+
+
+def _read_variable(variable: Any) -> np.ndarray:
+    """Return a copy; a variable of several processes is no array itself."""
+    return np.array(read(ops.convert_to_tensor(variable)))

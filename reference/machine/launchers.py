@@ -5,6 +5,7 @@ each node. Then the variables of both are there, and those of the inner one coun
 neither nested nor agree are an error, because ranks would otherwise wait for ranks that never come.
 """
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,23 @@ LAUNCHERS = (  # the innermost first
 )
 
 
+TF_CONFIG = "TF_CONFIG"
+
+
+@dataclass(frozen=True)
+class TfConfig:
+    """What the variable TF_CONFIG tells: the addresses of all processes, and which is this one."""
+
+    addresses: Sequence[str]  # host:port, by rank
+    rank: int
+
+    def make_claim(self) -> "Claim":
+        """Return it as the word of a launcher."""
+        size = len(self.addresses)
+        text = f"{TF_CONFIG} has process {self.rank} of {size}"
+        return Claim(TF_CONFIG, self.rank, size, None, None, text=text)
+
+
 @dataclass(frozen=True)
 class Claim:
     """What one launcher tells this process; None where it tells nothing."""
@@ -57,7 +75,8 @@ class Claim:
     @property
     def is_constant(self) -> bool:
         """Return whether all processes may have got it, such as what a shell has exported."""
-        return self.launcher == "PMIx" or (self.launcher == "torchrun" and self.agents is None)
+        by_hand = self.launcher == "torchrun" and self.agents is None
+        return by_hand or self.launcher in ("PMIx", TF_CONFIG)
 
     def agrees_with(self, other: "Claim") -> bool:
         """Return whether both give this process the same rank.
@@ -93,9 +112,41 @@ def read_claims(environment: Environment) -> list[Claim]:
     """
     claims = [_read(names, environment) for names in LAUNCHERS if names.rank in environment]
     found = [claim for claim in claims if claim]
+    if told := read_tf_config(environment):
+        found.append(told.make_claim())
     if "SLURM_PROCID" in environment and not found:
         _refuse_batch_script(environment)
     return found
+
+
+def read_tf_config(environment: Environment) -> TfConfig | None:
+    """Return what TF_CONFIG tells; None where it names no cluster.
+
+    The chief, if there is one, is the first process, and the workers follow. Raises UserError where
+    it cannot be read, or this process is none of them.
+    """
+    text = environment.get(TF_CONFIG, "")
+    try:
+        told = json.loads(text or "{}")
+        if not told.get("cluster"):
+            return None
+        cluster, task = told["cluster"], told["task"]
+        chiefs, workers = ([*map(str, cluster.get(kind, ()))] for kind in ("chief", "worker"))
+        rank = int(task["index"]) + (len(chiefs) if task["type"] == "worker" else 0)
+        own = {"chief": chiefs, "worker": workers}[task["type"]][int(task["index"])]
+        addresses = (*chiefs, *workers)
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        addresses, rank, own = (), -1, ""
+    if rank < 0 or addresses[rank] != own or not all(map(_ADDRESS.fullmatch, addresses)):
+        raise UserError(
+            f"{TF_CONFIG}={text[:80]}: expected "
+            '{"cluster": {"worker": ["host:port", …]}, "task": {"type": "worker", "index": 0}}, '
+            "where the task is one of the workers, or the chief; fix: correct it, or unset it"
+        )
+    return TfConfig(addresses, rank)
+
+
+_ADDRESS = re.compile(r"[^\s/]{1,253}:[0-9]{1,5}")
 
 
 def reconcile(claims: Sequence[Claim], environment: Environment) -> Claim:

@@ -267,12 +267,14 @@ EXPORTS = {  # how a launcher hands variables to the ranks
 def find_address(place: Placement, environment: Environment) -> tuple[str, int]:
     """Return host and port where the ranks meet; the first rank listens there.
 
-    MASTER_ADDR and MASTER_PORT count where they are set. Else the host is this one if all ranks are
-    here, or the first one of Slurm's job, and the port is derived from the job. Raises UserError
-    where the launcher tells neither.
+    MASTER_ADDR and MASTER_PORT count where they are set, then the first address of TF_CONFIG. Else
+    the host is this one if all ranks are here, or the first one of Slurm's job, and the port is
+    derived from the job. Raises UserError where the launcher tells neither.
     """
-    host = environment.get("MASTER_ADDR") or _derive_host(place, environment)
-    port = environment.get("MASTER_PORT") or _derive_port(place, environment)
+    told = launchers.read_tf_config(environment)
+    first, _, behind = told.addresses[0].rpartition(":") if told else ("", "", "")
+    host = environment.get("MASTER_ADDR") or first or _derive_host(place, environment)
+    port = environment.get("MASTER_PORT") or behind or _derive_port(place, environment)
     absent = [name for name, value in (("MASTER_ADDR", host), ("MASTER_PORT", port)) if not value]
     if absent:
         exports = EXPORTS.get(place.launcher, "")

@@ -18,8 +18,7 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules.errors import UserError
-from cepheid.rules.extras import BACKEND_VARIABLE
-from cepheid.rules.host import ROOT
+from cepheid.rules.host import BACKEND_VARIABLE, ROOT, WITH_RANKS
 from cepheid.tools.run.command_line import COMMAND, read_request
 from tests.tools.test_run_benchmark import FAST, environment, events
 
@@ -82,31 +81,33 @@ def test_a_backend_that_is_none_is_refused(
         read_request(COMMAND.make_parser().parse_args(line), is_continued=False)
 
 
-@pytest.mark.promise  # two fresh interpreters load JAX
-def test_two_processes_of_jax_make_one_run(tmp_path: Path) -> None:
-    pytest.importorskip("jax")
+@pytest.mark.promise  # two fresh interpreters load the backend
+@pytest.mark.parametrize("backend", WITH_RANKS)
+def test_two_processes_make_one_run(backend: str, tmp_path: Path) -> None:
+    pytest.importorskip(backend)
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port()), "WORLD_SIZE": "2"}
     there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(), **place}
     line = [sys.executable, "-m", "cepheid.tools.cli", "run", "galaxy_shape", "--scale", "mini",
-            "--framework", "keras", "--backend", "jax", "--set", "precision=fp32", "--runs", "1",
+            "--framework", "keras", "--backend", backend, "--set", "precision=fp32", "--runs", "1",
             "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]  # fmt: skip
     running = [
         subprocess.Popen(
             line,
             env={**there, "RANK": rank, "LOCAL_RANK": rank, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for rank in ("0", "1")
     ]
     try:
-        said = [process.communicate(timeout=600)[0] for process in running]
+        said, errors = zip(*(process.communicate(timeout=600) for process in running), strict=True)
     finally:
         for process in running:
             process.kill()
-    assert [process.returncode for process in running] == [0, 0], said
+    assert [process.returncode for process in running] == [0, 0], errors
     assert "all targets reached" in said[0]
+    assert backend == "jax" or errors == ("", "")
     (log,) = (tmp_path / "out").glob("results/*/galaxy_shape-mini-closed/result_0.txt")
     implementation = next(e["value"] for e in events(log) if e["key"] == "implementation")
     assert implementation["ranks"] == 2  # type: ignore[index]
@@ -132,12 +133,13 @@ def test_several_ranks_are_refused_before_anything_is_loaded(tmp_path: Path) -> 
     ranks = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}
     ended = subprocess.run(
         [
-            sys.executable, "-m", "cepheid.tools.cli", "run", *KERAS,
+            sys.executable, "-m", "cepheid.tools.cli", "run", *KERAS, "--backend", "torch",
             "--output", str(tmp_path / "out"),
         ],
         env={**os.environ, **ranks, "PYTHONPATH": str(ROOT)},
         cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert ended.returncode == 2
-    assert "--framework keras runs in one process" in ended.stderr
+    assert "--framework keras runs in one process on torch" in ended.stderr
+    assert "choose --backend tensorflow or jax" in ended.stderr
     assert ended.stderr.count("\n") == 1

@@ -166,7 +166,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
             problem, fix = f"--ranks has {ranks}", "leave it out"
         raise UserError(
             f"--framework keras runs in one process on {find_backend()}, but {problem}: {fix}, or "
-            f"choose --backend {WITH_RANKS[0]}"
+            f"choose --backend {' or '.join(WITH_RANKS)}"
         )
     return Request(
         config=config,

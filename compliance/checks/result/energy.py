@@ -1,5 +1,6 @@
 """T23: power logs, where a result has them."""
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.powerlog import PowerLog, Sensor
 from cepheid.rules.definition import Definition
-from cepheid.rules.events import is_integer
+from cepheid.rules.events import is_integer, is_number
 
 GAP_MS_MAX = 2_000.0  # a sampler with one reading per second is sometimes late
 MEAN_MS_MAX = 1_100.0  # between readings; each of them may come a little late
@@ -146,6 +147,9 @@ def _check_sensors(logs: list[PowerLog]) -> Iterator[Finding]:
 
 NODE_WATTS = 2.0, 3_000.0  # the least of any machine that trains, and the most without its parts
 CORE_WATTS_MAX, ACCELERATOR_WATTS_MAX = 60.0, 4_000.0  # cooling and losses included
+LIMIT_WATTS = "accelerator_max_watts"  # where it is described, it counts in place of that
+LOSSES, ACCURACY = 1.5, 1.1  # of a meter at the plug, of counters in accelerators: NVML's have 5%
+_OF_ACCELERATOR = re.compile(r"(node[0-9]+-)?gpu[0-9]+")  # counters as `cepheid run` names them
 
 
 def _check_power(logs: list[PowerLog], described: Described | None) -> Iterator[Finding]:
@@ -154,13 +158,18 @@ def _check_power(logs: list[PowerLog], described: Described | None) -> Iterator[
     if not logs or not described or not all(is_integer(count) for count in counts):
         return
     nodes, cores = (int(str(count)) for count in counts)
+    limit, count = described.system.get(LIMIT_WATTS), described.accelerators
     lowest, of_node = NODE_WATTS
     highest = nodes * (of_node + CORE_WATTS_MAX * cores)
-    highest += ACCELERATOR_WATTS_MAX * described.accelerators
+    highest += count * (LOSSES * float(limit) if is_number(limit) else ACCELERATOR_WATTS_MAX)
     for log in logs:
-        watts = sum(sum(sensor.watts) / len(sensor.watts) for sensor in log.sensors)
+        means = {sensor.name: sum(sensor.watts) / len(sensor.watts) for sensor in log.sensors}
+        watts = sum(means.values())
+        inside = sum(mean for name, mean in means.items() if _OF_ACCELERATOR.fullmatch(name))
         if not lowest <= watts <= highest:
             yield breach(log, 3, "T23.implausible", watts=watts, lowest=lowest, highest=highest)
+        elif is_number(limit) and inside > ACCURACY * count * float(limit):
+            yield breach(log, 3, "T23.above_limit", watts=inside, count=count, limit=float(limit))
 
 
 _PARTS_OF_POWER = ("nodes", "processor_cores_per_node")

@@ -41,9 +41,12 @@ def main() -> None:
         print(json.dumps(found), flush=True)
 
 
-def run(name: str, data_root: Path, places: Sequence[Mapping[str, str]]) -> list[dict[str, Any]]:
-    """Run ``main`` on JAX in a process for each of ``places``; return what each has found."""
-    there = {**os.environ, "PYTHONPATH": str(ROOT), BACKEND_VARIABLE: "jax", "OMP_NUM_THREADS": "1"}
+def run(
+    backend: str, name: str, data_root: Path, places: Sequence[Mapping[str, str]]
+) -> list[dict[str, Any]]:
+    """Run ``main`` in a process for each of ``places``; return what each has found."""
+    own = {"PYTHONPATH": str(ROOT), BACKEND_VARIABLE: backend, "OMP_NUM_THREADS": "1"}
+    there = {**os.environ, **own}
     line = [sys.executable, "-c", SCRIPT, name, str(data_root)]
     pipe = subprocess.PIPE
     running = [
@@ -62,34 +65,49 @@ def run(name: str, data_root: Path, places: Sequence[Mapping[str, str]]) -> list
     return [json.loads(out.splitlines()[-1]) for out, _ in ended]
 
 
-@pytest.mark.promise  # two or three fresh interpreters load JAX and compile
+KINDS = {
+    "eight devices": ("jax", 8),
+    "two processes": ("jax", 2),
+    "two processes of four devices": ("jax", 8),
+    "two workers": ("tensorflow", 1),
+    "two workers by TF_CONFIG": ("tensorflow", 1),
+}
+"""The backend, and the devices that the log has."""
+
+
+def place_processes(kind: str) -> Sequence[Mapping[str, str]]:
+    """Return what each process of a kind has in its environment."""
+    if kind == "eight devices":
+        return [EIGHT]
+    ports = [find_free_port(), find_free_port()]
+    if "TF_CONFIG" in kind:
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+        tasks = [{"type": "worker", "index": index} for index in range(2)]
+        return [{"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})} for task in tasks]
+    more = {"XLA_FLAGS": EIGHT["XLA_FLAGS"].replace("8", "4")} if "four" in kind else {}
+    more |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(ports[0])}
+    return [{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", **more} for rank in ("0", "1")]
+
+
+@pytest.mark.promise  # two or three fresh interpreters load the backend and compile
 @pytest.mark.parametrize(
     "name",
     [
         "galaxy_shape",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("galaxy_bnn", "galaxy_vae", "chest_xray")
+            for name in ("galaxy_bnn", "galaxy_vae", "chest_xray", "resnet50")
         ),
     ],
 )
-@pytest.mark.parametrize(
-    "kind", ["eight devices", "two processes", "two processes of four devices"]
-)
+@pytest.mark.parametrize("kind", KINDS)
 def test_what_is_shared_equals_one_device(name: str, kind: str, data_root: Path) -> None:
-    pytest.importorskip("jax", reason="needs the extra jax")
-    (alone,) = run(name, data_root, [{}])
-    if kind == "eight devices":
-        places: Sequence[Mapping[str, str]] = [EIGHT]
-    else:
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
-        four = {"XLA_FLAGS": EIGHT["XLA_FLAGS"].replace("8", "4")} if "four" in kind else {}
-        places = [
-            {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": "2", **address, **four}
-            for rank in ("0", "1")
-        ]
-    for shared in run(name, data_root, places):
+    backend, devices = KINDS[kind]
+    pytest.importorskip(backend, reason="needs the extra of the backend")
+    (alone,) = run(backend, name, data_root, [{}])
+    places = place_processes(kind)
+    for shared in run(backend, name, data_root, places):
         assert shared["is"]["ranks"] == len(places)
-        assert shared["is"]["devices"] == (2 if kind == "two processes" else 8)
+        assert shared["is"].get("devices", 1) == devices
         assert shared["losses"] == pytest.approx(alone["losses"], rel=1e-4)
         assert shared["metrics"] == pytest.approx(alone["metrics"], rel=1e-3, abs=1e-4)

@@ -1,7 +1,9 @@
 """The place of a process by the variables of real launchers, and the nodes of all ranks."""
 
+import json
 import re
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,16 @@ AGENT = {**SLURM, "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASK
 DAEMON = {**AGENT, "SLURM_NTASKS": "4"}
 
 
+def tf_config(kind: Any = "worker", index: Any = 3, **cluster: Any) -> dict[str, str]:
+    """What TensorFlow's guides tell to export, here of four workers unless others are given."""
+    workers = {"worker": [f"host{number}:1234{number}" for number in range(4)]}
+    told = {"cluster": cluster or workers, "task": {"type": kind, "index": index}}
+    return {"TF_CONFIG": json.dumps(told)}
+
+
+WITH_CHIEF = {"chief": ["a:1"], "worker": ["b:2", "c:3", "d:4"]}
+
+
 @pytest.mark.parametrize(
     ("environment", "launcher", "local_rank", "local_size"),
     [
@@ -65,6 +77,12 @@ DAEMON = {**AGENT, "SLURM_NTASKS": "4"}
         ({"PMIX_RANK": "1", **TORCHRUN}, "torchrun", 1, 2),
         ({**DAEMON, **OPEN_MPI}, "Open MPI", 1, 2),
         ({**DAEMON, **MPICH}, "MPICH", 1, 2),
+        (tf_config(), "TF_CONFIG", None, None),
+        (tf_config(index=2, **WITH_CHIEF), "TF_CONFIG", None, None),
+        ({**tf_config(), **SLURM}, "Slurm", 1, 2),  # they agree
+        ({**tf_config(), **BY_HAND}, "torchrun", 1, None),
+        ({**tf_config("chief", 0, chief=["a:1"]), **OPEN_MPI}, "Open MPI", 1, 2),  # of one process
+        ({**tf_config(index=1, worker=["a:1", "b:2"]), **TORCHRUN}, "torchrun", 1, 2),  # agents
     ],
 )
 def test_rank_three_of_four(
@@ -76,7 +94,7 @@ def test_rank_three_of_four(
 @pytest.mark.parametrize(
     "environment",
     [{}, {"SLURM_NTASKS": "8", "SLURM_JOB_ID": "1"}, {**BATCH, "SLURM_NTASKS": "1"},
-     {"WORLD_SIZE": "8"}],
+     {"WORLD_SIZE": "8"}, {"TF_CONFIG": ""}, {"TF_CONFIG": "{}"}, {"TF_CONFIG": '{"cluster": {}}'}],
 )  # fmt: skip
 def test_no_launcher_has_started_this_process(environment: dict[str, str]) -> None:
     assert read_placement(environment) == Placement(0, 1, 0, 1, "")
@@ -103,6 +121,8 @@ def test_the_size_of_each_node_of_a_step() -> None:
         ({**SLURM, "PMIX_RANK": "2"}, "PMIX_RANK=2; fix"),
         ({**SLURM, "WORLD_SIZE": "8"}, "WORLD_SIZE=8, but SLURM_PROCID=3 .*fix: unset WORLD_SIZE"),
         ({"PMIX_RANK": "3"}, "PMIX_RANK=3, but no variable tells how many ranks"),
+        ({**SLURM, **tf_config(index=2)}, "but TF_CONFIG has process 2 of 4"),
+        ({**OPEN_MPI, **tf_config(worker=["a:1"] * 4 + ["b:2"])}, "TF_CONFIG has process 3 of 5"),
     ],
 )  # fmt: skip
 def test_launchers_that_contradict_each_other(environment: dict[str, str], message: str) -> None:
@@ -122,6 +142,38 @@ def test_launchers_that_contradict_each_other(environment: dict[str, str], messa
         ({**BY_HAND, "WORLD_SIZE": "9" * 99}, "WORLD_SIZE=9"),
         ({**BY_HAND, "LOCAL_RANK": "one"}, "LOCAL_RANK=one: expected"),
         ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2x2"}, "TASKS_PER_NODE=2x2: expected"),
+        *(
+            ({"TF_CONFIG": text}, "TF_CONFIG=.*fix: correct it, or unset it")
+            for text in (
+                "here",
+                "[1]",
+                '"text"',
+                "7",
+                '{"cluster": 7}',
+                '{"cluster": {"worker": 7}}',
+                "[" * 9999,
+                '{"cluster": {"worker": ["a:1"]}}',
+                '{"cluster": {"worker": ["a:1"]}, "task": []}',
+            )
+        ),
+        *(
+            (tf_config(*task, **cluster), "TF_CONFIG=.*where the task is one of the workers")
+            for task, cluster in (
+                (("worker", 4), {}),
+                (("worker", -1), {}),
+                (("worker", "x"), {}),
+                (("worker", None), {}),
+                (("ps", 0), {}),
+                (("chief", 0), {}),
+                (([], 0), {}),
+                (("evaluator", 0), {}),
+                (("worker", 0), {"worker": ["a"]}),
+                (("worker", 0), {"worker": ["a:1", "b:x"]}),
+                (("worker", 0), {"worker": [None]}),
+                (("worker", 0), {"worker": "a:1"}),
+                (("worker", 0), {"worker": ["http://a/b:1"]}),
+            )
+        ),
     ],
 )
 def test_incomplete_and_wrong_variables_are_refused(
@@ -176,6 +228,9 @@ def test_the_first_host_of_a_node_list(nodes: str, first: str) -> None:
         ({**OPEN_MPI, "OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, "127.0.0.1"),
         ({**MPICH, "MPI_LOCALNRANKS": "4"}, "127.0.0.1"),
         ({**SLURM, "MASTER_ADDR": "there"}, "there"),
+        ({**SLURM, **tf_config(), "MASTER_ADDR": "there"}, "there"),
+        (tf_config(), "host0"),
+        ({**SLURM, **tf_config()}, "host0"),
     ],
 )
 def test_the_launcher_tells_where_to_meet(environment: dict[str, str], host: str) -> None:
