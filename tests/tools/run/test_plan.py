@@ -13,6 +13,7 @@ from astropy.io import fits
 
 from cepheid.reference.data.galaxies import population
 from cepheid.rules.errors import UserError
+from cepheid.rules.extras import BACKEND_VARIABLE
 from cepheid.tools.run import command_line
 from tests import tiny
 from tests.processes import cepheid
@@ -140,7 +141,10 @@ def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
         (["--dry-run", "--ranks", "2", "--framework", "keras"], "--ranks has 2: leave it out"),
     ],
 )
-def test_ranks_that_make_no_plan(options: list[str], why: str, tmp_path: Path) -> None:
+def test_ranks_that_make_no_plan(
+    options: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(BACKEND_VARIABLE, "torch")
     line = command_line.COMMAND.make_parser().parse_args(
         ["galaxy_shape", "--scale", "mini", "--output", str(tmp_path), *options]
     )
