@@ -13,7 +13,7 @@ from astropy.io import fits
 
 from cepheid.reference.data.galaxies import population
 from cepheid.rules.errors import UserError
-from cepheid.rules.extras import BACKEND_VARIABLE
+from cepheid.rules.host import BACKEND_VARIABLE
 from cepheid.tools.run import command_line
 from tests import tiny
 from tests.processes import cepheid
