@@ -16,7 +16,12 @@ import yaml
 from cepheid.rules.definition import Runs
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CURRENT_ROUND
-from cepheid.rules.mlperf.rule_files import RuleSet, find_rule_sets, require_rule_set
+from cepheid.rules.mlperf.rule_files import (
+    RuleSet,
+    find_rule_sets,
+    make_empty_set,
+    require_rule_set,
+)
 
 CURRENT = CURRENT_ROUND
 FOLDER = Path(__file__).parent
@@ -24,7 +29,7 @@ OF_MLPERF = Path(__file__).parents[1] / "mlperf" / "rounds.yaml"
 MLPERF = "mlperf-"  # how the names of MLPerf's rounds begin
 
 Severity = Literal["error", "warning", "note"]
-Dialect = Literal["mllog", "mll"]
+Dialect = Literal["mllog", "mll", "mlp"]
 Layout = Literal["cepheid", "mlperf"]
 ProblemKind = Literal[
     "file",  # the file cannot be read, or not to its end
@@ -149,7 +154,7 @@ class Round:
 
 def names() -> tuple[str, ...]:
     """Return the names of all rounds."""
-    return (*_list_own(), *find_rule_sets())
+    return (*_list_own(), *find_rule_sets(), *_read(OF_MLPERF)["without_rules"])
 
 
 def _list_own() -> list[str]:
@@ -163,6 +168,8 @@ def load(name: str = CURRENT, as_published: bool = False) -> Round:
     Raises UserError for an unknown one, and where the rules of mlcommons are not there.
     """
     if name not in _list_own():
+        if runs := _read(OF_MLPERF)["without_rules"].get(name):
+            return _make_mlperf_round(name, make_empty_set(name, runs), as_published)
         if name.startswith(MLPERF) and (name in find_rule_sets() or not find_rule_sets()):
             return _make_mlperf_round(name, require_rule_set(name), as_published)
         raise UserError(
@@ -200,15 +207,15 @@ def _read_day(document: Mapping[str, Any], key: str) -> datetime.date | None:
 def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Round:
     ours = _read(OF_MLPERF)
     rules = _read_rules(ours)
-    if as_published:
-        rules = MappingProxyType(
-            {rule.id: replace(rule, severity="warning")
-             if rule.kind == "integrity" and rule.severity == "error" else rule
-             for rule in rules.values()}
-        )  # fmt: skip
+    decided = {"integrity", "round"} if rule_set.runs else {"integrity"} if as_published else set()
+    rules = MappingProxyType(
+        {rule.id: replace(rule, severity="warning")
+         if rule.kind in decided and rule.severity == "error" else rule
+         for rule in rules.values()}
+    )  # fmt: skip
     version = float(rule_set.version)
     is_training = rule_set.usage == "training"
-    form = {**ours["log"], "dialect": "mll" if rule_set.counts_seconds else "mllog"}
+    form = {**ours["log"], "dialect": ours["dialects"].get(rule_set.version, "mllog")}
     form["seed_required"] = is_training and version >= ours["seeds_since"]
     benchmarks = {
         benchmark: RoundBenchmark(

@@ -63,6 +63,7 @@ def _check_dialects(run: RunLog, expected: Dialect) -> Iterator[Finding]:
 
 _DIALECTS: Mapping[Dialect, str] = {
     "mllog": "MLPerf v0.7 and later, :::MLLOG {json}",
+    "mlp": "MLPerf v0.5, :::MLPv0.5.0 <benchmark> <seconds> (<file>:<line>) <key>: <json>",
     "mll": "MLPerf v0.6, :::MLL <seconds> <key>: {json}",
 }
 

@@ -28,7 +28,8 @@ def list_breaches(run: RunLog, place: Place) -> tuple[Breach, ...]:
     """Return the rules of its round that a log breaks; a log is judged once."""
     if run not in _FOUND:
         rule_set = rounds.load(place.round).rule_set
-        _FOUND[run] = find_breaches(run, rule_set) if rule_set else ()
+        has_rules = rule_set and not rule_set.runs
+        _FOUND[run] = find_breaches(run, rule_set) if rule_set and has_rules else ()
     return _FOUND[run]
 
 

@@ -89,3 +89,19 @@ def explain_json(text: str, error: Exception) -> tuple[Cause, int | None]:
     else:
         cause = Cause("", f"{what[:1].lower()}{what[1:]}")
     return cause._replace(message=f"what follows the marker is not JSON: {cause.message}"), at + 1
+
+
+def find_not_utf8(text: bytes) -> int:
+    """Return where ``text`` stops being UTF-8, or -1."""
+    try:
+        text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start
+    return -1
+
+
+def skip_blanks(text: str, start: int) -> int:
+    """Return where blanks end."""
+    while start < len(text) and text[start].isspace():
+        start += 1
+    return start

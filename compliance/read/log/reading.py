@@ -1,10 +1,10 @@
 """From the bytes of a run log to its records, within bounds and whatever the bytes are.
 
-Two dialects are read: ``mllog``, ``:::MLLOG {json}`` with times in milliseconds, and that of MLPerf
-v0.6, ``:::MLL <seconds> <key>: {json}``. Every record becomes an ``Event`` with its true line
-number, and everything that does not follow rule T1 becomes a ``Problem``. The checks decide whether
-a problem matters: real logs have text before the marker or two records on one line, and such
-records are read all the same. Blocks of lines without surprises are read by ``blocks.py``.
+Three dialects are read: ``mllog``, ``:::MLLOG {json}`` with times in milliseconds, that of MLPerf
+v0.6, ``:::MLL <seconds> <key>: {json}``, and that of v0.5 (``version_05.py``). Every record becomes
+an ``Event`` with its true line number, and everything that does not follow rule T1 a ``Problem``.
+The checks decide whether a problem matters: real logs have text before the marker or two records on
+one line, and such records are read all the same. ``blocks.py`` reads lines without surprises.
 """
 
 import json
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, BinaryIO
 
-from cepheid.compliance.read.log import damage, records
+from cepheid.compliance.read.log import damage, records, version_05
 from cepheid.compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
 from cepheid.compliance.read.log.records import (
     EVENT_TYPES,
@@ -170,26 +170,39 @@ class Reading:
         return chunk[:start]
 
     def check_other_text(self, number: int, text: bytes) -> None:
-        """Report lines without a record if they show that the file is not text."""
+        """Report lines without a record if they show that the file is not text.
+
+        A log of v0.5 holds no other records than its own.
+        """
+        if (not self.events or "mlp" in self.dialects) and text.rfind(version_05.STEM) >= 0:
+            self.read_v05_lines(number, text)
         if not self.is_text or (text.isascii() and b"\0" not in text):
             return
         at, cause = text.find(b"\0"), damage.explain_nul(text)
         if at < 0:
-            at, cause = _find_not_utf8(text), damage.Cause("", "the file is not UTF-8 text")
+            at, cause = damage.find_not_utf8(text), damage.Cause("", "the file is not UTF-8 text")
         if at >= 0:
             self.is_text = False  # one finding says it
             line, is_lost = number + text.count(b"\n", 0, at), bool(cause.case)
             self.add(Problem(line, "text", cause.message, lost=is_lost, case=cause.case))
 
+    def read_v05_lines(self, number: int, text: bytes) -> None:
+        """Read the records of MLPerf v0.5 among lines; one that cannot be read is named."""
+        for at, line in enumerate(text.split(b"\n"), number):
+            if version_05.STEM in line:
+                self.record_bytes += len(line)
+                self.demand_room(at)
+                found = version_05.parse(line, is_first=not self.events)
+                for record in found:
+                    self.add_record(at, record, "mlp")
+                if not found:
+                    message, got = "the record is not as MLPerf v0.5 writes it", line[:200]
+                    self.add_problem(at, "json", message, got.decode(errors="replace"), lost=True)
+
     def read_line(self, number: int, line: bytes) -> None:
         """Read one line with a record carefully, within the bounds."""
         self.record_bytes += len(line)
-        if self.record_bytes > records.RECORD_BYTES_MAX:
-            message = (
-                f"the records are larger than {records.RECORD_BYTES_MAX // 2**20} MiB together"
-            )
-            self.add_problem(number, "file", message, lost=True)
-            raise _StopReadingError
+        self.demand_room(number)
         # A cheap upper bound on what parsing creates: "[[],[],…" costs 30 times its size.
         values = line.count(b",") + line.count(b"[") + line.count(b"{")
         self.values += values
@@ -203,6 +216,15 @@ class Reading:
             return
         if not self.read_one_record(number, line):
             self.read_odd_line(number, line)
+
+    def demand_room(self, number: int) -> None:
+        """Stop reading where the records are larger than a log may hold."""
+        if self.record_bytes > records.RECORD_BYTES_MAX:
+            message = (
+                f"the records are larger than {records.RECORD_BYTES_MAX // 2**20} MiB together"
+            )
+            self.add_problem(number, "file", message, lost=True)
+            raise _StopReadingError
 
     def read_one_record(self, number: int, line: bytes) -> bool:
         """Read a line of the marker and one object; return False if it needs a closer look."""
@@ -222,7 +244,7 @@ class Reading:
     def read_odd_line(self, number: int, line: bytes) -> None:
         """Read a line with text around its record, several records, or broken JSON."""
         encoding = "utf-8"
-        if _find_not_utf8(line) >= 0:
+        if damage.find_not_utf8(line) >= 0:
             self.add_problem(number, "text", "the line is not UTF-8 text")
             encoding = "latin-1"  # whatever the bytes are, each is a character there
         text = line.decode(encoding).rstrip()
@@ -238,7 +260,7 @@ class Reading:
         while at >= 0:
             duplicates: list[str] = []
             head = None if text.startswith(MARKER, at) else _V06_HEAD.match(text, at)
-            start = head.end() if head else _skip_blanks(text, at + len(MARKER))
+            start = head.end() if head else damage.skip_blanks(text, at + len(MARKER))
             try:
                 if head is None and not text.startswith(MARKER, at):
                     raise ValueError("no dialect has such a line")
@@ -368,21 +390,6 @@ class Reading:
     ) -> None:
         """Report a field with its value."""
         self.add_problem(number, kind, f"{name} {wrong}", _format_field(record, name))
-
-
-def _find_not_utf8(text: bytes) -> int:
-    """Return where ``text`` stops being UTF-8, or -1."""
-    try:
-        text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start
-    return -1
-
-
-def _skip_blanks(text: str, start: int) -> int:
-    while start < len(text) and text[start].isspace():
-        start += 1
-    return start
 
 
 def _format_field(record: Mapping[str, Any], name: str) -> str:

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from cepheid.rules.metrics import compute_generation_scores
 from cepheid.rules.rounds import Dialect
 
 CHUNK_BYTES = 2**20
+OLD: Set[Dialect] = {"mlp", "mll"}  # of which some logs call their first epoch 0
 EPOCHS_MAX = 10_000  # no run takes as many; a larger number counts samples
 
 
@@ -163,7 +164,15 @@ class RunLog:
         """``success`` or ``aborted``, as the log says; None without run_stop."""
         stop = self.first("run_stop")
         status = stop.metadata.get("status") if stop else None
+        if stop and status is None and "mlp" in self.dialects:
+            return STATUS_SUCCESS if self._has_reached_target else None
         return status if isinstance(status, str) else None
+
+    @property
+    def _has_reached_target(self) -> bool:
+        """Whether the last evaluation reached ``eval_target``: some logs of v0.5 say no more."""
+        found, target = [event.value for event in self.evaluations], self.value("eval_target")
+        return bool(found) and is_number(found[-1]) and is_number(target) and found[-1] >= target
 
     @property
     def converged(self) -> bool:
@@ -241,8 +250,8 @@ class RunLog:
         labels = [metadata.get("epoch_num") for metadata in before]
         if not labels or not is_number(labels[-1]):
             return None
-        counts_from_zero = is_integer(labels[0]) and labels[0] == 0 and "mll" in self.dialects
-        return labels[-1] + counts_from_zero, labels[-1] > EPOCHS_MAX
+        counts_from_zero = is_integer(labels[0]) and labels[0] == 0 and self.dialects.keys() & OLD
+        return labels[-1] + bool(counts_from_zero), labels[-1] > EPOCHS_MAX
 
     @cached_property
     def quality_curve(self) -> tuple[QualityPoint, ...]:

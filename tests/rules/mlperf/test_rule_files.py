@@ -119,5 +119,6 @@ def test_without_the_package_a_round_says_what_to_install(monkeypatch: pytest.Mo
 def test_our_part_of_these_rounds_names_rules_that_exist() -> None:
     ours = yaml.safe_load(rounds.OF_MLPERF.read_text(encoding="utf-8"))
     assert ours.keys() == {"rules", "log", "drop", "also_called"} | {
-        "of_mlcommons", "seeds_since", "descriptions_since", "statuses_since",
+        "of_mlcommons", "seeds_since", "descriptions_since", "statuses_since", "dialects",
+        "without_rules",
     }  # fmt: skip
