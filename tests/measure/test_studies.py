@@ -131,7 +131,7 @@ def test_wrong_use(
 
 
 # Files alone, numbers alone, and bits that are compared with those of another day.
-COMPUTE_AS_THEY_ARE = ("formats", "project", "resolution", "fingerprint")
+COMPUTE_AS_THEY_ARE = ("formats", "project", "resolution", "fingerprint", "pending")
 
 
 @pytest.mark.parametrize("name", MEASUREMENTS)
