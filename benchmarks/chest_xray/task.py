@@ -206,6 +206,7 @@ WORKLOAD: Workload[Findings] = Workload(
     predict=predict,
     make_noise=make_noise,
     open_data=Batches,
+    is_static=True,
     prepare_update=prepare_update,
     evaluate=evaluate,
     evaluation_batch=lambda shape: 250,

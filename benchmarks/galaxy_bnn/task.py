@@ -172,6 +172,7 @@ WORKLOAD: Workload[Galaxies] = Workload(
     before_step=draw_weights,
     before_piece=draw_sample_noise,
     open_data=ShiftedStamps,
+    is_static=True,
     prepare_update=of_stamps.prepare_update,
     evaluate=evaluate,
     report=report,

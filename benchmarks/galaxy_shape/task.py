@@ -87,6 +87,7 @@ WORKLOAD: Workload[Galaxies] = Workload(
     predict=predict,
     make_noise=of_stamps.make_noise,
     open_data=of_stamps.TorchStamps,
+    is_static=True,
     prepare_update=of_stamps.prepare_update,
     evaluate=evaluate,
     report=report,

@@ -231,6 +231,7 @@ WORKLOAD: Workload[Galaxies] = Workload(
     make_noise=make_noise,
     predict_noise=predict_noise,
     open_data=TorchImages,
+    is_static=True,
     prepare_update=prepare_update,
     evaluate=evaluate,
     report=report,

@@ -231,6 +231,7 @@ WORKLOAD: Workload[Photographs] = Workload(
     predict=predict,
     make_noise=make_noise,
     open_data=Batches,
+    is_static=True,
     prepare_update=prepare_update,
     evaluate=evaluate,
     evaluation_batch=lambda shape: 250,

@@ -21,12 +21,11 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
 from cepheid.measure.rehearsal import pretend
-from cepheid.measure.rehearsal.ledger import WAIT
+from cepheid.measure.rehearsal.graphs import record
+from cepheid.measure.rehearsal.ledger import GRAPH, WAIT
 from cepheid.measure.rehearsal.pretend import KIND, PretendTensor
 from cepheid.reference.torch.device import Device
 from cepheid.reference.torch.devices.kinds import register
-
-GRAPH = "graph"  # what is captured; nothing in it may wait
 
 
 class PretendDevice(Device):
@@ -35,6 +34,7 @@ class PretendDevice(Device):
     KIND = KIND
     matrix_side, copied_bytes, images_together = 64, 2**16, 8
     name, backend, pins, has_streams = "a pretend device", "pretended", True, False
+    captures = True
 
     @classmethod
     def find_all(cls) -> Sequence[Self]:
@@ -62,12 +62,16 @@ class PretendDevice(Device):
         return torch.random.fork_rng([])
 
     def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Return what calls ``run``, and counts as one operation."""
+        """Return what repeats the operations of ``run`` in the same memory, and counts as one.
+
+        Raises RuntimeError for what no graph can have.
+        """
         run()
+        with pretend.open_ledger().enter(GRAPH):
+            repeat = record(run)
 
         def replay() -> None:
-            with pretend.open_ledger().enter(GRAPH):
-                run()
+            repeat()
             pretend.open_ledger().count()
 
         return replay

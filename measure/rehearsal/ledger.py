@@ -15,6 +15,7 @@ import torch
 from cepheid.rules.host import ROOT
 
 WAIT, COPY, FLOAT64, REFUSED = "wait", "copy", "float64", "refused"
+GRAPH = "graph"  # the part in which operations are captured
 _LOCK = threading.Lock()
 # Who calls these is named: they wait and copy for others.
 FOR_OTHERS = ("device.py", "devices/values.py", "ranks/distributed.py", "ranks/collectives.py")
@@ -63,8 +64,10 @@ class Ledger:
     def enter(self, part: str) -> Iterator[None]:
         """Count for ``part`` of a run in the context."""
         before, self.part = self.part, part
-        yield
-        self.part = before
+        try:
+            yield
+        finally:
+            self.part = before
 
     def count(self) -> None:
         """Count an operation that the device computes."""
@@ -72,8 +75,13 @@ class Ledger:
             self.operations[self.part] += 1
 
     def note(self, kind: str, what: str) -> None:
-        """Count an event at the line of our code that is running now."""
+        """Count an event at the line of our code that is running now.
+
+        Raises RuntimeError for a wait or a copy while a graph is captured: no graph can have it.
+        """
         event = Event(kind, what, self.find_place(), self.part)
+        if self.part == GRAPH and kind in (WAIT, COPY):
+            raise RuntimeError(f"{event.place}: {what}, which no graph can have")
         with _LOCK:
             self.events[event] += 1
 

@@ -28,6 +28,18 @@ KIND = "pretend"
 CPU = torch.device("cpu")
 Operation = Any  # torch._ops.OpOverload
 _ledger = Ledger()
+_call: Callable[..., Any] | None = None
+
+
+@contextmanager
+def call_by(call: Callable[..., Any]) -> Iterator[None]:
+    """Let ``call(operation, kernel, args, kwargs)`` run the operations of the device."""
+    global _call
+    _call = call
+    try:
+        yield
+    finally:
+        _call = None
 
 
 def open_ledger() -> Ledger:
@@ -207,7 +219,11 @@ def compute(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
     held_args, held_kwargs = tree_unflatten([_hold(each) for each in given], form)
     held_kwargs.pop("pin_memory", None)  # no CPU has such memory
     with _disable_current_modes():
-        result = _KERNELS.get(operation, operation)(*held_args, **held_kwargs)
+        kernel = _KERNELS.get(operation, operation)
+        if _call and (ours or is_ours):
+            result = _call(operation, kernel, held_args, held_kwargs)
+        else:
+            result = kernel(*held_args, **held_kwargs)
     known = {id(each.held): each for each in ours}
     is_new = is_ours and not traits.is_view
     if is_new:

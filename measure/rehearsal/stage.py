@@ -5,7 +5,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from cepheid.measure.engine.own_process import run_on_ranks
-from cepheid.measure.rehearsal.device import GRAPH, offer
+from cepheid.measure.rehearsal.device import offer
 from cepheid.measure.rehearsal.ledger import COPY, FLOAT64, REFUSED, WAIT, Ledger
 from cepheid.measure.rehearsal.play import (
     EVALUATION,
@@ -27,6 +27,7 @@ from cepheid.measure.rehearsal.play import (
 )
 from cepheid.measure.rehearsal.pretend import KIND, pretend
 from cepheid.reference.machine.accelerators import DEVICE
+from cepheid.reference.run.execution import GRAPHS
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules.errors import UserError
 
@@ -35,7 +36,7 @@ ROUNDING = 1e-3  # of values and of the norm of an array: a few steps amplify ro
 TIMED = (STEPS, EVALUATION, GENERATION)
 # In which parts events of a kind are judged: before the first step nothing is timed.
 JUDGED: Mapping[str, Sequence[str]] = {
-    WAIT: (*TIMED, GRAPH), COPY: (*TIMED, GRAPH), FLOAT64: (FIRST, *TIMED), REFUSED: ()
+    WAIT: TIMED, COPY: TIMED, FLOAT64: (FIRST, *TIMED), REFUSED: ()
 }  # fmt: skip
 
 
@@ -155,7 +156,13 @@ def play_on(ranks: int, *what: Any) -> Played:
 
 
 def _play(scene: Scene, data_root: Path, kind: str, has_float64: bool = True) -> Played:
-    """Play a scene on devices of a kind; return what this rank has seen, and what ended it."""
+    """Play a scene on devices of a kind; return what this rank has seen, and what ended it.
+
+    Processors compute step by step what another device repeats as a graph.
+    """
+    if kind != KIND:
+        plain = tuple(text for text in scene.settings if text != f"compile={GRAPHS}")
+        scene = replace(scene, settings=plain)
     torch.set_num_threads(1)
     offer(has_float64)
     os.environ[DEVICE] = kind

@@ -39,6 +39,8 @@ COMMON = (*EXECUTION_CHOICES, *TRAINING_CHOICES)
 KERAS_COMPILE: Mapping[str, tuple[str, ...]] = MappingProxyType({"jax": ("on",), "torch": ("off",)})
 """What Keras can do on some backends. Of the settings of a definition, which are torch's, it has
 ``compile`` only."""
+GRAPHS = "graphs"
+"""A way of torch alone: the device repeats each pass as one graph, which is launched once."""
 TF32 = "tf32"
 """A precision of torch alone: float32 whose products round as NVIDIA's GPUs do at best speed."""
 GENERATION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -225,7 +227,8 @@ def list_choices(definition: Definition, framework: str) -> Mapping[str, Sequenc
         return {**EXECUTION_CHOICES, "compile": KERAS_COMPILE.get(find_backend(), ways)}
     more = TRAINING_CHOICES if definition.kind == "train" else GENERATION_CHOICES
     choices = {**EXECUTION_CHOICES, **more, **definition.execution}
-    return {**choices, "precision": (*choices["precision"], TF32)}
+    ways = (*choices["compile"], *((GRAPHS,) if definition.kind == "train" else ()))
+    return {**choices, "precision": (*choices["precision"], TF32), "compile": ways}
 
 
 def make_execution(

@@ -128,15 +128,22 @@ class Device(Values):
         """Return a context after which all generators are as they were before it."""
         return torch.random.fork_rng([self.place], device_type=self.place.type)
 
+    @property
+    def captures(self) -> bool:
+        """Whether there are graphs: of any accelerator from torch 2.13 on."""
+        try:
+            return bool(torch.accelerator.Graph())
+        except (AttributeError, RuntimeError):  # of an earlier torch, or of another device
+            return False
+
     def capture(self, run: Callable[[], None]) -> Callable[[], None]:
         """Return what repeats all operations of ``run`` as one graph; ``run`` where none can be.
 
-        They always read and write the same tensors. torch 2.13 has graphs of any accelerator.
+        They always read and write the same tensors. ``run`` is called once before.
         """
-        try:
-            graph: Any = torch.accelerator.Graph()
-        except (AttributeError, RuntimeError):  # of an earlier torch, or of another device
+        if not self.captures:
             return run
+        graph: Any = torch.accelerator.Graph()
         run()  # whatever is set up at first must not be captured
         self.synchronize()
         with torch.Stream(self.place), graph:

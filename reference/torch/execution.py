@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -26,7 +27,7 @@ from cepheid.reference.run.autotune import (
     measure_idle_processors,
     pick_fastest,
 )
-from cepheid.reference.run.execution import TF32, Execution
+from cepheid.reference.run.execution import GRAPHS, TF32, Execution
 from cepheid.reference.torch.device import Device
 from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.rules.errors import UserError
@@ -59,9 +60,9 @@ def autotune(requested: Execution, step: Step, ranks: DeviceRanks) -> Execution:
 
     Threads and precision are compared in eager execution, because compiling takes much longer than
     these measurements, and the precision that is faster in eager execution is also faster when
-    compiled. Then the compiled step is compared with the eager one. The likely best candidate comes
-    first and is kept unless another is clearly faster, so that noise does not decide. The first
-    rank decides for all ranks.
+    compiled. Then the compiled step is compared with the eager one, and with one that the device
+    repeats as a graph, where it can. The likely best candidate comes first and is kept unless
+    another is clearly faster, so that noise does not decide. The first rank decides for all ranks.
     """
     chosen = requested.with_setting("compile", "off")
     if requested.threads == "auto":
@@ -70,9 +71,10 @@ def autotune(requested: Execution, step: Step, ranks: DeviceRanks) -> Execution:
         chosen = _pick_precision(chosen, step, ranks)
     if requested.compile != "auto":
         return chosen.with_setting("compile", requested.compile)
-    failure = step(chosen.with_setting("compile", "on"))
-    if ranks.is_true_everywhere(not failure):
-        return pick_fastest(chosen, "compile", ("on", "off"), step, ranks)
+    failures = {way: step(chosen.with_setting("compile", way)) for way in ("on", GRAPHS)}
+    failure = failures["on"]
+    if ways := [way for way in failures if ranks.is_true_everywhere(not failures[way])]:
+        return pick_fastest(chosen, "compile", (*ways, "off"), step, ranks)
     eager: Execution = ranks.broadcast(
         chosen.with_setting(
             "compile", "off", f"torch.compile fails: {failure or 'on another rank'}"
@@ -192,6 +194,23 @@ def name_precision(execution: Execution) -> str:
     if execution.precision == TF32:
         return TF32
     return str(PRECISIONS.get(execution.precision, torch.float32)).removeprefix("torch.")
+
+
+def describe(trainer: Any) -> Mapping[str, Any]:
+    """Return framework, device, ranks and execution of a trainer, for readers of the log."""
+    ranks, step = trainer.ranks, trainer.captured.note or trainer.compiled_loss.note
+    return {
+        "framework": ranks.framework,
+        "device": ranks.accelerator or "cpu",
+        "ranks": ranks.world_size,
+        "threads_per_rank": torch.get_num_threads(),
+        "precision": name_precision(trainer.execution),
+        **trainer.device.describe_products(),
+        "training_step": trainer.preconditioner.note or step,
+        "evaluation": trainer.compiled_predict.note,
+        "execution": asdict(trainer.execution),
+        **trainer.workload.describe(trainer.shape),
+    }
 
 
 class Compiled:

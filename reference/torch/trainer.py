@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import execution
+from cepheid.reference.torch.devices.graphs import CapturedPass
 from cepheid.reference.torch.devices.values import to_device, widen
 from cepheid.reference.torch.execution import Compiled, seed_everything
 from cepheid.reference.torch.parallel.norms import make_norms, refuse_other_norms
@@ -23,7 +24,12 @@ from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.preconditioner import Preconditioner
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.warm_up import PieceRule, draw_noise_pieces, warm_up
+from cepheid.reference.torch.warm_up import (
+    PieceRule,
+    predict_noise,
+    step_on_noise,
+    warm_up,
+)
 from cepheid.reference.torch.workload import (
     Both,
     Groups,
@@ -138,6 +144,13 @@ class Trainer(BenchmarkTask):
 
     def pass_both_ways(self, piece: Piece) -> Tensor:
         """Run forward and backward on a piece; return its weighted loss, detached, a scalar."""
+        if not self.captured.enabled:
+            return self.run_pass(piece)
+        with self.phase("graph"), detect_lost_rank():
+            return self.captured(piece)
+
+    def run_pass(self, piece: Piece) -> Tensor:
+        """Return the same, a scalar, of one operation after the other."""
         with self.phase("forward"), detect_lost_rank():
             loss: Tensor = self.compiled_loss(piece.inputs, piece.targets)
             if piece.weight != 1:
@@ -233,6 +246,7 @@ class Trainer(BenchmarkTask):
             name: compile_by(partial(function, self.shape, self.evaluated))
             for name, function in workload.functions.items()
         }
+        self.captured = CapturedPass(self.device, self.model, self.run_pass)
         self.use_execution(requested)
         self.preconditioner.attach(self)
         return sum(parameter.numel() for parameter in self.model.parameters())
@@ -280,18 +294,7 @@ class Trainer(BenchmarkTask):
 
     def implementation(self) -> Mapping[str, Any]:
         """Return framework, device, ranks and execution, for readers of the log."""
-        return {
-            "framework": self.ranks.framework,
-            "device": self.ranks.accelerator or "cpu",
-            "ranks": self.ranks.world_size,
-            "threads_per_rank": torch.get_num_threads(),
-            "precision": execution.name_precision(self.execution),
-            **self.device.describe_products(),
-            "training_step": self.preconditioner.note or self.compiled_loss.note,
-            "evaluation": self.compiled_predict.note,
-            "execution": asdict(self.execution),
-            **self.workload.describe(self.shape),
-        }
+        return execution.describe(self)
 
     def finish_phase(self) -> None:
         """Wait for the ends of a profiled phase, on all other ranks too if they keep in step."""
@@ -353,6 +356,7 @@ class Trainer(BenchmarkTask):
         self.precision = execution.PRECISIONS.get(settings.precision, torch.float32)
         self.device.use_precision(settings.precision)
         is_compiled = settings.compile == "on"
+        self.captured.use_execution(settings)
         self.compiled_loss.enabled = is_compiled and self.workload.compiles_loss
         for compiled in (self.compiled_predict, *self.functions.values()):
             compiled.enabled = is_compiled and self.workload.compiles_predict
@@ -364,18 +368,12 @@ class Trainer(BenchmarkTask):
         self.scaler = self.sharing.make_scaler(self.precision is torch.float16)
 
     def step_on_noise(self, settings: Execution) -> str:
-        """Run forward and backward on noise; return why compiling failed, or an empty string."""
-        self.use_execution(settings)
-        self.accumulate(draw_noise_pieces(self))
-        return self.compiled_loss.failure
+        """Run forward and backward on noise; return why that way to compute fails, or ""."""
+        return step_on_noise(self, settings)
 
     def predict_noise(self) -> None:
         """Compute everything that an evaluation computes once, in its shapes."""
-        noise = self.draw_noise(self.evaluation_batch)
-        if self.workload.predict_noise:
-            self.workload.predict_noise(self.shape, self.infer(), noise)
-        else:
-            self.compiled_predict(noise[0])
+        predict_noise(self)
 
     def draw_noise(self, count: int) -> Both:
         """Return inputs and targets of noise, (count, …), on this rank's device."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution
+from cepheid.reference.torch.devices.graphs import try_graph
 from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.execution import explain_out_of_memory
 from cepheid.reference.torch.parallel.norms import SETTING, TrainerNorms
@@ -187,6 +188,25 @@ def fits_into_memory(trainer: Any, settings: Execution) -> bool:
     trainer.model.zero_grad()
     trainer.device.release()  # the pieces of memory of this try do not fit the next one
     return fits
+
+
+def step_on_noise(trainer: Any, settings: Execution) -> str:
+    """Run forward and backward on noise; return why that way to compute fails, or ""."""
+    trainer.use_execution(settings)
+    pieces = draw_noise_pieces(trainer)
+    if trainer.captured.enabled and (why := try_graph(trainer, settings, pieces[0])):
+        return why
+    trainer.accumulate(pieces)
+    return str(trainer.compiled_loss.failure)
+
+
+def predict_noise(trainer: Any) -> None:
+    """Compute everything that an evaluation computes once, in its shapes."""
+    noise = trainer.draw_noise(trainer.evaluation_batch)
+    if trainer.workload.predict_noise:
+        trainer.workload.predict_noise(trainer.shape, trainer.infer(), noise)
+    else:
+        trainer.compiled_predict(noise[0])
 
 
 def draw_noise_pieces(trainer: Any) -> Sequence[Piece]:

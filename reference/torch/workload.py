@@ -24,10 +24,8 @@ from cepheid.reference.torch.devices.values import find_values, to_device
 from cepheid.reference.torch.pieces import Piece, Pieces
 
 Shape = TypeVar("Shape")
-Both = tuple[Tensor, Tensor]
-"""Inputs and targets, (n, …) both."""
-Groups = Sequence[dict[str, Any]]
-"""Groups of parameters as torch's optimizers have them."""
+Both = tuple[Tensor, Tensor]  # inputs and targets, (n, …) both
+Groups = Sequence[dict[str, Any]]  # of parameters, as torch's optimizers have them
 OnProgress = Callable[[int, int], None]
 
 
@@ -387,6 +385,8 @@ class Workload(Generic[Shape]):
     """Return further facts of the implementation, for readers of the log."""
     has_varying_shapes: bool = False
     """Whether inputs have other shapes from pass to pass, which one graph shall serve."""
+    is_static: bool = False
+    """Whether every pass runs the same operations, on which no value of Python has an influence."""
     has_own_pace: bool = False
     """Whether ranks take different numbers of passes in a step."""
     compiles_loss: bool = True

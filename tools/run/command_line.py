@@ -77,8 +77,9 @@ COMMAND = Command(
             metavar="N",
         ),
         offer_set(
-            "a hyperparameter of the definition, or precision=fp32|tf32|bf16, compile=on|off, "
-            "threads=N. Without a value the fastest of each of these three is measured and used. "
+            "a hyperparameter of the definition, or precision=fp32|tf32|bf16, "
+            "compile=on|off|graphs, threads=N. Without a value the fastest of each of these three "
+            "is measured and used. "
             "With keras, compile means XLA (jax has nothing else), and threads are not measured. "
             "micro_batch=N: in training on torch a rank takes N samples at once, with the "
             "mathematics of its whole share; without a value as many as fit into memory, and "

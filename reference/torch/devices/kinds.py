@@ -18,7 +18,7 @@ class Processor(Device):
     matrix_side = 1024
     copied_bytes = 2**27
     images_together = 100
-    pins = False
+    pins = captures = False  # calls cost a processor little
     is_accelerator = False
 
     @classmethod
@@ -36,10 +36,6 @@ class Processor(Device):
         """Return a context after which the generator is as it was before it."""
         return torch.random.fork_rng([])
 
-    def capture(self, run: Callable[[], None]) -> Callable[[], None]:
-        """Return ``run``: calls cost a processor little."""
-        return run
-
     def release(self) -> None:
         """Leave the memory to the allocator of the system."""
 
@@ -53,6 +49,8 @@ class Processor(Device):
 
 class Cuda(Device):
     """A GPU of NVIDIA, or of AMD, whose ROCm is ``cuda`` to torch."""
+
+    captures = True
 
     @property
     def versions(self) -> Mapping[str, str]:
@@ -87,8 +85,11 @@ class Cuda(Device):
 
     def capture(self, run: Callable[[], None]) -> Callable[[], None]:
         """Return what repeats all operations of ``run`` as one CUDA graph."""
-        run()
-        self.synchronize()
+        now, aside = torch.cuda.current_stream(self.place), torch.cuda.Stream(self.place)
+        aside.wait_stream(now)
+        with torch.cuda.stream(aside):  # what a backward pass keeps there would disturb the graph
+            run()
+        now.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             run()

@@ -31,7 +31,6 @@ SAY_SO = {
     "reference/machine/accelerators.py",
     "reference/keras/on_torch.py",
     "measure/rehearsal/refusals.py",
-    "tools/console/arguments.py",
 }
 
 
