@@ -6,6 +6,7 @@ later. Then the other tests go on in a new one.
 Exit code 0: all that was tried holds; 1: something does not; 2: there is no accelerator.
 """
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,9 @@ MINUTES = 10
 SHOWN = 12  # lines of what went wrong
 FOLDER = Path(__file__).resolve().parent
 BEGUN, VERDICTS = "begun", {"passed": "holds", "failed": "FAILS", "skipped": "not tried"}
+
+
+SUMMARY = {"holds": "hold", "FAILS": "fail", "not tried": "were not tried"}
 
 
 class Journal:
@@ -72,17 +76,32 @@ class Speaker:
             return
         verdict, why = VERDICTS[report.outcome], ""
         if report.skipped and isinstance(report.longrepr, tuple):
-            why = f": {report.longrepr[2].removeprefix('Skipped: ')}"
+            why = f" ({report.longrepr[2].removeprefix('Skipped: ')})"
         self.journal.note(verdict, report.nodeid)
-        say(verdict, report.nodeid, f" ({report.duration:.1f} s){why}")
+        say(verdict, report.nodeid, why or f" ({report.duration:.1f} s)")
         if report.failed:
             print("\n".join(f"    {line}" for line in report.longreprtext.splitlines()[-SHOWN:]))
 
 
 def say(verdict: str, test: str, more: str) -> None:
     """Print the verdict on a test."""
-    name = test.partition("::")[2].removeprefix("test_").replace("_", " ")
-    print(f"  {verdict:<10} {name}{more}", flush=True)
+    print(f"  {verdict:<10} {name_test(test)}{more}", flush=True)
+
+
+def name_test(test: str) -> str:
+    """Return what a test says, and of which benchmark or setting it says so."""
+    function, _, cases = test.partition("::")[2].removesuffix("]").partition("[")
+    cases = re.sub(r"-?\b(accelerators?)$", "", cases)  # that is what all are about
+    sentence = function.removeprefix("test_").replace("_", " ")
+    return f"{sentence}: {cases}" if cases else sentence
+
+
+def name_untried() -> str:
+    """Return what would be tried here, without repeating it for each benchmark."""
+    files = (FOLDER / f"test_{name}.py" for name in ("steps", "ranks", "runs"))
+    lines = "\n".join(path.read_text(encoding="utf-8") for path in files)
+    names = re.findall(r"^def (test_\w+)", lines, re.MULTILINE)
+    return "".join(f"  {'not tried':<10} {name_test(f'::{name}')}\n" for name in names)
 
 
 def describe(device: Device) -> Iterator[str]:
@@ -120,17 +139,28 @@ def main() -> int:
     started = time.monotonic()
     found, why_none = find()
     if not found:
-        print(f"first-gpu: {why_none}; nothing was tried", file=sys.stderr)
+        print(name_untried(), end="")
+        print(
+            f"first-gpu: {why_none}; nothing was tried. `cepheid rehearse` shows without an "
+            "accelerator what can be shown; CEPHEID_DEVICE_MODULE=FILE names a device of your own "
+            "(docs/your-device.md)",
+            file=sys.stderr,
+        )
         return 2
     for line in describe(found[0]):
         print(line, flush=True)
+    print(f"what holds, for at most {MINUTES} minutes and the run that is under way then:")
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder) / "journal")
         journal.path.touch()
         try_all(journal, started + 60 * MINUTES)
         counts = Counter(journal.read().values())
-    told = ", ".join(f"{count} {word}" for word, count in counts.items())
-    print(f"{told}; {(time.monotonic() - started) / 60:.1f} minutes")
+        failed = [test for test, word in journal.read().items() if word == VERDICTS["failed"]]
+    told = [f"{counts[word]} {summary}" for word, summary in SUMMARY.items() if counts[word]]
+    print(f"{', '.join(told)}; {(time.monotonic() - started) / 60:.1f} minutes")
+    if failed:
+        print(f"what fails: {'; '.join(map(name_test, failed))}")
+        print(f"one alone: python -m pytest -m accelerator '{failed[0]}'")
     return int(counts[VERDICTS["failed"]] > 0 or not counts[VERDICTS["passed"]])
 
 

@@ -16,7 +16,7 @@ from cepheid.reference.run import checkpoint
 from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from tests import tasks
-from tests.accelerator import PLACE, PLACES, Place, build, train
+from tests.accelerator import PLACE, PLACES, Place, __main__, build, train
 from tests.accelerator.test_steps import only_on_accelerator
 from tests.test_benchmark_contract import configuration
 
@@ -77,13 +77,24 @@ def test_the_energy_of_the_device_is_counted() -> None:
     sensors = energy.find_sensors(has_gpu=True, used=[find_device(PLACE).sensor_keys])
     names = [counter.name for counter in sensors.counters]
     if not any(name.startswith("gpu") for name in names):
-        pytest.skip(f"no counter of the accelerator: {sensors.missing}")
+        pytest.skip(f"no counter of the accelerator: {'; '.join(sensors.missing)}")
     with energy.Meter(sensors) as meter:
         train(build("resnet50", PLACE), 20)
         find_device(PLACE).synchronize()
     assert meter.trace is not None
     joules = dict(zip(names, meter.trace.joules[-1], strict=True))
     assert any(value > 0 for name, value in joules.items() if name.startswith("gpu"))
+
+
+def test_without_an_accelerator_all_that_would_be_tried_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(__main__, "find", lambda: ([], "none here"))
+    assert __main__.main() == 2
+    out, err = capsys.readouterr()
+    assert "  not tried  two ranks train as one\n" in out
+    assert err.startswith("first-gpu: none here; nothing was tried. `cepheid rehearse`")
+    assert __main__.name_test("a.py::test_it_is_so[x_y-accelerator]") == "it is so: x_y"
 
 
 @pytest.mark.parametrize("name", ["galaxy_shape", "galaxy_generation"])
