@@ -4,16 +4,17 @@ The chance that a third seed lies within a radius of the line from one seed to a
 the greatest density of seeds times the volume of that tube. The radius at which one of a hundred
 judgements of everything would have a false alarm is the limit; so it follows from the evidence.
 
-A mixture lies nearer to the middle of all runs than a run does, and its parents are among its
-neighbours. Of many runs those nearest to the middle are tried, with the neighbours in a box around
-each: the work is bounded, and some mixtures are missed.
+Few runs are compared in pure Python, many by ``lines`` with NumPy: completely in both cases. Where
+NumPy is absent, those of many runs that lie nearest to the middle of all are tried, since a mixture
+lies nearer to it than a run does.
 """
 
 import math
 import statistics
 from bisect import bisect_left, bisect_right
 from cmath import phase
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from itertools import islice
 from operator import itemgetter
 
@@ -26,10 +27,8 @@ from cepheid.compliance.checks.alike.near import (
     find_places,
 )
 
-COMPARISONS = 400_000  # of a run with a neighbour
-NEIGHBOURS_MIN, NEIGHBOURS_MAX = 100, 400  # of a run; fewer runs are compared completely
-CROWD = 4  # times as many neighbours as are wanted, at most
-LEVELS = 64  # of an axis, where a box may end
+COUNT_MAX = 150  # of runs without NumPy, whose import takes nearly as long as these
+COMPARISONS_MAX = 160_000  # of a run with another one, without NumPy
 OFFSETS_MAX = 250_000  # more are for runs that were made to cost time
 SHARP = 12.0  # times the radius: what is nearer in a plane has no direction there,
 BLURRED = 20  # but one of so many neighbours at most
@@ -48,19 +47,26 @@ def find_mixtures(courses: Sequence[Steps], scale: Scale) -> Iterator[Close]:
     middle = [math.fsum(at) / count for at in zip(*courses, strict=True)]
     longest = 2 * max(math.dist(course, middle) for course in courses)
     radius = find_radius(scale, count * (count - 1) * (count - 2) // 2, longest)
-    places = find_places(courses, directions)
-    neighbours = max(NEIGHBOURS_MIN, min(NEIGHBOURS_MAX, COMPARISONS // count))
-    list_neighbours = _index(places, neighbours) if count > neighbours else lambda _: range(count)
+    if count > COUNT_MAX and find_spec("numpy"):
+        from cepheid.compliance.checks.alike.lines import find_lines  # here: few need NumPy
+
+        found: Iterator[tuple[int, int, int]] = find_lines(courses, radius, directions)
+    else:
+        found = _try_runs(find_places(courses, directions), radius)
+    for run, one, other in dict.fromkeys(islice(found, OFFSETS_MAX)):
+        if measure_offset(courses[run], courses[one], courses[other]) <= radius:
+            yield Close(run, (one, other))
+
+
+def _try_runs(places: Sequence[Place], radius: float) -> Iterator[tuple[int, int, int]]:
+    """Yield runs, and two others in opposite directions from them."""
     at_rest = _scale_to_spreads(places)
-    tried = sorted(range(count), key=lambda run: math.hypot(*at_rest[run]))
+    tried = sorted(range(len(places)), key=lambda run: math.hypot(*at_rest[run]))
     flat = [(*place, 0.0, 0.0)[:4] for place in places]
-    left = OFFSETS_MAX
-    for run in tried[: max(1, COMPARISONS // neighbours)]:
-        rays = [_look(flat[run], flat[at], at) for at in list_neighbours(run) if at != run]
-        for one, other in islice(_find_opposite(rays, radius), left):
-            left -= 1
-            if measure_offset(courses[run], courses[one], courses[other]) <= radius:
-                yield Close(run, (one, other))
+    for run in tried[: COMPARISONS_MAX // len(places)]:
+        rays = [_look(flat[run], there, at) for at, there in enumerate(flat) if at != run]
+        for one, other in _find_opposite(rays, radius):
+            yield run, one, other
 
 
 def _scale_to_spreads(places: Sequence[Place]) -> list[Place]:
@@ -71,44 +77,6 @@ def _scale_to_spreads(places: Sequence[Place]) -> list[Place]:
         spread = math.dist(values, [middle] * len(values)) / math.sqrt(len(values)) or 1.0
         scaled.append([(value - middle) / spread for value in values])
     return list(zip(*scaled, strict=True))
-
-
-def _index(places: Sequence[Place], wanted: int) -> Callable[[int], Sequence[int]]:
-    """Return a function that lists the runs in a box around one, about as many as are wanted.
-
-    For each axis there is a set of the runs up to each of some levels, an integer with a bit for
-    each run. So a box is a few operations on integers.
-    """
-    scaled, count = _scale_to_spreads(places), len(places)
-    share = (wanted / count) ** (1 / len(places[0]))
-    # Beside a mixture of two, which differs half as much, others differ by 1.5 times a variance.
-    half = math.sqrt(1.5) * statistics.NormalDist().inv_cdf((1 + share) / 2)
-    step = -(-count // LEVELS)
-    axes = []
-    for values in zip(*scaled, strict=True):
-        order = sorted(range(count), key=values.__getitem__)
-        sets, members = [0], 0
-        for first in range(0, count, step):
-            for run in order[first : first + step]:
-                members |= 1 << run
-            sets.append(members)
-        axes.append(([values[run] for run in order], sets))
-
-    def list_box(run: int) -> list[int]:
-        found = -1
-        for at, (ordered, sets) in zip(scaled[run], axes, strict=True):
-            first = bisect_left(ordered, at - half) // step
-            last = -(-bisect_right(ordered, at + half) // step)
-            found &= sets[last] ^ sets[first]
-        shown = f"{found:b}"[::-1]
-        inside: list[int] = []
-        place = shown.find("1")
-        while place >= 0 and len(inside) < CROWD * wanted:
-            inside.append(place)
-            place = shown.find("1", place + 1)
-        return inside
-
-    return list_box
 
 
 def find_radius(scale: Scale, triples: int, length: float) -> float:

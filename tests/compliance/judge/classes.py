@@ -49,8 +49,11 @@ CLASSES: Mapping[str, Class] = {
              "organisers_decide_a_dispute", "what_stood_on_the_base_branch_is_innocent"),
         of("recycled", "honest_results_share_nothing", "coarse_metrics_may_agree")),
     "near copies": Class(
-        of("near", "a_changed_copy_is_found") + of("recycled", "a_near_copy_within_a_result"),
-        of("near", "recorded_runs_are_apart", "few_evaluations_tell_nothing",
+        of("near", "a_changed_copy_is_found") + of("recycled", "a_near_copy_within_a_result")
+        + of("mixed", "a_mixture_is_found",
+             "all_mixtures_of_many_results_are_found_in_bounded_time"),
+        of("mixed", "honest_seeds_are_no_mixtures", "recorded_runs_are_no_mixtures")
+        + of("near", "recorded_runs_are_apart", "few_evaluations_tell_nothing",
            "one_of_ten_thousand_pairs_of_seeds_is_a_false_alarm_at_most")),
     "what excuses a run": Class(
         of("aside", "what_excuses_a_run_is_not_proven_by_its_own_log",
