@@ -47,7 +47,7 @@ def test_torchrun_has_the_binding_that_the_page_names() -> None:
     (option,) = (
         each for each in get_args_parser()._actions if "--numa-binding" in each.option_strings
     )
-    page = (ROOT / "docs" / "scaling.md").read_text()
+    page = (ROOT / "docs" / "scaling" / "launchers.md").read_text()
     (sentence,) = (line for line in page.splitlines() if "--numa-binding" in line)
     assert all(f"{mode}`" in sentence for mode in option.choices or ())
 

@@ -3,7 +3,7 @@
 Gradients are reduced and scattered in buckets during the backward pass, the optimizer updates this
 rank's part of each weight, and the new weights are gathered (Kumar et al. 2019, arXiv:1909.09756,
 section 2; Xu et al. 2020, arXiv:2004.13336). PyTorch's ``fully_shard`` does the same with other
-layouts; ``docs/scaling.md`` says why it does not fit.
+layouts; ``docs/scaling/weight-update.md`` says why it does not fit.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -4,7 +4,7 @@ Of two linear layers in a row, the first one is cut by its outputs, column-wise,
 by its inputs, row-wise, so that one sum over the ranks after both suffices, and one in the backward
 pass (Shoeybi et al. 2019, arXiv:1909.08053). torch's own ``parallelize_module`` gives the same
 numbers, but DTensor works the placements of each operation out anew for each new shape, and nearly
-every pass of sentences has another one: docs/scaling.md has the times.
+every pass of sentences has another one: docs/scaling/model-parallel.md has the times.
 """
 
 import copy
