@@ -27,7 +27,7 @@ CORE_TESTS := tests/rules tests/compliance tests/leaderboard tests/test_house.py
 	tests/test_imports.py tests/test_docstrings.py tests/test_continuous_integration.py \
 	tests/tools/test_core_alone.py
 
-.PHONY: help run test tests test-promises test-all test-gpu first-gpu test-core lint types check check-targets repeat clean
+.PHONY: help docs run test tests test-promises test-all test-gpu first-gpu test-core lint types check check-targets repeat clean
 
 help:
 	@echo "make run            one run of galaxy_shape at mini scale, checked, with table and page"
@@ -41,6 +41,7 @@ help:
 	@echo "make test-core      the tests of rules, compliance and the core, without torch or TensorFlow"
 	@echo "make lint           ruff only"
 	@echo "make types          mypy only"
+	@echo "make docs           the documentation as a site, in build/docs"
 	@echo "make check          check everything under submissions/ against the rules"
 	@echo "make repeat         repeat a recorded run of each benchmark and compare it"
 	@echo "make check-targets  measure again that the targets separate correct from broken models"
@@ -104,6 +105,10 @@ test-gpu: $(VENV)/.installed-test
 
 first-gpu: $(VENV)/.installed-test
 	@$(BIN)/python -m tests.accelerator
+
+docs: $(VENV)/.installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --config-file docs/mkdocs.yml
+	@echo "build/docs/index.html; for the search: python3 -m http.server --directory build/docs"
 
 test-core: $(VENV_CORE)/.installed
 	$(VENV_CORE)/bin/python $(PYTEST) -m "not slow and not promise" $(CORE_TESTS)

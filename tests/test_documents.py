@@ -1,6 +1,7 @@
-"""What documents and templates hand out works: docs/cluster, docs/power.md, the Containerfile."""
+"""What documents and templates hand out works; the documentation site has no broken link."""
 
 import configparser
+import importlib.util
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -199,3 +201,48 @@ def test_it_does_not_run_as_root() -> None:
 def test_it_knows_all_builds(build: str) -> None:
     (install,) = (rest for rest in find("RUN") if "pip" in rest)
     assert re.search(rf"\b{build}\) set -- ", install)
+
+
+# The documentation site ---------------------------------------------------------------------------
+
+
+def load_pages() -> ModuleType:
+    """Return docs/pages.py, which MkDocs loads by its path."""
+    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    return pages
+
+
+def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
+    """MkDocs is strict, and every page of a command, a rule and a benchmark's settings is there."""
+    pytest.importorskip("mkdocs", reason="the documentation site needs the extra docs")
+    command = ["mkdocs", "build", "--quiet", "--config-file", "docs/mkdocs.yml", "--site-dir"]
+    done = subprocess.run(
+        [sys.executable, "-m", *command, str(tmp_path)],
+        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    page = (tmp_path / "reference/rules/T8.html").read_text(encoding="utf-8")
+    assert "T8.late" in page
+    assert "T21" in (tmp_path / "reference/commands/check.html").read_text(encoding="utf-8")
+    loaded = re.findall(r'(?:src|href)="(https?:[^"]+)', page)
+    assert not [link for link in loaded if "mkdocs-material" not in link], "no other server"
+
+
+def test_the_page_of_our_results_has_what_the_logs_say(tmp_path: Path) -> None:
+    pytest.importorskip("scipy", reason="scores need the extra score")
+    page = ROOT / "docs/results.md"
+    copy = tmp_path / "results.md"
+    copy.write_text(page.read_text(encoding="utf-8"), encoding="utf-8")
+    assert load_pages().write_results(copy) == page.read_text(encoding="utf-8"), (
+        "write it anew: python docs/pages.py"
+    )
+
+
+def test_the_readme_is_a_start_page() -> None:
+    text = re.sub(r"```.*?```|\]\([^)]*\)", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    assert len([word for word in text.split() if re.search(r"\w", word)]) <= 600

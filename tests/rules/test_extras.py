@@ -13,7 +13,7 @@ from cepheid.rules import definition, extras
 from cepheid.rules.host import ROOT
 from tests.checkout import ROOMS
 
-PAGES = ("README.md", "docs/tutorial.md")
+PAGES = ("README.md", "docs/commands.md", "docs/tutorial.md")
 
 
 def find_modules(folder: Path) -> set[str]:

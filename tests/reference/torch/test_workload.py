@@ -203,7 +203,7 @@ def test_a_task_keeps_no_more_versions_than_it_needs() -> None:
     assert count_versions(task) == 3
 
 
-# docs/scaling/staleness.md says so: the largest rate times curvature, here 1, at which nothing diverges.
+# docs/scaling/staleness.md: the largest rate times curvature, here 1, at which nothing diverges.
 @pytest.mark.parametrize(("delay", "limit"), [(0, 38), (1, 1.0), (4, 0.265), (16, 0.075)])
 def test_a_delay_bounds_the_rate_with_momentum(delay: int, limit: float) -> None:
     for factor, has_converged in ((0.6, True), (1.4, False)):
