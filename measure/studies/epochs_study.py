@@ -142,8 +142,8 @@ def _describe_quality(runs: Sequence[Run], metric: str, epoch: float, row: Any) 
     points = [point for run in runs if run.arm == row[0].name for point in run.evaluations]
     values = [quality[metric] for at, quality in points if at == epoch]
     if len(values) < 2:
-        return " ".join(f"{value:.4f}" for value in values)
-    return f"{statistics.mean(values):.4f} ± {statistics.stdev(values):.4f}"
+        return " ".join(f"{value:.4g}" for value in values)
+    return f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.4g}"
 
 
 def find_first(comparison: Comparison, arm: Arm) -> Arm:
@@ -261,7 +261,7 @@ def _draw_curves(
     axes.axhline(target.target, color=REPORTED, ls=":", lw=1)
     if axes.dataLim.y1 > FAR * target.target > 0:
         axes.set_yscale("log")
-    axes.set(title=f"every run: {target.metric} after each epoch", xlabel="epochs")
+    axes.set(title=f"every run: {target.metric} while training", xlabel="epochs")
     axes.set_xlim(0)
     axes.legend()
 

@@ -56,8 +56,8 @@ def test_delays_are_compared(training: FakeTraining, tmp_path: Path, capsys: Pri
     assert second.split()[1:11] == [*"42022", "2.0", "2.00", "(2.00", "to", "2.00)"]
     # Compared where the first run ended, where the other had not learnt yet.
     assert "e_rmse after 1 epochs" in printed
-    assert first.split()[7:10] == ["0.0900", "±", "0.0000"]
-    assert second.split()[11:14] == ["0.2000", "±", "0.0000"]
+    assert first.split()[7:10] == ["0.09", "±", "0"]
+    assert second.split()[11:14] == ["0.2", "±", "0"]
     assert figure.read_bytes().startswith(b"\x89PNG")
 
 
