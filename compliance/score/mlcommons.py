@@ -8,7 +8,7 @@ multiplies the score of a result that needs fewer than the reference's mean.
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cepheid.compliance.score.trimmed import mean, two_sided_quantile
@@ -30,12 +30,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Convergence:
-    """A result compared with the reference; ``point`` is None where none can be compared with."""
+    """A result compared with the reference; ``point`` is None where none can be compared with.
+
+    ``by_hull`` is the comparison with the convex hull of the points, where that differs.
+    """
 
     verdict: Verdict
     batch_size: int
     mean: float
     point: Point | None = None
+    by_hull: "Convergence | None" = None
 
     @property
     def factor(self) -> float:
@@ -56,7 +60,18 @@ def compare(
     needs at least. Raises ValueError where more runs did not converge than may be dropped.
     """
     needed = _average(counts, runs.drop_slowest)
-    points = prune([_measure(size, of, runs) for size, of in sorted(reference.items())], runs)
+    measured = [_measure(size, of, runs) for size, of in sorted(reference.items())]
+    found, by_hull = (
+        _compare(needed, batch_size, points, runs, forgiven)
+        for points in (prune(measured, runs), prune(measured, runs, is_hull=True))
+    )
+    return found if found == by_hull else replace(found, by_hull=by_hull)
+
+
+def _compare(
+    needed: float, batch_size: int, points: Sequence[Point], runs: Runs, forgiven: float
+) -> Convergence:
+    """Compare what a result needed with points, of which there is at least one."""
     smaller = [point for point in points if point.batch_size < batch_size]
     larger = [point for point in points if point.batch_size > batch_size]
     exact = next((point for point in points if point.batch_size == batch_size), None)
@@ -71,12 +86,12 @@ def compare(
     return Convergence("pass" if is_fine else "fail", batch_size, needed, point)
 
 
-def prune(points: Sequence[Point], runs: Runs) -> list[Point]:
+def prune(points: Sequence[Point], runs: Runs, is_hull: bool = False) -> list[Point]:
     """Return the points that are used, in the order of their batch sizes.
 
     Those below the batch size that converges fastest go, and those that need more than the line
-    between their neighbours. Like mlcommons, this goes on to the next point after it has removed
-    one, so that what remains need not be a convex hull.
+    between their neighbours. mlcommons goes on to the next point after it has removed one, so that
+    what remains need not be a convex hull; ``is_hull`` looks back, and makes one.
     """
     fastest = min(points, key=lambda point: point.mean)
     kept = [point for point in points if point.batch_size >= fastest.batch_size]
@@ -85,6 +100,7 @@ def prune(points: Sequence[Point], runs: Runs) -> list[Point]:
         low, point, high = kept[place - 1 : place + 2]
         if point.mean > _interpolate(point.batch_size, low, high, runs).mean:
             del kept[place]
+            place = max(1, place - 1) if is_hull else place
         else:
             place += 1
     return kept

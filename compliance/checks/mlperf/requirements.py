@@ -156,6 +156,16 @@ def check_convergence(
     if len(sizes) > 1 and place.in_result and _find_reference(result, judged_by, place):
         yield breach(result, None, "M3.batch_sizes", got=escape(", ".join(sorted(sizes))))
     found = compare_with_mlcommons(result, judged_by, place)
+    if found and found.by_hull:
+        yield breach(
+            result,
+            None,
+            "M3.hull",
+            verdict=found.verdict,
+            factor=found.factor,
+            by_hull=found.by_hull.verdict,
+            hull_factor=found.by_hull.factor,
+        )
     if found is None or found.verdict == "pass":
         return
     if RCP_BYPASS in result.folder.bypassed:

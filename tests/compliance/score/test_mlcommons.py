@@ -1,6 +1,7 @@
 """The convergence test of MLPerf's rounds: verdicts and factors of mlcommons' rcp_checker."""
 
 import io
+import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -70,6 +71,33 @@ def test_any_result_gets_the_verdict_of_rcp_checker(
         assert found.factor == pytest.approx(factor, rel=1e-12)
 
 
+@given(st.lists(st.integers(25, 90), min_size=1, max_size=8))
+def test_the_hull_is_convex_and_no_point_lies_below_it(means: list[int]) -> None:
+    points = [mlcommons.Point(100.0 * k, mean, 1, mean) for k, mean in enumerate(means, 1)]
+    kept = mlcommons.prune(points, RUNS, is_hull=True)
+    slopes = [
+        (high.mean - low.mean) / (high.batch_size - low.batch_size)
+        for low, high in itertools.pairwise(kept)
+    ]
+    assert all(0 <= first <= second + 1e-12 for first, second in itertools.pairwise(slopes))
+    for low, high in itertools.pairwise(kept):
+        for point in points[points.index(low) : points.index(high)]:
+            share = (point.batch_size - low.batch_size) / (high.batch_size - low.batch_size)
+            assert point.mean >= low.mean + share * (high.mean - low.mean) - 1e-9
+    assert {point.batch_size for point in kept} <= {
+        point.batch_size for point in mlcommons.prune(points, RUNS)
+    }
+
+
+def test_the_hull_is_shown_where_it_differs() -> None:
+    reference = {100 * k: [float(mean)] * 10 for k, mean in enumerate((10, 18, 26.5, 20), 1)}
+    found = mlcommons.compare([20.0] * 5, 200, reference, RUNS)
+    assert found.by_hull
+    assert found.by_hull.point != found.point
+    same = mlcommons.compare([20.0] * 5, 200, {100: [10.0] * 10, 200: [20.0] * 10}, RUNS)
+    assert same.by_hull is None
+
+
 def test_a_run_that_did_not_converge_is_dropped() -> None:
     reference = {2048: [34.0, 35, 36, 35, 34, 36, 35, 35, 34, 36]}
     found = mlcommons.compare([35, math.inf, 34, 36, 33], 2048, reference, RUNS)
@@ -103,6 +131,16 @@ def test_a_result_that_converges_too_early_is_told(
         of_rule = [finding for finding in found if finding.rule == "M3"]
         assert {finding.code for finding in of_rule} == codes
         assert all(finding.severity == severity for finding in of_rule)
+
+
+def test_a_note_tells_of_another_hull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reference = {100 * k: [float(mean)] * 10 for k, mean in enumerate((30, 38, 46.5, 40), 1)}
+    monkeypatch.setattr(type(ROUND.rule_set), "read_reference_runs", lambda *_: reference)
+    submit_resnet(tmp_path, 36, 200)
+    found = judge([package.read(tmp_path, ROUND.layout)], ROUND).findings
+    assert [(f.code, f.severity) for f in found if f.rule == "M3"] == [
+        ("M3.hull", "note"), ("M3.too_fast", "error"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
