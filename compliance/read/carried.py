@@ -20,6 +20,7 @@ FORMATS = re.compile(
 LIMITS: Mapping[HowCarried, int] = {
     "format": 1,
     "binary": 4 * 2**10,  # bytes
+    "picture": 40 * 2**10,  # bytes; pixels and what is behind them can be weights
     "encoded": 16 * 2**10,  # characters
     "numbers": 20_000,
 }
@@ -57,8 +58,8 @@ def find_carriers(name: PurePosixPath, content: bytes) -> Iterator[Carrier]:
     if FORMATS.fullmatch(name.suffix):
         yield Carrier(name, "format", len(content), 1.0)
     elif _is_binary(content):
-        if not content.startswith(PICTURES):
-            yield Carrier(name, "binary", len(content), len(content) / LIMITS["binary"])
+        how: HowCarried = "picture" if content.startswith(PICTURES) else "binary"
+        yield Carrier(name, how, len(content), len(content) / LIMITS[how])
     else:
         tokens = [token for token in _BETWEEN_TOKENS.split(content) if token]
         numbers = sum(1 for t in tokens if len(t) < TOKEN_BYTES and _NUMBER.fullmatch(t))

@@ -105,7 +105,7 @@ class SubmittedFile:
     mode: int = 0
 
 
-HowCarried = Literal["format", "binary", "encoded", "numbers"]
+HowCarried = Literal["format", "binary", "picture", "encoded", "numbers"]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ The process that judges the result holds them, and nobody else.
 """
 
 import os
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -18,10 +17,9 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.manifest import read_json
 from cepheid.compliance.read.mlperf_folders import SCALING
 from cepheid.compliance.read.powerlog import PowerLog
+from cepheid.compliance.read.texts import PICTURE_BYTES_MAX, is_png
 
 FILE_BYTES_MAX = 2**20
-PICTURE_BYTES_MAX = 16 * 2**20  # as of every file that is no log (S5)
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
@@ -61,21 +59,6 @@ def _read_signature(path: Path) -> Attached:
     except OSError as error:
         return Attached(path, problem=f"cannot be read: {error.strerror}")
     return Attached(path, problem="" if is_picture else "is not a PNG file")
-
-
-def is_png(content: bytes) -> bool:
-    """Return True for the chunks of a PNG file, the first IHDR and the last IEND, and no more."""
-    if not content.startswith(PNG) or len(content) > PICTURE_BYTES_MAX:
-        return False
-    at, kinds = len(PNG), list[bytes]()
-    while at < len(content) and kinds[-1:] != [b"IEND"]:
-        size, kind = int.from_bytes(content[at : at + 4], "big"), content[at + 4 : at + 8]
-        end = at + 8 + size
-        if zlib.crc32(content[at + 4 : end]).to_bytes(4, "big") != content[end : end + 4]:
-            return False
-        kinds.append(kind)
-        at = end + 4
-    return at == len(content) and kinds[:1] + kinds[-1:] == [b"IHDR", b"IEND"] and b"IDAT" in kinds
 
 
 def _read(path: Path) -> Attached:

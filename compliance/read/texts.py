@@ -1,6 +1,7 @@
 """What files of a submission say: code and READMEs are UTF-8 text, and READMEs have substance."""
 
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -9,8 +10,10 @@ from cepheid.compliance.read.carried import FORMATS, READ_BYTES_MAX
 from cepheid.compliance.read.contents import README, Flaw, SubmittedFile
 from cepheid.rules.documents import FILL_IN
 
+PICTURE_BYTES_MAX = 16 * 2**20  # as of every file that is no log (S5)
+PNG = b"\x89PNG\r\n\x1a\n"
 SIGNATURES = {
-    ".png": b"\x89PNG\r\n\x1a\n", ".jpg": b"\xff\xd8\xff", ".jpeg": b"\xff\xd8\xff",
+    ".png": PNG, ".jpg": b"\xff\xd8\xff", ".jpeg": b"\xff\xd8\xff",
     ".gif": b"GIF8", ".pdf": b"%PDF-",
 }  # fmt: skip
 """How files of documentation begin that are no text."""
@@ -50,8 +53,12 @@ def list_flaws(root: Path, files: Sequence[SubmittedFile]) -> Iterator[Flaw]:
 def find_unreadable(name: PurePosixPath, content: bytes) -> Flaw | None:
     """Return where a file is no UTF-8 text, or reads in another order than it is executed in."""
     signature = SIGNATURES.get(name.suffix.lower())
-    if FORMATS.fullmatch(name.suffix) or (signature and content.startswith(signature)):
+    if FORMATS.fullmatch(name.suffix):
         return None  # of weights and archives, S3 judges whether they may be there
+    if signature and content.startswith(signature):
+        if name.suffix.lower() != ".png" or is_png(content):
+            return None
+        return Flaw(name, "signature", 1, "a picture is damaged, or something is behind it")
     if signature:
         return Flaw(name, "signature", 1, f"a file {name.suffix.lower()} begins otherwise")
     if content[:2] in _WIDE:
@@ -67,6 +74,21 @@ def find_unreadable(name: PurePosixPath, content: bytes) -> Flaw | None:
     if at < 0:
         return None
     return Flaw(name, "bytes", content.count(b"\n", 0, at) + 1, f"the byte 0x{content[at]:02x}")
+
+
+def is_png(content: bytes) -> bool:
+    """Return True for the chunks of a PNG file, the first IHDR and the last IEND, and no more."""
+    if not content.startswith(PNG) or len(content) > PICTURE_BYTES_MAX:
+        return False
+    at, kinds = len(PNG), list[bytes]()
+    while at < len(content) and kinds[-1:] != [b"IEND"]:
+        size, kind = int.from_bytes(content[at : at + 4], "big"), content[at + 4 : at + 8]
+        end = at + 8 + size
+        if zlib.crc32(content[at + 4 : end]).to_bytes(4, "big") != content[end : end + 4]:
+            return False
+        kinds.append(kind)
+        at = end + 4
+    return at == len(content) and kinds[:1] + kinds[-1:] == [b"IHDR", b"IEND"] and b"IDAT" in kinds
 
 
 def _find_thin(name: PurePosixPath, text: str) -> Flaw | None:

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from cepheid.compliance.finding import Finding, escape
 from cepheid.compliance.judge.judgement import JudgedResult
-from cepheid.compliance.read.logs import PNG
 from cepheid.compliance.read.summary import Course, Pace, RunSummary
+from cepheid.compliance.read.texts import PNG
 from cepheid.compliance.score.kinds import BenchmarkKind, find_kind
 from cepheid.compliance.score.levels import Level
 from cepheid.compliance.score.standing import Standing

@@ -44,7 +44,7 @@ def _check_code(who: Submitter, benchmark: str, carriers: list[Carrier]) -> Iter
                 None,
                 "S3.weights",
                 case="binary"
-                if one.how == "binary"
+                if one.how in ("binary", "picture")
                 else "encoded"
                 if one.how == "encoded"
                 else "numbers"

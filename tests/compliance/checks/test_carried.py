@@ -60,6 +60,8 @@ DISGUISES: Mapping[str, tuple[str, bytes, str]] = {
     "called a library": ("fast.so", b"\x7fELF" + WEIGHTS, "binary"),
     "without a null byte": ("start.txt", WEIGHTS.replace(b"\0", b"\1"), "binary"),
     "in a folder": ("own/deep/start.dat", WEIGHTS, "binary"),
+    "behind a picture": ("figure.png", PNG + WEIGHTS, "picture"),
+    "in a photograph": ("figure.jpg", b"\xff\xd8\xff\xe0" + WEIGHTS, "picture"),
     "base64 in Python": ("start.py", f'START = "{TEXT}"\n'.encode(), "encoded"),
     "base64 in JSON": ("start.json", json.dumps({"start": TEXT}).encode(), "encoded"),
     "base64 in lines": ("start.txt", wrap(TEXT, 76), "encoded"),
@@ -108,8 +110,8 @@ def test_weights_are_found_in_every_disguise(name: str, tmp_path: Path) -> None:
 
 HONEST: Mapping[str, bytes] = {
     "small.bin": WEIGHTS[:4_000],
-    "figure.png": PNG + WEIGHTS,
-    "figure.jpg": b"\xff\xd8\xff\xe0" + WEIGHTS,
+    "figure.png": PNG,
+    "figure.jpg": b"\xff\xd8\xff\xe0" + WEIGHTS[:40_000],
     "requirements.txt": wrap(WEIGHTS.hex(), 64, "name==1.0 --hash=sha256:{}\n"),
     "environment.yaml": wrap(WEIGHTS.hex(), 64, "  sha256: {}\n"),
     "package-lock.json": wrap(TEXT, 88, '"integrity": "sha512-{}",\n'),

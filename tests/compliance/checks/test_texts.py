@@ -42,6 +42,8 @@ NO_TEXTS: Mapping[str, tuple[str, bytes, int, str]] = {
     "an overlong slash": ("train.py", b"x\n\xc0\xaf", 2, "the byte 0xc0"),
     "code that is no picture": ("plot.png", b"print()\n", 1, "what its name says"),
     "another kind of picture": ("plot.jpg", PNG, 1, "what its name says"),
+    "something behind a picture": ("plot.png", PNG + b"w", 1, "something is behind it"),
+    "half a picture": ("plot.png", PNG[:-1], 1, "is damaged"),
     "a picture called code": ("train.py", PNG, 1, "the byte 0x89"),
     "turned around": ("train.py", f"a = 1\n{RIGHT_TO_LEFT}".encode(), 2, "another order"),
     "isolated": ("train.py", f"x = '{chr(0x2066)}'".encode(), 1, "\\u2066"),
