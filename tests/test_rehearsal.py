@@ -377,22 +377,6 @@ def test_json_has_what_the_table_has(data_root: Path) -> None:
     assert {"kind", "place", "why", "times"} <= shape["remarks"][0].keys()
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["galaxy_shap"], "galaxy_shape"),
-        (["--set", "threads=1"], "one benchmark"),
-        (["ssd", "gnmt", "--task", "x.py"], "one benchmark"),
-        (["ssd", "--task", "x.py"], "no such file"),
-        (["ssd", "--scale", "huge"], "huge"),
-        (["ssd", "--ranks", "0"], "--ranks"),
-    ],
-)
-def test_wrong_use_is_told_before_anything_is_played(options: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        main(["rehearse", *options])
-
-
 def test_a_launcher_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_RANK", "0")):
         monkeypatch.setenv(name, value)

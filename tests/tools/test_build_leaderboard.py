@@ -134,14 +134,6 @@ def test_a_log_needs_an_output(star_shape: Definition) -> None:
         build_leaderboard.main([str(folder / "result_0.txt")])
 
 
-@pytest.mark.parametrize("arguments", [[], ["nowhere"], ["."]])
-def test_wrong_use(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError):
-        build_leaderboard.main(arguments)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_site_does_not_lose_results_by_mistake(star_shape: Definition, capsys: Printed) -> None:
     for name in ("acme", "umbrella"):
         write_result(Path("round", name), star_shape, system={**SYSTEM, "submitter": name})

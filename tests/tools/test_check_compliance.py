@@ -129,28 +129,6 @@ def test_explain(capsys: Printed) -> None:
     assert capsys.readouterr().out.startswith("T8 Evaluation cadence\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["nowhere"], "there is no such file or folder"),
-        (["."], "no run logs here"),
-        ([], "no path given"),
-        ([".", "--round", "v1.1"], 'did you mean "v1.0"'),
-        (["--explain", "T100"], 'no rule "T100"'),
-        ([".", "--jobs", "0"], "expected 1 process or more"),
-        ([".", "--follow"], "is a folder"),
-        (["a", "b", "--follow"], "takes one run log"),
-    ],
-)
-def test_wrong_use_is_told_in_one_line(
-    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=says.replace("?", r"\?")) as raised:
-        check_compliance.main(arguments)
-    assert "\n" not in str(raised.value)
-
-
 def test_help_teaches_with_examples(capsys: Printed) -> None:
     with pytest.raises(SystemExit):
         check_compliance.main(["--help"])

@@ -165,27 +165,6 @@ def test_points_of_another_definition_are_reported_and_measured_again(
     assert [point.batch_size for point in points.points] == [32]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--set", "opt_base_learning_rate=1e-3"], "--set needs --batch-size"),
-        (["--batch-size", "8", "--set", "global_batch_size=8"], "--batch-size"),
-        (["--batch-size", "2"], "must be at least 4"),
-        (["--batch-size", "8", "--runs", "0"], "--runs 0"),
-        (["--batch-size", "8", "--set", "opt_base_learning_rte=1"], "did you mean"),
-    ],
-)
-def test_wrong_use(arguments: list[str], message: str, training: FakeTraining) -> None:
-    with pytest.raises(UserError, match=message):
-        cepheid_rcp(*arguments)
-    assert training.runs == []
-
-
-def test_a_benchmark_that_generates_has_no_points() -> None:
-    with pytest.raises(UserError, match="no reference convergence points"):
-        main(["rcp", "galaxy_generation", "--scale", "mini"])
-
-
 def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The definition as it is, but for sizes and targets that any model reaches."""
     pytest.importorskip("galsim", reason="the data need the extra galsim")

@@ -63,24 +63,6 @@ def test_exports_what_it_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert output.stat() == before
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["galaxy_shape", "--export", "fit"], 'expected fits; did you mean "fits"'),
-        (["galaxy_shape", "--output", "sky.fits"], "add --export fits"),
-        (["galaxy_shape", "--set", "catalog=cosmos"], r'did you mean "catalogue".*all: catalogue'),
-        (["galaxy_shape", "--set", "catalogue=sdss"], "expected one of parametric, cosmos"),
-        (["galaxy_shape", "--set", "input_scaling=none"], "the data of galaxy_shape have no such"),
-    ],
-)
-def test_wrong_use_is_told_before_anything_is_prepared(
-    arguments: list[str], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=message):
-        prepare_data.main([*arguments, "--data", str(tmp_path / "data")])
-    assert not (tmp_path / "data").exists()
-
-
 def test_a_catalogue_of_ones_own_is_prepared_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

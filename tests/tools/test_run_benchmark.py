@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -235,40 +234,6 @@ def test_uneven_settings_are_refused_before_data_are_prepared(
     assert message in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["galaxy_shap"], 'no benchmark "galaxy_shap"; did you mean "galaxy_shape"?'),
-        (["galaxy_shape", "--scale", "min"], 'no scale "min"; did you mean "mini"?'),
-        ([], "cepheid run --list"),
-        (["galaxy_shape", "--scale", "mini"], "--output is missing"),
-        (["galaxy_shape", "--scale", "mini", "--output", "o", "--set", "opt_name=sgd"], "T12"),
-        (["galaxy_shape", "--scale", "mini", "--output", "o", "--framework", "jax"], "torch"),
-        (["galaxy_shape", "--scale", "mini", "--output", "o", "--division", "c"], "closed, open"),
-        (["galaxy_shape", "--scale", "mini", "--output", "o", "--system", "x.json"], "x.json"),
-        (["galaxy_shape", "--scale", "mini", "--output", "/proc/o"], "cannot write"),
-        (["galaxy_shape", "--scale", "mini", "--output", "o", "--runs", "0"], "expected 1 to"),
-        (["galaxy_shape", "--scale", "mini", "--output", "o", "--runs", "9"], "expected 1 to"),
-        (["galaxy_shape", "--scale", "mini", "--output", "o", "--seed", "-1"], "--seed -1"),
-        (
-            ["galaxy_shape", "--scale", "mini", "--output", "o", "--submitter", "A B"],
-            "'A B' cannot be",
-        ),
-        (["galaxy_shape", "--scale", "mini", "--output", "submissions"], "give submissions/<subm"),
-        (["galaxy_shape", "--scale", "mini", "--output", "submissions/systems"], "is reserved"),
-    ],
-)
-def test_wrong_use_is_one_line_and_exit_code_2(
-    arguments: Sequence[str], message: str, tmp_path: Path
-) -> None:
-    ended = cepheid("run", *arguments, folder=tmp_path)
-    assert ended.returncode == 2, ended.stdout + ended.stderr
-    assert message in ended.stderr
-    assert ended.stderr.startswith("cepheid: ")
-    assert ended.stderr.count("\n") == 1, ended.stderr
-    assert not (tmp_path / "o" / "results").exists() or "--division" not in arguments
 
 
 def test_list_and_help() -> None:

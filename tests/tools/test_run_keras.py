@@ -17,9 +17,7 @@ pytest.importorskip("torch", reason="the small command is that of the tests for 
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from cepheid.measure.engine.own_process import find_free_port
-from cepheid.rules.errors import UserError
 from cepheid.rules.host import BACKEND_VARIABLE, ROOT, WITH_RANKS
-from cepheid.tools.run.command_line import COMMAND, read_request
 from tests.tools.test_run_benchmark import FAST, environment, events
 
 KERAS = ["galaxy_shape", *FAST, "--framework", "keras", "--runs", "1"]
@@ -64,21 +62,6 @@ def test_a_run_needs_only_its_backend_and_says_nothing_on_stderr(
 def find_version(backend: str) -> str:
     """Return the version of what Keras computes on."""
     return version({"tensorflow": "tensorflow_cpu"}.get(backend, backend))
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--framework", "keras", "--backend", "theano"], "expected one of tensorflow, jax, torch"),
-        (["--backend", "jax"], "only --framework keras has one; fix: leave it out"),
-    ],
-)
-def test_a_backend_that_is_none_is_refused(
-    options: Sequence[str], why: str, tmp_path: Path
-) -> None:
-    line = ["galaxy_shape", "--scale", "mini", "--output", str(tmp_path), *options]
-    with pytest.raises(UserError, match=why):
-        read_request(COMMAND.make_parser().parse_args(line), is_continued=False)
 
 
 @pytest.mark.promise  # two fresh interpreters load the backend

@@ -82,13 +82,6 @@ def test_several_paths_are_one_table(star_shape: Definition, capsys: Printed) ->
     assert first["score_minutes"] < second["score_minutes"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["nowhere"], ["."]])
-def test_wrong_use(arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError):
-        summarize_results.main(arguments)
-
-
 def test_the_file_runs_in_a_checkout_that_is_not_installed(tmp_path: Path) -> None:
     (tmp_path / "submissions").mkdir()
     done = subprocess.run(

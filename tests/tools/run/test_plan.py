@@ -12,9 +12,6 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 from astropy.io import fits
 
 from cepheid.reference.data.galaxies import population
-from cepheid.rules.errors import UserError
-from cepheid.rules.host import BACKEND_VARIABLE
-from cepheid.tools.run import command_line
 from tests import tiny
 from tests.processes import cepheid
 from tests.tools import scripted
@@ -130,26 +127,6 @@ def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
     assert uneven.returncode == 1
     assert "refused: model_bn_span 48: 64 ranks with 1 samples each cannot" in uneven.stdout
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--ranks", "4"], "only a plan (--dry-run) takes it"),
-        (["--dry-run", "--ranks-per-node", "4"], "without --ranks"),
-        (["--dry-run", "--ranks", "6", "--ranks-per-node", "4"], "a number per node that divides"),
-        (["--dry-run", "--ranks", "2", "--framework", "keras"], "--ranks has 2: leave it out"),
-    ],
-)
-def test_ranks_that_make_no_plan(
-    options: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(BACKEND_VARIABLE, "torch")
-    line = command_line.COMMAND.make_parser().parse_args(
-        ["galaxy_shape", "--scale", "mini", "--output", str(tmp_path), *options]
-    )
-    with pytest.raises(UserError, match=re.escape(why)):
-        command_line.read_request(line, is_continued=False)
 
 
 def test_the_plan_foresees_what_the_run_refuses(
