@@ -219,7 +219,7 @@ def test_formats_are_measured_with_k_fac_on_one_rank(data_root: Path) -> None:
 def test_formats_with_fewer_bits_change_the_update_more(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speed, "SETTLE_UPDATES", 1)
+    monkeypatch.setattr(speed, "FORMAT_SETTLE_UPDATES", 5)
     facts = speed.compare_formats(make_subject(data_root)).facts["roundings"]
     assert len(facts) == 3 * len(speed.DAMPINGS)
     change = {(each["form"], each["damping"]): each["change"] for each in facts}

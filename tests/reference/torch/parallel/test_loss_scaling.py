@@ -28,12 +28,11 @@ def fill_memory() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
-def make_scaled_task(
-    name: str, data_root: Path, *settings: str, ranks: TorchRanks = ALONE, precision: str = "fp16"
-) -> Any:
+def make_scaled_task(name: str, data_root: Path, *settings: str, ranks: TorchRanks = ALONE) -> Any:
     """Return a task that is built and warmed up and has its data, in training mode."""
-    settings = (f"precision={precision}", "threads=1", *settings)
+    settings = ("precision=fp16", "threads=1", *settings)
     task = build(configure_small(name, data_root, *settings), ranks)
+    task.predict_noise = lambda: None  # only steps are looked at
     task.warm_up()
     task.model.train()
     return task
@@ -71,7 +70,7 @@ def train_past_an_overflow(task: Any) -> float:
     return max(float(weight.detach().abs().max()) for weight in task.model.parameters())
 
 
-@pytest.mark.parametrize("name", SCALED)
+@pytest.mark.parametrize("name", ["chest_xray", "resnet50"])  # Adam, SGD
 def test_a_benchmark_trains_on_after_a_first_overflow(name: str, data_root: Path) -> None:
     assert train_past_an_overflow(make_scaled_task(name, data_root)) < 100
 
@@ -87,7 +86,7 @@ def _train_on_this_rank(name: str, data_root: Path) -> float:
 def test_ranks_that_share_the_update_train_on_after_a_first_overflow(
     name: str, data_root: Path
 ) -> None:
-    make_scaled_task(name, data_root)  # prepares the data
+    configure_small(name, data_root)  # prepares the data
     first, second = on_ranks(2, _train_on_this_rank, name, data_root)
     assert first == second < 100
 
@@ -95,5 +94,5 @@ def test_ranks_that_share_the_update_train_on_after_a_first_overflow(
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_without_a_scaled_loss_optimizers_are_fused(precision: str, data_root: Path) -> None:
     for name in SCALED:
-        task = make_scaled_task(name, data_root, precision=precision)
+        task = build(configure_small(name, data_root, f"precision={precision}", "threads=1"))
         assert all(group["fused"] for group in task.optimizer.param_groups), name
