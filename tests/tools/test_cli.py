@@ -14,10 +14,13 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
+import yaml
 
+from cepheid.reference.machine.accelerators import DEVICE, DEVICE_MODULE
 from cepheid.reference.run.execution import list_choices
 from cepheid.rules import definition, rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.host import BACKEND_VARIABLE
 from cepheid.tools import cli
 from cepheid.tools.console import program
 from cepheid.tools.console.arguments import make_study_parser
@@ -151,3 +154,33 @@ def test_a_reader_may_stop_early() -> None:
         shell=True, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert ended.stderr == ""
+
+
+TABLE = yaml.safe_load(Path(__file__).with_name("wrong_use.yaml").read_text(encoding="utf-8"))
+ROWS = [(command, *row) for command, rows in TABLE.items() for row in rows]
+
+
+@pytest.mark.parametrize(("command", "arguments", "says"), ROWS)
+def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
+    command: str, arguments: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("torch", "galsim", "matplotlib"):
+        pytest.importorskip(package)
+    from cepheid.measure.studies.scaling import scaling
+    from tests.measure.test_projection import write_folder
+
+    monkeypatch.setattr(scaling, "_count_places", lambda: (2, "processors"))
+    for variable in (
+        DEVICE,
+        DEVICE_MODULE,
+        BACKEND_VARIABLE,
+    ):  # options set them
+        monkeypatch.setenv(variable, "")
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    folder = str(write_folder(tmp_path)) if "FOLDER" in arguments else ""
+    with pytest.raises(UserError, match=says) as raised:
+        cli.main([*command.split(), *arguments.replace("FOLDER", folder).split()])
+    assert "\n" not in str(raised.value)
+    assert list(here.iterdir()) == []
