@@ -173,6 +173,7 @@ WORKLOAD: Workload[Galaxies] = Workload(
     before_piece=draw_sample_noise,
     open_data=ShiftedStamps,
     is_static=True,
+    averages_early=True,
     prepare_update=of_stamps.prepare_update,
     evaluate=evaluate,
     report=report,

@@ -88,6 +88,7 @@ WORKLOAD: Workload[Galaxies] = Workload(
     make_noise=of_stamps.make_noise,
     open_data=of_stamps.TorchStamps,
     is_static=True,
+    averages_early=True,
     prepare_update=of_stamps.prepare_update,
     evaluate=evaluate,
     report=report,

@@ -383,17 +383,16 @@ class Workload(Generic[Shape]):
     """Return what a plan should tell about the settings though they are allowed."""
     describe: Callable[[Shape], Mapping[str, Any]] = lambda shape: {}
     """Return further facts of the implementation, for readers of the log."""
-    has_varying_shapes: bool = False
-    """Whether inputs have other shapes from pass to pass, which one graph shall serve."""
-    is_static: bool = False
-    """Whether every pass runs the same operations, on which no value of Python has an influence."""
-    has_own_pace: bool = False
-    """Whether ranks take different numbers of passes in a step."""
+    has_varying_shapes: bool = False  # of inputs, from pass to pass; one graph shall serve all
+    is_static: bool = False  # each pass runs the same operations; no value of Python matters
+    averages_early: bool = False  # gradients, while they are made: each pass calls the network
+    has_own_pace: bool = False  # ranks take different numbers of passes in a step
     compiles_loss: bool = True
     compiles_predict: bool = True
-    takes_whole_share: bool = False
-    """Whether a rank's share of a step cannot be taken in pieces."""
+    takes_whole_share: bool = False  # a rank's share of a step cannot be taken in pieces
 
     def vary(self, **changes: Any) -> "Workload[Shape]":
-        """Return the same workload with other functions: a variant of the benchmark."""
+        """Return a variant of the benchmark, of which nothing is known if its loss is another."""
+        if "compute_loss" in changes:
+            changes = {"is_static": False, "averages_early": False, **changes}
         return replace(self, **changes)

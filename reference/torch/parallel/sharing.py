@@ -354,7 +354,8 @@ def _choose(
     if is_owned:
         return Owned(ranks)
     if "all_reduce" not in config.definition.execution:
-        return Replicated(ranks)  # few weights: one message after the backward pass
+        # Few weights: one message after the backward pass, unless that can be hidden behind it.
+        return Replicated(ranks, (1, ranks.world_size) if workload.averages_early else None)
     mesh_shape = find_shape(asked.all_reduce, ranks)
     if arrangement.division.ranks > 1:
         return _divide(workload, shape, arrangement)

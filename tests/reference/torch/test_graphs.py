@@ -7,9 +7,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
+from cepheid.benchmarks.registry import import_task
+from cepheid.measure.engine.fingerprint_cases import configure_small
+from cepheid.measure.engine.turns import make_task
 from cepheid.measure.rehearsal.ledger import Ledger
 from cepheid.measure.rehearsal.play import Scene
 from cepheid.measure.rehearsal.stage import rehearse
+from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition
 from tests.distributed import on_ranks
 from tests.processes import cepheid
@@ -39,6 +43,34 @@ def test_a_graph_repeats_the_step(name: str, data_root: Path) -> None:
     (report,) = on_ranks(1, rehearse, scene, data_root, 1)
     assert report.is_fine, show(report)
     assert report.step_operations < 140, report.step_operations
+
+
+def find_ways(data_root: Path) -> dict[str, str]:
+    """Return by what the gradients of the galaxy benchmarks are averaged."""
+    names = ("galaxy_shape", "galaxy_bnn", "galaxy_vae")
+    with start_ranks() as ranks:
+        made = {name: make_task(configure_small(name, data_root), ranks, is_warm=False,
+                                has_data=False) for name in names}  # fmt: skip
+    return {name: type(task.sharing.network).__name__ for name, task in made.items()}
+
+
+def test_gradients_of_galaxies_travel_while_the_backward_pass_runs(data_root: Path) -> None:
+    """The loss of galaxy_vae calls parts of its network, which torch cannot observe."""
+    for name in ("galaxy_shape", "galaxy_bnn", "galaxy_vae"):
+        prepare(name, data_root)
+    first, second = on_ranks(2, find_ways, data_root)
+    parallel = "DistributedDataParallel"
+    assert first == second
+    assert (first["galaxy_shape"], first["galaxy_bnn"]) == (parallel, parallel)
+    assert first["galaxy_vae"] != parallel
+
+
+def test_a_variant_with_another_loss_is_not_taken_for_static() -> None:
+    workload = import_task(definition.load("galaxy_shape", "mini"), "torch").WORKLOAD
+    assert workload.is_static
+    assert workload.vary(prepare_update=print).is_static
+    assert not workload.vary(compute_loss=print).is_static
+    assert not workload.vary(compute_loss=print).averages_early
 
 
 def repeat(waits: bool) -> list[float] | str:
