@@ -23,6 +23,7 @@ from cepheid.rules.host import atomic_write
 from cepheid.rules.metrics import QualityTarget
 
 FILE = "evidence.json"
+BASELINES_FILE = "baselines.json"  # what `cepheid measure baselines` found
 RESOLUTION_FILE = "resolution.json"  # what `cepheid measure resolution --record` keeps
 # Seeds of the correct model. At full scale, where a run may take hours, as many as a result has.
 CORRECT_SEEDS_REQUIRED: Mapping[str, int] = MappingProxyType({"mini": 10, "full": 5})

@@ -6,6 +6,7 @@ Beside scores stands what results need of each device: time, throughput, efficie
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from cepheid.compliance.score import margins
 from cepheid.compliance.score.comparison import Rank, Ratio, ratio
 from cepheid.compliance.score.kinds import GENERATION, MINUTES, TRAINING
 from cepheid.leaderboard.plots import curves, scaling
@@ -317,6 +318,7 @@ def _describe_rules(definition: Definition) -> list[tuple[str, str]]:
         facts.append(("clock", "from run_start, before the data are touched, to run_stop"))
     if resolution := describe_resolution(definition):
         facts.append(("resolution", resolution))
+    facts += [("margins", text)] if (text := margins.describe(definition)) else []
     fixed = [f"{h.name} {h.default}" for h in definition.hyperparameters.values() if h.is_constant]
     if fixed:
         facts.append(("fixed in the closed division", ", ".join(fixed)))

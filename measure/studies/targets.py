@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from cepheid.benchmarks import registry
 from cepheid.benchmarks.registry import import_task
+from cepheid.compliance.score.margins import measure_spreads
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Measured, Request, Study
@@ -90,7 +91,7 @@ def estimate_miss_probability(recorded: Evidence, definition: Definition) -> flo
 
 def find_nearest_broken(recorded: Evidence, definition: Definition) -> NearestBroken | None:
     """Return the broken run that comes nearest to the targets; None if there is no such run."""
-    spreads = _measure_spreads(recorded, definition)
+    spreads = measure_spreads(recorded, definition)
     nearest = [
         min(found, key=lambda one: one.deviations)
         for curve in recorded.broken
@@ -106,18 +107,8 @@ def find_reaching(
     return list(filter(None, (curve.find_reaching(definition) for curve in recorded.correct)))
 
 
-def _measure_spreads(recorded: Evidence, definition: Definition) -> dict[str, float]:
-    """Return the standard deviation of each metric over the correct seeds, if it is known."""
-    reached = find_reaching(recorded, definition)
-    if len(reached) < 2:
-        return {}
-    names = [target.metric for target in definition.quality]
-    spreads = {name: statistics.stdev(quality[name] for _, quality in reached) for name in names}
-    return {name: spread for name, spread in spreads.items() if spread > 0}
-
-
 def _list_shortfalls(
-    curve: Curve, targets: Sequence[QualityTarget], spreads: dict[str, float]
+    curve: Curve, targets: Sequence[QualityTarget], spreads: Mapping[str, float]
 ) -> list[NearestBroken]:
     """Return for each evaluation the metric that misses its target by the most deviations."""
     found = []

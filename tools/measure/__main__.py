@@ -31,6 +31,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         ("fingerprint", "fingerprint", "whether a change of the code changed what is computed"),
         ("resolution", "resolution.resolution", "which differences a benchmark shows"),
         ("pending", "upkeep.pending", "which evidence is stale or missing, with its hours"),
+        ("baselines", "shallow.baselines", "which targets shallow means reach, and margins"),
         ("targets", "targets", "whether targets separate correct from broken code"),
     )
 }

@@ -11,6 +11,7 @@ from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.measure.studies import convergence_points
+from cepheid.measure.studies.shallow import baselines
 from cepheid.measure.studies.upkeep import records, repeat
 from cepheid.measure.studies.upkeep.records import STAGES, Wanted
 from cepheid.reference.run.config import configure
@@ -78,7 +79,12 @@ def _list(one: Definition, current: frozenset[str]) -> Sequence[Wanted]:
     if one.scale == "full" and one.scale not in evidence.read_file(one.name, evidence.FILE):
         return ()
     variants = tuple(registry.import_module(one.name, "broken").VARIANTS)
-    return [each for each in records.list_wanted(one, variants, current) if each.seeds]
+    shallow = baselines.ROWS.get(one.name, ()) if one.scale == "mini" else ()
+    wanted = [
+        *records.list_wanted(one, variants, current),
+        *records.list_baselines(one, shallow),
+    ]
+    return [each for each in wanted if each.seeds]
 
 
 def _sort(pending: Any) -> Sequence[Wanted]:
@@ -123,6 +129,12 @@ def _make(request: Request, pending: Sequence[Wanted]) -> tuple[list[str], bool,
             left.append(one)
             continue
         chosen = definitions.load(one.benchmark, one.scale)
+        if one.what.startswith(records.BASELINE):
+            name = one.what.removeprefix(records.BASELINE)
+            for seed in one.seeds:
+                baselines.record_missing(chosen, name, seed, request.data_root, request.observer)
+            spent += one.hours
+            continue
         wanted = list_trainings(one, chosen, request)
         for training, curve, measured in trainings.train_all(
             chosen, wanted, request.data_root, request.observer

@@ -1,8 +1,9 @@
 """What must be recorded of each benchmark, and which of it is missing or stale.
 
 A record is stale when its benchmark computes something else than it did then (its fingerprint), or
-was measured for another definition. The file ``evidence.json`` has correct runs, broken variants
-and shallow baselines, ``rcp.json`` runs at other batch sizes, ``submissions/cepheid`` results.
+was measured for another definition. The file ``evidence.json`` has correct runs and broken
+variants, ``baselines.json`` shallow baselines, ``rcp.json`` runs at other batch sizes,
+``submissions/cepheid`` results.
 """
 
 import statistics
@@ -16,7 +17,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.host import ROOT
 from cepheid.rules.rcp import BATCH_SIZE
 
-CORRECT = "correct"
+CORRECT, BASELINE = "correct", "baseline "
 RESULTS = ROOT / "submissions" / "cepheid" / "results"
 STAGES = ("correct seeds", "broken variants and baselines", "results", "other batch sizes", "full")
 BROKEN_SEEDS, FULL_SEEDS = 2, 10
@@ -90,6 +91,19 @@ def list_wanted(
         fresh = _count_results(one, current)
         states = {index: "" if index < fresh else MISSING for index in range(runs)}
         yield Wanted(2, one.name, one.scale, "result", default, states, usual)
+
+
+def list_baselines(one: Definition, names: Sequence[str]) -> Iterator[Wanted]:
+    """Yield the shallow baselines that must be tried: they depend on data and targets alone."""
+    recorded = evidence.read_file(one.name, evidence.BASELINES_FILE).get(one.scale, {})
+    is_this = recorded.get("definition_digest") == one.digest
+    known = {(curve["variant"], curve["seed"]) for curve in recorded.get("curves", [])}
+    state = "" if is_this else OTHER_DEFINITION
+    seconds = _find_median(recorded.get("curves", []))
+    for name in names:
+        seeds = range(1, BROKEN_SEEDS + 1)
+        states = {seed: state if (name, seed) in known else MISSING for seed in seeds}
+        yield Wanted(1, one.name, one.scale, f"{BASELINE}{name}", 0, states, seconds)
 
 
 def _list_points(

@@ -126,7 +126,7 @@ class Corpus:
         self.sorted_rows = sort_by_length(self.pairs.lengths, rows)
         longest = int(self.pairs.source.lengths[rows].max())
         self.longest_hypothesis = longest + shape.search.extra_tokens
-        self.bleu = _make_bleu(self.pairs.references)
+        self.bleu = make_bleu(self.pairs.references)
 
     def use(self, pairs: Pairs) -> None:
         """Train and evaluate on these pairs."""
@@ -300,12 +300,12 @@ def report(shape: Translation, result: Result, on_progress: OnProgress) -> Seque
 
 def format_bleu_signature() -> str:
     """Return how BLEU is computed, in sacrebleu's notation."""
-    bleu = _make_bleu(["a"])
+    bleu = make_bleu(["a"])
     bleu.corpus_score(["a"], None)
     return str(bleu.get_signature())
 
 
-def _make_bleu(references: Sequence[str]) -> BLEU:
+def make_bleu(references: Sequence[str]) -> BLEU:
     """Return MLPerf's BLEU: uncased, with the international tokenisation of mteval-v14."""
     return BLEU(lowercase=True, tokenize="intl", references=[list(references)])
 

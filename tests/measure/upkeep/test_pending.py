@@ -13,6 +13,7 @@ pytest.importorskip("torch", reason="measuring needs the extra torch")
 from cepheid.measure.engine import provenance
 from cepheid.measure.engine.provenance import Fingerprint, Taken
 from cepheid.measure.engine.trainings import CORRECT, Training
+from cepheid.measure.studies.shallow import baselines
 from cepheid.measure.studies.upkeep import records, repeat
 from cepheid.rules import definition, evidence, rcp
 from cepheid.rules.errors import UserError
@@ -48,6 +49,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     )
     monkeypatch.setattr(records, "RESULTS", tmp_path / "results")
     monkeypatch.setattr("os.nice", lambda by: by)
+    monkeypatch.setattr(baselines, "ROWS", {})
     return fake
 
 
@@ -142,6 +144,25 @@ def test_results_count_where_their_code_computes_the_same(tmp_path: Path) -> Non
         path.write_text(path.read_text().replace(CODE_DIGEST, code))
     result = next(one for one in list_pending(tmp_path)["pending"] if one["what"] == "result")
     assert len([state for state in result["states"].values() if state]) == 3
+
+
+@pytest.mark.usefixtures("training")
+def test_baselines_are_listed_and_tried_with_the_broken_variants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+    monkeypatch.setattr(baselines, "ROWS", {"galaxy_shape": ("moments",)})
+    monkeypatch.setattr(
+        baselines, "record_missing", lambda one, name, seed, root, observer: tried.append(seed)
+    )
+    made = Evidence(MINI.digest, {}, (Curve("moments", 1, 9.0, ((6000, GOOD),)),))
+    evidence.save(MINI.name, MINI.scale, made, evidence.BASELINES_FILE)
+    (listed,) = [
+        one for one in list_pending(tmp_path)["pending"] if one["what"] == "baseline moments"
+    ]
+    assert (listed["stage"], listed["hours"]) == (records.STAGES[1], 0.003)
+    list_pending(tmp_path, "--run")
+    assert tried == [2]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,80 @@
+"""Baselines that copy: known frames for those that follow, altered training images for new ones."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+
+from cepheid.benchmarks.galaxy_generation import quality as of_images
+from cepheid.benchmarks.video_prediction import quality as of_frames
+from cepheid.measure.studies.shallow.trial import Metrics, Trial
+from cepheid.reference.data.random_streams import make_generator
+from cepheid.reference.galaxies.images import crop_middle
+
+CLIPS_TOGETHER = 100
+FARTHEST, SPREAD, SHARE = 2, 0.15, 0.1  # pixels, of ln flux, of the other image in a blend
+Alter = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+
+
+# Frames -----------------------------------------------------------------------------------------
+
+
+def run_copies(trial: Trial) -> Iterator[Metrics]:
+    """Show the last known frame again, then go on as the last two did, then half of each."""
+    known = int(trial.model["inputs"])
+    frames = trial.data.frames[trial.evaluation]
+    for method in (of_frames.copy_last, of_frames.extrapolate, average_last):
+        total = torch.zeros(())
+        for first in range(0, len(frames), CLIPS_TOGETHER):
+            clips = torch.from_numpy(np.array(frames[first : first + CLIPS_TOGETHER]))
+            clips = clips.permute(0, 4, 1, 2, 3).double() / 255
+            past, future = clips[:, :, :known], clips[:, :, known:]
+            total = total + of_frames.measure(method(past, future.shape[2]), future)
+        yield of_frames.summarize(total)
+
+
+def average_last(past: torch.Tensor, count: int) -> torch.Tensor:
+    """Return half of what ``copy_last`` and half of what ``extrapolate`` returns."""
+    return (of_frames.copy_last(past, count) + of_frames.extrapolate(past, count)) / 2
+
+
+# Images -----------------------------------------------------------------------------------------
+
+
+def shift(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return images (n, bands, y, x), each rolled by up to two pixels, but by one at least."""
+    moves = random.integers(-FARTHEST, FARTHEST + 1, (len(images), 2))
+    moves[(moves == 0).all(1)] = 1, 0
+    rolled = [np.roll(one, by, (1, 2)) for one, by in zip(images, moves.tolist(), strict=True)]
+    return np.stack(rolled)
+
+
+def rescale(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return images with other fluxes, rolled by up to two pixels."""
+    factors = np.exp(random.normal(0, SPREAD, (len(images), 1, 1, 1))).astype(np.float32)
+    return shift(images * factors, random)
+
+
+def blend(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return each image with a tenth of another one."""
+    return (1 - SHARE) * images + SHARE * images[random.permutation(len(images))]
+
+
+def alter(change: Alter) -> Callable[[Trial], Iterator[Metrics]]:
+    """Return a baseline that shows training images again, changed."""
+
+    def run(trial: Trial) -> Iterator[Metrics]:
+        pixels, count = trial.model["pixels"], trial.definition.evaluation_samples
+        images = crop_middle(trial.data.noise_free, pixels)
+        random = make_generator(trial.seed, "altered images")
+        rows = np.sort(random.permutation(trial.definition.train_samples)[:count])
+        known = np.asarray(images[trial.train], np.float32)
+        made = of_images.measure(
+            change(known[rows], random), trial.model, trial.definition.data
+        )  # fmt: skip
+        held_out = np.asarray(images[trial.evaluation], np.float32)
+        yield of_images.compute_metrics(
+            made, held_out, known, trial.model, trial.definition.data
+        )  # fmt: skip
+
+    return run
