@@ -34,7 +34,7 @@ def run_copies(trial: Trial) -> Iterator[Metrics]:
 
 
 def average_last(past: torch.Tensor, count: int) -> torch.Tensor:
-    """Return half of what ``copy_last`` and half of what ``extrapolate`` returns."""
+    """Return half of ``copy_last`` and half of ``extrapolate`` of frames (n, c, time, y, x)."""
     return (of_frames.copy_last(past, count) + of_frames.extrapolate(past, count)) / 2
 
 
@@ -50,13 +50,13 @@ def shift(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def rescale(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return images with other fluxes, rolled by up to two pixels."""
+    """Return images (n, bands, y, x) with other fluxes, rolled by up to two pixels."""
     factors = np.exp(random.normal(0, SPREAD, (len(images), 1, 1, 1))).astype(np.float32)
     return shift(images * factors, random)
 
 
 def blend(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Return each image with a tenth of another one."""
+    """Return images (n, bands, y, x), each with a tenth of another one."""
     return (1 - SHARE) * images + SHARE * images[random.permutation(len(images))]
 
 

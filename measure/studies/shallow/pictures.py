@@ -116,7 +116,7 @@ def correlate(maps: Tensor, patches: Tensor) -> Tensor:
 
 
 def pool(maps: Tensor) -> Tensor:
-    """Return maximum, minimum, mean square, and the maximum of each quadrant of maps, (n, 7 c)."""
+    """Return maximum, minimum, mean square and the quadrants' maxima of maps, (n, features)."""
     corners = functional.adaptive_max_pool2d(maps, 2).flatten(1)
     return torch.cat([maps.amax((2, 3)), maps.amin((2, 3)), maps.square().mean((2, 3)), corners], 1)
 
@@ -159,7 +159,7 @@ def _respond(pictures: Tensor, respond: Callable[[Tensor], Tensor]) -> Tensor:
 
 
 def describe_gradients(pictures: Tensor, cell: int) -> Tensor:
-    """Return histograms of gradient directions in cells, each normalised with its neighbours."""
+    """Return histograms of gradient directions in cells, normalised in blocks, (n, features)."""
     down = functional.pad(pictures[:, :, 2:] - pictures[:, :, :-2], (0, 0, 1, 1))
     across = functional.pad(pictures[:, :, :, 2:] - pictures[:, :, :, :-2], (1, 1))
     angle = torch.atan2(down, across) % math.pi
