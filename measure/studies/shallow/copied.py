@@ -9,7 +9,7 @@ from cepheid.benchmarks.galaxy_generation import quality as of_images
 from cepheid.benchmarks.video_prediction import quality as of_frames
 from cepheid.measure.studies.shallow.trial import Metrics, Trial
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.galaxies.images import crop_middle
+from cepheid.reference.galaxies.stamps import crop_middle
 
 CLIPS_TOGETHER = 100
 FARTHEST, SPREAD, SHARE = 2, 0.15, 0.1  # pixels, of ln flux, of the other image in a blend

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 from cepheid.compliance.score import margins
 from cepheid.measure.studies.shallow import baselines, copied, galaxies, pictures, sentences
 from cepheid.measure.studies.shallow.trial import CONFIGURATIONS_MAX, Baseline, Trial, try_out
-from cepheid.reference.galaxies.images import reorient
+from cepheid.reference.galaxies.stamps import reorient
 from cepheid.rules import definition, evidence
 from cepheid.rules.evidence import BASELINES_FILE, Curve, Evidence
 from cepheid.tools.measure.__main__ import main
