@@ -146,8 +146,7 @@ def _notice_loss() -> Iterator[None]:
         yield
     except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError) as error:
         raise RankEndedError(
-            f"another rank has ended ({str(error).splitlines()[0]}); fix: see what it printed, "
-            "and start all ranks again",
+            "another rank has ended; fix: see what it printed, and start all ranks again",
             is_reported=False,
         ) from error
 
