@@ -133,9 +133,12 @@ class KerasGalaxyVae(KerasTask):
         )
 
     def evaluate(self) -> dict[str, float]:
-        """Return the quality of reconstructions, of the flow and of generated galaxies."""
+        """Return the quality of reconstructions, of the flow and of generated galaxies.
+
+        Each process examines the whole set.
+        """
         examined = framework_free.examine_all(
-            self.data, self, self.data.share, lambda values: values
+            self.data, self, framework_free.ALONE, lambda values: values
         )
         return quality.compute_metrics(examined, self.shape.bands)
 
