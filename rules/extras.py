@@ -59,7 +59,7 @@ def format_command(extras: Iterable[str], pip: str = "pip") -> str:
 
 def require(*packages: str) -> None:
     """Raise UserError with everything to install if one of the packages is missing."""
-    if missing := _find_missing(packages):
+    if missing := find_missing(packages):
         raise UserError(explain_missing(*missing))
 
 
@@ -70,8 +70,8 @@ def require_for_runs(benchmark: Iterable[str], framework: str = "torch", backend
     """
     extras = list_extras(benchmark, framework, backend)
     needed = [package for extra in extras if extra != SITE for package in PACKAGES_OF[extra]]
-    if _find_missing(needed):
-        missing = _find_missing([*needed, *PACKAGES_OF[SITE]])
+    if find_missing(needed):
+        missing = find_missing([*needed, *PACKAGES_OF[SITE]])
         raise UserError(explain_missing(*missing, among=extras))
 
 
@@ -79,7 +79,7 @@ def require_for_data(benchmark: Iterable[str]) -> None:
     """Raise UserError with everything to install if preparing a dataset lacks a package."""
     extras = tuple(benchmark)
     packages = [package for extra in extras for package in PACKAGES_OF[extra]]
-    if missing := _find_missing(["filelock", "numpy", *packages]):
+    if missing := find_missing(["filelock", "numpy", *packages]):
         raise UserError(explain_missing(*missing, among=extras))
 
 
@@ -107,7 +107,7 @@ def _choose_extra(package: str, among: Sequence[str]) -> str:
     return next(having, EXTRA_OF.get(package, ""))
 
 
-def _find_missing(packages: Iterable[str]) -> list[str]:
+def find_missing(packages: Iterable[str]) -> list[str]:
     """Return the packages that are not installed, each once."""
     return [package for package in dict.fromkeys(packages) if not _is_installed(package)]
 

@@ -2,6 +2,7 @@
 
 import argparse
 import gc
+import json
 import os
 import signal
 import sys
@@ -14,15 +15,16 @@ from typing import TYPE_CHECKING
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
+from cepheid.compliance.failure import isolate
 from cepheid.compliance.finding import Finding, has_error, sort_findings
 from cepheid.compliance.judge.decided import apply_waivers
-from cepheid.compliance.judge.judgement import find_place, judge
+from cepheid.compliance.judge.judgement import JudgedResult, find_place, judge, strip_result
 from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package
 from cepheid.compliance.read.layout import SUBMISSIONS
 from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
-from cepheid.rules import rounds
+from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf.rule_files import VARIABLE as RULES
 from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_paths, offer_round
@@ -40,6 +42,8 @@ examples:
       for a program: round, verdict, number of logs, and every finding with file and line
   cepheid check results/acme --round mlperf-training-6.1
       logs of MLPerf by the rules of their round, as mlcommons does and stricter: rules/mlperf.md
+  cepheid check acme --round mlperf-training-5.1 --format csv --output acme.csv
+      a submission to MLPerf as a table: scores, samples, RCP factor, energy; text ends with it
   cepheid check training_results_v4.0/acme --round mlperf-training-4.0 --published
       the same for results that were accepted: only mlcommons' rules reject, ours are warnings
   cepheid check submissions --format github        annotations in a pull request on GitHub
@@ -56,7 +60,8 @@ Errors reject a result; warnings and notes do not.
 exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path that does not exist
 """
 
-FORMATS = tuple(report.FORMATS)
+CSV = "csv"
+FORMATS = (*report.FORMATS, CSV)
 SHOW_PROGRESS_AFTER_SECONDS = 1.0
 GARBAGE_OBJECTS = 100_000  # logs have no reference cycles: looking for them only takes time
 
@@ -70,9 +75,9 @@ COMMAND = Command(
         offer_round("rules to check by"),
         declare(
             "--format",
-            f"one of {', '.join(report.FORMATS)}",
+            f"one of {', '.join(FORMATS)}; csv has one row for each result",
             default="text",
-            choices=tuple(report.FORMATS),
+            choices=FORMATS,
         ),
         declare("--output", "write the findings there instead", Path, "FILE"),
         declare("--follow", "check one run log while it is being written", bool),
@@ -143,9 +148,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     findings, logs = change.select(judgement) if change else (judgement.findings, judgement.logs)
     if logs == 0 and not has_error(findings):
         raise UserError("no run log was found, so nothing was checked, and nothing passes")
-    text = report.FORMATS[arguments.format](findings, logs, judgement.round)
+    listed = () if all(one.is_single_log for one in packages) else judgement.results
+    if arguments.format == CSV:
+        text = write_rows(CSV, judgement.results)
+    else:
+        text = report.FORMATS[arguments.format](findings, logs, judgement.round)
+    if judged_in.is_mlperf and listed and arguments.format in ("text", "json"):
+        text = _add_rows(text, arguments.format, listed)
     report.write_report(text, arguments.output)
     return EXIT_FINDINGS if has_error(findings) else EXIT_FINE
+
+
+def _add_rows(text: str, form: str, results: Sequence[JudgedResult]) -> str:
+    """Add the table of results of a round of MLPerf to a report, as text or as JSON."""
+    if missing := extras.find_missing(["numpy", "scipy"]):
+        return text if form == "json" else f"{text}\nno table: {extras.explain_missing(*missing)}"
+    if form == "text":
+        return f"{text}\n\n{write_rows('table', results)}"
+    rows = json.loads(write_rows("json", results))
+    for row in rows:
+        del row["findings"], row["reasons"]  # the report has all of them
+    return json.dumps({**json.loads(text), "results": rows}, indent=2)
+
+
+def write_rows(form: str, results: Sequence[JudgedResult]) -> str:
+    """Write one row for each result, as ``cepheid summary`` does."""
+    extras.require("numpy", "scipy")
+    from cepheid.leaderboard.rows.data import write_csv, write_json  # here: logs need none of it
+    from cepheid.leaderboard.rows.entry import list_rows
+    from cepheid.leaderboard.rows.tables import write_table
+
+    def write(shown: Sequence[JudgedResult]) -> str:
+        rows = list_rows(shown)
+        return {"csv": write_csv, "json": write_json, "table": write_table}[form](rows)
+
+    return isolate(results, write, strip_result)[0]
 
 
 def _find_change(arguments: argparse.Namespace) -> "Change":
@@ -167,6 +204,8 @@ def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     )
 
     path = _choose_log(arguments.paths)
+    if arguments.format == CSV:
+        raise UserError("--format csv has a row for each result, and --follow is about one log")
     who = package.find_around_log(path, judged_in.layout)
     place = find_place(who.results[0], who, judged_in)
     print_now = report.ONE_BY_ONE.get(arguments.format) if arguments.output is None else None

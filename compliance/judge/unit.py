@@ -4,7 +4,7 @@ This is the only place where submitted logs are opened and parsed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cepheid.compliance.checks import (
@@ -14,7 +14,7 @@ from cepheid.compliance.checks import (
     find_log_definition,
     find_round_benchmark,
 )
-from cepheid.compliance.checks.mlperf.requirements import compare_with_mlcommons
+from cepheid.compliance.checks.mlperf.requirements import compare_with_mlcommons, is_broken
 from cepheid.compliance.checks.result.convergence import compare_convergence
 from cepheid.compliance.checks.result.traces import RunTrace, trace_runs
 from cepheid.compliance.failure import Failures
@@ -83,6 +83,8 @@ def judge_unit(unit: Unit) -> JudgedUnit:
     summary = ResultSummary(digests=logs.digests)
     with failures.caught(path):
         summary = summarize(logs, unit.with_course, definition)
+        if unit.judged_in.is_mlperf and not unit.judged_in.as_published:
+            summary = refuse_broken(summary, logs, place)
     convergence, of_mlcommons, traces = None, None, tuple[RunTrace, ...]()
     benchmark = find_round_benchmark(logs.runs[0], place) if logs.runs else None
     if benchmark:
@@ -96,6 +98,13 @@ def judge_unit(unit: Unit) -> JudgedUnit:
         with failures.caught(path):
             traces = trace_runs(logs, definition)
     return JudgedUnit((*findings, *failures.findings), summary, convergence, of_mlcommons, traces)
+
+
+def refuse_broken(summary: ResultSummary, logs: ResultLogs, place: Place) -> ResultSummary:
+    """Return a summary in which logs that mlcommons refuses count as runs that did not converge."""
+    broken = {run.path for run in logs.runs if is_broken(run, place)}
+    runs = (replace(run, is_refused=run.path in broken) for run in summary.runs)
+    return replace(summary, runs=tuple(runs))
 
 
 def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None:

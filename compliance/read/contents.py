@@ -149,7 +149,7 @@ class Submitter:
     ``flaws`` are those of texts among the files.
     ``round`` is the one that it is judged in.
     ``failures`` are our own while the folder was read (S15).
-    ``unfit`` is what mlcommons' repositories do not take.
+    ``unfit`` is what mlcommons' repositories do not take, ``without_logs`` folders of results.
     """
 
     path: Path
@@ -169,3 +169,4 @@ class Submitter:
     round: str = rounds.CURRENT
     failures: tuple[Finding, ...] = ()
     unfit: tuple[Refused, ...] = ()
+    without_logs: tuple[Path, ...] = ()

@@ -3,6 +3,7 @@
 The process that judges the result holds them, and nobody else.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from cepheid.compliance.read.manifest import read_json
 from cepheid.compliance.read.mlperf_folders import SCALING
 from cepheid.compliance.read.powerlog import PowerLog
 from cepheid.compliance.read.texts import PICTURE_BYTES_MAX, is_png
+from cepheid.rules.events import is_number
 
 FILE_BYTES_MAX = 2**20
 
@@ -70,13 +72,17 @@ def _read(path: Path) -> Attached:
 
 @dataclass(frozen=True)
 class ResultLogs:
-    """All logs of a result: ``runs`` count, ``interrupted`` do not, ``power`` belongs to runs."""
+    """All logs of a result: ``runs`` count, ``interrupted`` do not, ``power`` belongs to runs.
+
+    ``joules`` is the energy of runs by the power logs of a round of MLPerf, by the name of the log.
+    """
 
     folder: ResultFolder
     runs: Sequence[RunLog]
     interrupted: Sequence[RunLog] = ()
     power: Sequence[PowerLog] = ()
     attached: Sequence[Attached] = ()
+    joules: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
@@ -98,10 +104,46 @@ class ResultLogs:
 
 def read_logs(folder: ResultFolder, with_digests: bool = False) -> ResultLogs:
     """Parse every log of a result once. ``with_digests`` also hashes them from the same bytes."""
+    runs = tuple(runlog.read(path, with_digests) for path in folder.runs)
+    power_of = folder.power_of or {}
+    joules = {run.path.stem: measure_joules(run, power_of.get(run.path.stem, ())) for run in runs}
     return ResultLogs(
         folder,
-        tuple(runlog.read(path, with_digests) for path in folder.runs),
+        runs,
         tuple(runlog.read(path, with_digests) for path in folder.interrupted),
         tuple(powerlog.read(path, with_digests) for path in folder.power),
         tuple(read_attached(folder)),
+        {name: energy for name, energy in joules.items() if energy is not None},
     )
+
+
+def measure_joules(run: RunLog, power: Sequence[Path]) -> float | None:
+    """Return the energy of a run of MLPerf by its power logs, as result_summarizer.py sums it.
+
+    The mean power of each node while it was measured, and the estimated one of each switch, times
+    the time of the run. None where a log does not say it.
+    """
+    parts = []
+    for path in power if run.seconds else ():
+        is_node = path.name.startswith("node")
+        if is_node or path.name.startswith("sw"):
+            log = runlog.read(path)
+            efficiency = log.value("conversion_eff")
+            watts = _average_watts(log) if is_node else log.value("interconnect_power_est")
+            parts.append((1.0 if efficiency is None else efficiency, watts))
+    known = [e * w for e, w in parts if is_number(e) and is_number(w)]
+    return sum(known) * (run.seconds or 0) if known and len(known) == len(parts) else None
+
+
+def _average_watts(log: RunLog) -> float | None:
+    """Average the readings between the start and the stop of a measurement, by their times."""
+    start, stop = log.first("power_measurement_start"), log.first("power_measurement_stop")
+    if start is None:
+        return None
+    until = stop.time_ms if stop else math.inf
+    total, before = 0.0, start.time_ms
+    for event in sorted(log.all("power_reading"), key=lambda event: event.time_ms):
+        if start.time_ms <= event.time_ms <= until and is_number(event.value):
+            total, before = total + event.value * (event.time_ms - before), event.time_ms
+    length = (stop.time_ms if stop else before) - start.time_ms
+    return total / length if length > 0 else None

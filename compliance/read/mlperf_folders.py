@@ -12,6 +12,7 @@ from cepheid.compliance.read.folders import ENTRIES_MAX, FILES_MAX, Reader
 
 PRUNED = "pruned_results"  # logs that weak scaling sets aside; they are no result
 POWER = "power"  # beside the logs of a result: a folder of power logs for each of them
+SCALES = ("strong", "weak")  # of HPC, between system and benchmark
 PARAMETERS = "package_checker_params"  # names checks that review let pass, a line each
 PARAMETERS_BYTES_MAX = 4096
 FILE_BYTES_MAX = 50 * 2**20  # of any file of a repository (repo_checker.py)
@@ -41,7 +42,8 @@ class MlperfReader(Reader):
             who = self.make_submitter(root, self.find_descriptions(root, results), results)
             is_whole = root.is_relative_to(folder) and (root / "results").is_dir()
             unfit = tuple(self.find_unfit(root)) if is_whole else ()
-            yield replace(who, is_whole=is_whole, unfit=unfit)
+            empty = tuple(self.find_without_logs(root)) if is_whole else ()
+            yield replace(who, is_whole=is_whole, unfit=unfit, without_logs=empty)
 
     def read_single_log(self, file: Path) -> Submitter:
         """Read what lies around one log, with that log alone."""
@@ -108,6 +110,17 @@ class MlperfReader(Reader):
             for run in runs
             if (inner := folder / POWER / run.stem).is_dir()
         }
+
+    def find_without_logs(self, root: Path) -> Iterator[Path]:
+        """Find the folders that lie where a result does, but hold no run logs."""
+        for system in self.list_folders(root / "results", quiet=True):
+            inner = self.list_folders(system, quiet=True)
+            scales = [folder for folder in inner if folder.name in SCALES]
+            for folder in (path for scale in scales for path in self.list_folders(scale)):
+                inner.append(folder)
+            for folder in (path for path in inner if path not in scales):
+                if not any(self.find_result_folders(folder, 1)):
+                    yield self.show(folder)
 
     def find_unfit(self, root: Path) -> Iterator[Refused]:
         """Find what mlcommons' repositories do not take: odd names, large files, lost links."""

@@ -7,7 +7,7 @@ site work on these summaries, so no log is parsed a second time.
 import math
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeGuard
 
@@ -174,7 +174,12 @@ _TEXTS = (
 )  # fmt: skip
 Scalar = str | int | float | bool | None
 NUMBER_MAX = 2**53  # beyond it, JSON readers round integers
-_NODES = ("number_of_nodes", "accelerators_per_node")
+PRECISIONS = {f"lowest_numerical_precision_in_{part}": part for part in ("linear", "attn", "comm")}
+PARALLEL = {
+    "tensor_parallelism": "TP", "pipeline_parallelism": "PP", "context_parallelism": "CP",
+    "expert_parallelism": "EP",
+}  # fmt: skip
+_SETUP = ("number_of_nodes", "accelerators_per_node", *PRECISIONS, *PARALLEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +201,9 @@ class RunSummary:
     samples at which it crossed the targets, interpolated between two evaluations (rule T20).
     ``metrics`` are those of the last evaluation, ``generation`` the scores of rule T26 of a run
     that converged. ``pace`` is its speed, ``joules`` the energy of the run by its power log.
-    ``nodes`` is what logs of MLPerf HPC say of their machine. ``course`` and ``hyperparameters``
-    are there only where the run is to be shown.
+    ``setup`` is what logs of MLPerf say of machine, precision and parallelism. A run that
+    ``is_refused`` breaks rules of its round, and counts as one that did not converge.
+    ``course`` and ``hyperparameters`` are there only where the run is to be shown.
     """
 
     path: Path
@@ -218,7 +224,8 @@ class RunSummary:
     update_time_ratio: float | None = None
     pace: Pace | None = None
     joules: float | None = None
-    nodes: Mapping[str, int | str | None] = field(default_factory=dict)
+    setup: Mapping[str, int | str | None] = field(default_factory=dict)
+    is_refused: bool = False
     code: CodeDigest | None = None
     hyperparameters: Mapping[str, Scalar] = field(default_factory=dict)
     course: Course | None = None
@@ -243,7 +250,7 @@ class RunSummary:
 
         So is one whose clock does not advance, which rules T7 and M5 report.
         """
-        if not self.converged or self.seconds is None or self.seconds <= 0:
+        if not self.converged or self.is_refused or self.seconds is None or self.seconds <= 0:
             return math.inf
         return self.seconds / 60
 
@@ -253,8 +260,8 @@ class ResultSummary:
     """What remains of the logs of a result.
 
     ``digests`` has the SHA-256 of each file by its absolute path. ``not_measured`` is what the
-    power logs leave out, None without power logs. ``scaling`` is what mlcommons multiplied the
-    score by.
+    power logs leave out, None without power logs; those of MLPerf do not say. ``scaling`` is what
+    mlcommons multiplied the score by.
     """
 
     runs: tuple[RunSummary, ...] = ()
@@ -271,12 +278,14 @@ def summarize(
     ``with_course`` keeps what is needed to show the runs, with their hyperparameters.
     """
     power_of: dict[int | None, PowerLog] = {power.index: power for power in logs.power}
+    runs = (
+        summarize_run(run, place, power_of.get(run.index), with_course, definition)
+        for place, run in enumerate(logs.runs)
+    )
+    joules, not_measured = logs.joules, escape(logs.power[0].not_measured) if logs.power else None
     return ResultSummary(
-        tuple(
-            summarize_run(run, place, power_of.get(run.index), with_course, definition)
-            for place, run in enumerate(logs.runs)
-        ),
-        escape(logs.power[0].not_measured) if logs.power else None,
+        tuple(replace(run, joules=joules.get(run.path.stem, run.joules)) for run in runs),
+        "" if joules else not_measured,
         logs.digests,
         float(factor) if is_scaling(factor := logs.scaling) else 1.0,
     )
@@ -318,7 +327,7 @@ def summarize_run(
         update_time_ratio=run.update_time_ratio if run.converged else None,
         pace=measure_pace(run),
         joules=measure_joules(run, power),
-        nodes={key: _keep_scalar(run.value(key)) for key in _NODES if run.first(key)},
+        setup={key: _keep_scalar(run.value(key)) for key in _SETUP if run.first(key)},
         code=CodeDigest(code.line, _keep_text(code.value), format_value(code.value))
         if code
         else None,

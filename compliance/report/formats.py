@@ -96,18 +96,29 @@ def decide_verdict(findings: Iterable[Finding]) -> str:
     return "fail" if has_error(findings) else "pass"
 
 
-def name_judge(round_name: str) -> str:
-    """Return whose rules a round of MLPerf was judged by, as a line of its own; else nothing."""
+def name_judge(findings: Iterable[Finding], round_name: str) -> str:
+    """Return mlcommons' verdict beside ours as a line, and whose rules it is by; else nothing."""
     judged_in = rounds.load(round_name)
-    return f"\n{judged_in.title} as judged by {judged_in.judge}" if judged_in.is_mlperf else ""
+    if not judged_in.is_mlperf:
+        return ""
+    verdicts = f"{decide_for_mlcommons(findings, round_name)}; Cepheid: {decide_verdict(findings)}"
+    return f"\n{judged_in.title} as judged by {judged_in.judge}: {verdicts}"
+
+
+def decide_for_mlcommons(findings: Iterable[Finding], round_name: str) -> str:
+    """Return ``pass`` or ``fail`` by the rules that mlcommons' checkers have too."""
+    rules = rounds.load(round_name).of_mlcommons
+    return decide_verdict(finding for finding in findings if finding.rule in rules)
 
 
 def format_json(findings: Sequence[Finding], logs: int, round_name: str) -> str:
     """Format the findings as JSON, in ASCII so that every terminal and file accepts it."""
+    is_mlperf = rounds.load(round_name).is_mlperf
     report = {
         "round": round_name,
         "judge": rounds.load(round_name).judge,
         "verdict": decide_verdict(findings),
+        **({"mlcommons": decide_for_mlcommons(findings, round_name)} if is_mlperf else {}),
         "logs": logs,
         "findings": [finding.as_json() for finding in findings],
     }
@@ -226,10 +237,10 @@ def find_in_folder(path: Path) -> Path | None:
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Finding], int, str], str]] = {
-    "text": lambda findings, logs, name: format_text(findings, logs) + name_judge(name),
+    "text": lambda findings, logs, name: format_text(findings, logs) + name_judge(findings, name),
     "json": format_json,
     "sarif": format_sarif,
-    "github": lambda findings, logs, name: format_github(findings, logs) + name_judge(name),
+    "github": lambda found, logs, name: format_github(found, logs) + name_judge(found, name),
 }
 """What `cepheid check --format` can print: findings, number of logs, name of the round -> text."""
 

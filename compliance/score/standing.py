@@ -13,7 +13,7 @@ from typing import Any, Literal
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.summary import ResultSummary, RunSummary
 from cepheid.compliance.score.convergence import Convergence
-from cepheid.compliance.score.kinds import GENERATION, find_kind
+from cepheid.compliance.score.kinds import GENERATION, find_kind, format_number
 from cepheid.compliance.score.scores import Score, score_generation, score_times, score_training
 from cepheid.compliance.score.trimmed import mean, trim
 from cepheid.rules.definition import Definition, Runs
@@ -78,6 +78,51 @@ Verdict = Literal["scored", "provisional", "disputed", "rejected", "withdrawn", 
 
 
 @dataclass(frozen=True)
+class WeakScaling:
+    """What MLPerf HPC measures of a machine that trains many models at once.
+
+    ``minutes`` pass from the first run_start to the last run_stop. ``instance_scale`` is the number
+    of accelerators, or nodes, that train one model; None where the logs do not agree.
+    """
+
+    models: int
+    minutes: float
+    instance_scale: int | None
+
+    @property
+    def models_per_minute(self) -> float:
+        """The throughput of the machine, by which such results are ordered."""
+        return self.models / self.minutes
+
+    def __str__(self) -> str:
+        return (
+            f"{format_number(self.models_per_minute)} models/min: {self.models:,} in "
+            f"{format_number(self.minutes)} min"
+        )
+
+
+def measure_weak_scaling(summary: ResultSummary, benchmark: RoundBenchmark) -> WeakScaling | None:
+    """Measure a result of weak scaling; models that did not converge do not count.
+
+    None where fewer models converged than a result needs.
+    """
+    runs = [run for run in summary.runs if math.isfinite(run.minutes)]
+    starts = [run.started_ms for run in runs if run.started_ms is not None]
+    if len(runs) < benchmark.runs.required or len(starts) < len(runs):
+        return None
+    stops = [begin + 60_000 * run.minutes for begin, run in zip(starts, runs, strict=True)]
+    scales = {_read_scale(run) for run in runs}
+    scale = scales.pop() if len(scales) == 1 else None
+    return WeakScaling(len(runs), (max(stops) - min(starts)) / 60_000, scale)
+
+
+def _read_scale(run: RunSummary) -> int | None:
+    nodes, per_node = (run.setup.get(key) for key in ("number_of_nodes", "accelerators_per_node"))
+    is_known = isinstance(nodes, int) and isinstance(per_node, int)
+    return int(nodes or 0) * max(int(per_node or 0), 1) if is_known else None
+
+
+@dataclass(frozen=True)
 class Standing:
     """How a result stands in its table.
 
@@ -96,6 +141,7 @@ class Standing:
     errors: tuple[Finding, ...] = ()
     runs: int = 0
     required: int = 0
+    weak: WeakScaling | None = None
 
     @property
     def place(self) -> int:
@@ -133,7 +179,8 @@ class Standing:
     @property
     def cost(self) -> float:
         """What results are ranked by, less is better; infinite without a score."""
-        return self.score.cost if self.score else math.inf
+        weak = 1 / self.weak.models_per_minute if self.weak else math.inf
+        return self.score.cost if self.score else weak
 
 
 def _count_errors(errors: Sequence[Finding]) -> str:
@@ -183,15 +230,19 @@ def _list_doubts(definition: Definition, findings: Iterable[Finding]) -> Iterato
 
 
 def judge_published(
-    summary: ResultSummary, benchmark: RoundBenchmark | None, findings: Iterable[Finding]
+    summary: ResultSummary,
+    benchmark: RoundBenchmark | None,
+    findings: Iterable[Finding],
+    is_weak: bool = False,
 ) -> Standing:
     """Return the standing of a published result, whose score stands whatever is found about it.
 
-    ``benchmark`` is None where the result is not scored.
+    ``benchmark`` is None where the result is not scored. Weak scaling has a measure of its own.
     """
     errors = tuple(finding for finding in findings if finding.is_error)
-    score = score_published(summary, benchmark) if benchmark else None
-    return Standing("fail" if errors else "pass", score, errors=errors)
+    score = score_published(summary, benchmark) if benchmark and not is_weak else None
+    weak = measure_weak_scaling(summary, benchmark) if benchmark and is_weak else None
+    return Standing("fail" if errors else "pass", score, errors=errors, weak=weak)
 
 
 def score_published(summary: ResultSummary, benchmark: RoundBenchmark) -> Score | None:

@@ -1,5 +1,9 @@
 """The numbers of a result as people read them: score, time, interval, what they rest on, energy."""
 
+from collections.abc import Mapping
+
+from cepheid.compliance.finding import escape
+from cepheid.compliance.read.summary import PARALLEL, PRECISIONS
 from cepheid.compliance.score.kinds import MINUTES, BenchmarkKind, format_number
 from cepheid.compliance.score.trimmed import Estimate
 from cepheid.leaderboard.rows.entry import Entry
@@ -89,7 +93,41 @@ def format_energy(entry: Entry) -> str:
     """Format the energy of a run: ``1.23 kJ a run, not measured: nothing``; empty without it."""
     if entry.energy is None or entry.kilojoules is None:
         return ""
-    return f"{entry.kilojoules:,.3g} kJ a run, not measured: {entry.energy.not_measured}"
+    missing = f", not measured: {entry.energy.not_measured}" if entry.energy.not_measured else ""
+    return f"{format_number(entry.kilojoules)} kJ a run{missing}"
+
+
+def find_batch(entry: Entry) -> int | None:
+    """Return the global batch size, if all runs have the same."""
+    sizes = {run.batch_size for run in entry.judged.runs}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def describe_precision(entry: Entry) -> str:
+    """Say in which precisions logs of MLPerf computed: ``linear nvfp4, attn fp8``."""
+    said = _list_setup(entry, PRECISIONS)
+    values = set(said.values())
+    return (
+        ", ".join(f"{part} {value}" for part, value in said.items())
+        if len(values) > 1
+        else (next(iter(values), ""))
+    )
+
+
+def describe_parallelism(entry: Entry) -> str:
+    """Say over how many devices logs of MLPerf split a model: ``TP8 PP4``."""
+    said = _list_setup(entry, PARALLEL)
+    return " ".join(f"{kind}{value}" for kind, value in said.items() if value != "1") or (
+        "none" if said else ""
+    )
+
+
+def _list_setup(entry: Entry, keys: Mapping[str, str]) -> dict[str, str]:
+    """Return what all logs say of some keys, by their short names."""
+    runs = entry.judged.runs
+    values = {name: {run.setup.get(key) for run in runs} for key, name in keys.items()}
+    alike = {name: said.pop() for name, said in values.items() if len(said) == 1}
+    return {name: escape(str(one)) for name, one in alike.items() if one is not None}
 
 
 def format_update(entry: Entry) -> str:

@@ -11,7 +11,12 @@ from cepheid.compliance.finding import escape
 from cepheid.compliance.score.kinds import MINUTES, SCORE, TRAINING
 from cepheid.compliance.score.levels import Level
 from cepheid.compliance.score.trimmed import Estimate
-from cepheid.leaderboard.rows.cells import find_time
+from cepheid.leaderboard.rows.cells import (
+    describe_parallelism,
+    describe_precision,
+    find_batch,
+    find_time,
+)
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.rows.runs import find_dates
 from cepheid.rules.metrics import METRICS
@@ -77,6 +82,12 @@ COLUMNS: Mapping[str, Column] = {
     "sittings": lambda entry: (level.sittings or None) if (level := _find_level(entry)) else None,
     "resolution": lambda entry: level.resolution if (level := _find_level(entry)) else None,
     "provisional_minutes": lambda entry: entry.standing.so_far.get(MINUTES),
+    "global_batch_size": lambda entry: find_batch(entry),
+    "precision": lambda entry: describe_precision(entry),
+    "parallelism": lambda entry: describe_parallelism(entry),
+    "models": lambda entry: entry.standing.weak and entry.standing.weak.models,
+    "models_minutes": lambda entry: entry.standing.weak and entry.standing.weak.minutes,
+    "instance_scale": lambda entry: entry.standing.weak and entry.standing.weak.instance_scale,
     "samples_to_target": lambda entry: entry.progress.samples,
     "epochs_to_target": lambda entry: entry.progress.epochs,
     "rcp_verdict": lambda entry: entry.reference.verdict,

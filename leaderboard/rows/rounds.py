@@ -17,6 +17,7 @@ from cepheid.compliance.score.kinds import find_kind
 from cepheid.compliance.score.standing import Standing, judge_published, judge_result
 from cepheid.leaderboard.rows.runs import (
     Progress,
+    average_kept,
     find_median,
     find_median_quality,
     find_update_time_ratio,
@@ -172,9 +173,8 @@ class _PublishedRound(RoundKind):
     progress_unit, has_verdicts = "epochs", True
 
     def find_standing(self, result: JudgedResult) -> Standing:
-        is_weak = result.folder.scale == "weak"  # HPC: models per minute, which we do not score
-        benchmark = None if is_weak else result.benchmark
-        return judge_published(result.summary, benchmark, result.findings)
+        is_weak = result.folder.scale == "weak"  # HPC: models per minute
+        return judge_published(result.summary, result.benchmark, result.findings, is_weak)
 
     def find_names(self, result: JudgedResult) -> Names:
         """Return the names; a benchmark is called as the logs call it, whatever its folder is."""
@@ -186,9 +186,10 @@ class _PublishedRound(RoundKind):
         )
 
     def find_progress(self, result: JudgedResult) -> Progress:
+        held = result.benchmark.runs if result.benchmark else None
         return Progress(
-            samples=find_median([run.samples for run in result.runs]),
-            epochs=find_median([run.epochs for run in result.runs]),
+            samples=average_kept([run.samples for run in result.runs], held),
+            epochs=average_kept([run.epochs for run in result.runs], held),
             update_time_ratio=find_update_time_ratio(result.runs),
         )
 
@@ -196,7 +197,7 @@ class _PublishedRound(RoundKind):
         """Return the description; without one, what logs of MLPerf HPC say of their nodes."""
         if result.system or not result.runs:
             return result.system
-        return result.runs[0].nodes
+        return result.runs[0].setup
 
     def find_code(self, result: JudgedResult, benchmark: str) -> Path | None:
         return None

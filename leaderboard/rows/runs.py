@@ -1,6 +1,7 @@
 """What the runs of a result have in common: how many, how far they came, when, their energy."""
 
 import datetime
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,7 +10,7 @@ from pathlib import Path
 from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.summary import Pace, RunSummary
 from cepheid.compliance.score.standing import average_joules
-from cepheid.rules.definition import Definition
+from cepheid.rules.definition import Definition, Runs
 from cepheid.rules.systems import PeakShare, find_peak
 
 HARDWARE = (  # the keys of a system's description that say what it is, whatever it is called
@@ -102,11 +103,15 @@ def count_begun(results: Iterable[JudgedResult]) -> Mapping[Path, Begun]:
 
 
 def measure_energy(result: JudgedResult) -> Energy | None:
-    """Return the energy of a run of a scored result; None without power logs."""
-    not_measured, definition = result.summary.not_measured, result.definition
-    if not_measured is None or definition is None:
+    """Return the energy of a run of a scored result; None without power logs.
+
+    mlcommons multiplies it like the time where a result converged faster than the reference.
+    """
+    not_measured, judged_by = result.summary.not_measured, result.definition or result.benchmark
+    if not_measured is None or judged_by is None:
         return None
-    return Energy(average_joules(result.runs, definition.runs), not_measured)
+    joules = average_joules(result.runs, judged_by.runs)
+    return Energy(None if joules is None else joules * result.summary.scaling, not_measured)
 
 
 def measure_pace(runs: Sequence[RunSummary]) -> Pace | None:
@@ -142,6 +147,18 @@ def find_median(values: Sequence[float | None]) -> float | None:
     """Return the median of the values that are there, or None."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
+
+
+def average_kept(values: Sequence[float | None], held: Runs | None) -> float | None:
+    """Return the mean without the fastest and the slowest, as mlcommons counts to the target.
+
+    A run that did not converge is among the slowest. None where too many did not.
+    """
+    known = [math.inf if value is None else value for value in values]
+    if held is None or len(known) <= 2 * held.drop_slowest:
+        return find_median(values)
+    kept = sorted(known)[held.drop_slowest : len(known) - held.drop_slowest]
+    return statistics.fmean(kept) if math.isfinite(kept[-1]) else None
 
 
 def find_median_quality(runs: Sequence[RunSummary], metrics: Sequence[str]) -> Mapping[str, float]:

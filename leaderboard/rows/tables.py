@@ -8,9 +8,12 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from cepheid.compliance.score.comparison import Rank, rank_levels
-from cepheid.compliance.score.kinds import GENERATION, MINUTES
+from cepheid.compliance.score.kinds import GENERATION, MINUTES, format_number
 from cepheid.leaderboard.rows.cells import (
     describe_basis,
+    describe_parallelism,
+    describe_precision,
+    find_batch,
     format_energy,
     format_generation,
     format_interval,
@@ -52,9 +55,25 @@ def _format_scaling(entry: Entry) -> str:
     return "" if factor == 1 else f"{factor:.4g}"
 
 
+def _format_batch(entry: Entry) -> str:
+    """Format the global batch size, in rounds of MLPerf."""
+    batch = find_batch(entry) if entry.round_kind.has_verdicts else None
+    return "" if batch is None else f"{batch:,}"
+
+
+def _format_kilojoules(entry: Entry) -> str:
+    """Format the energy of a run in rounds of MLPerf; our own say below what was not measured."""
+    known = entry.kilojoules if entry.round_kind.has_verdicts else None
+    return "" if known is None else format_number(known)
+
+
 SELDOM: Mapping[str, Callable[[Entry], str]] = {
+    "batch": _format_batch,
     "RCP": format_reference,
     "scaled by": _format_scaling,
+    "energy, kJ": _format_kilojoules,
+    "precision": describe_precision,
+    "parallelism": describe_parallelism,
     "update": format_update,
 }
 """Columns that only some tables have something in."""
@@ -64,6 +83,8 @@ def _make_header(members: Sequence[Entry]) -> tuple[str, ...]:
     """Name the columns; those of the score depend on the kind of the benchmark."""
     if members[0].kind is GENERATION:
         return (*_BEGIN, *(metric.heading for metric in METRICS), "95% interval")
+    if members[0].names.scale == WEAK:
+        return (*_BEGIN, "models/min", "models", "minutes", "size", SAMPLES, *_list_seldom(members))
     if members[0].round_kind.has_verdicts:  # of MLPerf, where the score is the time to train
         return (*_BEGIN, "minutes", "95% interval", SAMPLES, *_list_seldom(members))
     return (
@@ -80,10 +101,24 @@ def _make_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> li
     way = "" if samples is None else f"{samples:,.0f}"
     way = way if epochs is None else f"{epochs:,g} epochs"
     seldom = (SELDOM[name](entry) for name in _list_seldom(members))
+    if entry.names.scale == WEAK:
+        return [*cells, *_format_weak(entry), way, *seldom]
     if entry.round_kind.has_verdicts:
         return [*cells, format_time(entry), format_interval(entry), way, *seldom]
     interval = format_interval(entry) if entry.is_scored else ""
     return [*cells, format_score(entry), interval, format_time(entry), way, *seldom]
+
+
+WEAK = "weak"  # the scale of MLPerf HPC that trains many models at once
+
+
+def _format_weak(entry: Entry) -> list[str]:
+    """Format models per minute, how many there were, the minutes, and the devices of each."""
+    weak = entry.standing.weak
+    if weak is None:
+        return [""] * 4
+    numbers = weak.models_per_minute, weak.models, weak.minutes
+    return [*map(format_number, numbers), str(weak.instance_scale or "")]
 
 
 def _format_rank(entry: Entry, rank: Rank | None) -> str:
@@ -176,7 +211,8 @@ def _write_notes(entry: Entry, width: int | None) -> Iterator[str]:
         yield from _wrap(f"{entry.names}: {runs} not converge: the slowest", width)
     if text := describe_basis(entry):
         yield from _wrap(f"{entry.names}: {text}", width)
-    if energy := format_energy(entry):
+    energy = "" if entry.round_kind.has_verdicts else format_energy(entry)
+    if energy:
         yield from _wrap(f"{entry.names}: {energy}", width)
 
 

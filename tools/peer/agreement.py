@@ -162,7 +162,7 @@ def _compare_package(
     """Compare the verdicts on a submitter's folder, but for the names of its files (M6)."""
     answer, errors = check_package(submitter, rule_set)
     judgement = judge([package.read(submitter, judged_in.layout)], judged_in)
-    found = [each for each in judgement.findings if each.rule != "M6"]
+    found = [each for each in judgement.findings if each.code != "M6.unfit"]
     codes = Counter(
         each.code for each in found if each.is_error and each.rule in judged_in.of_mlcommons
     )

@@ -120,7 +120,12 @@ def check_power(
 
 @rule("M6", Needs.SUBMITTER)
 def check_files(who: Submitter) -> Iterator[Finding]:
-    """Check that mlcommons' repositories take all files (M6); those of one kind are one finding."""
+    """Check that folders of results hold logs, and mlcommons' repositories take all files (M6).
+
+    Files of one kind are one finding.
+    """
+    for folder in who.without_logs:
+        yield breach(folder, None, "M6.no_logs")
     kinds = Counter(each.why for each in who.unfit)
     for why, number in kinds.items():
         first = next(each for each in who.unfit if each.why == why)

@@ -1,17 +1,25 @@
 """M4 to M6: what surrounds the logs of a submission in rounds of MLPerf."""
 
+import contextlib
+import io
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import Judgement, judge
 from cepheid.compliance.read import package
+from cepheid.compliance.read.summary import ResultSummary
+from cepheid.leaderboard.rows.entry import list_rows
+from cepheid.leaderboard.rows.tables import write_table
 from cepheid.rules import rounds
+from cepheid.tools import check_compliance
 from tests.compliance.checks.test_mlperf import submit
-from tests.compliance.history import change, cosmoflow_20, mllog_lines, resnet_40, write
+from tests.compliance.history import Entry, change, cosmoflow_20, mllog_lines, resnet_40, write
 
 ROUND = "mlperf-training-4.0"
 Damage = Callable[[Path], object]
@@ -72,6 +80,8 @@ CASES: tuple[tuple[str, Damage, list[tuple[str, str, Path]]], ...] = (
      [("M2.too_many_broken", "error", RESULT),
       ("M5.missing", "warning", RESULT / "power/result_2"),
       ("M5.number", "warning", RESULT / "power/result_3")]),
+    ("no logs", lambda root: write(root / "results/box/bert/run_1.txt", []),
+     [("M6.no_logs", "error", Path("results/box/bert"))]),
     ("a hidden file", lambda root: (root / ".env").touch(), [("M6.unfit", "error", Path(".env"))]),
     ("a blank", lambda root: (root / "systems/a b.txt").touch(),
      [("M6.unfit", "error", Path("systems/a b.txt"))]),
@@ -146,6 +156,80 @@ def test_descriptions_are_asked_for_since_v10_and_a_status_since_v40() -> None:
     assert asked["mlperf-training-0.7"] == (0, 0)
     assert asked["mlperf-training-1.0"] == asked["mlperf-hpc-3.0"] == (33, 0)
     assert asked["mlperf-training-4.0"] == asked["mlperf-training-6.1"] == (33, 4)
+
+
+def test_the_table_has_what_people_ask_for(tmp_path: Path) -> None:
+    folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
+    for run in range(5):
+        for name, watts in (("node_0", (1000, 3000)), ("node_1", (500, 500))):
+            readings = [Entry("power_reading", watt, after_ms=1000) for watt in watts]
+            measured = [Entry("conversion_eff", 0.5), Entry("power_measurement_start"), *readings,
+                        Entry("power_measurement_stop", after_ms=0)]  # fmt: skip
+            write(folder / "power" / f"result_{run}" / f"{name}.txt", mllog_lines(measured))
+    (row,) = check_json(tmp_path)["results"]
+    assert (row["global_batch_size"], row["epochs_to_target"]) == (2048, 36)
+    assert row["energy_joules"] == pytest.approx(0.5 * 2500 * 60 * row["time_minutes"])
+    assert (row["rcp_verdict"], row["precision"], row["models"]) == ("pass", "", None)
+    text = run_check(tmp_path)
+    assert "as judged by mlperf-logging" in text
+    assert ": pass; Cepheid: pass\n\nresnet, closed division" in text
+    assert "energy, kJ" in text
+    header, values = run_check(tmp_path, "--format", "csv").splitlines()
+    assert dict(zip(header.split(","), values.split(","), strict=True))["benchmark"] == "resnet"
+
+
+def test_precision_and_parallelism_are_those_of_the_logs(tmp_path: Path) -> None:
+    said = {
+        "lowest_numerical_precision_in_linear": "nvfp4",
+        "lowest_numerical_precision_in_attn": "fp8",
+        "tensor_parallelism": 8, "pipeline_parallelism": 1, "expert_parallelism": 4,
+    }  # fmt: skip
+    more = [Entry(key, value) for key, value in said.items()]
+    submit(tmp_path, [[*resnet_40(index)[:5], *more, *resnet_40(index)[5:]] for index in range(5)])
+    (row,) = check_json(tmp_path)["results"]
+    assert (row["precision"], row["parallelism"]) == ("linear nvfp4, attn fp8", "TP8 EP4")
+
+
+def test_a_log_that_is_refused_counts_as_the_slowest(tmp_path: Path) -> None:
+    """As mlcommons scores it; where the result was accepted, its time counts."""
+    runs = [resnet_40(index, epoch_ms=60_000 + index) for index in range(5)]
+    submit(tmp_path, [change(runs[0], "lars_epsilon", value=1), *runs[1:]])
+    own, published = (
+        summarise(tmp_path, as_published).runs[0].minutes for as_published in (False, True)
+    )
+    assert (math.isinf(own), math.isinf(published)) == (True, False)
+
+
+def test_weak_scaling_is_measured_in_models_per_minute(tmp_path: Path) -> None:
+    folder = tmp_path / "acme" / "results" / "box" / "weak" / "cosmoflow"
+    for index in range(12):
+        write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
+    judged_in = rounds.load("mlperf-hpc-2.0")
+    (result,) = judge([package.read(tmp_path, judged_in.layout)], judged_in).results
+    (row,) = list_rows([result])
+    weak = row.standing.weak
+    starts = [run.started_ms or 0 for run in result.runs]
+    stops = [start + 60_000 * run.minutes for start, run in zip(starts, result.runs, strict=True)]
+    assert weak is not None
+    assert (weak.models, weak.instance_scale) == (12, 32)
+    assert weak.minutes == pytest.approx((max(stops) - min(starts)) / 60_000)
+    assert "models/min" in write_table([row])
+
+
+def check_json(path: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(run_check(path, "--format", "json"))
+    return report
+
+
+def run_check(path: Path, *options: str) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        check_compliance.main([str(path), "--round", ROUND, *options])
+    return printed.getvalue()
+
+
+def summarise(path: Path, as_published: bool) -> ResultSummary:
+    judged_in = rounds.load(ROUND, as_published)
+    return judge([package.read(path, judged_in.layout)], judged_in).results[0].summary
 
 
 def test_power_logs_are_no_results(tmp_path: Path) -> None:
