@@ -18,7 +18,6 @@ import msgspec
 
 from cepheid.measure.engine.study import Column, name_values
 from cepheid.reference.session.observer import Observer
-from cepheid.reference.session.result_folder import keep_or_compare
 from cepheid.rules.errors import UserError, cannot_write
 from cepheid.rules.host import ROOT, atomic_write, usable_processors
 
@@ -137,6 +136,8 @@ def open_folder(
     except OSError as error:
         raise cannot_write(path, error) from error
     why = f"All sizes of a {what} must be measured in the same way"
+    from cepheid.reference.session.result_folder import keep_or_compare  # needs the extra torch
+
     # Of another benchmark or scale all else differs, too, and would hide what is wrong.
     for compared in (("benchmark", "scale"), tuple(configuration)):
         keep_or_compare(

@@ -6,15 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cepheid.measure.engine.study import REPORTED, Column, Table, draw_figure, make_table
-from cepheid.measure.studies.flops import count_passes
-from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.rules.errors import UserError
-from cepheid.second_order.exchange import assign_owners
-from cepheid.second_order.layers import KroneckerLayer
-from cepheid.second_order.statistic import factorize_cholesky
 
 PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
 REPETITIONS = 3  # of each layer's inverses, of which the fastest counts
@@ -46,6 +39,8 @@ def measure(task: Any) -> Mapping[str, Any]:
 
     Also count the operations of the products of gradients and inverses, all on one rank.
     """
+    from cepheid.second_order.layers import KroneckerLayer
+
     kfac = find_kfac(task)
     layers = [_time_inverses(layer) for layer in kfac.layers]
     balance = [
@@ -114,6 +109,8 @@ def _count_network(task: Any) -> int:
 
     Those of a definition are not those of the other networks of its open division.
     """
+    from cepheid.measure.studies.flops import count_passes
+
     images: int = task.batch_per_rank
     with find_kfac(task).pause():
         counted = count_passes(task, images)
@@ -123,6 +120,11 @@ def _count_network(task: Any) -> int:
 
 def _time_inverses(layer: Any) -> dict[str, Any]:
     """Return the fastest time of the inverses of one layer, and its cost in the balance."""
+    import torch
+
+    from cepheid.reference.torch.devices.kinds import find_device
+    from cepheid.second_order.statistic import factorize_cholesky
+
     sizes = [stat.size for stat in layer.statistics if stat.is_matrix]
     matrices = [torch.eye(size, device=layer.device) for size in sizes]
     dampings = [torch.ones((), device=layer.device)] * len(sizes)
@@ -142,6 +144,8 @@ def _time_inverses(layer: Any) -> dict[str, Any]:
 
 def share_inverses(layers_ms: Sequence[Mapping[str, Any]], ranks: int) -> list[float]:
     """Return the milliseconds of the inverses of each rank, as the optimizer assigns layers."""
+    from cepheid.second_order.exchange import assign_owners
+
     owners = assign_owners([layer["cost"] for layer in layers_ms], ranks).of_layer
     sums = [0.0] * ranks
     for layer, owner in zip(layers_ms, owners, strict=True):
