@@ -110,7 +110,11 @@ class Meter:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if not self.sensors.counters:
+        self.finish()
+
+    def finish(self) -> None:
+        """Read the sensors a last time after what was measured; the block may go on."""
+        if not self.sensors.counters or self._over.is_set():
             return
         self._over.set()
         self._thread.join()

@@ -1,7 +1,8 @@
 """What a run leaves beside its log: weights, power log, report, pictures.
 
-The log is closed by then, so nothing here can cost a run that counts. Weights alone must not be
-lost in silence: where they cannot be written, the session ends. Reports and pictures are neither
+Weights and power log are written before the log is closed, so that a run that was killed and counts
+has them; nothing here can cost such a run. Weights alone must not be lost in silence: where they
+cannot be written, the session ends. Reports and pictures are neither
 timed nor scored; the first rank alone makes them.
 """
 
@@ -12,7 +13,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from cepheid.reference.machine.energy import Measured
+from cepheid.reference.machine.energy import Measured, Meter, gather
+from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run import checkpoint, logfile, report
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.progress import OnProgress, Progress, Stage
@@ -74,6 +76,35 @@ class FinalWeights:
             index = self._config.index
             counts = f"run {index} counts ({self._folder.log(index)}), but its weights are lost"
             raise UserError(f"{counts}: {self._problem}") from self._problem
+
+
+class PowerLog:
+    """The power log of a run (rule T23), ``power_<k>.csv``, in the folder of its first rank.
+
+    ``used`` is the energy of the run for its report, once that is known.
+    """
+
+    def __init__(self, meter: Meter, ranks: Ranks, folder: ResultFolder | None, index: int) -> None:
+        self._meter, self._ranks, self._folder, self._index = meter, ranks, folder, index
+        self.used: Mapping[str, Any] = {}
+
+    def keep_before_digest(self, show: OnProgress, observer: Observer) -> OnProgress:
+        """Return a callback that calls ``show``, and writes the log once the run has stopped."""
+
+        def on_progress(progress: Progress) -> None:
+            if progress.stage is Stage.VERIFYING:
+                self._meter.finish()
+                measured = gather(self._meter, self._ranks)  # on every rank
+                if self._folder:
+                    self.used = keep_power_log(measured, self._folder, self._index, observer)
+            show(progress)
+
+        return on_progress
+
+    def discard(self) -> None:
+        """Delete the power log of a run that does not count."""
+        if self._folder and self.used:
+            self._folder.power_log(self._index).unlink(missing_ok=True)
 
 
 def keep_power_log(
@@ -151,8 +182,8 @@ def _keep_going(what: str, index: int, observer: Observer) -> Iterator[None]:
 
 
 def _read_clock_ms(folder: ResultFolder, index: int, key: str) -> float:
-    """Read the monotonic clock at the last record with this key, in milliseconds."""
-    record = logfile.find_last_record(folder.log(index), key)
+    """Read the monotonic clock at the last record with this key, in ms; the log is still open."""
+    record = logfile.find_last_record(logfile.make_partial_path(folder.log(index)), key)
     assert record is not None
     return float(record["metadata"]["monotonic_ms"])
 

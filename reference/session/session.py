@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from cepheid.reference.machine import energy, system
-from cepheid.reference.machine.energy import Meter, Sensors, gather
+from cepheid.reference.machine.energy import Meter, Sensors
 from cepheid.reference.machine.ranks import RankEndedError, Ranks
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.log import RunLogWriter
@@ -22,8 +22,8 @@ from cepheid.reference.session import watcher
 from cepheid.reference.session.artifacts import (
     FinalWeights,
     Pictures,
+    PowerLog,
     keep_pictures,
-    keep_power_log,
     keep_report,
 )
 from cepheid.reference.session.code_digest import (
@@ -285,6 +285,7 @@ class SingleRun:
         log, meter = RunLogWriter(final_log), Meter(self.sensors)
         live = session.observer.check_live(final_log) if final_log else None
         weights = FinalWeights(task, config, self.folder, session.backend.WEIGHTS_SUFFIX)
+        power = PowerLog(meter, session.ranks, self.folder, self.index)
         try:
             with (
                 session.interruption.allow(),
@@ -292,6 +293,7 @@ class SingleRun:
                 session.observer.show_run(config.definition) as show,
             ):
                 show = weights.keep_before_digest(live.watch(show) if live else show)
+                show = power.keep_before_digest(show, session.observer)
                 show = self.finish_after_run_stop(show)
                 show = PaceWatch(self.tell, lambda: _count_threads(task)).watch(show)
                 if config.execution.threads == "auto":
@@ -303,18 +305,17 @@ class SingleRun:
                 weights.raise_if_lost()
             elif self.folder:
                 weights.discard()
+                power.discard()
                 self.tell(f"run {self.index} does not count; its log is kept: {closed_log}")
         if outcome.data_problem:
             self.refuse_data(outcome)
         ending = "all targets reached" if outcome.reached else outcome.reason
         unit = "samples" if config.definition.kind == "train" else "images"
         self.tell(f"run {self.index}: {ending} after {outcome.samples:,} {unit}; log: {closed_log}")
-        measured = gather(meter, session.ranks)
         if self.folder and live and closed_log == final_log:
             is_fine = live.judge_result() and outcome.reached
-            used = keep_power_log(measured, self.folder, self.index, session.observer)
             with session.interruption.allow():
-                keep_report(task, config, self.folder, used, session.observer)
+                keep_report(task, config, self.folder, power.used, session.observer)
                 if outcome.is_finite or not isinstance(task, Pictures):
                     keep_pictures(task, config, self.folder, session.observer)
                 else:  # nothing that is not finite can be drawn

@@ -23,9 +23,16 @@ from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
 from cepheid.reference.machine.counters import Counter
 from cepheid.reference.machine.energy import Meter, Sensors, gather
 from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.run import logfile
 from cepheid.reference.run.config import configure
+from cepheid.reference.run.progress import Progress, Stage
 from cepheid.reference.run.report import Table
-from cepheid.reference.session.artifacts import keep_pictures, keep_power_log, keep_report
+from cepheid.reference.session.artifacts import (
+    PowerLog,
+    keep_pictures,
+    keep_power_log,
+    keep_report,
+)
 from cepheid.reference.session.result_folder import ResultFolder
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
@@ -201,7 +208,7 @@ def write_log(folder: Path, index: int, start_seconds: float, stop_seconds: floa
         ":::MLLOG " + json.dumps({"key": key, "metadata": {"monotonic_ms": 1000 * seconds}})
         for key, seconds in (("run_start", start_seconds), ("run_stop", stop_seconds))
     ]
-    (folder / f"result_{index}.txt").write_text("\n".join(lines))
+    logfile.make_partial_path(folder / f"result_{index}.txt").write_text("\n".join(lines))
 
 
 def make_meter(watts: float) -> Meter:
@@ -232,12 +239,29 @@ def test_energy_is_shown_and_the_power_log_kept(tmp_path: Path) -> None:
 
 
 def test_no_power_log_beside_runs_that_have_none(tmp_path: Path) -> None:
-    write_log(tmp_path, 0, 0, 1)
+    (tmp_path / "result_0.txt").touch()
     write_log(tmp_path, 1, 100.5, 102.5)
     text, used = keep_energy(make_meter(50), tmp_path, 1)
     assert "no power log, because run 0 has none (rule T23)" in text
     assert used == {"none": "no power log, because run 0 has none"}  # S14: no joules without a log
     assert not list(tmp_path.glob("power_*"))
+
+
+def test_the_power_log_is_there_before_the_data_are_digested(tmp_path: Path) -> None:
+    """So a run that is killed once it counts has one; one that does not count leaves none."""
+    write_log(tmp_path, 0, 100.5, 102.5)
+    folder, seen = ResultFolder(tmp_path, tmp_path), []
+    power = PowerLog(make_meter(50), SingleProcess("none"), folder, 0)
+    power._meter._over.set()  # its readings are over
+    tell = power.keep_before_digest(
+        lambda progress: seen.append(folder.power_log(0).exists()), Recorder()
+    )
+    for stage in (Stage.TRAINING, Stage.VERIFYING):
+        tell(Progress(stage, 1))
+    assert seen == [False, True]
+    assert power.used["joules"] == pytest.approx(100)
+    power.discard()
+    assert not folder.power_log(0).exists()
 
 
 def test_a_failed_sensor_is_reported(tmp_path: Path) -> None:
