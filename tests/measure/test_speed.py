@@ -243,3 +243,14 @@ def test_competitors_end_with_a_killed_command() -> None:
     ids = [int(one) for one in line.split()]
     assert len(ids) == usable_processors()
     assert have_ended(ids)
+
+
+def test_operations_of_a_step_have_shares_that_add_up() -> None:
+    model, inputs = torch.nn.Linear(64, 64), torch.ones(32, 64)
+    task = SimpleNamespace(
+        model=model, step=lambda: model(inputs).sum().backward(), synchronize=lambda: None
+    )
+    shares = parts.profile_kernels(task)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["aten::addmm"] > 0
+    assert list(shares.values()) == sorted(shares.values(), reverse=True)

@@ -28,6 +28,7 @@ from cepheid.measure.engine.turns import (
     make_task,
     pick_create,
     profile_steps,
+    take_steps,
     time_each,
     time_steps,
 )
@@ -43,6 +44,7 @@ from cepheid.rules.definition import Block, Definition
 from cepheid.rules.events import Kind
 from cepheid.rules.hyperparameters import EVAL_OFFSET
 
+PROFILED_STEPS, TOP_SHOWN = 3, 8
 UNREACHABLE = 1e9
 """A quality target beyond every metric, so that the loop spends its whole budget."""
 
@@ -217,7 +219,27 @@ def measure_profile(subject: Subject) -> Measurement:
         reference=f"{milliseconds:,.1f} ms",
         result=", ".join(f"{phase} {share:.1%}" for phase, share in shares.items()),
     )
-    return Measurement([row], {"milliseconds": milliseconds, "shares": shares})
+    facts = {"milliseconds": milliseconds, "shares": shares}
+    kernels = profile_kernels(task)
+    shown = ", ".join(f"{name} {share:.1%}" for name, share in [*kernels.items()][:TOP_SHOWN])
+    return Measurement([row, Row("its operations", shown)], {**facts, "operations": kernels})
+
+
+def profile_kernels(task: Any) -> Mapping[str, float]:
+    """Return the share of each of torch's operations in the time of a step, the largest first.
+
+    It is the time of the accelerator where there is one, else that of the processors.
+    """
+    from torch.profiler import profile
+
+    with profile() as profiler:  # everything that torch can observe here
+        take_steps(task, PROFILED_STEPS)
+    found = profiler.key_averages()
+    kind = "device" if any(each.self_device_time_total for each in found) else "cpu"
+    times = {each.key: getattr(each, f"self_{kind}_time_total") for each in found}
+    total = sum(times.values()) or 1
+    ordered = sorted(times.items(), key=lambda item: -item[1])
+    return {name: time / total for name, time in ordered if time}
 
 
 def make_keras_task(subject: Subject) -> Any:

@@ -34,7 +34,8 @@ Of a benchmark that trains:
              prefetch against one on arrays that are read when their turn comes
   memory     the largest resident memory of a short run, in a process of its own
   profile    only on request: where the time of a step goes: data, forward, backward, communication
-             that the backward pass does not hide, update; and what harness and log add
+             that the backward pass does not hide, update; what harness and log add; and the shares
+             of torch's operations (and copies), on the accelerator where there is one
   beside_work  only on request: training beside a competing process on one processor, then on each;
              half of these processors and all of the others are a fair share, of which at most a
              third should be lost
