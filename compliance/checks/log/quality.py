@@ -127,7 +127,7 @@ def _check_ending(run: RunLog, definition: Definition) -> Iterator[Finding]:
             run,
             stop,
             "T9.false_success",
-            case=case if definition.kind == "train" else "generated",
+            case=("twice" if wanted > 1 else "") if definition.kind == "train" else "generated",
             targets=targets,
             missed=", ".join(missed) or ("one evaluation" if evaluations else "no evaluation"),
         )
