@@ -4,6 +4,7 @@ import configparser
 import importlib.util
 import json
 import os
+import random
 import re
 import shlex
 import subprocess
@@ -99,7 +100,8 @@ def test_the_script_converts_the_readings_of_a_meter(tmp_path: Path) -> None:
     records = slew(run_records(GALAXY_SHAPE, 0, blocks=7))
     log = write_log(folder / "result_0.txt", records)
     walls = range(records[0]["time_ms"] - 100_000, records[-1]["time_ms"] + 100_000, 500)
-    rows = [f"{wall / 1000},{300 + n % 7},{5 + n % 3}" for n, wall in enumerate(walls)]
+    draw = random.Random(0).randrange
+    rows = [f"{wall / 1000},{300 + draw(7)},{5 + draw(3)}" for wall in walls]
     (tmp_path / "meter.csv").write_text("\n".join(["seconds,plug0,plug1", *rows]) + "\n")
     line = [sys.executable, "convert.py", "meter.csv", str(log), "network switches"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -4,9 +4,9 @@ The chance that a third seed lies within a radius of the line from one seed to a
 the greatest density of seeds times the volume of that tube. The radius at which one of a hundred
 judgements of everything would have a false alarm is the limit; so it follows from the evidence.
 
-Few runs are compared in pure Python, many by ``lines`` with NumPy: completely in both cases. Where
-NumPy is absent, those of many runs that lie nearest to the middle of all are tried, since a mixture
-lies nearer to it than a run does.
+Few runs are compared in pure Python, many by ``lines`` with NumPy: completely, but for those near
+one end of a line, which ``lines`` finds up to a smaller radius. Where NumPy is absent, those of
+many runs that lie nearest to the middle of all are tried: a mixture lies nearer to it than a run.
 """
 
 import math

@@ -2,9 +2,10 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cepheid.compliance.checks.registry import Described, Needs, Place, rule
+from cepheid.compliance.checks.result.readings import LAGS_MAX
 from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
@@ -176,9 +177,22 @@ _PARTS_OF_POWER = ("nodes", "processor_cores_per_node")
 
 
 def _check_constant(logs: list[PowerLog]) -> Iterator[Finding]:
+    """Warn of sensors that read the same all the time, or the same few readings again and again."""
     for log in logs:
+        periods = {sensor.name: _find_period(sensor.watts) for sensor in log.sensors}
         for sensor in log.sensors:
-            if len(sensor.watts) >= UNCHANGED_READINGS_MAX and len(set(sensor.watts)) == 1:
+            if periods[sensor.name] == 1:
                 yield breach(
                     log, sensor.lines[0], "T23.constant", sensor=sensor.name, watts=sensor.watts[0]
                 )
+        if max(periods.values(), default=0) > 1:
+            yield breach(log, 3, "T23.periodic")
+
+
+def _find_period(watts: Sequence[float]) -> int:
+    """Return after how many readings all are repeated; 0 for too few, or if they are not."""
+    first = watts[:UNCHANGED_READINGS_MAX]
+    for period in range(1, LAGS_MAX + 1 if len(first) == UNCHANGED_READINGS_MAX else 0):
+        if first[period:] == first[:-period] and watts[period:] == watts[:-period]:
+            return period
+    return 0

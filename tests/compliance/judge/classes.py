@@ -82,7 +82,8 @@ CLASSES: Mapping[str, Class] = {
         of("facts", "what_agrees_is_not")),
     "readings are a power": Class(
         of("readings", "readings_of_another_log_are_found",
-           "readings_that_repeat_themselves_are_found")
+           "coarse_or_few_readings_of_another_log_are_found",
+           "readings_that_repeat_themselves_are_found", "the_same_readings_again_and_again")
         + of("damage", "a_reading_every_two_seconds_is_too_few", "power_in_another_unit"),
         of("readings", "the_same_load_with_its_own_noise_is_no_copy",
            "readings_that_tell_nothing_are_no_copies")),

@@ -2,13 +2,16 @@
 
 import math
 import random
+import re
 import time
 from array import array
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from cepheid.compliance.checks.result.energy import _check_constant
 from cepheid.compliance.checks.result.readings import find_copies, list_readings
 from cepheid.compliance.read.powerlog import PowerLog, Sensor
 
@@ -23,11 +26,13 @@ LOADS: dict[str, Callable[[int], float]] = {
 }
 
 
-def measure(load: str, seed: object, readings: int = 120, decimals: int = 1) -> Watts:
-    """What a meter with 3 W of noise reads."""
+def measure(
+    load: str, seed: object, readings: int = 120, decimals: int = 1, watts: float = 3
+) -> Watts:
+    """What a meter with so many watts of noise reads."""
     noise = random.Random(f"{load} {seed}")
-    watts = (LOADS[load](n) + noise.gauss(0, 3) for n in range(readings))
-    return [round(each, decimals) for each in watts]
+    read = (LOADS[load](n) + noise.gauss(0, watts) for n in range(readings))
+    return [round(each, decimals) for each in read]
 
 
 def log(watts: Watts) -> "tuple[array[float], ...]":
@@ -64,18 +69,39 @@ def test_readings_of_another_log_are_found(load: str, form: str) -> None:
     assert list(find_copies([*logs, log(FORMS[form](original))])) == [(13, 8)]
 
 
+COARSE = {  # whole watts: the noise of a meter, in watts, and how many readings it takes
+    "a short run": (4, 20),
+    "of a quiet meter": (1, 80),
+    "of which most do not change": (0.5, 200),
+}
+UNROUNDED = [form for form in FORMS if not re.search("rounded|later|second|changed", form)]
+
+
+@pytest.mark.parametrize("form", UNROUNDED)
+@pytest.mark.parametrize("case", COARSE)
+def test_coarse_or_few_readings_of_another_log_are_found(case: str, form: str) -> None:
+    noise, count = COARSE[case]
+    read = partial(measure, "flat", readings=count, decimals=0, watts=noise)
+    logs = [log(read(n)) for n in range(8)]
+    assert list(find_copies(logs)) == []
+    logs += [log(read("original")), log(FORMS[form](read("original")))]
+    assert list(find_copies(logs)) == [(9, 8)]
+
+
 def test_readings_that_repeat_themselves_are_found() -> None:
     once = measure("flat", "once", 60)
     assert list(find_copies([log([*once, *once])])) == [(0, 0)]
     assert list(find_copies([log([*once, *(1.1 * w for w in once)])])) == [(0, 0)]
 
 
-@pytest.mark.parametrize("decimals", [0, 1, 3])
+@pytest.mark.parametrize(("watts", "decimals"), [(3, 0), (3, 1), (3, 3), (1, 0), (0.5, 0), (0, 0)])
 @pytest.mark.parametrize("load", LOADS)
-def test_the_same_load_with_its_own_noise_is_no_copy(load: str, decimals: int) -> None:
-    """Two runs of a benchmark load a machine alike; 0 of 98,280 such pairs were found."""
+def test_the_same_load_with_its_own_noise_is_no_copy(
+    load: str, watts: float, decimals: int
+) -> None:
+    """Two runs of a benchmark load a machine alike; 0 of 163,800 pairs with noise were found."""
     for readings in (15, 60, 200):
-        logs = [log(measure(load, n, readings, decimals)) for n in range(12)]
+        logs = [log(measure(load, n, readings, decimals, watts)) for n in range(12)]
         assert list(find_copies(logs)) == []
 
 
@@ -101,3 +127,25 @@ def test_logs_that_are_alike_everywhere_take_bounded_time() -> None:
 )
 def test_readings_that_tell_nothing_are_no_copies(watts: Watts) -> None:
     assert list(find_copies([log(watts), log(watts)])) == []
+
+
+@pytest.mark.parametrize(
+    ("watts", "codes"),
+    [
+        ([700.0] * 60, ["T23.constant"]),
+        ([350.0, 351.0] * 30, ["T23.periodic"]),
+        ([300.0 + n % 32 for n in range(400)], ["T23.periodic"]),
+        ([300.0 + 7 * n % 13 for n in range(61)], ["T23.periodic"]),  # ends within a period
+        ([700.0] * 59, []),
+        ([350.0, 351.0] * 29, []),  # a short run
+        ([60.0, *[350.0, 351.0] * 100], []),  # idle at first
+        ([*[350.0, 351.0] * 100, 351.0], []),  # out of step once
+        ([420.0 if n % 40 else 350.0 for n in range(400)], []),  # evaluations of a steady run
+        ([], []),
+    ],
+)
+def test_the_same_readings_again_and_again(watts: list[float], codes: list[str]) -> None:
+    times = [500.0 * n for n in range(len(watts))]
+    sensor = Sensor("plug", times, watts, range(3, 3 + len(watts)))
+    found = [*_check_constant([PowerLog(Path("power_0.csv"), "nothing", (sensor,))])]
+    assert [(each.code, each.severity) for each in found] == [(code, "warning") for code in codes]
