@@ -1,11 +1,13 @@
 """Best results over rounds: compared by the test of two results, never across definitions."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cepheid.leaderboard.rows.changes import SpeedChange, compare_speed
 from cepheid.leaderboard.site.history import read_rounds, trace_bests
 from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
@@ -80,13 +82,24 @@ def test_an_index_that_says_too_little_is_not_compared(
 def test_results_without_a_definition_are_not_compared_in_silence(
     first: dict[str, Any], star_shape: Definition
 ) -> None:
-    """An index of version 1, or of a round of MLPerf, does not say what its results are of."""
+    """An index of version 1 does not say what its results are of."""
     for result in first["results"]:
         result["definition_digest"] = None
     Path("old.json").write_text(json.dumps(first))
     page, _ = _build_second(star_shape, "--history", "old.json")
     assert "cannot be tested" in page
     assert "really" not in page
+
+
+def test_rounds_of_mlperf_are_compared_by_the_names_of_benchmarks(first: dict[str, Any]) -> None:
+    (old,) = (result for result in first["results"] if result["id"] == NAME)
+    old |= {"definition_digest": None, "round": "mlperf-training-5.0"}
+    half = {"log_mean": old["comparison"]["log_mean"] - math.log(2)}
+    new = {**old, "round": "mlperf-training-5.1", "comparison": {**old["comparison"], **half}}
+    change = compare_speed(old, new)
+    assert change is not None
+    assert change.ratio == pytest.approx(2)
+    assert compare_speed(old, {**new, "round": "v1.0"}) == SpeedChange("unknown")
 
 
 def test_a_slower_round_does_not_become_the_best(first: dict[str, Any]) -> None:
