@@ -17,7 +17,7 @@ from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import MEASUREMENTS, main
 
 # Files alone, numbers alone, and bits that are compared with those of another day.
-COMPUTE_AS_THEY_ARE = ("formats", "project", "resolution", "fingerprint", "pending")
+COMPUTE_AS_THEY_ARE = ("formats", "project", "resolution", "fingerprint", "pending", "baselines")
 
 
 @pytest.mark.parametrize("name", MEASUREMENTS)

@@ -283,8 +283,8 @@ def _warm_up_on_this_rank(data_root: Path) -> tuple[str, float]:
     """The pieces on this rank, of which only the second one has little memory."""
     torch.set_num_threads(1)
     with start_ranks() as ranks, pytest.MonkeyPatch.context() as monkeypatch:
-        if not ranks.is_first:
-            limit_memory("galaxy_shape", 2 * PIXELS["galaxy_shape"], monkeypatch)
+        fits = 1000 if ranks.is_first else 2
+        limit_memory("galaxy_shape", fits * PIXELS["galaxy_shape"], monkeypatch)
         task = build(configuration("galaxy_shape", data_root), ranks)
         task.warm_up()
         task.step()
