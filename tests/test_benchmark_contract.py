@@ -142,7 +142,7 @@ def test_folder_is_complete(name: str) -> None:
         "README.md",
     ):
         assert (folder / file).is_file(), (
-            f"benchmarks/{name}/{file} is missing; CONTRIBUTING.md says what it is for"
+            f"benchmarks/{name}/{file} is missing; docs/new-benchmark.md says what it is for"
         )
 
 

@@ -43,7 +43,7 @@ Replace it by your problem step by step. After each step these commands pass:
   5. targets by experiment: cepheid measure targets {name} --scale mini, then take out `provisional`
   6. reference convergence points: cepheid rcp {name} --scale mini --batch-size 32
   7. {folder}/README.md, and a row in README.md
-CONTRIBUTING.md, "How to add a benchmark", explains each step."""
+docs/new-benchmark.md explains each step."""
 NEXT_WITH_DATASET = """\
 {dataset}: created. It draws elliptical blobs, which the example can learn instead of galaxies:
   a. {folder}/benchmark.yaml   under data: generator: {name}, pixels: 32, seed, no other settings;
