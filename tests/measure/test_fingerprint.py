@@ -21,7 +21,7 @@ from cepheid.measure.engine.fingerprint_cases import (
     take_case,
     take_fingerprint,
 )
-from cepheid.measure.studies.fingerprint import Fingerprint, find_difference
+from cepheid.measure.engine.provenance import Fingerprint, find_difference
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.trainer import Trainer
 from cepheid.rules import definition

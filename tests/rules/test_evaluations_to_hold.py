@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve
 from tests.compliance import small
-from tests.compliance.builder import edit, line_number, quality, run_records, write_log
+from tests.compliance.builder import Record, edit, line_number, quality, run_records, write_log
 from tests.distributed import on_ranks
 from tests.reference.run.scripted import ScriptedTask, execute
 
@@ -94,6 +95,11 @@ def test_trainer_checker_score_and_evidence_agree_where_a_run_ends(
         assert ended.find_crossing(chosen) == crossing
 
 
+def put_metrics(metrics: dict[str, float], record: Record) -> None:
+    record["metadata"]["metrics"] = metrics
+    record["value"] = metrics["rmse"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "status", "code", "says"),
     [
@@ -114,12 +120,7 @@ def test_logs_that_end_elsewhere_are_found(
     chosen = make_up(tmp_path / "definitions", monkeypatch, 2)
     records = run_records(chosen, blocks=len(pattern), converged=False)
     for place, metrics in enumerate(measure(chosen, pattern)):
-        records = edit(
-            records, "eval_accuracy",
-            lambda record, metrics=metrics: (
-                record["metadata"].update(metrics=metrics), record.update(value=metrics["rmse"])
-            ), place,
-        )  # fmt: skip
+        records = edit(records, "eval_accuracy", partial(put_metrics, metrics), place)
     records = edit(records, "run_stop", lambda record: record["metadata"].update(status=status))
     log = runlog.read(write_log(tmp_path / "result_0.txt", records))
     found = [f for f in check_log(log, PLACE, rounds.load("v1.0")) if f.rule == "T9"]

@@ -20,7 +20,7 @@ from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.events import CHOICES
-from cepheid.rules.host import ROOT
+from cepheid.rules.host import KERAS_BACKENDS, ROOT
 from cepheid.rules.systems import NAME
 from cepheid.tools.audit.choice import Choice
 from cepheid.tools.audit.containment import (
@@ -227,7 +227,7 @@ def _find_framework(logged: RunLog) -> tuple[str, str]:
     if not framework.startswith("keras"):
         return "torch", ""
     backend = framework.partition(" on ")[2].partition(" ")[0]
-    return "keras", backend if backend in extras.KERAS_BACKENDS else ""
+    return "keras", backend if backend in KERAS_BACKENDS else ""
 
 
 def _read_execution(execution: object) -> Mapping[str, object]:

@@ -79,7 +79,7 @@ def _hide_texts(finding: Finding, folder: Path) -> Finding:
 
 
 def _hide_run(run: RunSummary, folder: Path) -> RunSummary:
-    return replace(run, path=folder / run.path.name, texts={}, nodes={})
+    return replace(run, path=folder / run.path.name, texts={}, setup={})
 
 
 def _digest_result(result: JudgedResult) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 from PIL import Image
 
 from cepheid.reference.data import imagenet
+from cepheid.reference.data.image_files import shapes
 from cepheid.reference.data.image_files.shapes import Picture
-from cepheid.reference.data.imagenet import ImageNetParameters, shapes
+from cepheid.reference.data.imagenet import ImageNetParameters
 
 CLASSES = ("n01", "n02", "n03")
 TRAIN, EVALUATION = 12, 6
