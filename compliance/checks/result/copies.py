@@ -12,6 +12,7 @@ from pathlib import Path
 from cepheid.compliance.checks.alike.mixed import find_mixtures
 from cepheid.compliance.checks.alike.near import find_close, load_scale
 from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.result.energy import tell_of_period
 from cepheid.compliance.checks.result.readings import find_copies
 from cepheid.compliance.checks.result.steady import check_steadiness
 from cepheid.compliance.checks.result.traces import CURVE, POWER, TIMES, WITHIN, RunTrace
@@ -348,7 +349,7 @@ def _report(
     kind: int, trace: RunTrace, other: RunTrace, is_same_result: bool, is_disputed: bool = False
 ) -> Finding:
     if kind == POWER and trace is other:
-        return breach(trace.power or trace, 3, "T23.periodic")
+        return tell_of_period(trace.power or trace)
     if kind == POWER:
         return breach(
             trace.power or trace,

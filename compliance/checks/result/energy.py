@@ -3,9 +3,11 @@
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from cepheid.compliance.checks.registry import Described, Needs, Place, rule
 from cepheid.compliance.checks.result.readings import LAGS_MAX
+from cepheid.compliance.checks.result.traces import RunTrace
 from cepheid.compliance.finding import Finding, breach, escape
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
@@ -186,7 +188,12 @@ def _check_constant(logs: list[PowerLog]) -> Iterator[Finding]:
                     log, sensor.lines[0], "T23.constant", sensor=sensor.name, watts=sensor.watts[0]
                 )
         if max(periods.values(), default=0) > 1:
-            yield breach(log, 3, "T23.periodic")
+            yield tell_of_period(log)
+
+
+def tell_of_period(log: PowerLog | RunTrace | Path) -> Finding:
+    """Return the warning that the readings of a log repeat themselves."""
+    return breach(log, 3, "T23.periodic")
 
 
 def _find_period(watts: Sequence[float]) -> int:
