@@ -55,6 +55,11 @@ def find_organisation(folder: Path) -> str:
     return team[1] if team and (folder.parent / team[1]).is_dir() else folder.name
 
 
+def rank_team(folder: Path) -> int:
+    """Return the number of a team among those of its submitter, 1 for the first one."""
+    return int(folder.name.rpartition("_")[2]) if find_organisation(folder) != folder.name else 1
+
+
 def explain_name(name: str) -> str:
     """Return why a submitter or a system cannot have a name, or an empty text if it can."""
     if not NAME.fullmatch(name):

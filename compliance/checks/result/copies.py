@@ -6,6 +6,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules.definition import Definition
 from cepheid.rules.events import is_number
 from cepheid.rules.rounds import Round, RoundBenchmark
+from cepheid.rules.systems import find_organisation, rank_team
 
 COPIED_LOSSES_MIN = 3  # with more than four digits; shorter ones may agree by chance
 COPIED_INTERVALS_MIN = 5
@@ -185,6 +187,11 @@ class TracedResult:
     owner: Path
     decisions: Decisions | None = None
 
+    @cached_property
+    def organisation(self) -> Path:
+        """The folder of the submitter's first team (S2)."""
+        return self.owner.with_name(find_organisation(self.owner))
+
 
 @dataclass(frozen=True)
 class Side:
@@ -192,6 +199,11 @@ class Side:
 
     trace: RunTrace
     result: TracedResult
+
+    def is_team_beside(self, other: "Side") -> bool:
+        """Return True for another team of one submitter."""
+        ours, theirs = self.result, other.result
+        return ours.owner != theirs.owner and ours.organisation == theirs.organisation
 
 
 def find_recycled(
@@ -303,11 +315,11 @@ def _settle(
     """Report two runs that agree, against the one that is the copy, or as a dispute against both.
 
     What the organisers decided holds. Of two runs of one submitter, the one that says that it
-    started later is the copy. Of two submitters, the one whose log stood on the base branch is
-    innocent. Times in a log prove nothing there, since a copier writes them.
+    started later is the copy. Of two folders, the one whose log stood on the base branch is
+    innocent. Times in a log prove nothing there, since a copier writes them: of two teams of one
+    submitter, the further one is then the copy, and two submitters are in dispute.
     """
-    is_same_result = later.result is earlier.result
-    finding = _report(kind, later.trace, earlier.trace, is_same_result)
+    finding = _report(kind, later, earlier)
     decided = _find_decision(later, earlier)
     if decided and decided.lets_both_stand:
         return
@@ -318,13 +330,14 @@ def _settle(
             copy, original = earlier, later
     elif later.result.owner != earlier.result.owner and finding.is_error:
         stands = [stood(side.trace.path) for side in (later, earlier)]
-        if stands[0] == stands[1]:
+        if stands[0] == stands[1] and not later.is_team_beside(earlier):
             for side, rival in ((later, earlier), (earlier, later)):
-                yield _report(kind, side.trace, rival.trace, False, is_disputed=True), side
+                yield _report(kind, side, rival, is_disputed=True), side
             return
-        if stands[0]:
+        is_first = [rank_team(side.result.owner) for side in (later, earlier)]
+        if stands[0] > stands[1] or (stands[0] == stands[1] and is_first[0] < is_first[1]):
             copy, original = earlier, later
-    yield _report(kind, copy.trace, original.trace, is_same_result), copy
+    yield _report(kind, copy, original), copy
 
 
 def _find_decision(one: Side, two: Side) -> Dispute | None:
@@ -345,37 +358,30 @@ def _is_same_file(path: Path, other: Path) -> bool:
     return os.path.abspath(path) == os.path.abspath(other)
 
 
-def _report(
-    kind: int, trace: RunTrace, other: RunTrace, is_same_result: bool, is_disputed: bool = False
-) -> Finding:
+def _report(kind: int, side: Side, rival: Side, is_disputed: bool = False) -> Finding:
+    trace, other = side.trace, rival.trace
     if kind == POWER and trace is other:
         return tell_of_period(trace.power or trace)
+    case = "team" if side.is_team_beside(rival) else ""
     if kind == POWER:
-        return breach(
-            trace.power or trace,
-            3,
-            "T23.disputed" if is_disputed else "T23.recycled",
-            other=escape(str(other.power)),
-        )
+        here, there = trace.power or trace, escape(str(other.power))
+        if is_disputed:
+            return breach(here, 3, "T23.disputed", other=there)
+        return breach(here, 3, "T23.recycled", case=case, other=there)
     is_repeat = (
         kind == CURVE
-        and not is_same_result
+        and side.result is not rival.result
         and trace.seed is not None
         and trace.curve == other.curve  # rounding that differs between machines grows in training
         and (trace.seed, trace.code_digest) == (other.seed, other.code_digest)
     )
+    path = escape(str(other.path))
     if is_repeat and not are_times_alike(trace.durations_ms, other.durations_ms):
-        return breach(
-            trace, trace, "T19.same_seed", other=escape(str(other.path)), seed=str(trace.seed)
-        )
+        return breach(trace, trace, "T19.same_seed", other=path, seed=str(trace.seed))
     what = "times" if kind == TIMES else "quality or losses"
-    return breach(
-        trace,
-        trace,
-        "T19.disputed" if is_disputed else "T19.recycled",
-        what=what,
-        other=escape(str(other.path)),
-    )
+    if is_disputed:
+        return breach(trace, trace, "T19.disputed", what=what, other=path)
+    return breach(trace, trace, "T19.recycled", case=case, what=what, other=path)
 
 
 def are_times_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge.judgement import judge
+from cepheid.compliance.read import package
 from cepheid.leaderboard.rows.entry import list_entries
 from cepheid.leaderboard.rows.statuses import list_statuses
 from cepheid.rules import definition, rounds
@@ -276,8 +278,29 @@ def test_who_is_called_like_a_team_may_have_a_name_of_its_own(tmp_path: Path) ->
     assert not [each for each in find_all(tmp_path / "submissions") if each.rule == "S2"]
 
 
-def test_runs_that_two_teams_share_are_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("stood", "accused"), [("", "acme_2"), ("acme", "acme_2"), ("acme_2", "acme")]
+)
+def test_a_result_that_two_teams_hand_in_counts_once(
+    stood: str, accused: str, tmp_path: Path
+) -> None:
+    """Of one organisation that hands in twice, the first team counts, and nobody is in dispute."""
+    root = tmp_path / "submissions"
     for team in ("acme", "acme_2"):
+        write_result(root / team, MINI)
+    judged = judge([package.read(root)], rounds.load(), stood=lambda path: stood in path.parts)
+    errors = [each for each in judged.findings if each.is_error]
+    assert {(each.code, each.path.relative_to(root).parts[0]) for each in errors} == {
+        ("T19.recycled", accused)
+    }
+    assert len(errors) == MINI.runs.required
+    assert all("another team of this submitter" in each.message for each in errors)
+    ranked = [row for row in list_entries(judged.results) if row.is_ranked]
+    assert [row.names.submitter for row in ranked] == ["acme"]
+
+
+def test_three_teams_with_one_result_leave_the_first(tmp_path: Path) -> None:
+    for team in ("acme_10", "acme_9", "acme"):
         write_result(tmp_path / "submissions" / team, MINI)
-    found = find_all(tmp_path / "submissions")
-    assert {each.code for each in found if each.is_error} == {"T19.disputed"}
+    errors = [each for each in find_all(tmp_path / "submissions") if each.is_error]
+    assert {each.path.parts[-5] for each in errors} == {"acme_9", "acme_10"}
