@@ -1,9 +1,10 @@
 """Cepheid: a benchmark suite for deep learning with rules, reference and compliance tools.
 
-In a checkout each room of this package is a symbolic link to the folder beside this one; in an
-installation the rooms lie here.
+In a checkout each room is a symbolic link to the folder beside this one, in an installation a
+folder. What programs use (docs/python.md) is imported when it is first used.
 """
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -15,3 +16,13 @@ if not (Path(__file__).parent / "rules").is_dir():
         file=sys.stderr,
     )
     raise SystemExit(2)
+
+__all__ = ["datasets", "logs", "models", "read_log", "results"]  # types: __init__.pyi
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'cepheid' has no attribute {name!r}")
+    in_logs = name in ("read_log", "results")
+    module = importlib.import_module(f"cepheid.{'logs' if in_logs else name}")
+    return getattr(module, name) if in_logs else module

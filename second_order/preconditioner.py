@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any
+from dataclasses import fields
+from typing import Any, Never
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from cepheid.second_order.layers import (
     find_layers,
 )
 from cepheid.second_order.observer import Observer
-from cepheid.second_order.options import Options, UseError, refuse_not_positive
+from cepheid.second_order.options import Options, UseError, did_you_mean, refuse_not_positive
 from cepheid.second_order.simulated import SimulatedCurvature, SimulatedExchange
 from cepheid.second_order.statistic import Interval, precondition_unit_wise
 
@@ -59,7 +60,9 @@ class KFAC(Observer):
         options: Options | None = None,
         guard: Guard = nullcontext,
         phase: Phase = nullcontext,
+        **others: Never,
     ) -> None:
+        _refuse_keywords(others)
         options = Options() if options is None else options
         _refuse_other_types(model, options)
         layers, self.left_out = find_layers(model, options)
@@ -358,6 +361,17 @@ class KFAC(Observer):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load a ``state_dict``. Raises UseError if it belongs to another model."""
         self.curvature.load_state_dict(state)
+
+
+def _refuse_keywords(others: Mapping[str, object]) -> None:
+    """Raise UseError for options that are given as keywords, and for unknown ones."""
+    known = [field.name for field in fields(Options)]
+    for name, value in others.items():
+        if name not in known:
+            raise UseError(f"K-FAC: there is no option {name!r}{did_you_mean(name, known)}")
+        raise UseError(
+            f"K-FAC: {name} is an option; fix: write KFAC(model, Options({name}={value!r}))"
+        )
 
 
 def _refuse_other_types(model: object, options: object) -> None:

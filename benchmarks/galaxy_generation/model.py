@@ -10,7 +10,7 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.galaxy_shape.model import SamePaddedConv2d
 from cepheid.benchmarks.galaxy_vae.framework_free import Sizes
-from cepheid.benchmarks.galaxy_vae.model import Decoder
+from cepheid.benchmarks.galaxy_vae.model import Decoder, cut_off_overflow
 from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
 
 
@@ -33,6 +33,7 @@ class Generative(nn.Module):
     def __init__(self, model: Mapping[str, Any], data: Mapping[str, Any]) -> None:
         super().__init__()
         sizes = Sizes.parse(model, data)
+        self.latents = sizes.latents
         self.decoder = Decoder(sizes)
         # In bfloat16 its bias alone is wrong by up to 0.008, the same share of the flux of every
         # pixel of a band, which shifts the colours. It is a tenth of the decoder's work.
@@ -44,3 +45,14 @@ class Generative(nn.Module):
         self.flow = MaskedAutoregressiveFlow(sizes.latents, sizes.flow_layers, sizes.flow_hidden)
         convert_conv2d_weight_memory_format(self.decoder, torch.channels_last)
         self.requires_grad_(False)
+
+    @torch.no_grad()
+    def generate(self, count: int, seed: int | None = None) -> Tensor:
+        """Return new galaxies, (count, bands, y, x), in units of the sky noise; without noise.
+
+        ``seed`` makes them the same galaxies each time; without one torch's generator draws them.
+        """
+        like = next(self.flow.parameters())
+        random = None if seed is None else torch.Generator().manual_seed(seed)
+        noise = torch.randn(count, self.latents, generator=random).to(like)
+        return self.decoder.make_images(cut_off_overflow(self.flow.sample(noise)))

@@ -244,6 +244,18 @@ def test_other_arguments_are_refused(model: Any, options: Any, message: str) -> 
         KFAC(model, options)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"damping": 1e-2}, r"fix: write KFAC\(model, Options\(damping=0\.01\)\)"),
+        ({"dampnig": 1e-2}, 'no option .dampnig.; did you mean "damping"'),
+    ],
+)
+def test_options_as_keywords_are_refused(options: Any, message: str) -> None:
+    with pytest.raises(UseError, match=message):
+        KFAC(make_network(), **options)
+
+
 def test_samples_that_are_not_first_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
     class OverPositions(nn.Module):
         def __init__(self) -> None:
