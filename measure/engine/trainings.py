@@ -1,13 +1,15 @@
 """Run the reference again and again to learn how it converges, and keep the quality curves."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.provenance import keep_current
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from cepheid.reference.run.progress import OnProgress, Progress
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
-TaskFactory = Callable[[RunConfig, "TorchRanks"], Any]
 CORRECT = "correct"
 """The variant of a run of the unbroken reference."""
 HARDWARE = (
@@ -30,12 +31,25 @@ HARDWARE = (
 
 @dataclass(frozen=True)
 class Training:
-    """One run to make: its title for the user, its variant, its task and its configuration."""
+    """One run to make: what the user calls it, its variant and its configuration.
 
-    title: str
+    ``source`` has its task where that is not the benchmark's own (``find_create``).
+    """
+
+    what: str
     variant: str
-    create: TaskFactory
     config: RunConfig
+    source: Any = None
+
+    @property
+    def title(self) -> str:
+        """The name of the run for the user."""
+        return f"{self.what}, seed {self.config.seed}"
+
+    def create(self, ranks: "TorchRanks") -> Any:
+        """Return the task of this run."""
+        source = self.source or import_task(self.config.definition, "torch")
+        return find_create(source)(self.config, ranks)
 
 
 def train_all(
@@ -56,7 +70,7 @@ def train_all(
 
     with start_ranks() as ranks:
         for training in trainings:
-            training.create(training.config, ranks)
+            training.create(ranks)
         prepare_data(definition, data_root, observer)
         code = keep_current(definition.name, data_root) if ranks.is_first else ""
         description = system.describe("local", ranks)
@@ -91,7 +105,7 @@ def train(
         on_progress(progress)
 
     free_earlier_tasks()
-    task = training.create(training.config, ranks)
+    task = training.create(ranks)
     run_task(task, training.config, RunLogWriter(None), record)
     seconds = time.monotonic() - start
     curve = Curve(training.variant, training.config.seed, seconds, tuple(evaluations))

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cepheid.benchmarks.registry import import_task
 from cepheid.compliance.score import convergence
 from cepheid.compliance.score.convergence import Expected
 from cepheid.measure.engine import options, trainings
@@ -11,7 +10,6 @@ from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.reference.run.config import configure, parse_override
-from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import evidence, rcp
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -56,7 +54,6 @@ def list_trainings(request: Request) -> list[Training]:
     if not asked.batch_sizes:
         return []
     request.require_extras()
-    create = find_create(import_task(definition, "torch"))
     points, wanted = _load_points(definition), []
     for size in dict.fromkeys(asked.batch_sizes):
         overrides = [*asked.overrides, f"{BATCH_SIZE}={size}"]
@@ -64,8 +61,7 @@ def list_trainings(request: Request) -> list[Training]:
             config = configure(
                 definition, overrides=overrides, data_root=request.data_root, seed=seed
             )
-            title = f"batch size {size}, seed {seed}"
-            wanted.append(Training(title, CORRECT, create, config))
+            wanted.append(Training(f"batch size {size}", CORRECT, config))
         if point := points.at(size):
             _refuse_other_hyperparameters(point, wanted[-1], definition)
     return wanted

@@ -220,10 +220,9 @@ def _evaluate_every_epoch(definition: Definition, arm: Arm) -> Definition:
 def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Path) -> Training:
     definition = _evaluate_every_epoch(definition, arm)
     config = configure_open(definition, overrides=arm.overrides, data_root=data_root, seed=seed)
-    create = find_create(import_task(definition, "torch"))
-    if arm.cycles:
-        create = follow_cycles(create, arm.cycles)
-    return Training(f"{arm.name}, seed {seed}", arm.name, create, config)
+    own = find_create(import_task(definition, "torch"))
+    source = follow_cycles(own, arm.cycles) if arm.cycles else own
+    return Training(arm.name, arm.name, config, source)
 
 
 def summarise(curve: Curve, definition: Definition) -> Run:

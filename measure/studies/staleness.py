@@ -55,8 +55,8 @@ def list_arms(request: Request) -> Mapping[tuple[int, int], Training]:
     for seed in sorted(set(asked.seeds)):
         config = request.configure(seed)
         for delay in sorted(set(asked.delays)):
-            title, variant = f"{name_delay(delay)}, seed {seed}", name_variant(delay, config)
-            arms[delay, seed] = Training(title, variant, delay_gradients(create, delay), config)
+            variant, source = name_variant(delay, config), delay_gradients(create, delay)
+            arms[delay, seed] = Training(name_delay(delay), variant, config, source)
     return arms
 
 

@@ -11,14 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cepheid.benchmarks import registry
-from cepheid.benchmarks.registry import import_task
 from cepheid.compliance.score.margins import measure_spreads
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training, record_missing
 from cepheid.reference.run.config import configure
-from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
@@ -151,23 +149,19 @@ def list_trainings(request: Request) -> list[Training]:
     definition, asked = request.definition, request.arguments
     request.require_extras()
     broken = registry.import_module(definition.name, "broken").VARIANTS
-    sources = {CORRECT: import_task(definition, "torch"), **broken}
-    factories = {name: find_create(source) for name, source in sources.items()}
+    sources = {CORRECT: None, **broken}
     for name in asked.only or ():
-        if name not in factories:
+        if name not in sources:
             raise UserError(
-                f'--only: there is no variant "{name}"{did_you_mean(name, factories)} '
-                f"(all: {', '.join(factories)})"
+                f'--only: there is no variant "{name}"{did_you_mean(name, sources)} '
+                f"(all: {', '.join(sources)})"
             )
     seeds = asked.seeds or evidence.CORRECT_SEEDS_REQUIRED[definition.scale]
     return [
         Training(
-            f"{variant}, seed {seed}",
-            variant,
-            create,
-            configure(definition, seed=seed, data_root=request.data_root),
+            variant, variant, configure(definition, seed=seed, data_root=request.data_root), source
         )
-        for variant, create in factories.items()
+        for variant, source in sources.items()
         for seed in range(1, 1 + (seeds if variant == CORRECT else asked.broken_seeds))
         if not asked.only or variant in asked.only
     ]

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("galsim", reason="needs the extra galsim")
+import torch
 from safetensors.torch import load
 
 from cepheid.benchmarks.galaxy_generation import plain, task, training, weights, weights_file
@@ -274,7 +272,7 @@ def test_the_images_do_not_depend_on_the_number_of_ranks(
 
 
 def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:
-    wanted = Training("no_flow, seed 1", "no_flow", create, config)
+    wanted = Training("no_flow", "no_flow", config, create)
     curve, told = train(wanted, ALONE, ignore_progress)
     ((images, quality),) = curve.evaluations
     assert images == GENERATION.images

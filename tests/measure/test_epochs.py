@@ -7,9 +7,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+import torch
 import yaml
-
-torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 from cepheid.measure.engine import trainings
 from cepheid.measure.engine.trainings import Training
@@ -197,7 +196,7 @@ def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path)
         file.write_text(COMPARED.replace("set: [opt_momentum_form=scaled],", f"set: [], {text},"))
         cepheid_epochs("--compare", "momentum", "--seeds", "1")
     peaks = [
-        run.create(run.config, TorchRanks(0, 1, torch.device("cpu"))).shape.schedule.peak
+        run.create(TorchRanks(0, 1, torch.device("cpu"))).shape.schedule.peak
         for run in training.runs
     ]
     assert peaks == [0.5, 0.4, 0.25]  # the other setting is the same
@@ -311,6 +310,6 @@ def test_what_a_task_refuses_is_refused_before_data_are_prepared(
         raise AssertionError("data were prepared")
 
     monkeypatch.setattr(trainings, "prepare_data", prepare)
-    training = Training("run", "correct", refuse, configure(MINI))
+    training = Training("run", "correct", configure(MINI), refuse)
     with pytest.raises(UserError, match="micro_batch=7"):
         list(trainings.train_all(MINI, [training], Path(), Terminal()))

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="measuring needs the extra torch")
-
 from cepheid.measure.engine import trainings
 from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies import staleness
@@ -66,7 +64,7 @@ def test_a_run_trains_with_gradients_of_its_delay(training: FakeTraining, tmp_pa
 
     cepheid_staleness("--delays", "4", "--seeds", "1", "--data", str(tmp_path))
     (run,) = training.runs
-    task = run.create(run.config, TorchRanks(0, 1, torch.device("cpu")))
+    task = run.create(TorchRanks(0, 1, torch.device("cpu")))
     assert isinstance(task.loss_and_gradients, StaleGradients)
     assert task.loss_and_gradients.versions.maxlen == 5
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cepheid.compliance.score import margins
 from cepheid.compliance.score.margins import Margin
-from cepheid.measure.engine import options
+from cepheid.measure.engine import options, trainings
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.own_process import run_alone
 from cepheid.measure.engine.study import Column, Measured, Request, Study, Table
@@ -21,7 +21,7 @@ from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import definition as definitions
 from cepheid.rules import evidence, extras
 from cepheid.rules.definition import Definition
-from cepheid.rules.evidence import BASELINES_FILE, Curve, Evidence
+from cepheid.rules.evidence import BASELINES_FILE, Curve
 from cepheid.rules.host import require_checkout
 
 SEEDS = 2
@@ -142,22 +142,14 @@ def record_missing(
     one: Definition, name: str, seed: int, data_root: Path, observer: Observer
 ) -> None:
     """Try a baseline with a seed and record it, unless it is recorded for this definition."""
-    from filelock import FileLock
-
-    def load() -> Evidence:
-        return evidence.load(one, BASELINES_FILE) or Evidence(one.digest, {}, ())
-
-    if any((curve.variant, curve.seed) == (name, seed) for curve in load().curves):
+    recorded = evidence.load(one, BASELINES_FILE)
+    if recorded and any((curve.variant, curve.seed) == (name, seed) for curve in recorded.curves):
         return
     extras.require_for_runs(one.extras)
     prepare_data(one, data_root, observer)
     observer.tell(f"{one.name}: {name}, seed {seed}")
     measured, curve = run_alone(_try, one.name, name, seed, data_root)
-    path = evidence.locate_file(one.name, BASELINES_FILE)
-    with FileLock(path.with_name(f".{path.name}.lock")):
-        curves = sorted((*load().curves, curve), key=lambda each: (each.variant, each.seed))
-        kept = Evidence(one.digest, measured, tuple(curves))
-        evidence.save(one.name, one.scale, kept, BASELINES_FILE)
+    trainings.keep(one, curve, measured, BASELINES_FILE)
 
 
 def _try(benchmark: str, name: str, seed: int, data_root: Path) -> tuple[dict[str, str], Curve]:

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
-from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options, provenance, trainings
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
@@ -15,7 +14,6 @@ from cepheid.measure.studies.shallow import baselines
 from cepheid.measure.studies.upkeep import records, repeat
 from cepheid.measure.studies.upkeep.records import STAGES, Wanted
 from cepheid.reference.run.config import configure
-from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import definition as definitions
 from cepheid.rules import evidence, extras, rcp
 from cepheid.rules.definition import Definition
@@ -154,12 +152,10 @@ def _make(request: Request, pending: Sequence[Wanted]) -> tuple[list[str], bool,
 def list_trainings(one: Wanted, chosen: Definition, request: Request) -> list[Training]:
     """Return the runs that make what is pending."""
     variants = registry.import_module(chosen.name, "broken").VARIANTS
-    source = variants[one.what] if one.what in variants else import_task(chosen, "torch")
     variant = one.what if one.what in variants else CORRECT
     configs = [_configure(one, chosen, request, seed) for seed in one.seeds]
-    title = f"{one.benchmark} {one.scale}, {one.what}"
-    create = find_create(source)
-    return [Training(f"{title}, seed {each.seed}", variant, create, each) for each in configs]
+    what = f"{one.benchmark} {one.scale}, {one.what}"
+    return [Training(what, variant, each, variants.get(variant)) for each in configs]
 
 
 def _configure(one: Wanted, chosen: Definition, request: Request, seed: int) -> "RunConfig":

@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import trainings
 from cepheid.measure.engine.study import Column, Measured, Request
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.reference.run.config import configure
-from cepheid.reference.session.frameworks import find_create
 from cepheid.rules import definition as definitions
 from cepheid.rules import evidence, extras
 from cepheid.rules.definition import Definition
@@ -53,9 +51,8 @@ def repeat_all(request: Request, names: Sequence[str]) -> Measured:
             notes.append(f"{name}: not repeated, because no seed {seed} is recorded")
             continue
         config = configure(one, data_root=request.data_root, seed=seed)
-        create = find_create(import_task(one, "torch"))
-        training = Training(f"{name}, seed {seed}", CORRECT, create, config)
-        made = trainings.train_all(one, [training], request.data_root, request.observer)
+        wanted = [Training(name, CORRECT, config)]
+        made = trainings.train_all(one, wanted, request.data_root, request.observer)
         rows += [compare(one, curves, curve) for _, curve, _ in made]
     is_fine = all(row.is_fine for row in rows)
     return Measured(rows, "a recorded seed made again", notes=notes, is_fine=is_fine)
