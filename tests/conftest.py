@@ -4,6 +4,7 @@ import gc
 import os
 import random
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from cepheid.rules import definition, rcp
+from cepheid.rules import definition, extras, rcp
 from cepheid.rules.definition import Definition
 from tests.compliance import small
 from tests.compliance.builder import reference_points
@@ -38,6 +39,27 @@ LONG_FIRST = (
     "tests/reference/",
     "tests/measure/",
 )
+
+
+# Their modules import what comes with extras; the tests of other rooms must run without.
+ROOMS_OF_EXTRAS = ("accelerator", "benchmarks", "measure", "reference", "second_order")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a module of these rooms where a package of an extra that it imports is missing."""
+    report = yield
+    room = Path(collector.nodeid).parts[1:2]
+    call: pytest.CallInfo[Any] | None = getattr(report, "call", None)
+    if room and room[0] in ROOMS_OF_EXTRAS and call and call.excinfo:
+        cause = call.excinfo.value.__cause__
+        name = (cause.name or "") if isinstance(cause, ModuleNotFoundError) else ""
+        if extra := extras.EXTRA_OF.get(name.partition(".")[0]):
+            report.outcome = "skipped"
+            report.longrepr = (collector.nodeid, 0, f"Skipped: needs the extra {extra}")
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
+import torch
 
 from cepheid.reference.machine import energy
 from cepheid.reference.machine.accelerators import DEVICE

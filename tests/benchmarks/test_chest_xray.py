@@ -6,9 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-
+import torch
 from torch import nn
 
 from cepheid.benchmarks.chest_xray import broken, pictures, weights

@@ -8,13 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from cepheid.rules.host import find_backend
-
-pytest.importorskip("keras", reason="needs the extra keras or jax")
-pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("galsim", reason="needs the extra galsim")
+import torch
 
 from cepheid.benchmarks.galaxy_bnn import keras_model as keras_bnn
 from cepheid.benchmarks.galaxy_bnn import keras_weights as bnn_weights

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.benchmarks.galaxy_bnn.estimators import (
     PER_SAMPLE,

@@ -28,6 +28,8 @@ from tests.distributed import on_ranks
 from tests.tasks import ALONE, build, create
 from tests.test_benchmark_contract import GENERATION, configuration
 
+pytest.importorskip("galsim", reason="needs the extra galsim")
+
 
 @pytest.fixture(scope="module")
 def config(data_root: Path) -> RunConfig:

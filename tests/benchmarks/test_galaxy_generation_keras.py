@@ -6,13 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from cepheid.rules.host import find_backend
-
-pytest.importorskip("keras", reason="needs the extra keras or jax")
-pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
-torch = pytest.importorskip("torch", reason="compares with the task in torch")
-pytest.importorskip("galsim", reason="needs the extra galsim")
+import torch
 
 from cepheid.benchmarks.galaxy_generation import keras_task, task, weights_file
 from cepheid.measure.studies.sweep import measures
@@ -25,6 +19,8 @@ from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
 from tests.test_benchmark_contract import assert_run_passes, configuration, install_easy
 from tests.test_keras_contract import configure as configure_keras
+
+pytest.importorskip("galsim", reason="needs the extra galsim")
 
 ALONE = SingleProcess(FRAMEWORK)
 

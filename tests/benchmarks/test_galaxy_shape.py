@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.benchmarks.galaxy_shape.broken import average_quarter_turns
 from cepheid.benchmarks.galaxy_shape.model import (

@@ -4,11 +4,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import galsim
 import numpy as np
 import pytest
 from scipy import stats
-
-galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
 
 from cepheid.reference.data import galaxies
 from cepheid.reference.data.galaxies import SkyParameters, drawing, population

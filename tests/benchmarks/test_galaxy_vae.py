@@ -7,9 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-
+import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.galaxy_vae import quality

@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("sentencepiece", reason="needs the extra translation")
-pytest.importorskip("sacrebleu", reason="needs the extra translation")
-
+import torch
 from torch import Tensor
 
 from cepheid.benchmarks.gnmt.broken import VARIANTS, Bottleneck, Forgetful
@@ -39,6 +35,8 @@ from tests.tasks import (
     create,
     run_backward,
 )
+
+pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
 FULL, MINI = (definition.load("gnmt", scale) for scale in ("full", "mini"))
 SMALL = Shape(vocabulary=23, width=8, layers=4)

@@ -9,8 +9,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.model import allocate

@@ -4,9 +4,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-
+import torch
 
 from cepheid.benchmarks.kfac.hyperparameters import make_damping_schedule, make_options
 from cepheid.measure.studies.costs.declared import load_costs

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra torch")
-
 from tests.tasks import assert_ranks_agree, configure_small
 
 GENTLE = "opt_base_learning_rate=0.002"  # so that what differs by rounding stays so

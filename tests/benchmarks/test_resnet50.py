@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.benchmarks.resnet50.hyperparameters import make_schedule
 from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels

@@ -5,12 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from cepheid.rules.host import find_backend
-
-pytest.importorskip("keras", reason="needs the extra keras or jax")
-pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.benchmarks.chest_xray import keras_task
 from cepheid.benchmarks.resnet50 import keras_task as resnet50_task

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-
+import torch
 from torch import Tensor
 
 from cepheid.benchmarks.ssd import broken, pictures

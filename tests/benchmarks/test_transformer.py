@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("sentencepiece", reason="needs the extra translation")
-pytest.importorskip("sacrebleu", reason="needs the extra translation")
-
-
+import torch
 from torch import Size, Tensor, nn
 
 from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
@@ -41,6 +36,8 @@ from tests.tasks import (
     create,
     train,
 )
+
+pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
 FULL, MINI = (definition.load("transformer", scale) for scale in ("full", "mini"))
 SMALL = Shape(vocabulary=23, width=16, heads=4, feed_forward=24, layers=2)

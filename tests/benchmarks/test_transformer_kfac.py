@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("sentencepiece", reason="needs the extra translation")
+import torch
 
 from cepheid.benchmarks.transformer.task import WORKLOAD, Sentences
 from cepheid.reference.data.sentences.batches import PADDING
@@ -23,6 +21,8 @@ from tests.tasks import (
     run_backward,
     train,
 )
+
+pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
 MINI = definition.load("transformer", "mini")
 NARROW: dict[str, Any] = {"layers": 1, "width": 8, "heads": 2, "feed_forward": 12}

@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-
+import torch
 from torch import Tensor, nn
 
 from cepheid.benchmarks.video_prediction import pictures, plain, quality

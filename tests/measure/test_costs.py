@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
+import torch
 
 from cepheid.measure.engine.turns import Timing, divide
 from cepheid.measure.studies import epochs

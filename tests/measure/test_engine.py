@@ -11,9 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-
-torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
-
+import torch
 from torch import nn
 
 from cepheid.measure.engine import options, own_process, study

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
+import torch
 
 from cepheid.benchmarks.resnet50 import task
 from cepheid.measure.engine import fingerprint_cases

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch", reason="counting needs the extra torch")
-
 from cepheid.measure.studies import flops
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition as definitions

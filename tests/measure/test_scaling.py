@@ -11,9 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
-pytest.importorskip("matplotlib", reason="the figure needs the extra site")
-
 from cepheid.measure.engine import own_process
 from cepheid.measure.engine.turns import Timing
 from cepheid.measure.studies.partitions import ALONE as ONE_RANK
@@ -39,6 +36,9 @@ from cepheid.tools.measure.__main__ import main
 from tests import tiny
 from tests.distributed import on_ranks
 from tests.processes import warm_context
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+pytest.importorskip("matplotlib", reason="the figure needs the extra site")
 
 LINK = LinkTimes(4096, 2e-4, 2**23, 2**23 / 1e9 + 2e-4, 3)
 

@@ -13,8 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.measure.studies.speed import beside_work, parts, speed
 from cepheid.measure.studies.speed.beside_work import (

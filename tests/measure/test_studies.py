@@ -7,14 +7,14 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("torch", reason="measuring needs the extra torch")
-pytest.importorskip("matplotlib", reason="the figures need the extra site")
-
 from cepheid.measure.engine.study import Study
 from cepheid.measure.studies import formats
 from cepheid.measure.studies.formats import PACKINGS, Packing, is_installed
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import MEASUREMENTS, main
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
+pytest.importorskip("matplotlib", reason="the figures need the extra site")
 
 # Files alone, numbers alone, and bits that are compared with those of another day.
 COMPUTE_AS_THEY_ARE = ("formats", "project", "resolution", "fingerprint", "pending", "baselines")

@@ -13,9 +13,6 @@ from typing import Any, NoReturn
 import msgspec
 import pytest
 
-pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("matplotlib", reason="needs the extra site")
-
 from cepheid.measure.engine import own_process
 from cepheid.measure.engine.recorded_points import PointFolder, open_folder
 from cepheid.measure.studies.sweep import measures as points
@@ -34,6 +31,9 @@ from cepheid.rules.errors import UserError
 from cepheid.tools.console.terminal import Terminal
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
+
+pytest.importorskip("torch", reason="needs the extra torch")
+pytest.importorskip("matplotlib", reason="needs the extra site")
 
 CPU = SimpleNamespace(accelerator=None)
 STEP_SECONDS = 0.01

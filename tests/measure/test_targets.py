@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-pytest.importorskip("torch", reason="measuring needs the extra torch")
-
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.measure.studies.targets import estimate_miss_probability, find_nearest_broken
 from cepheid.rules import definition, evidence
 from cepheid.rules.evidence import Curve, Evidence
 from cepheid.tools.measure.__main__ import main
 from tests.tools.no_training import GOOD, POOR, FakeTraining, Points, replace_training
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("galaxy_shape", "mini")

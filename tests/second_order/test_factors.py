@@ -1,9 +1,6 @@
 """Factors of one batch against their definitions, with every input unfolded."""
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

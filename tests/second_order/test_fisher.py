@@ -3,9 +3,6 @@
 from dataclasses import replace
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

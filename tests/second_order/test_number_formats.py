@@ -4,9 +4,6 @@ import math
 import struct
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,9 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn

@@ -1,9 +1,6 @@
 """Ranks simulated on one: shares are rounded before they are added, and maybe their sums."""
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from torch import nn
 

@@ -3,9 +3,6 @@
 import logging
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from torch import Tensor
 

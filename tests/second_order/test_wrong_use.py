@@ -6,9 +6,6 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-
-pytest.importorskip("torch")
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="measuring needs the extra torch")
+import torch
 
 from cepheid.compliance.score import margins
 from cepheid.measure.studies.shallow import baselines, copied, galaxies, pictures, sentences

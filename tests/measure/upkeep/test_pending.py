@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch", reason="measuring needs the extra torch")
-
 from cepheid.measure.engine import provenance
 from cepheid.measure.engine.provenance import Fingerprint, Taken
 from cepheid.measure.engine.trainings import CORRECT, Training
@@ -21,6 +19,8 @@ from cepheid.rules.evidence import Curve, Evidence
 from cepheid.tools.measure.__main__ import main
 from tests.compliance.builder import CODE_DIGEST, reference_points, run_records, write_log
 from tests.tools.no_training import GOOD, POOR, FakeTraining, Points, replace_training
+
+pytest.importorskip("torch", reason="measuring needs the extra torch")
 
 Printed = pytest.CaptureFixture[str]
 NOW, BEFORE = "a" * 64, "b" * 64

@@ -5,11 +5,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from cepheid.rules.host import find_backend
-
-pytest.importorskip("keras", reason="needs the extra keras or jax")
-pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
-
 from cepheid.reference.keras import backend
 from cepheid.reference.keras.backend import FRAMEWORK, autotune
 from cepheid.reference.machine.ranks import SingleProcess

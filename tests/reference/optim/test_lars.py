@@ -4,8 +4,7 @@ import math
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.optim.schedules import MomentumForm

@@ -1,8 +1,7 @@
 """Schedules, at samples where the rate can be said by hand or is published."""
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="tasks need the extra torch")
+import torch
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.studies import epochs

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.reference.run import checkpoint
 from cepheid.rules.errors import UserError

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("yaml")
-
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.execution import AllReduce, Grid, Parallelism, Pipelining
 from cepheid.reference.session.code_digest import digest_code

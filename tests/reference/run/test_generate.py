@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
-
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.generate import GenerationProgress, run
 from cepheid.reference.run.log import RunLogWriter

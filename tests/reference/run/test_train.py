@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
-
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import Outcome, Progress, Stage

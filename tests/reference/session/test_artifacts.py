@@ -9,11 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("matplotlib", reason="needs the extra site")
-pytest.importorskip("galsim", reason="needs the extra galsim")
-pytest.importorskip("mlperf_logging", reason="needs the extra torch")
-
 from matplotlib.figure import Figure
 
 from cepheid.compliance.read import powerlog

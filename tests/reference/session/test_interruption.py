@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("mlperf_logging", reason="run logs are written with mlperf-logging")
-
 from cepheid.reference.run import logfile
 from cepheid.reference.session import watcher
 from cepheid.reference.session.interruption import AGAIN_SECONDS, Interruption

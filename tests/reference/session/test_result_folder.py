@@ -6,8 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.reference.machine import system
 from cepheid.reference.run.config import RunConfig, configure

@@ -13,9 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-
+import torch
 import torch.distributed as dist
 from torch import nn
 

@@ -5,8 +5,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.reference.machine import accelerators
 from cepheid.reference.machine.accelerators import Accelerators

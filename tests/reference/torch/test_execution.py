@@ -8,8 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.reference.run import autotune
 from cepheid.reference.run.execution import Execution

@@ -4,8 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
+import torch
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.fingerprint_cases import configure_small

@@ -6,9 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
-
+import torch
 from safetensors.torch import save
 from torch import nn
 

@@ -3,9 +3,7 @@
 import math
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
-
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

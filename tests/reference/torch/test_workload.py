@@ -4,9 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-
+import torch
 from torch import nn
 
 from cepheid.reference.run.config import RunConfig, configure

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 mask = pytest.importorskip("faster_coco_eval", reason="comes with the extra detection").mask
 
 from cepheid.reference.data import coco, verification

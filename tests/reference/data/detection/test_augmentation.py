@@ -4,9 +4,7 @@ import colorsys
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
+import torch
 from torch import Tensor
 
 from cepheid.reference.data.detection import crops

@@ -5,9 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
-
 from faster_coco_eval import mask
 
 from cepheid.reference.data.detection.average_precision import (

@@ -5,9 +5,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-
-torch = pytest.importorskip("torch")
-
+import torch
 from PIL import Image
 
 from cepheid.reference.data.detection import crops

@@ -4,11 +4,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import galsim
 import numpy as np
 import pytest
-
-galsim = pytest.importorskip("galsim", reason="needs the extra galsim")
-astropy_fits = pytest.importorskip("astropy.io.fits", reason="needs the extra galsim")
+from astropy.io import fits as astropy_fits
 
 from cepheid.reference.data import galaxies
 from cepheid.reference.data.galaxies import Galaxies, SkyParameters, fits

@@ -6,9 +6,6 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-
-pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
-
 from hypothesis import given
 from hypothesis import strategies as st
 

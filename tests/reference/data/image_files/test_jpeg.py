@@ -4,9 +4,6 @@ import io
 
 import numpy as np
 import pytest
-
-pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image

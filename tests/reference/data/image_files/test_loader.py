@@ -6,10 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
-torch = pytest.importorskip("torch")
-
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image

@@ -4,10 +4,7 @@ import hashlib
 
 import numpy as np
 import pytest
-
-pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
-torch = pytest.importorskip("torch")
-
+import torch
 from torch import Tensor, nn
 
 from cepheid.reference.data.image_files import decoding, shapes

@@ -10,8 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
-
 from cepheid.reference.data import imagenet, preparation, verification
 from cepheid.reference.data.image_files import decoding, packing
 from cepheid.reference.data.image_files.decoding import KINDS

@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
-
 from cepheid.reference.data.imagenet import layout as imagenet_layout
 from cepheid.reference.data.imagenet.layout import Listing
 from cepheid.reference.data.store import StoreError

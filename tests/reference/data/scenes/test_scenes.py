@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
-
 from cepheid.reference.data import scenes, store
 from cepheid.reference.data.detection.average_precision import Detections, compute_average_precision
 from cepheid.reference.data.scenes import SceneParameters, Scenes, encode_masks, make_truth, objects

@@ -9,10 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("sacremoses", reason="needs the extra translation")
-pytest.importorskip("subword_nmt", reason="needs the extra translation")
-
 from subword_nmt.learn_bpe import learn_bpe
 
 from cepheid.reference.data import verification, wmt

@@ -6,8 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("sentencepiece", reason="needs the extra translation")
-
 from cepheid.reference.data import wmt
 from cepheid.reference.data.sentences.batches import Pairs
 from cepheid.reference.data.store import StoreError

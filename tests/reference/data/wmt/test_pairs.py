@@ -7,8 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("sentencepiece", reason="needs the extra translation")
-
 from cepheid.reference.data import verification, wmt
 from cepheid.reference.data.sentences.batches import (
     AS_DRAWN,

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
+import torch
 
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.workload import Recipe

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-
+import torch
 from torch import nn
 from torch.optim import SGD, Adam
 

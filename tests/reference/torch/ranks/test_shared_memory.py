@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from cepheid.reference.machine.ranks import RankEndedError

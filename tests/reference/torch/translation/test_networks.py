@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-torch = pytest.importorskip("torch", reason="needs the extra torch")
-pytest.importorskip("sentencepiece", reason="needs the extra translation")
-pytest.importorskip("sacrebleu", reason="needs the extra translation")
-
+import torch
 from torch import Tensor
 
 from cepheid.benchmarks.gnmt import model as gnmt
@@ -20,6 +16,9 @@ from cepheid.reference.data.sentences.batches import PADDING
 from cepheid.reference.torch.translation.beam_search import Search, shift, translate
 from tests.reference.torch.translation.slow_search import draw_sentences, search_slowly
 from tests.tasks import EVALUATION, CountWaits, assert_alike, build, configure_small, run_step
+
+pytest.importorskip("sentencepiece", reason="needs the extra translation")
+pytest.importorskip("sacrebleu", reason="needs the extra translation")
 
 OF_GNMT = gnmt.Shape(vocabulary=23, width=8, layers=4)
 OF_TRANSFORMER = transformer.Shape(vocabulary=23, width=16, heads=4, feed_forward=24, layers=2)
