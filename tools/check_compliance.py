@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise UserError(f"--jobs {arguments.jobs}: expected 1 process or more")
     judged_in = rounds.load(arguments.round, arguments.published)
-    if judged_in.checker not in ("", read_version()):
+    if judged_in.checker and judged_in.checker != read_version():
         _report(f"{judged_in.name} is judged by cepheid {judged_in.checker}, this is another one")
     gc.set_threshold(GARBAGE_OBJECTS)
     if arguments.follow:

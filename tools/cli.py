@@ -1,6 +1,5 @@
 """`cepheid`: one console command whose sub-commands are the other files of this folder."""
 
-import platform
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -82,6 +81,8 @@ def console() -> None:
 
 def _describe_version() -> str:
     """Return name and version, that of Python, and the current round."""
+    import platform  # here: other commands need none of it
+
     from cepheid.rules import rounds
 
     return f"cepheid {read_version()}, Python {platform.python_version()}, round {rounds.CURRENT}"

@@ -49,14 +49,19 @@ class MlperfReader(Reader):
         """Read what lies around one log, with that log alone."""
         root = self.find_root(file.parent)
         result = replace(self.list_placed_result(file.parent, read=False), runs=(self.show(file),))
-        return self.make_submitter(root, self.find_descriptions(root, [result]), [result])
+        described = root / "systems" / f"{result.system}.json"
+        only = result.system if described.is_file() else None  # each log by itself reads no others
+        systems = self.find_descriptions(root, [result], only)
+        return self.make_submitter(root, systems, [result])
 
-    def find_descriptions(self, root: Path, results: list[ResultFolder]) -> dict[str, SystemFile]:
+    def find_descriptions(
+        self, root: Path, results: list[ResultFolder], only: str | None = None
+    ) -> dict[str, SystemFile]:
         """Find the descriptions by the names of the folders, not always those of the files.
 
-        Some agree only with ``system_name``, or in another case.
+        Some agree only with ``system_name``, or in another case. ``only`` is the name of a file.
         """
-        found = self.read_systems(root)
+        found = self.read_systems(root, only)
         by_other_name = {system.name.casefold(): system for system in found.values()}
         by_other_name |= {(system.text("system_name") or ""): system for system in found.values()}
         for name in {result.system for result in results if result.system} - found.keys():

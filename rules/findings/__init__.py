@@ -21,6 +21,7 @@ FOLDER = Path(__file__).parent
 TEXTS = ("message", "expected", "got", "fix")
 """The texts of a finding that are templates."""
 
+_ENTRY = re.compile(r"^[^\s#].*\n(?:[ #].*\n|\n)*", re.MULTILINE)
 _FACT = re.compile(r"[a-z][a-z_]*")
 _FORMAT = re.compile(r",?(\.[0-9])?[fg%]?")
 
@@ -66,22 +67,33 @@ class Code:
             yield text.format_map(facts)
 
 
+@cache
 def find_code(name: str, case: str = "") -> Code:
-    """Return a code, or one of its cases; raise KeyError for one that is not in the data."""
-    code = load_codes()[name]
+    """Return a code, or one of its cases; raise KeyError for one that is not in the data.
+
+    Only its own entry is parsed: parsing all of them takes longer than judging twenty logs.
+    """
+    (code,) = parse_codes(*_split_files()[name])
     return code.cases[case] if case else code
 
 
 @cache
 def load_codes() -> Mapping[str, Code]:
     """Return every code by its name, in the order of the files. Raises ValueError for bad data."""
-    codes: dict[str, Code] = {}
+    return {name: find_code(name) for name in _split_files()}
+
+
+@cache
+def _split_files() -> Mapping[str, tuple[str, str]]:
+    """Return the text of each code's entry, and the name of its file, by the name of the code."""
+    entries: dict[str, tuple[str, str]] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
-        for code in parse_codes(path.read_text(encoding="utf-8"), path.name):
-            if code.name in codes:
-                raise ValueError(f"{path.name}: {code.name} is in two files; remove one of them")
-            codes[code.name] = code
-    return codes
+        for entry in _ENTRY.findall(path.read_text(encoding="utf-8")):
+            name = entry.partition(":")[0]
+            if name in entries:
+                raise ValueError(f"{path.name}: {name} is there twice; remove one of them")
+            entries[name] = entry, path.name
+    return entries
 
 
 def parse_codes(text: str, file: str) -> Iterator[Code]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from importlib import metadata, util
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,21 @@ _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 
 @dataclass(frozen=True)
 class Check:
-    """A condition: its text in the file, the same in words, what it reads, and its function."""
+    """A condition: its text in the file, its function, and what flags mean in the file."""
 
     text: str
-    words: str
-    reads: tuple[tuple[str, str], ...]
     holds: Expression
+    flags: Flags
+
+    @property
+    def words(self) -> str:
+        """What the condition asks for, in words."""
+        return say(self.text, self.flags)
+
+    @property
+    def reads(self) -> tuple[tuple[str, str], ...]:
+        """What the condition reads of a record and of the state."""
+        return list_read(self.text)
 
 
 @dataclass(frozen=True)
@@ -163,7 +172,7 @@ def _find_rule_sets(checkout: str) -> Mapping[str, RuleSet]:
         return {}
     folders = (package / "compliance_checker").glob("*_*")
     found = [match for folder in folders if (match := FOLDER.fullmatch(folder.name))]
-    judge = f"mlcommons' rules in {checkout}" if checkout else _name_installed()
+    judge = f"mlcommons' rules in {checkout}" if checkout else _name_installed(package)
     return {
         f"mlperf-{each[1]}-{each[2]}.{each[3]}": RuleSet(
             package / "compliance_checker" / each[0], each[1], f"{each[2]}.{each[3]}", judge
@@ -173,12 +182,17 @@ def _find_rule_sets(checkout: str) -> Mapping[str, RuleSet]:
 
 
 def _find_installed() -> Path | None:
-    found = util.find_spec(PACKAGE)  # which does not import it
+    found = find_spec(PACKAGE)  # which does not import it
     places = found.submodule_search_locations if found else None
     return Path(next(iter(places))) if places else None
 
 
-def _name_installed() -> str:
+def _name_installed(package: Path) -> str:
+    """Return name and version; the folder beside the package tells it without a slow import."""
+    for folder in package.parent.glob(f"{PACKAGE}-*.dist-info"):
+        return f"{DISTRIBUTION} {folder.stem.partition('-')[2]}"
+    from importlib import metadata  # of an editable installation
+
     return f"{DISTRIBUTION} {metadata.version(DISTRIBUTION)}"
 
 
@@ -333,8 +347,7 @@ class _Reader:
         """Return a condition."""
         text = self.text(node).strip()
         try:
-            holds = compile_expression(text)
-            return Check(text, say(text, self.flags), list_read(text), holds)
+            return Check(text, compile_expression(text), self.flags)
         except NotSupportedError as problem:
             raise self.refuse(node, str(problem)) from None
 

@@ -2,13 +2,10 @@
 
 import importlib
 import os
-import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import metadata
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -160,6 +157,9 @@ def make_new_folder(path: Path) -> Iterator[Path]:
     It is filled beside the parent of ``path``, so that no tool takes it for one of the folders
     there. Raises UserError where ``path`` already exists, or cannot be written.
     """
+    import shutil  # here: few commands need it
+    import tempfile
+
     if os.path.lexists(path):
         raise UserError(f"{path}: already exists; change it, or move it away")
     try:
@@ -178,7 +178,8 @@ def make_new_folder(path: Path) -> Iterator[Path]:
 
 def read_version() -> str:
     """Return the version of this program."""
-    from configparser import ConfigParser
+    from configparser import ConfigParser  # here: most commands need none of it
+    from importlib import metadata
 
     try:
         return metadata.version("cepheid")

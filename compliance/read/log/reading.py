@@ -178,9 +178,11 @@ class Reading:
             self.read_v05_lines(number, text)
         if not self.is_text or (text.isascii() and b"\0" not in text):
             return
-        at, cause = text.find(b"\0"), damage.explain_nul(text)
-        if at < 0:
-            at, cause = damage.find_not_utf8(text), damage.Cause("", "the file is not UTF-8 text")
+        cause = damage.Cause("", "the file is not UTF-8 text")
+        if (at := text.find(b"\0")) >= 0:
+            cause = damage.explain_nul(text)
+        else:
+            at = damage.find_not_utf8(text)
         if at >= 0:
             self.is_text = False  # one finding says it
             line, is_lost = number + text.count(b"\n", 0, at), bool(cause.case)
