@@ -130,7 +130,7 @@ class Reader:
                 files = tuple(self.list_files(root, _list_hashed_later(results)))
         systems, bound, flaws = self.read_systems(root), None, tuple[Flaw, ...]()
         carriers = tuple[Carrier, ...]()
-        if is_listed and _is_file(root / manifest.FILE_NAME):
+        if is_listed and is_plain_file(root / manifest.FILE_NAME):
             with self.caught(root):
                 bound = manifest.read(self.show(root / manifest.FILE_NAME))
         with self.caught(root):
@@ -239,14 +239,14 @@ class Reader:
             results=tuple(results),
             refused=refused,
             decisions=decided,
-            old_waivers=self.show(old) if _is_file(old) else None,
+            old_waivers=self.show(old) if is_plain_file(old) else None,
             failures=failures,
         )
 
     def read_decisions(self, submissions: Path) -> decisions.Decisions | None:
         """Read what the organisers decided, once for all submitters."""
         path = submissions / decisions.FILE_NAME
-        if path not in self.decided and _is_file(path):
+        if path not in self.decided and is_plain_file(path):
             self.decided[path] = decisions.read(self.show(path))
         return self.decided.get(path)
 
@@ -297,11 +297,15 @@ class Reader:
                 is_visible and name != entry.name and entry.is_file(follow_symlinks=False)
             )
             if is_description and only in (None, name):
-                path = self.show(root / "systems" / entry.name)
-                systems[name] = SystemFile(path, name, None, "cannot be read")
-                with self.caught(path):
-                    systems[name] = _read_description(path, name, self.may_repeat)
+                systems[name] = self.read_system(root / "systems" / entry.name)
         return systems
+
+    def read_system(self, file: Path) -> SystemFile:
+        """Read one system description."""
+        path, name = self.show(file), file.name.removesuffix(".json")
+        with self.caught(path):
+            return _read_description(path, name, self.may_repeat)
+        return SystemFile(path, name, None, "cannot be read")
 
     def list_folders(self, folder: Path, quiet: bool = False) -> list[Path]:
         """List the folders in a folder; hidden ones are left out."""
@@ -342,7 +346,8 @@ class Reader:
         return sorted(kept, key=lambda entry: entry.name)
 
 
-def _is_file(path: Path) -> bool:
+def is_plain_file(path: Path) -> bool:
+    """Return True for a file that is no link."""
     return path.is_file() and not path.is_symlink()
 
 

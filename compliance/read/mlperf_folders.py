@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from cepheid.compliance.read.contents import Refused, ResultFolder, Submitter, SystemFile
-from cepheid.compliance.read.folders import ENTRIES_MAX, FILES_MAX, Reader
+from cepheid.compliance.read.folders import ENTRIES_MAX, FILES_MAX, Reader, is_plain_file
 
 PRUNED = "pruned_results"  # logs that weak scaling sets aside; they are no result
 POWER = "power"  # beside the logs of a result: a folder of power logs for each of them
@@ -50,18 +50,17 @@ class MlperfReader(Reader):
         root = self.find_root(file.parent)
         result = replace(self.list_placed_result(file.parent, read=False), runs=(self.show(file),))
         described = root / "systems" / f"{result.system}.json"
-        only = result.system if described.is_file() else None  # each log by itself reads no others
-        systems = self.find_descriptions(root, [result], only)
-        return self.make_submitter(root, systems, [result])
+        if is_plain_file(described) and not described.parent.is_symlink():
+            system = self.read_system(described)  # each log by itself reads no other one
+            return self.make_submitter(root, {system.name: system}, [result])
+        return self.make_submitter(root, self.find_descriptions(root, [result]), [result])
 
-    def find_descriptions(
-        self, root: Path, results: list[ResultFolder], only: str | None = None
-    ) -> dict[str, SystemFile]:
+    def find_descriptions(self, root: Path, results: list[ResultFolder]) -> dict[str, SystemFile]:
         """Find the descriptions by the names of the folders, not always those of the files.
 
-        Some agree only with ``system_name``, or in another case. ``only`` is the name of a file.
+        Some agree only with ``system_name``, or in another case.
         """
-        found = self.read_systems(root, only)
+        found = self.read_systems(root)
         by_other_name = {system.name.casefold(): system for system in found.values()}
         by_other_name |= {(system.text("system_name") or ""): system for system in found.values()}
         for name in {result.system for result in results if result.system} - found.keys():
@@ -90,18 +89,20 @@ class MlperfReader(Reader):
     def list_placed_result(self, folder: Path, read: bool = True) -> ResultFolder:
         """List the result in a folder, with what the folder's place says about it."""
         inside = self.find_names(folder)
-        result = (
-            self.list_result(folder, None) if read else ResultFolder(self.show(folder), None, ())
-        )
+        system, scale = inside[0] if inside else None, inside[-2] if len(inside) > 2 else None
+        if not read:
+            shown = self.show(folder)
+            return ResultFolder(shown, system, (), benchmark=folder.name, scale=scale)
+        result = self.list_result(folder, None)
         above = folder.parents[len(inside) - 2] if len(inside) > 1 else folder  # of the system
         return replace(
             result,
-            power_of=self.list_power(folder, result.runs) if read else None,
+            power_of=self.list_power(folder, result.runs),
             bypassed=_read_parameters(folder) | _read_parameters(above),
             attached=tuple(path for path in result.unexpected if path.name == SCALING),
-            system=inside[0] if inside else None,
+            system=system,
             benchmark=folder.name,
-            scale=inside[-2] if len(inside) > 2 else None,
+            scale=scale,
         )
 
     def list_power(
@@ -147,9 +148,10 @@ class MlperfReader(Reader):
 
     def find_names(self, folder: Path) -> tuple[str, ...]:
         """Find the names below ``results``: system, perhaps strong or weak, benchmark."""
-        for above, parent in enumerate(folder.parents):
-            if parent.name == "results" and 0 < above < FOLDERS_DEEP_MAX:
-                return folder.parts[-above - 1 :]
+        parts = folder.parts
+        for below in range(2, min(FOLDERS_DEEP_MAX + 1, len(parts) - 1)):
+            if parts[-below - 1] == "results":
+                return parts[-below:]
         return ()
 
 

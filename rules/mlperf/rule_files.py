@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -50,12 +50,12 @@ class Check:
     holds: Expression
     flags: Flags
 
-    @property
+    @cached_property
     def words(self) -> str:
         """What the condition asks for, in words."""
         return say(self.text, self.flags)
 
-    @property
+    @cached_property
     def reads(self) -> tuple[tuple[str, str], ...]:
         """What the condition reads of a record and of the state."""
         return list_read(self.text)
@@ -82,6 +82,16 @@ class KeyRules:
     all_hold: Expression | None = None
 
     @property
+    def acts(self) -> bool:
+        """Whether records of the key are judged or change the state, not only counted."""
+        return bool(self.before or self.checks or self.after or self.first or self.some)
+
+    @cached_property
+    def least(self) -> int:
+        """The least number of records."""
+        return self.count if isinstance(self.count, int) else int(self.count == "once")
+
+    @cached_property
     def is_judged_once(self) -> bool:
         """Whether mlcommons judges the first record of the key alone."""
         return "submission_" in self.name
@@ -97,6 +107,11 @@ class RuleFile:
     keys: Mapping[str, KeyRules] = field(default_factory=dict)
     before_end: Statements | None = None
     end: tuple[Check, ...] = ()
+
+    @cached_property
+    def acting(self) -> Mapping[str, KeyRules]:
+        """The rules of the keys whose records must be looked at one by one."""
+        return {key: rules for key, rules in self.keys.items() if rules.acts}
 
 
 @dataclass(frozen=True)

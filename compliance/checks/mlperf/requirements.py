@@ -206,13 +206,15 @@ def compare_with_mlcommons(
     It does not in the open division, where mlcommons has no points, and where other rules report
     runs that are missing, did not converge or have different batch sizes.
     """
+    if not place.in_result:
+        return None
     rule_set, runs = rounds.load(place.round).rule_set, result.runs
     reference = _find_reference(result, judged_by, place)
     sizes = {run.value(BATCH_SIZE) for run in runs if is_integer(run.value(BATCH_SIZE))}
     counts = [_count(run) for run in runs]
     is_whole = _has_enough(result, judged_by) and len(sizes) == 1
     missed = counts.count(math.inf)
-    if not (is_whole and reference and place.in_result) or missed > judged_by.runs.drop_slowest:
+    if not (is_whole and reference) or missed > judged_by.runs.drop_slowest:
         return None
     forgiven = FORGIVEN.get(judged_by.name, 0.0) if rule_set and float(rule_set.version) >= 5 else 0
     return mlcommons.compare(counts, sizes.pop(), reference, judged_by.runs, forgiven)

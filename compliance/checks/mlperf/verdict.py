@@ -14,10 +14,10 @@ from msgspec import structs
 
 from cepheid.compliance.finding import escape, format_value
 from cepheid.compliance.read.log.records import Event
-from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.compliance.read.log.runlog import EventsByKey, RunLog, group
 from cepheid.rules.events import is_number
 from cepheid.rules.mlperf.expressions import Statements
-from cepheid.rules.mlperf.rule_files import JOINED, METRIC, Check, KeyRules, RuleFile, RuleSet
+from cepheid.rules.mlperf.rule_files import JOINED, METRIC, Check, RuleFile, RuleSet
 
 EVALUATION = "eval_accuracy"
 FILES_MAX = 16  # judged for one log; the deepest round asks for five
@@ -88,8 +88,10 @@ def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
     """
     course = _Course(files=[rules.first_file])
     events: Sequence[Event] = run.events
+    by_key = run.by_key
     if rules.counts_seconds:
         events = [structs.replace(event, time_ms=event.time_ms / 1000) for event in events]
+        by_key = group(events)
     for _ in range(FILES_MAX):
         if not course.files:
             break
@@ -98,27 +100,31 @@ def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
         if file is None:
             course.for_good.append(Breach("no_rules", (), name))
         else:
-            events = [*events, *_join_metrics(events, file.joins)] if file.joins else events
-            _judge_by_file(file, events, course)
+            if file.joins:
+                events = [*events, *_join_metrics(events, file.joins)]
+                by_key = group(events)
+            _judge_by_file(file, events, by_key, course)
     else:
         course.for_good.append(Breach("no_rules", (), f"more than {FILES_MAX} files"))
     return tuple(course.list_all())
 
 
-def _judge_by_file(file: RuleFile, events: Sequence[Event], course: _Course) -> None:
+def _judge_by_file(
+    file: RuleFile, events: Sequence[Event], by_key: EventsByKey, course: _Course
+) -> None:
     state: dict[str, Any] = {}
     if file.begin:
         file.begin(state, None, None, None, course.files.append)
-    for key in file.keys:
-        course.about_keys.pop(key, None)
-    seen: dict[str, list[Event]] = {key: [] for key in file.keys}
+    for key in course.about_keys.keys() & file.keys:
+        del course.about_keys[key]
     satisfied: set[str] = set()
     # There may be 100,000 records, and nearly all are as they should be: what is wrong with one is
     # asked only where ``all_hold`` says no.
-    for event in [event for event in events if event.key in seen]:
+    acting = file.acting
+    for event in [event for event in events if event.key in acting]:
         key = event.key
-        rules, before = file.keys[key], seen[key]
-        if not before or not rules.is_judged_once:
+        rules, is_first = acting[key], event is by_key[key][0]
+        if is_first or not rules.is_judged_once:
             if rules.before:
                 _act(file, rules.before, event, state, course)
             try:
@@ -131,14 +137,13 @@ def _judge_by_file(file: RuleFile, events: Sequence[Event], course: _Course) -> 
                 _check(file, rules.checks, event, state, course)
             if rules.after:
                 _act(file, rules.after, event, state, course)
-        if not before and rules.first:
+        if is_first and rules.first:
             _check(file, rules.first, event, state, course)
         if rules.some and _satisfies(file, rules.some, event, state, course):
             satisfied.add(key)
-        before.append(event)
-    _count(file, seen, course)
-    for key, found in seen.items():
-        if (some := file.keys[key].some) and found and key not in satisfied:
+    _count(file, by_key, course)
+    for key, rules in acting.items():
+        if (some := rules.some) and (found := by_key.get(key)) and key not in satisfied:
             last, times = found[-1], len(found)
             got = format_value(last.value)
             course.for_good.append(Breach("never", (key,), file.name, some, last, times, got=got))
@@ -215,26 +220,23 @@ def strip_source(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in metadata.items() if name not in ("file", "lineno")}
 
 
-def _count(file: RuleFile, seen: Mapping[str, list[Event]], course: _Course) -> None:
+def _count(file: RuleFile, by_key: EventsByKey, course: _Course) -> None:
     """Note of which keys there are too few records, or too many."""
     either: dict[frozenset[str], tuple[str, ...]] = {}
     for key, rules in file.keys.items():
-        records = seen[key]
+        records = by_key.get(key, ())
         if rules.or_else:
             keys = (key, *rules.or_else)
-            if not any(seen.get(each) for each in keys):
+            # keys that the file does not name count for nothing
+            if not any(each in file.keys and by_key.get(each) for each in keys):
                 either.setdefault(frozenset(keys), keys)
         elif rules.count == "once" and len(records) > 1:
             found = _find_repeated(file, key, records)
             course.about_keys.setdefault(key, {})[found.kind, ""] = found, found.times
-        elif rules.count != "any" and len(records) < (least := _find_least(rules)):
-            found = Breach("missing", (key,), file.name, least=least)
+        elif len(records) < rules.least:
+            found = Breach("missing", (key,), file.name, least=rules.least)
             course.about_keys.setdefault(key, {})["missing", ""] = found, 1
     course.for_good += (Breach("missing", keys, file.name) for keys in either.values())
-
-
-def _find_least(rules: KeyRules) -> int:
-    return rules.count if isinstance(rules.count, int) else 1
 
 
 def _find_repeated(file: RuleFile, key: str, events: Sequence[Event]) -> Breach:

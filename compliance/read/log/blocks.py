@@ -97,7 +97,7 @@ def parse_block(number: int, text: bytes, *, is_text: bool) -> Block | int:
 
 
 def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
-    dialect: Dialect = "mllog" if PLAIN in text else "mll"
+    dialect: Dialect = "mllog" if text.rfind(PLAIN) >= 0 else "mll"  # faster than ``in``
     marker = PLAIN if dialect == "mllog" else _V06
     split = _split_plain(number, text, marker) or _split(number, text, marker, is_text)
     contents, numbers = split.contents, split.numbers
@@ -159,11 +159,10 @@ def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
     size, is_whole = len(rest), b"\n" in others[-1]
     if not is_whole:
         others[-1] += b"\n"
-    ends = [other.find(b"\n") for other in others]
-    _demand(min(ends) >= 0)  # else two records stand on one line
-    _demand({other[:size] for other in others} == {rest})
-    contents = [other[size:end] for other, end in zip(others, ends, strict=True)]
-    between = [other[end + 1 :] for other, end in zip(others, ends, strict=True)]
+    lines, line_ends, between = zip(*[other.partition(b"\n") for other in others], strict=True)
+    _demand(all(line_ends))  # else two records stand on one line
+    _demand({line[:size] for line in lines} == {rest})
+    contents = [line[size:] for line in lines]
     if not text.isascii() or b"\0" in text:
         _demand_text((before, *between), is_text)
     labels, after = [before, *between[:-1]], between[-1]

@@ -13,6 +13,7 @@ from cepheid.rules.rounds import ProblemKind
 
 # What a log may hold. Hostile input is cut off here, before it costs memory or time.
 LINE_BYTES_MAX = 2**20
+PIECE_BYTES = 256 * 2**10  # of a file that are read at once: more of them take longer
 FILE_BYTES_MAX = 256 * 2**20
 RECORD_BYTES_MAX = 64 * 2**20
 EVENTS_MAX = 250_000
@@ -180,7 +181,7 @@ def read_pieces(file: BinaryIO) -> Iterator[bytes]:
     """
     most = LINE_BYTES_MAX
     total_bytes = 0
-    while total_bytes <= FILE_BYTES_MAX and (chunk := file.read(most)):
+    while total_bytes <= FILE_BYTES_MAX and (chunk := file.read(min(PIECE_BYTES, most))):
         if not chunk.endswith(b"\n"):
             chunk += file.readline(most + 1)
         total_bytes += len(chunk)

@@ -10,7 +10,7 @@ import os
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +54,18 @@ class HashingFile(io.FileIO):
         while self.readinto(buffer):
             pass
         return self._hash.hexdigest()
+
+
+EventsByKey = Mapping[str, Sequence[Event]]
+
+
+def group(events: Iterable[Event]) -> EventsByKey:
+    """Return the events of each key, in the order of the lines."""
+    by_key: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        by_key[event.key].append(event)
+    by_key.default_factory = None
+    return by_key
 
 
 PARTIAL = ".partial"  # behind the name of a log until its run has ended
@@ -104,14 +116,11 @@ class RunLog:
         return tuple(sorted(problems, key=lambda problem: problem.line or math.inf))
 
     @cached_property
-    def by_key(self) -> Mapping[str, tuple[Event, ...]]:
+    def by_key(self) -> EventsByKey:
         """The events of each key."""
-        by_key: defaultdict[str, list[Event]] = defaultdict(list)
-        for event in self.events:
-            by_key[event.key].append(event)
-        return {key: tuple(events) for key, events in by_key.items()}
+        return group(self.events)
 
-    def all(self, key: str) -> tuple[Event, ...]:
+    def all(self, key: str) -> Sequence[Event]:
         """Return all events of a key, in the order of the lines."""
         return self.by_key.get(key, ())
 
@@ -226,7 +235,7 @@ class RunLog:
         return compute_generation_scores(images, seconds) if images and self.converged else {}
 
     @property
-    def evaluations(self) -> tuple[Event, ...]:
+    def evaluations(self) -> Sequence[Event]:
         """The results of the evaluations in a log of MLPerf, whatever the benchmark calls them."""
         return self.all("eval_accuracy") or self.all("eval_error")
 
@@ -327,10 +336,10 @@ def read(path: Path, with_digest: bool = False) -> RunLog:
         reading.add_problem(None, "file", "the file cannot be read", str(error.strerror), lost=True)
     finally:
         os.close(descriptor)
-    return replace(make_run_log(path, reading), sha256=sha256)
+    return make_run_log(path, reading, sha256)
 
 
-def make_run_log(path: Path, reading: Reading) -> RunLog:
+def make_run_log(path: Path, reading: Reading, sha256: str = "") -> RunLog:
     """Make a run log of what has been read so far."""
     return RunLog(
         path,
@@ -339,6 +348,7 @@ def make_run_log(path: Path, reading: Reading) -> RunLog:
         tuple(reading.labels),
         frozenset(reading.not_finite),
         reading.dialects,
+        sha256=sha256,
     )
 
 
