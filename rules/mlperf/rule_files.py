@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -18,20 +18,20 @@ import yaml
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf.expressions import (
-    Expression,
     NotSupportedError,
     Statements,
     compile_all,
     compile_expression,
     compile_statements,
 )
+from cepheid.rules.mlperf.keys import Check, KeyRules, RuleFile
 from cepheid.rules.mlperf.tables import (
     read_benchmarks,
     read_description_rules,
     read_reference_runs,
     read_text,
 )
-from cepheid.rules.mlperf.words import Flags, find_flags, list_read, say
+from cepheid.rules.mlperf.words import Flags, find_flags
 
 PACKAGE, DISTRIBUTION = "mlperf_logging", "mlperf-logging"
 VARIABLE = "CEPHEID_MLPERF_RULES"  # names a checkout whose rules are read instead
@@ -40,78 +40,6 @@ FOLDER = re.compile(r"(training|hpc)_(\d+)\.(\d+)\.0")
 AT_LEAST = re.compile(r"AT_LEAST\((\d{1,6})\)")
 AT_LEAST_ONE_OR = re.compile(r"AT_LEAST_ONE_OR\((.*)\)")
 _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-
-
-@dataclass(frozen=True)
-class Check:
-    """A condition: its text in the file, its function, and what flags mean in the file."""
-
-    text: str
-    holds: Expression
-    flags: Flags
-
-    @cached_property
-    def words(self) -> str:
-        """What the condition asks for, in words."""
-        return say(self.text, self.flags)
-
-    @cached_property
-    def reads(self) -> tuple[tuple[str, str], ...]:
-        """What the condition reads of a record and of the state."""
-        return list_read(self.text)
-
-
-@dataclass(frozen=True)
-class KeyRules:
-    """What is asked of the records of one key.
-
-    ``count`` is "once", "any" or the least number of records; records of one of ``or_else`` will do
-    in their place. ``before`` and ``after`` are statements around the ``checks`` of each record,
-    and ``all_hold`` says of a record whether it satisfies all of them. ``first`` is checked of the
-    first record, and ``some`` holds for at least one.
-    """
-
-    name: str
-    count: str | int = "any"
-    or_else: tuple[str, ...] = ()
-    before: Statements | None = None
-    checks: tuple[Check, ...] = ()
-    after: Statements | None = None
-    first: tuple[Check, ...] = ()
-    some: Check | None = None
-    all_hold: Expression | None = None
-
-    @property
-    def acts(self) -> bool:
-        """Whether records of the key are judged or change the state, not only counted."""
-        return bool(self.before or self.checks or self.after or self.first or self.some)
-
-    @cached_property
-    def least(self) -> int:
-        """The least number of records."""
-        return self.count if isinstance(self.count, int) else int(self.count == "once")
-
-    @cached_property
-    def is_judged_once(self) -> bool:
-        """Whether mlcommons judges the first record of the key alone."""
-        return "submission_" in self.name
-
-
-@dataclass(frozen=True)
-class RuleFile:
-    """One file of rules. ``joins`` is the field by which it joins metrics logged apart."""
-
-    name: str
-    begin: Statements | None = None
-    joins: str = ""
-    keys: Mapping[str, KeyRules] = field(default_factory=dict)
-    before_end: Statements | None = None
-    end: tuple[Check, ...] = ()
-
-    @cached_property
-    def acting(self) -> Mapping[str, KeyRules]:
-        """The rules of the keys whose records must be looked at one by one."""
-        return {key: rules for key, rules in self.keys.items() if rules.acts}
 
 
 @dataclass(frozen=True)

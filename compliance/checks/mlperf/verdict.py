@@ -17,7 +17,8 @@ from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import EventsByKey, RunLog, group
 from cepheid.rules.events import is_number
 from cepheid.rules.mlperf.expressions import Statements
-from cepheid.rules.mlperf.rule_files import JOINED, METRIC, Check, RuleFile, RuleSet
+from cepheid.rules.mlperf.keys import Check, RuleFile
+from cepheid.rules.mlperf.rule_files import JOINED, METRIC, RuleSet
 
 EVALUATION = "eval_accuracy"
 FILES_MAX = 16  # judged for one log; the deepest round asks for five
