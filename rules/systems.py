@@ -98,7 +98,14 @@ ORDER = ("fp64", "fp32", "tf32", "bf16", "fp8")
 CORE_TFLOPS_MAX = {"fp64": 1.0, "fp32": 2.0, "": 16.0}
 ACCELERATOR_TFLOPS_MAX = {"fp64": 1_000.0, "fp32": 10_000.0, "": 100_000.0}
 """More than any of them computes, several times over; "" is any other precision."""
-_LOOK_ALIKE = str.maketrans("АВЕЅІЈКМНОРСТХавеѕіјорсхуԁԛ", "ABESIJKMHOPCTXabesijopcxydq")
+_LOOK_ALIKE = str.maketrans(
+    "АВЕЅІЈКМНОРСТХавеѕіјорсхуԁԛΑΒΕΖΗΙΚΜΝΟΡΤΥΧο", "ABESIJKMHOPCTXabesijopcxydqABEZHIKMNOPTYXo"
+)
+_OF_ANY_DEVICE = re.compile(
+    "[0-9]{1,4}x|x[0-9]{1,4}|gpus?|accelerators?|corp|corporation|inc|tensor|cores?|hbm[0-9]e?",
+    re.IGNORECASE,
+)
+"""Words that tell no device from another one."""
 TERA = 1e12
 TFLOPS_MIN, TFLOPS_MAX = 1e-9, 1e6  # of a device that is described, as in the schema
 
@@ -153,9 +160,20 @@ def find_device(name: object) -> Device | None:
     """
     if not isinstance(name, str):
         return None
-    plain = unicodedata.normalize("NFKC", re.sub(r"\((R|TM)\)|[™®]", "", name[:200]))
-    words = " ".join(re.split(r"[^\w.]+|_+", plain.translate(_LOOK_ALIKE))).strip()
-    return next((known for known in load_devices() if known.names.fullmatch(words)), None)
+    seen = "".join(letter for letter in name[:200] if unicodedata.category(letter) != "Cf")
+    plain = unicodedata.normalize(
+        "NFKC", re.sub(r"\((R|TM)\)|[™®]", " ", seen, flags=re.IGNORECASE)
+    )
+    words = re.split(r"[^\w.]+|_+", plain.translate(_LOOK_ALIKE))
+    telling = [word for word in words if word and not _OF_ANY_DEVICE.fullmatch(word)]
+    forms = (" ".join(filter(None, words)), " ".join(telling), " ".join(map(_read_digits, telling)))
+    return next((known for known in load_devices() if any(map(known.names.fullmatch, forms))), None)
+
+
+def _read_digits(word: str) -> str:
+    """Return a word with digits for letters that look like them, or letters for digits."""
+    has_digit = any(map(str.isdigit, word))
+    return word.translate(str.maketrans("Ool", "001") if has_digit else str.maketrans("l", "I"))
 
 
 def name_precision(logged: str) -> str | None:

@@ -27,6 +27,7 @@ ROUNDING = 0.05  # of memory as two programs measure it
 _LONGEST_COUNT, LARGEST = 9, 1e15  # digits, and a number that is compared
 _VERSION = re.compile(r"([A-Za-z][\w-]*)[ =]v?([0-9][\w.]*)")
 _NAME = re.compile(r"[A-Za-z][\w-]*")
+_DECIMAL = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
 _GIGABYTES = re.compile(r"(?<![\w.])([0-9]{1,4}) ?GB(?![A-Za-z]|.*\bMIG\b)", re.IGNORECASE)
 _ACCELERATORS = re.compile(  # at the start of a word: a processor may have chips
     r"(?<![a-z])(cuda|gpu|tpu|xpu|mps|hpu|npu|rocm|hip|ipu|neuron)", re.IGNORECASE
@@ -80,6 +81,13 @@ def _count_or_0(value: object) -> int:
 
 def _number(value: object) -> int | float | None:
     return max(-LARGEST, min(value, LARGEST)) if is_number(value) else None
+
+
+def _written_number(value: object) -> int | float | None:
+    """Return a number, also one that is written as a text; None for anything else."""
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        return float(value) if "." in value else int(value)
+    return _number(value)
 
 
 def _any(value: object) -> object:
@@ -253,7 +261,7 @@ def _begin(short: str, digest: str) -> str | None:
     return None if digest.startswith(short) else f"the beginning of {format_value(digest)}"
 
 
-@_take(_number, _number)
+@_take(_written_number, _number)
 def _be_alike(logged: float, described: float) -> str | None:
     """Compare counts and memory that two programs read."""
     tolerance = 0 if is_integer(logged) and is_integer(described) else ROUNDING

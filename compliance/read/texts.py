@@ -26,7 +26,8 @@ OF_TEMPLATE = (
 """How lines of `cepheid new-submission` begin, which say nothing of the code that follows."""
 _WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")
-_WORD = re.compile(r"[^\W\d_]{2,}")
+# Scripts without blanks between words: two letters of them are about a word.
+_WORD = re.compile("[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff]{2}|[^\\W\\d_]{2,}")
 
 
 def list_flaws(root: Path, files: Sequence[SubmittedFile]) -> Iterator[Flaw]:

@@ -258,6 +258,11 @@ CPU: dict[str, Any] = {
         ("NVIDIA_H100_SXM5", "NVIDIA H100 SXM"),
         ("NVIDIA A100 SXM4 [80GB]", "NVIDIA A100 SXM4 80 GB"),
         ("NVIDIA\u00a0\u041d200", "NVIDIA H200 SXM"),  # a Cyrillic H after a wide blank
+        ("NVIDIA \u0397200", "NVIDIA H200 SXM"),  # a Greek letter
+        ("NVIDIA H\u200b2\u00ad00", "NVIDIA H200 SXM"),  # characters that nobody sees
+        ("8x NVIDIA H200 GPU", "NVIDIA H200 SXM"),
+        ("NVIDIA(R) H200, SXM5 141 GB HBM3e Tensor Core GPUs", "NVIDIA H200 SXM"),
+        ("NVlDIA Corporation H2OO", "NVIDIA H200 SXM"),  # letters in place of others and of digits
     ],
 )
 def test_known_names(name: str, device: str) -> None:
@@ -268,7 +273,20 @@ def test_known_names(name: str, device: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 NVL", "NVIDIA H100 PCIe", "Example A100", "", None, 7],
+    [
+        "NVIDIA H200 MIG 1g.18gb",
+        "NVIDIA H200 NVL",
+        "NVIDIA H100 PCIe",
+        "Example A100",
+        "",
+        None,
+        7,
+        "AMD Instinct MI300X OAM",
+        "GPU",
+        "H200 NVL GPU",
+        "NVIDIA A100 80GB PCIe",
+        "Radeon HD 2000",
+    ],
 )
 def test_other_devices_are_not_guessed(name: object) -> None:
     assert find_device(name) is None

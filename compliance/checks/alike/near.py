@@ -4,7 +4,7 @@ What is compared are the steps of the metrics from one evaluation to the next, i
 they vary between the seeds of the evidence (``benchmarks/<name>/evidence.json``), so that an offset
 changes nothing. A distance that two seeds have in one of 10,000 pairs, or in one of a hundred
 judgements of everything, is reported: the evidence shows in how many directions seeds differ, and
-how much. The mean of two runs of one result is compared like a run. Few evaluations tell nothing.
+how much. The mean of runs of one result is compared like a run. Few evaluations tell nothing.
 """
 
 import math
@@ -23,6 +23,7 @@ EVALUATIONS = 8  # the first ones; a run with fewer is not compared
 SEEDS_MIN = 5  # of the evidence
 FALSE_ALARMS_MAX = 1e-4  # of a pair of seeds
 EXPECTED_MAX = 0.01  # false alarms among everything that is judged together
+RUNS_USUAL = 5  # of a result
 PROJECTIONS = 3  # on the axes of most variation
 CELLS = 2**32  # of a projection, more than any run is apart
 TURNS = 8  # of the iteration that finds an axis
@@ -133,7 +134,7 @@ def measure_distance(one: Steps, other: Steps, most: float = math.inf) -> float:
 
 @dataclass(frozen=True)
 class Close:
-    """A run, and the one or two runs of one result that it is too close to."""
+    """A run, and the one that it is too close to, or those whose mean or mixture that is."""
 
     run: int
     others: tuple[int, ...]
@@ -172,7 +173,7 @@ def _find_axes(
 
 
 def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -> Iterator[Close]:
-    """Yield the runs that are too close to another one, or to the mean of two runs of a result.
+    """Yield the runs that are too close to another one, or to the mean of some runs of a result.
 
     ``results`` has the number of each run's result. Only neighbours in a grid of a few steps are
     compared: what is close lies in the same cell or beside it.
@@ -180,9 +181,9 @@ def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -
     by_result: defaultdict[int, list[int]] = defaultdict(list)
     for number, result in enumerate(results):
         by_result[result].append(number)
-    pairs = [pair for runs in by_result.values() for pair in combinations(runs, 2)]
+    groups = [group for runs in by_result.values() for group in _list_groups(runs)]
     count = len(courses)
-    most = scale.find_limit(count * (count - 1) // 2 + count * len(pairs))
+    most = scale.find_limit(count * (count - 1) // 2 + count * len(groups))
     cell = math.sqrt(most)
     places = find_places(courses, PROJECTIONS) if courses else []
     bases = [CELLS**at for at in range(PROJECTIONS)]
@@ -204,14 +205,22 @@ def find_close(courses: Sequence[Steps], results: Sequence[int], scale: Scale) -
         for other in find_neighbours(place):
             if other < number and measure_distance(courses[number], courses[other], most) <= most:
                 yield Close(number, (other,))
-    for a, b in pairs:
-        middle = find_middle(courses[a], courses[b])
-        for other in find_neighbours(find_middle(places[a], places[b])):
-            is_near = measure_distance(middle, courses[other], 0.75 * most) <= 0.75 * most
-            if other not in (a, b) and is_near:
-                yield Close(other, (a, b))
+    for group in groups:
+        limit = most * (1 + 1 / len(group)) / 2  # a mean varies less than a run
+        middle = find_middle([courses[run] for run in group])
+        for other in find_neighbours(find_middle([places[run] for run in group])):
+            if other not in group and measure_distance(middle, courses[other], limit) <= limit:
+                yield Close(other, group)
 
 
-def find_middle(one: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
-    """Return the point between two."""
-    return tuple([(x + y) / 2 for x, y in zip(one, other, strict=True)])
+def _list_groups(runs: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield runs of a result of which somebody could take the mean; of many runs, not all."""
+    for size in range(2, len(runs) + 1):
+        if len(runs) <= RUNS_USUAL or size == 2 or size >= len(runs) - 1:
+            yield from combinations(runs, size)
+
+
+def find_middle(courses: Sequence[Steps]) -> tuple[float, ...]:
+    """Return the point in the middle of some."""
+    count = len(courses)
+    return tuple([sum(at) / count for at in zip(*courses, strict=True)])

@@ -1,10 +1,11 @@
 """T23: readings of power that are those of another log, or that repeat themselves.
 
-A copier adds an offset, multiplies by a factor, writes another unit, begins elsewhere or leaves out
-every second reading. Where the turning points lie survives all that, so logs with gaps between them
-in common are compared. They are copies if one is a linear function of the other to within the last
-digit, while an own measurement would be off by its noise. Deterministic load is no noise: it
-changes slowly, or as steps, and the median of second differences does not see it.
+A copier adds an offset, multiplies by a factor, turns the course over or around, writes another
+unit, rounds to whole watts, begins elsewhere or leaves out every second reading. Where the turning
+points lie survives all that, so logs with gaps between them in common are compared. They are copies
+if one is a linear function of the other to within the last digit, while an own measurement would be
+off by its noise. Deterministic load is no noise: it changes slowly, or as steps, and the median of
+second differences does not see it.
 
 Of few or coarse readings, as whole watts are, each tells less, and no linear function is fitted: a
 stretch that agrees exactly is a copy if independent noise would agree as long in fewer than one of
@@ -16,7 +17,7 @@ import statistics
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import groupby, islice, pairwise, takewhile
+from itertools import chain, groupby, islice, pairwise, repeat, takewhile
 
 from cepheid.compliance.read.powerlog import PowerLog
 
@@ -49,6 +50,7 @@ def list_readings(power: PowerLog) -> "tuple[array[float], ...]":
     """Return the first readings of each sensor that differ from the one before.
 
     Where many do not, how often each is read in a row is listed like readings: it is noise as well.
+    Where few do not, all readings are listed, too.
     """
     sensors, listed = power.sensors[:SENSORS_MAX], []
     most = READINGS_MAX // max(1, len(sensors))
@@ -57,6 +59,8 @@ def list_readings(power: PowerLog) -> "tuple[array[float], ...]":
         listed.append(array("d", [reading for reading, _ in runs]))
         if len(runs) < CHANGING_SHARE_MIN * len(watts):
             listed.append(array("d", [times for _, times in runs]))
+        elif len(runs) < len(watts):  # some are equal because they were rounded
+            listed.append(array("d", watts))
     return tuple(listed)
 
 
@@ -67,7 +71,9 @@ def find_copies(logs: Sequence[Sequence[Readings]]) -> Iterator[tuple[int, int]]
     needed = min(BITS_MIN, CHANCE_BITS + 2 * math.log2(max(1, count)))
     for number, sensors in enumerate(logs):
         copied, tries = None, Counter[int]()
-        for key, readings, at in _list_keys(sensors):
+        backwards = _list_keys([readings[::-1] for readings in sensors])
+        keys = chain(zip(repeat(True), _list_keys(sensors)), zip(repeat(False), backwards))
+        for is_forwards, (key, readings, at) in keys:
             known = owners.setdefault(key, [])
             for other, theirs, there in known:
                 is_new = copied is None or (copied == number and other != number)
@@ -78,7 +84,7 @@ def find_copies(logs: Sequence[Sequence[Readings]]) -> Iterator[tuple[int, int]]
                     places = readings, at, theirs, there
                     is_copy = _is_equal(*places, needed) or _is_copy(*places, needed)
                     copied = other if is_copy else copied
-            if len(known) < OWNERS_MAX:
+            if is_forwards and len(known) < OWNERS_MAX:
                 known.append((number, readings, at))
         if copied is not None:
             yield number, copied
@@ -120,9 +126,9 @@ def _is_copy(ours: Readings, at: int, theirs: Readings, there: int, needed: floa
     theirs = theirs[there - before : there - before + count]
     low, high = (theirs.index(edge) for edge in (min(theirs), max(theirs)))
     factor = (ours[high] - ours[low]) / (theirs[high] - theirs[low])
-    if count < COMPARED_MIN or factor <= FLAT:
+    if count < COMPARED_MIN or abs(factor) <= FLAT:
         return False
-    tolerance = ROUNDED * max(_find_step(ours), factor * _find_step(theirs))
+    tolerance = ROUNDED * max(_find_step(ours), abs(factor) * _find_step(theirs))
     offset, allowed = ours[low] - factor * theirs[low], math.floor(CHANGED_SHARE_MAX * count)
     pairs = []
     for pair in zip(theirs, ours, strict=True):

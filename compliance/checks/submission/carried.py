@@ -20,11 +20,13 @@ COUNTED = {"encoded": "characters", "numbers": "numbers"}
 def find_carried(who: Submitter) -> Iterator[Finding]:
     """Report what could be weights beside the code of a benchmark that starts at random."""
     closed = [result for result in who.results if result.parts and result.parts[2] == "closed"]
+    beside = [one for one in who.carriers if len(one.name.parts) < 3]  # such as a licence
     for benchmark in sorted({str(result.parts and result.parts[0]) for result in closed}):
         scales = [result for result in closed if result.parts and result.parts[0] == benchmark]
         if all(_starts_at_random(result, who.round) for result in scales):
-            mine = [one for one in who.carriers if one.name.parts[1] == benchmark]
-            yield from islice(_check_code(who, benchmark, mine), PROBLEMS_MAX)
+            mine = [one for one in who.carriers if one.name.parts[1:2] == (benchmark,)]
+            yield from islice(_check_code(who, benchmark, [*beside, *mine]), PROBLEMS_MAX)
+            beside = []  # once is enough
 
 
 def _starts_at_random(result: ResultFolder, judged_in: str) -> bool:

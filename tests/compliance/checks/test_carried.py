@@ -79,6 +79,24 @@ DISGUISES: Mapping[str, tuple[str, bytes, str]] = {
     "beside a picture in Markdown": ("README.md", f"![](data:x;base64,{TEXT})".encode(), "encoded"),
     "whole numbers": ("start.json", json.dumps(NUMBERS).encode(), "numbers"),
     "decimals": ("start.py", f"START = {[n / 256 for n in NUMBERS]}".encode(), "numbers"),
+    "base85 in lines": ("start.txt", wrap(base64.b85encode(WEIGHTS).decode(), 60), "encoded"),
+    "base32 in short lines": ("start.py", wrap(base64.b32encode(WEIGHTS).decode(), 24, "# {}\n"),
+                              "encoded"),
+    "base64 in short lines": ("start.txt", wrap(TEXT, 36), "encoded"),
+    "letters of another script in lines": ("notes.md", wrap("".join(chr(0x4E00 + one) for one in
+        np.frombuffer(WEIGHTS, np.uint16).tolist() if one < 0x5000), 40), "encoded"),
+    "dots of Braille": ("start.md", wrap("".join(chr(0x2800 + byte) for byte in WEIGHTS), 60),
+                        "encoded"),
+    "letters of no script": ("start.md", wrap("".join(chr(0xE000 + byte) for byte in WEIGHTS), 60),
+                             "encoded"),
+    "base85 in a licence": ("LICENSE", wrap(base64.b85encode(WEIGHTS).decode(), 60), "encoded"),
+    "hexadecimal in short lines": ("start.py", wrap(WEIGHTS.hex(), 32, "# {}\n"), "numbers"),
+    "long numbers": ("start.py", wrap("".join(map(str, NUMBERS)), 39, "{},\n"), "numbers"),
+    "underscores": ("start.py", wrap("_".join(map(str, NUMBERS)), 60, "x_{}\n"), "numbers"),
+    "other signs between numbers": ("start.txt", wrap("-".join(map(str, NUMBERS)), 40), "numbers"),
+    "numbers in names": ("start.py", "\n".join(f"n{n}" for n in NUMBERS).encode(), "numbers"),
+    "floating point in hexadecimal": ("start.py", "\n".join(float(n).hex() for n in NUMBERS[:9000])
+                                      .encode(), "numbers"),
     "hexadecimal numbers": ("start.h", ", ".join(map(hex, NUMBERS)).encode(), "numbers"),
     "a column": ("start.csv", "\n".join(map(str, NUMBERS)).encode(), "numbers"),
 }  # fmt: skip
@@ -96,6 +114,15 @@ def submit(tmp_path: Path, files: Mapping[str, bytes], division: str = "closed")
 
 def find_carried(root: Path) -> list[Finding]:
     return [found for found in find_all(root) if "weights" in found.code]
+
+
+@pytest.mark.parametrize("place", ["LICENSE", "NOTICE", "README.md", "benchmarks/LICENSE"])
+def test_weights_beside_the_folders_of_code_are_found_once(place: str, tmp_path: Path) -> None:
+    root = submit(tmp_path, {})
+    write_result(root, definition.load("galaxy_vae", "mini"))
+    (root / place).write_bytes(wrap(base64.b85encode(WEIGHTS).decode(), 60))
+    (found,) = find_carried(root)
+    assert found.path == root / place
 
 
 @pytest.mark.parametrize("name", DISGUISES)
@@ -121,6 +148,9 @@ HONEST: Mapping[str, bytes] = {
         [{"m": n, "n": 2 * n, "tile": [64, 128]} for n in range(4000)]
     ).encode(),
     "paths.sh": b"export A=/opt/Vendor12/lib/python3.11/site-packages/Vendor/kernels/Sm90a\n" * 900,
+    "locked.txt": wrap(WEIGHTS.hex(), 128, "--hash=sha512:{}\n"),
+    "measured.csv": "\n".join(f"{n / 7},{n / 3}" for n in NUMBERS[:900]).encode(),
+    "drawn.md": "│ ├── é └── → ✓\n".encode() * 99,
     "rule.py": b"#" + b"=" * 99 + b"\n" + b"#" * 78 + b"\n",
     "empty.py": b"",
 }

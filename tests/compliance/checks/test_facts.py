@@ -98,7 +98,7 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any]]] = [
         ("nodes", 1), ("nodes", 3), ("processor_cores_per_node", 32),
         ("processor_threads_per_node", 64), ("accelerators_per_node", 4),
         ("accelerator_memory_gib", 40), ("memory_gib_per_node", 512), ("number_of_nodes", 4),
-        ("memory_gib_per_node", 9.0))),
+        ("memory_gib_per_node", 9.0), ("nodes", "3"), ("memory_gib_per_node", "512.0"))),
     ("implementation.processor_sockets_per_node",
      {"log": log(processor_sockets_per_node=2),
       "system": {**SYSTEM, "processor_sockets_per_node": 1}}),
@@ -146,6 +146,7 @@ AGREEMENTS: list[dict[str, Any]] = [
              "weights_digest": "dead" * 16}},
     {"log": log(framework="torch 2.13.0+cpu", device="cpu", ranks=8, threads_per_rank=1,
                 memory_gib_per_node=7.8), "system": SYSTEM},
+    {"log": log(nodes="1", memory_gib_per_node="7.8"), "system": SYSTEM},
     {"log": log(ranks=8, threads_per_rank=2), "system": THREADS},  # four ranks for each core
     {"log": log(ranks=16, ranks_per_node=8, threads_per_rank=16, device="cuda"), "system": GPUS},
     {"log": log(ranks=15, ranks_per_node=8, device="NVIDIA A100 80GB PCIe"), "system": GPUS},

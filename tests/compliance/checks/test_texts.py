@@ -117,6 +117,21 @@ def test_a_readme_says_something(division: str, text: str, tmp_path: Path) -> No
     assert (found.code, found.path) == ("S3.thin_readme", path)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "先准备数据，然后运行训练脚本，每次运行写入一个日志。",
+        "データを準備してから、訓練のスクリプトを五回実行します。",
+        "เตรียมข้อมูลก่อน แล้วรันสคริปต์การฝึกห้าครั้ง",
+        "데이터를 준비한 다음 훈련 스크립트를 다섯 번 실행하고 로그를 저장합니다",
+        "حضّر البيانات ثم شغّل برنامج التدريب خمس مرات واحفظ السجلات هنا",
+    ],
+)
+def test_a_readme_may_be_written_in_any_script(text: str, root: Path) -> None:
+    (root / CODE / "README.md").write_text(f"# galaxy_shape\n{text}\n", encoding="utf-8")
+    assert not [one for one in find_all(root) if one.is_error]
+
+
 def test_the_template_alone_says_nothing_of_the_code(root: Path) -> None:
     template = (ROOT / "tools/templates/submission/README.md").read_text()
     lines = [line for line in template.splitlines() if "${fill_in}" not in line]

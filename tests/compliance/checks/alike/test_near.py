@@ -114,8 +114,10 @@ def add_noise(course: Course, scale: Scale, share: float, chance: random.Random)
     )  # fmt: skip
 
 
-def mix(one: Course, other: Course) -> Course:
-    return change(one, lambda key, at, value: round((value + other[at][key]) / 2, 7))
+def mix(*runs: Course) -> Course:
+    return change(
+        runs[0], lambda key, at, value: round(sum(run[at][key] for run in runs) / len(runs), 7)
+    )
 
 
 PLANTED: dict[str, Callable[[list[Course], Scale, random.Random], Course]] = {
@@ -126,6 +128,8 @@ PLANTED: dict[str, Callable[[list[Course], Scale, random.Random], Course]] = {
     ),
     "noise": lambda runs, scale, chance: add_noise(runs[2], scale, 0.02, chance),
     "the mean of two": lambda runs, scale, chance: mix(runs[1], runs[2]),
+    "the mean of three": lambda runs, scale, chance: mix(*runs[:3]),
+    "the mean of four": lambda runs, scale, chance: mix(*runs[:4]),
     "the mean with noise": lambda runs, scale, chance: add_noise(
         mix(runs[1], runs[2]), scale, 0.02, chance
     ),
@@ -142,7 +146,8 @@ def test_a_changed_copy_is_found(name: str, is_own: bool) -> None:
     found = find(runs, scale)
     assert {close.run for close in found} == {at}
     (close,) = {close.others for close in found}
-    assert close == ((1, 2) if "mean" in name else (2,))
+    parents = {"three": (0, 1, 2), "four": (0, 1, 2, 3)}.get(name.split()[-1], (1, 2))
+    assert close == (parents if "mean" in name else (2,))
 
 
 def test_few_evaluations_tell_nothing() -> None:

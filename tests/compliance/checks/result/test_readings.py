@@ -55,6 +55,10 @@ FORMS: dict[str, Callable[[Watts], Watts]] = {
     "later, changed and rounded": lambda watts: [round(0.9 * w + 5, 1) for w in watts[31:]],
     "every second one": lambda watts: watts[::2],
     "each of them twice": lambda watts: [w for w in watts for _ in range(2)],
+    "rounded to whole watts": lambda watts: [float(round(w)) for w in watts],
+    "changed, upside down": lambda watts: [700 - w for w in watts],
+    "changed, backwards": lambda watts: watts[::-1],
+    "changed, backwards and scaled": lambda watts: [round(0.9 * w + 5, 1) for w in watts[::-1]],
     "a twelfth changed": lambda watts: [w if n % 12 else w + 5 for n, w in enumerate(watts)],
 }
 
