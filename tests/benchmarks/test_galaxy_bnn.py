@@ -145,7 +145,6 @@ def test_the_kl_divergence_is_divided_by_the_training_samples() -> None:
 
 
 def test_without_noise_the_network_is_the_deterministic_one() -> None:
-    torch.manual_seed(0)
     deterministic = make_channels_last_network(**SMALL, make_norm=MAKE_NORM).eval()
     stamps = torch.randn(3, 6, 16, 16)
     for estimator in (PLAIN, *PER_SAMPLE):
@@ -197,7 +196,6 @@ def test_noise_and_scale_get_their_gradients() -> None:
 @pytest.mark.parametrize("estimator", PER_SAMPLE)
 @pytest.mark.parametrize("kind", ["dense", "convolution"])
 def test_an_estimator_has_the_plain_ways_mean_and_variance(estimator: str, kind: str) -> None:
-    torch.manual_seed(0)
     is_dense = kind == "dense"
     layer = torch.nn.Linear(6, 3) if is_dense else torch.nn.Conv2d(6, 3, 3, 2, 1)
     inputs = torch.randn((1, 6) if is_dense else (1, 6, 4, 4))

@@ -45,7 +45,6 @@ def test_stride_two_pads_as_published_turned_by_half_a_turn() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_published_network_has_the_same_loss_and_gradients(training: bool) -> None:
-    torch.manual_seed(0)
     ours = ShapeNetwork(**FULL, targets=2, prelu="position", make_norm=MAKE_NORM)
     for parameter in ours.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)  # slopes and biases start at 0
@@ -91,7 +90,6 @@ def test_prelu_has_one_slope_per_position() -> None:
 
 
 def test_initialisation_is_glorot_uniform() -> None:
-    torch.manual_seed(0)
     convolution = SamePaddedConv2d(64, 64, stride=1)
     bound = math.sqrt(6 / (64 * 9 + 64 * 9))
     assert convolution.weight.abs().max() <= bound
@@ -101,7 +99,6 @@ def test_initialisation_is_glorot_uniform() -> None:
 
 
 def test_likelihood_equals_torchs() -> None:
-    torch.manual_seed(0)
     mean, labels = torch.randn(5, 3), torch.randn(5, 3)
     scale = torch.tril(torch.randn(5, 3, 3))
     scale.diagonal(dim1=1, dim2=2).abs_().add_(0.1)
@@ -110,7 +107,6 @@ def test_likelihood_equals_torchs() -> None:
 
 
 def test_coverage_of_a_calibrated_posterior() -> None:
-    torch.manual_seed(0)
     scale = torch.tensor([[0.3, 0.0], [0.2, 0.1]]).expand(200_000, 2, 2)
     labels = (scale @ torch.randn(200_000, 2, 1)).squeeze(2)
     sums = sum_metrics(torch.zeros_like(labels), scale, labels) / len(labels)
@@ -120,7 +116,6 @@ def test_coverage_of_a_calibrated_posterior() -> None:
 
 
 def test_whitening_inverts_the_scale() -> None:
-    torch.manual_seed(0)
     scale = torch.tril(torch.rand(4, 3, 3)) + torch.eye(3)
     white = torch.randn(4, 3)
     labels = (scale @ white.unsqueeze(2)).squeeze(2)

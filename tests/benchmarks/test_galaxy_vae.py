@@ -53,7 +53,6 @@ def test_published_parameter_counts() -> None:
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_plain_network_has_the_same_loss_and_gradients(training: bool) -> None:
-    torch.manual_seed(0)
     ours = make_vae(dataclasses.replace(FULL, pixels=16, filters=(4, 8)))
     for parameter in ours.parameters():
         parameter.data += 0.02 * torch.randn_like(parameter)  # biases and the flow start at 0
@@ -137,7 +136,6 @@ def test_the_flow_starts_as_the_identity_but_for_its_seven_reversals() -> None:
 
 
 def test_signals_keep_their_size_at_first() -> None:
-    torch.manual_seed(0)
     model = make_vae(dataclasses.replace(FULL, filters=(16, 16, 32, 64)))
     with torch.no_grad():
         mean, scale = model.encoder(torch.randn(8, 6, 64, 64))
@@ -249,7 +247,6 @@ def test_explained_signal() -> None:
 
 
 def test_flow_gain_of_the_right_gaussian_is_zero() -> None:
-    torch.manual_seed(0)
     mean = torch.randn(4000, 4) @ torch.randn(4, 4)
     scale = torch.full_like(mean, 0.3)
     covariance = mean.T.cov(correction=0) + 0.09 * torch.eye(4)

@@ -132,7 +132,6 @@ def test_stages_follow_from_samples() -> None:
 
 
 def test_a_new_stage_begins_where_the_old_one_ended_and_fades_in() -> None:
-    torch.manual_seed(0)
     decoder = Generator(Sizes.parse(MINI.model), MINI.model["widths"]).decoder
     maps = torch.randn(2, MINI.model["widths"][0], 6, 8, 8)
     old, half, new = (decoder(maps, Stage(1, alpha)) for alpha in (0.0, 0.5, 1.0))
@@ -273,7 +272,6 @@ def test_a_share_that_is_no_multiple_of_the_span_is_refused(data_root: Path) -> 
 
 
 def test_blur_and_noise_in_the_last_frame_miss_the_sharpness_of_the_truth() -> None:
-    torch.manual_seed(0)
     true = torch.rand(3, 1, 6, 16, 16)
     perfect = quality.summarize(quality.measure(true, true))
     assert perfect["ssim"] == pytest.approx(1)

@@ -54,41 +54,36 @@ def test_the_best_over_the_rounds(first: dict[str, Any], star_shape: Definition)
     assert 'href="../../../history.html"' in Path("second/results", f"{NAME}.html").read_text()
 
 
-def test_another_definition_is_not_compared(first: dict[str, Any], star_shape: Definition) -> None:
+@pytest.mark.parametrize(
+    ("change", "verdict", "says"),
+    [
+        (
+            {"definition_digest": "f" * 64}, "other definition",
+            ["not comparable: the definition of the benchmark has changed",
+             "different colours are not comparable: the definition of the benchmark has"],
+        ),
+        (
+            {"comparison": None}, "unknown",
+            ["cannot be tested", "different colours are not comparable: an index does not say"],
+        ),
+        ({"definition_digest": None}, "unknown", ["cannot be tested"]),  # as in version 1
+    ],
+    ids=["another definition", "too little", "no definition"],
+)  # fmt: skip
+def test_what_is_not_comparable_is_not_compared_in_silence(
+    first: dict[str, Any], star_shape: Definition,
+    change: dict[str, Any], verdict: str, says: list[str],
+) -> None:  # fmt: skip
     for result in first["results"]:
-        result["definition_digest"] = "f" * 64
+        result |= change
     Path("old.json").write_text(json.dumps(first))
     page, index = _build_second(star_shape, "--history", "old.json")
-    assert "not comparable: the definition of the benchmark has changed" in page
+    assert all(text in page for text in says)
     assert "really" not in page
-    assert "different colours are not comparable: the definition of the benchmark has" in page
     (since,) = (r["since_last_round"] for r in index["results"] if r["id"] == NAME)
-    assert (since["verdict"], since["ratio"]) == ("other definition", None)
-
-
-def test_an_index_that_says_too_little_is_not_compared(
-    first: dict[str, Any], star_shape: Definition
-) -> None:
-    for result in first["results"]:
-        result["comparison"] = None
-    Path("old.json").write_text(json.dumps(first))
-    page, _ = _build_second(star_shape, "--history", "old.json")
-    assert "cannot be tested" in page
-    assert "really" not in page
-    assert "different colours are not comparable: an index does not say what" in page
-    assert "definition of the benchmark has changed" not in page.split("<h2", 1)[1]
-
-
-def test_results_without_a_definition_are_not_compared_in_silence(
-    first: dict[str, Any], star_shape: Definition
-) -> None:
-    """An index of version 1 does not say what its results are of."""
-    for result in first["results"]:
-        result["definition_digest"] = None
-    Path("old.json").write_text(json.dumps(first))
-    page, _ = _build_second(star_shape, "--history", "old.json")
-    assert "cannot be tested" in page
-    assert "really" not in page
+    assert (since["verdict"], since["ratio"]) == (verdict, None)
+    has_changed = "definition of the benchmark has changed" in page.split("<h2", 1)[1]
+    assert has_changed == (verdict == "other definition")
 
 
 def test_rounds_of_mlperf_are_compared_by_the_names_of_benchmarks(first: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from cepheid.leaderboard.rows.entry import Entry, list_rows
 from cepheid.leaderboard.rows.runs import Progress
 from cepheid.leaderboard.rows.tables import shorten_names, write_markdown, write_table
 from cepheid.rules.definition import Definition
+from cepheid.rules.host import ROOT
+from cepheid.tools import build_leaderboard
 from tests.compliance import small
 from tests.compliance.builder import (
     BLOCK_MS,
@@ -307,3 +310,20 @@ def test_runs_begun_on_one_hardware_are_counted_under_all_names(star_shape: Defi
     assert str(begun["box"]) == "11 on this hardware under 2 names of the system"
     (shown,) = (row for row in _rows(Path("out")) if row.names.system == "box")
     assert "runs begun: 11 on this hardware" in write_table([shown])
+
+
+def test_a_site_is_loaded_into_pandas(
+    star_shape: Definition, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lines of the README do so."""
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    write_mixed(Path("out"), star_shape)
+    build_leaderboard.main(["out", "--output", "site"])
+    readme = (ROOT / "leaderboard" / "README.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    found: dict[str, object] = {}
+    exec(code, found)
+    results, curves = found["results"], found["curves"]
+    assert {"quality_rmse", "accelerator", "framework", "score_low"} <= set(results)  # type: ignore[call-overload]
+    assert len(curves) >= 3 * 5 * 3  # type: ignore[arg-type]
+    assert "star_shape" in capsys.readouterr().out

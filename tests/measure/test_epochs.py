@@ -115,26 +115,22 @@ def test_only_other_settings_are_measured_again(training: FakeTraining, tmp_path
     assert [run.variant for run in training.runs[4:]] == ["unscaled", "unscaled"]
 
 
-def test_a_comparison_may_have_a_budget_of_its_own(training: FakeTraining, tmp_path: Path) -> None:
-    file = tmp_path / "resnet50" / epochs.COMPARISONS
-    for text in (
-        COMPARED,
-        COMPARED.replace("set: [opt_name=lars]", "set: []\n      budget_epochs: 90"),
-    ):
-        file.write_text(text)
+@pytest.mark.parametrize(
+    ("before", "after", "budgets"),
+    [
+        ("set: [opt_name=lars]", "set: []\n      budget_epochs: 90", [90 * EPOCH, 90 * EPOCH]),
+        ("opt_momentum=0.929]", "opt_momentum=0.929], budget_epochs: 5", [5 * EPOCH]),
+    ],
+    ids=["of a comparison", "of a setting"],
+)
+def test_runs_with_a_budget_of_their_own_are_made_again(
+    training: FakeTraining, tmp_path: Path, before: str, after: str, budgets: list[int]
+) -> None:
+    for text in (COMPARED, COMPARED.replace(before, after)):
+        (tmp_path / "resnet50" / epochs.COMPARISONS).write_text(text)
         cepheid_epochs("--compare", "momentum", "--seeds", "1")
-    budgets = [run.config.definition.timing.max_samples for run in training.runs]
-    assert budgets == [MINI.timing.max_samples] * 2 + [90 * EPOCH] * 2
-
-
-def test_a_setting_may_have_a_budget_of_its_own(training: FakeTraining, tmp_path: Path) -> None:
-    file = tmp_path / "resnet50" / epochs.COMPARISONS
-    file.write_text(
-        COMPARED.replace("opt_momentum=0.929]", "opt_momentum=0.929], budget_epochs: 5")
-    )
-    cepheid_epochs("--compare", "momentum", "--seeds", "1")
-    budgets = [run.config.definition.timing.max_samples for run in training.runs]
-    assert budgets == [MINI.timing.max_samples, 5 * EPOCH]
+    found = [run.config.definition.timing.max_samples for run in training.runs]
+    assert found == [MINI.timing.max_samples] * 2 + budgets
 
 
 def test_what_another_comparison_has_is_not_made_again(

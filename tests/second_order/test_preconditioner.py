@@ -56,7 +56,6 @@ def _precondition(
 
 
 def test_sampled_fisher_is_that_of_the_predictions() -> None:
-    torch.manual_seed(0)
     network = nn.Linear(2, 3)
     inputs = torch.ones(1, 2).repeat(40_000, 1)
     kfac = KFAC(network, Options(fisher="sampled", average_decay=0))

@@ -16,24 +16,33 @@ Points = Sequence[tuple[int, Mapping[str, float]]]
 
 
 class FakeTraining:
-    """Takes the place of training: keeps the runs that it was to make, and yields their points."""
+    """Takes the place of training: keeps the runs that it was to make, and yields their points.
+
+    ``describe`` returns what each run was measured on.
+    """
 
     def __init__(self, make_points: Callable[[Training], Points]) -> None:
         self.runs: list[Training] = []
         self.make_points = make_points
+        self.describe: Callable[[Training], dict[str, Any]] = lambda run: {"device": "cpu"}
 
     def __call__(
         self, definition: object, wanted: list[Training], data_root: Path, observer: object
-    ) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
+    ) -> Iterator[tuple[Training, Curve, dict[str, Any]]]:
         for run in wanted:
             self.runs.append(run)
             points = tuple(self.make_points(run))
-            yield run, Curve(run.variant, run.config.seed, 1.2, points), {"device": "cpu"}
+            yield run, Curve(run.variant, run.config.seed, 1.23, points), self.describe(run)
 
     @property
     def names(self) -> list[tuple[str, int]]:
         """The variants and seeds of the runs."""
         return [(run.variant, run.config.seed) for run in self.runs]
+
+    @property
+    def sizes(self) -> list[tuple[int, int]]:
+        """The batch sizes and seeds of the runs."""
+        return [(run.config.global_batch_size, run.config.seed) for run in self.runs]
 
 
 def replace_training(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """`cepheid rcp` as its user meets it. Runs are replaced by the curves that they would leave."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,43 +14,28 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence
 from cepheid.tools.cli import main
 from tests import tiny
-from tests.tools.no_training import GOOD, POOR, replace_training
+from tests.tools.no_training import GOOD, POOR, FakeTraining, Points, replace_training
 
 Printed = pytest.CaptureFixture[str]
 MINI = definition.load("galaxy_shape", "mini")
 MACHINE = {"framework": "torch", "device": "cpu", "execution": {"precision": "bf16"}}
 
 
-class FakeTraining:
-    """Takes the place of training and keeps the runs; one (batch, seed) may miss or stop."""
+def make_points(run: Training) -> Points:
+    return (3008, POOR), (6016, GOOD)
 
-    def __init__(self) -> None:
-        self.runs: list[tuple[int, int]] = []
-        self.misses: tuple[int, int] | None = None
-        self.interrupted: tuple[int, int] | None = None
 
-    def __call__(
-        self, definition: object, wanted: list[Training], data_root: Path, observer: object
-    ) -> Iterator[tuple[Training, Curve, dict[str, Any]]]:
-        for training in wanted:
-            which = training.config.global_batch_size, training.config.seed
-            if which == self.interrupted:
-                raise KeyboardInterrupt
-            self.runs.append(which)
-            last = POOR if which == self.misses else GOOD
-            curve = Curve("correct", which[1], 1.23, ((3008, POOR), (6016, last)))
-            reasons = {"precision": f"fastest step: bf16 15.{len(self.runs)} ms, fp32 20.2 ms"}
-            yield (
-                training,
-                curve,
-                {**MACHINE, "execution": {"precision": "bf16", "because": reasons}},
-            )
+def describe(run: Training) -> dict[str, Any]:
+    """Return the machine, with times that are others in every run."""
+    reasons = {"precision": f"fastest step: bf16 15.{run.config.seed} ms, fp32 20.2 ms"}
+    return {**MACHINE, "execution": {"precision": "bf16", "because": reasons}}
 
 
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
-    fake = FakeTraining()
+    fake = FakeTraining(make_points)
+    fake.describe = describe
     replace_training(fake, tmp_path, monkeypatch)
     return fake
 
@@ -69,7 +53,7 @@ def test_nothing_measured_yet(training: FakeTraining, capsys: Printed) -> None:
 def test_measures_five_seeds_of_each_batch_size(training: FakeTraining, capsys: Printed) -> None:
     rate = "opt_base_learning_rate=0.002"
     assert cepheid_rcp("--batch-size", "16", "32", "64", "--set", rate) == 0
-    assert training.runs == [(size, seed) for size in (16, 32, 64) for seed in range(1, 6)]
+    assert training.sizes == [(size, seed) for size in (16, 32, 64) for seed in range(1, 6)]
     points = rcp.load("galaxy_shape", "mini")
     assert points is not None
     assert points.definition_digest == MINI.digest
@@ -94,7 +78,7 @@ def test_runs_of_measure_targets_are_not_made_again(
     ]
     evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, MACHINE, tuple(curves)))
     assert cepheid_rcp("--batch-size", "32", "--runs", "3") == 0
-    assert training.runs == [(32, 1)]
+    assert training.sizes == [(32, 1)]
     assert "3 of 3" in capsys.readouterr().out
     points = rcp.load(MINI.name, MINI.scale)
     assert points is not None
@@ -119,18 +103,23 @@ def test_other_runs_are_made(
 
 
 def test_the_same_command_continues_after_an_interruption(training: FakeTraining) -> None:
-    training.interrupted = (32, 2)
+    def interrupt_one(run: Training) -> Points:
+        if training.sizes[-1] == (32, 2):
+            raise KeyboardInterrupt
+        return make_points(run)
+
+    training.make_points = interrupt_one
     with pytest.raises(KeyboardInterrupt):
         cepheid_rcp("--batch-size", "16", "32")
-    training.interrupted, training.runs = None, []
+    training.make_points, training.runs = make_points, []
     assert cepheid_rcp("--batch-size", "16", "32", "--runs", "6") == 0
-    assert training.runs == [(16, 6), (32, 2), (32, 3), (32, 4), (32, 5), (32, 6)]
+    assert training.sizes == [(16, 6), (32, 2), (32, 3), (32, 4), (32, 5), (32, 6)]
 
 
 def test_a_run_that_misses_is_recorded_and_is_exit_code_1(
     training: FakeTraining, capsys: Printed
 ) -> None:
-    training.misses = (32, 3)
+    training.make_points = lambda run: ((6016, POOR if run.config.seed == 3 else GOOD),)
     assert cepheid_rcp("--batch-size", "32") == 1
     printed = capsys.readouterr().out
     assert "4 of 5" in printed

@@ -2,15 +2,19 @@
 
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("galsim", reason="needs the extra galsim")
+pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
+from cepheid.reference.data import imagenet
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import prepare_data
 from tests import tiny
+from tests.reference.data import pictures
 
 COSMOS = ROOT.parent / "shared/data/cosmos_example/real_galaxy_catalog_23.5_example.fits"
 FEW = {"train_samples": 6, "evaluation_samples": 2}
@@ -113,3 +117,43 @@ def test_a_staged_copy_serves_as_data(
         prepare_data.main(elsewhere)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert prepare_data.main(elsewhere) == 0  # the first rank of this node does it
+
+
+# Images in ImageNet's layout ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def few_images(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    data: dict[str, Any] = {
+        "generator": "imagenet", "source": imagenet.REAL, "classes": len(pictures.CLASSES),
+        "train_samples": pictures.TRAIN, "evaluation_samples": pictures.EVALUATION,
+    }  # fmt: skip
+    folder = tmp_path_factory.mktemp("benchmarks")
+    tiny.install(folder, monkeypatch, "resnet50", "full", data=data, data_digest=None)
+
+
+@pytest.mark.usefixtures("few_images")
+def test_packs_names_what_is_unusual_and_verifies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = pictures.write_set(tmp_path)
+    (source / "train/n01/train_000.JPEG").write_bytes(pictures.jpeg(0, "L"))
+    assert prepare_data.main(["resnet50", "--data", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert f"{pictures.TRAIN + pictures.EVALUATION} samples of imagenet" in printed
+    assert "unusual images, which are used: 1 grey" in printed
+    assert "remarks.txt" in printed
+    assert prepare_data.main(["resnet50", "--data", str(tmp_path), "--verify"]) == 0
+
+
+@pytest.mark.usefixtures("few_images")
+def test_missing_set_damaged_image_and_export_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no such folder\. Put ImageNet there"):
+        prepare_data.main(["resnet50", "--data", str(tmp_path)])
+    source = pictures.write_set(tmp_path)
+    damaged = source / "train/n01/train_000.JPEG"
+    damaged.write_bytes(damaged.read_bytes()[:500])
+    with pytest.raises(UserError, match=r"damaged: 1 of 18 images(.|\n)*train_000\.JPEG"):
+        prepare_data.main(["resnet50", "--data", str(tmp_path)])
+    with pytest.raises(UserError, match="has no galaxies"):
+        prepare_data.main(["resnet50", "--data", str(tmp_path), "--export", "fits"])

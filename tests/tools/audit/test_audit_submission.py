@@ -89,41 +89,35 @@ def verdict_of(verdicts: Iterable[Verdict]) -> tuple[bool, str]:
     return agrees, "\n".join(f"{v.what}: {v.word}: {v.found}" for v in listed)
 
 
-@pytest.mark.parametrize(
-    ("again", "agrees", "says"),
-    [
-        (run_records(MINI), True, "nll: agrees: all 3 values within 0.0%"),
-        (change_metrics(1, e_rmse=0.3), False, "e_rmse: DIFFERS: 1 of 3 values differ by more"),
-        (change_metrics(1, coverage_68=0.0), True, "agrees"),
-        (run_records(MINI, blocks=4), False, "differ by more than"),
-        (run_records(MINI, blocks=3, converged=False), False, "differ by more than"),
-        ([], False, "0 of 0"),
-    ],
-)
-def test_values_are_compared(again: list[Record], agrees: bool, says: str, tmp_path: Path) -> None:
-    logged = write(tmp_path / "result_0.txt", run_records(MINI))
-    other = write(tmp_path / "result_1.txt", again)
-    found = verdict_of(judge_values(logged, other, MINI, 0.1))
-    assert found[0] == agrees
-    assert says in found[1]
+VALUES = "the values of each evaluation"
+CURVES = "on another machine, curves as a whole"
 
 
 @pytest.mark.parametrize(
-    ("again", "agrees", "says"),
+    ("compared", "again", "agrees", "says"),
     [
-        (run_records(MINI), True, "nll: agrees: differs by 0.0%"),
-        (change_metrics(0, e_rmse=0.3), True, "agrees"),  # early, as far apart as two seeds
-        (change_metrics(2, e_rmse=0.3), False, "e_rmse: DIFFERS: differs by"),
-        (run_records(MINI, blocks=9), False, "evaluations: DIFFERS: 3 in the log, 9 in the"),
-        ([], False, "e_rmse: DIFFERS: no common eval"),
+        (VALUES, run_records(MINI), True, "nll: agrees: all 3 values within 0.0%"),
+        (VALUES, change_metrics(1, e_rmse=0.3), False, "e_rmse: DIFFERS: 1 of 3 values differ by"),
+        (VALUES, change_metrics(1, coverage_68=0.0), True, "agrees"),
+        (VALUES, run_records(MINI, blocks=4), False, "differ by more than"),
+        (VALUES, run_records(MINI, blocks=3, converged=False), False, "differ by more than"),
+        (VALUES, [], False, "0 of 0"),
+        (CURVES, run_records(MINI), True, "nll: agrees: differs by 0.0%"),
+        (CURVES, change_metrics(0, e_rmse=0.3), True, "agrees"),  # early, as two seeds differ
+        (CURVES, change_metrics(2, e_rmse=0.3), False, "e_rmse: DIFFERS: differs by"),
+        (CURVES, run_records(MINI, blocks=9), False, "evaluations: DIFFERS: 3 in the log, 9 in"),
+        (CURVES, [], False, "e_rmse: DIFFERS: no common eval"),
     ],
 )
-def test_on_another_machine_curves_are_compared_as_a_whole(
-    again: list[Record], agrees: bool, says: str, tmp_path: Path
+def test_two_runs_are_compared(
+    compared: str, again: list[Record], agrees: bool, says: str, tmp_path: Path
 ) -> None:
     logged = write(tmp_path / "result_0.txt", run_records(MINI))
     other = write(tmp_path / "result_1.txt", again)
-    found = verdict_of(judge_curves(logged, other, [logged], MINI))
+    if compared == VALUES:
+        found = verdict_of(judge_values(logged, other, MINI, 0.1))
+    else:
+        found = verdict_of(judge_curves(logged, other, [logged], MINI))
     assert found[0] == agrees
     assert says in found[1]
 
