@@ -179,6 +179,79 @@ def test_a_copy_on_a_branch_is_refused_and_its_original_is_innocent(
         assert not [each for each in found if each["path"].startswith("submissions/umbrella")]
 
 
+def hide_behind_link(submissions: Path) -> None:
+    shutil.rmtree(submissions / "acme")
+    (submissions / "acme").symlink_to("umbrella")
+
+
+def nest_repository(submissions: Path) -> None:
+    folder = shutil.copytree(submissions / "umbrella", submissions / "zeta")
+    git("-C", str(folder), "init", "-q")
+    git("-C", str(folder), "add", "-A")
+    git("-C", str(folder), "commit", "-q", "-m", "hidden")
+
+
+def link_all(submissions: Path) -> None:
+    submissions.rename(submissions.with_name("real"))
+    submissions.symlink_to("real")
+
+
+def put_attributes(submissions: Path) -> None:
+    (submissions / "acme" / ".gitattributes").write_text("* -diff export-ignore\n")
+
+
+HIDING: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a folder is a link to a rival's": (hide_behind_link, "only the files in their own"),
+    "a link beside": (lambda there: (there / "zeta").symlink_to("umbrella"), "only the files in"),
+    "a repository as a new folder": (nest_repository, "only the files in their own folder"),
+    "all is a link": (link_all, "base branch"),
+    "attributes of git": (put_attributes, "S5.name"),
+    "another case": (lambda there: (there / "acme").rename(there / "Acme"), "only the files in"),
+    "a rival's folder renamed": (
+        lambda there: (there / "umbrella").rename(there / "zeta"), "only the files in their own"),
+    "a rival's run moved": (
+        lambda there: (there / "umbrella" / RESULT / "result_0.txt").rename(
+            there / "acme" / RESULT / "result_9.txt"), "only the files in their own folder"),
+    "decisions of one's own": (
+        lambda there: (there / "acme" / "decisions.yaml").write_text("waivers: []\n"),
+        "S1.misplaced"),
+    "submissions in a submission": (
+        lambda there: shutil.copytree(there / "umbrella", there / "acme/submissions/umbrella"),
+        "S1.misplaced"),
+    "a team that copies the first one": (
+        lambda there: shutil.copytree(there / "umbrella", there / "umbrella_2"), "T19.recycled"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HIDING)
+def test_nothing_is_hidden_from_the_judge(name: str, checkout: Path, capsys: Printed) -> None:
+    change, says = HIDING[name]
+    change(checkout / "submissions")
+    commit()
+    try:
+        assert check_compliance.main(["--changed", "main"]) == 1
+        told = capsys.readouterr().out
+    except UserError as error:
+        told = str(error)
+    assert says in told
+
+
+def test_what_happens_on_the_base_branch_is_not_the_branch_s(
+    checkout: Path, capsys: Printed
+) -> None:
+    (checkout / "submissions" / "acme" / "NOTICE").touch()
+    commit()
+    git("switch", "-q", "main")
+    shutil.rmtree(checkout / "submissions" / "umbrella" / "benchmarks")
+    (checkout / "rules" / "training.md").write_text("other rules\n")
+    commit()
+    git("switch", "-q", "branch")
+    assert check_compliance.main(["--changed", "main"]) == 0
+    git("merge", "-q", "-m", "up to date", "main")
+    assert check_compliance.main(["--changed", "main"]) == 0
+    assert "umbrella" not in capsys.readouterr().out
+
+
 def test_a_stray_file_on_a_branch_is_found(checkout: Path, capsys: Printed) -> None:
     (checkout / "submissions" / "result_0.txt").write_text("stray")
     commit()

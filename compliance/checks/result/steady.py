@@ -73,7 +73,8 @@ def _check_boot(before: RunLog, run: RunLog) -> Iterator[Finding]:
         return
     end_ms = before.events[-1].time_ms
     tolerance_ms = BOOT_TOLERANCE_MS + BOOT_TOLERANCE_SHARE * abs(_find_start_ms(run) - end_ms)
-    is_same = abs(boot_ms - boot_before_ms) <= tolerance_ms
+    slept_ms = max(0.0, _find_start_ms(run) - end_ms)  # at most: the monotonic clock then stands
+    is_same = -tolerance_ms <= boot_ms - boot_before_ms <= slept_ms + tolerance_ms
     if not is_same and boot_ms < end_ms - tolerance_ms:
         hours = abs(boot_ms - boot_before_ms) / 3_600_000
         yield breach(run, run.events[0], "T19.other_boot", other=before.path.name, hours=hours)

@@ -41,12 +41,15 @@ CLASSES: Mapping[str, Class] = {
         "the_base_judges_a_request_that_brings_its_own_judge")),
     "what changed is seen": Class(
         of("continuous_integration", "any_change_of_a_submission_is_seen",
-           "a_stray_file_on_a_branch_is_found"),
-        of("continuous_integration", "only_what_a_branch_changes_is_reported")),
+           "a_stray_file_on_a_branch_is_found", "nothing_is_hidden_from_the_judge"),
+        of("continuous_integration", "only_what_a_branch_changes_is_reported",
+           "what_happens_on_the_base_branch_is_not_the_branch_s")),
     "equal results are a dispute": Class(
         of("continuous_integration", "a_copy_on_a_branch_is_refused_and_its_original_is_innocent")
         + of("recycled", "a_result_that_is_handed_in_twice", "a_folder_that_is_copied_as_it_is",
-             "organisers_decide_a_dispute", "what_stood_on_the_base_branch_is_innocent"),
+             "organisers_decide_a_dispute", "what_stood_on_the_base_branch_is_innocent")
+        + of("damage", "a_result_that_two_teams_hand_in_counts_once",
+             "three_teams_with_one_result_leave_the_first"),
         of("recycled", "honest_results_share_nothing", "coarse_metrics_may_agree")),
     "near copies": Class(
         of("near", "a_changed_copy_is_found") + of("recycled", "a_near_copy_within_a_result")
@@ -89,11 +92,13 @@ CLASSES: Mapping[str, Class] = {
            "readings_that_tell_nothing_are_no_copies")),
     "files are what they say": Class(
         of("texts", "what_is_no_text_is_named", "a_readme_says_something"),
-        of("texts", "texts_and_pictures_pass", "the_code_of_this_repository_is_text")),
+        of("texts", "a_readme_may_be_written_in_any_script", "texts_and_pictures_pass",
+           "the_code_of_this_repository_is_text")),
     "weights that training starts from": Class(
         of("weights")
         + of("carried", "weights_are_found_in_every_disguise",
-             "weights_in_many_small_files_are_found_together"),
+             "weights_in_many_small_files_are_found_together",
+             "weights_beside_the_folders_of_code_are_found_once"),
         of("carried", "honest_code_holds_no_weights",
            "open_and_what_starts_from_given_weights_may_ship_some")),
     "provisional, and data that differ": Class(

@@ -5,6 +5,7 @@ on all recorded results. Nothing but notes may be found.
 """
 
 import json
+import random
 import shutil
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -62,6 +63,18 @@ def move_source(line: str) -> str:
     return f"{start} {json.dumps(content)}"
 
 
+def reverse_keys(line: str) -> str:
+    start, _, record = line.partition(" ")
+    return f"{start} {json.dumps(dict(reversed(json.loads(record).items())))}"
+
+
+def add_metadata(line: str) -> str:
+    start, _, record = line.partition(" ")
+    content = json.loads(record)
+    content["metadata"] |= {"rank": 0, "host": "node-7", "step_name": "tracé", "tags": [1, None]}
+    return f"{start} {json.dumps(content)}"
+
+
 FORMS: Mapping[str, Text] = {
     "as it is": str,
     "CRLF": lambda log: log.replace("\n", "\r\n"),
@@ -76,6 +89,13 @@ FORMS: Mapping[str, Text] = {
     "no spaces": each_line(partial(rewrite, separators=(",", ":"))),
     "letters as they are": each_line(partial(rewrite, ensure_ascii=False)),
     "from other lines of code": each_line(move_source),
+    "keys in another order": each_line(reverse_keys),
+    "more metadata": each_line(add_metadata),
+    "output of another framework and locale": each_line(
+        lambda line: (
+            f"INFO:tensorflow:loss = 0,693, étape = 1 200 (:::)\nwandb: Run data saved\n{line}"
+        )
+    ),
     "spaces behind": each_line(lambda line: f"{line}  \t"),
 }
 
@@ -148,6 +168,11 @@ EVENTS: Mapping[str, Change] = {
     "a restart of the machine": lambda records, index: (
         move(0, -records[0]["metadata"]["monotonic_ms"] + 60_000)(records) if index == 4 else None),
     "a day between two runs": lambda records, index: shift(records, 86_400_000.0 * index),
+    "a laptop that slept between two runs": lambda records, index: [
+        record.update(time_ms=record["time_ms"] + 28_800_000) for record in records if index > 2],
+    "runs made in another order": lambda records, index: shift(records, 1e8 - 2e7 * index),
+    "each run after another restart": lambda records, index: move(
+        0, -records[0]["metadata"]["monotonic_ms"] + 90_000 + 1_000 * index)(records),
     "a clock in whole milliseconds": of_all(in_whole_milliseconds),
     "a longer initialisation": of_all(lambda records: shift(
         records[line_number(records, "init_stop") - 1 :], 600_000.0)),
@@ -200,6 +225,31 @@ def round_readings(folder: Path) -> None:
         (folder / f"power_{index}.csv").write_text("\n".join([head, names, *rounded]) + "\n")
 
 
+def read(
+    watt: Callable[[random.Random, int], float], every_ms: float = 500.0
+) -> Callable[[Path], None]:
+    """Let a meter show what a function of chance and of the number of the reading says."""
+
+    def change(folder: Path) -> None:
+        for index in RUNS:
+            chance = random.Random(index)
+            lines = power_lines(run_records(MINI, index), {"node0": 300.0}, every_ms=every_ms)
+            rows = [f"{row.split(',')[0]},{watt(chance, n)}" for n, row in enumerate(lines[2:])]
+            (folder / f"power_{index}.csv").write_text("\n".join([*lines[:2], *rows]) + "\n")
+
+    return change
+
+
+def hold(folder: Path) -> None:
+    """Read a meter five times as often as it measures."""
+    measure({"node0": 812.0}, every_ms=100.0)(folder)
+    for path in folder.glob("power_*.csv"):
+        lines = path.read_text().splitlines()
+        held = [f"{row.split(',')[0]},{lines[2 + n // 5 * 5].split(',')[1]}"
+                for n, row in enumerate(lines[2:])]  # fmt: skip
+        path.write_text("\n".join([*lines[:2], *held]) + "\n")
+
+
 def abort_one(folder: Path) -> None:
     spent = run_records(MINI, 2, blocks=1000, converged=False)
     write_log(folder / "result_2.txt", put_metadata(spent, "run_stop", reason="out of budget"))
@@ -222,6 +272,14 @@ BESIDE: Mapping[str, Callable[[Path], None]] = {
     "a laptop": measure({"package-0": 9.0, "dram-0": 1.2}),
     "eight sensors": measure({f"package-{n}": 65.0 + n for n in range(8)}),
     "a meter with one decimal": round_readings,
+    "a meter that measures less often than it is read": hold,
+    "a meter in whole watts": read(lambda chance, n: float(round(chance.gauss(300, 4)))),
+    "accelerators at their limit of power": read(
+        lambda chance, n: 350.0 + chance.choice((-1, 0, 1))
+    ),
+    "a meter that shows nothing for a while": read(
+        lambda chance, n: 0.0 if n < 3 else chance.gauss(300, 3)
+    ),
     "one run that missed": abort_one,
     "pictures and reports": attach,
 }

@@ -51,6 +51,29 @@ ATTEMPTS = {
         import ctypes
         assert ctypes.CDLL(None).msgget({pid}, 0) >= 0
     """,
+    "use shared memory of System V": """
+        import ctypes
+        assert ctypes.CDLL(None).shmget({pid}, 0, 0) >= 0
+    """,
+    "use semaphores": """
+        import ctypes
+        assert ctypes.CDLL(None).semget({pid}, 0, 0) >= 0
+    """,
+    "list abstract sockets": "assert '{marker}' in open('/proc/net/unix').read()",
+    "see packets": "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 768)",
+    "trace a process": """
+        import ctypes
+        assert ctypes.CDLL(None).ptrace(0x4206, {pid}, 0, 0) == 0
+    """,
+    "enter the network of a process": """
+        import ctypes, os
+        assert ctypes.CDLL(None).setns(os.open("/proc/{pid}/ns/net", os.O_RDONLY), 0) == 0
+    """,
+    "take precedence over others": "import os; os.setpriority(os.PRIO_PROCESS, 0, -5)",
+    "read messages of the kernel": """
+        import ctypes
+        assert ctypes.CDLL(None).klogctl(3, ctypes.create_string_buffer(9), 9) >= 0
+    """,
     "use a device": "import os; assert os.listdir('/dev/shm') or os.path.exists('/dev/mem')",
     "use an open file": "import os; os.fstat({descriptor})",
     "keep a privilege": """
@@ -83,6 +106,11 @@ ATTEMPTS = {
 }
 
 FORBIDDEN_IN_SOME_CONTAINERS = (
+    "see packets",
+    "trace a process",
+    "enter the network of a process",
+    "take precedence over others",
+    "read messages of the kernel",
     "mount",
     "change a setting of the kernel",
     "see its interfaces",
@@ -138,6 +166,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     library = ctypes.CDLL(None)
     library.syscall(248, b"user", marker.encode(), b"secret", 6, -3)  # add_key to the session
     queue = library.msgget(sleeping.pid, 0o1600)
+    memory = library.shmget(sleeping.pid, 4096, 0o1600)
+    semaphores = library.semget(sleeping.pid, 1, 0o1600)
     with (
         pytest.MonkeyPatch.context() as patch,
         contextlib.chdir(secrets),  # the whole path may be too long for a socket
@@ -164,6 +194,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
             for path in [*planted, *written]:
                 path.unlink(missing_ok=True)
             library.msgctl(queue, 0, None)
+            library.shmctl(memory, 0, None)
+            library.semctl(semaphores, 0, 0)
             sleeping.kill()
             sleeping.communicate()
 
