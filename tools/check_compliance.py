@@ -22,13 +22,20 @@ from cepheid.compliance.judge.judgement import JudgedResult, find_place, judge, 
 from cepheid.compliance.judge.unit import use_processes
 from cepheid.compliance.read import package
 from cepheid.compliance.read.layout import SUBMISSIONS
+from cepheid.compliance.read.mlperf_folders import SCALING
 from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf.rule_files import VARIABLE as RULES
 from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_paths, offer_round
-from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, read_version, run_tool
+from cepheid.tools.console.program import (
+    EXIT_FINDINGS,
+    EXIT_FINE,
+    read_version,
+    replace_file,
+    run_tool,
+)
 
 if TYPE_CHECKING:
     from cepheid.tools.console.changed import Change
@@ -44,6 +51,8 @@ examples:
       logs of MLPerf by the rules of their round, as mlcommons does and stricter: rules/mlperf.md
   cepheid check acme --round mlperf-training-5.1 --format csv --output acme.csv
       a submission to MLPerf as a table: scores, samples, RCP factor, energy; text ends with it
+  cepheid check acme --round mlperf-training-5.1 --write-scaling
+      and write the factors of scores beside the logs of results that need fewer samples
   cepheid check training_results_v4.0/acme --round mlperf-training-4.0 --published
       the same for results that were accepted: only mlcommons' rules reject, ours are warnings
   cepheid check submissions --format github        annotations in a pull request on GitHub
@@ -108,6 +117,11 @@ COMMAND = Command(
             Path,
             "DIR",
         ),
+        declare(
+            "--write-scaling",
+            "write scaling.json beside the logs of results of MLPerf, as its rcp_checker does",
+            bool,
+        ),
     ),
 )
 
@@ -133,6 +147,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.jobs is not None and arguments.jobs < 1:
         raise UserError(f"--jobs {arguments.jobs}: expected 1 process or more")
     judged_in = rounds.load(arguments.round, arguments.published)
+    if arguments.write_scaling and not judged_in.is_mlperf:
+        raise UserError("--write-scaling is for rounds of MLPerf; fix: name one with --round")
     if judged_in.checker and judged_in.checker != read_version():
         _report(f"{judged_in.name} is judged by cepheid {judged_in.checker}, this is another one")
     gc.set_threshold(GARBAGE_OBJECTS)
@@ -145,6 +161,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             judgement = judge(packages, judged_in, each, stood=change.is_untouched)
         else:
             judgement = judge(packages, judged_in, each)
+    if arguments.write_scaling:
+        written = sum(map(_write_scaling, judgement.results))
+        _report(f"{written} scaling.json written; from now on, scores are multiplied by them")
     findings, logs = change.select(judgement) if change else (judgement.findings, judgement.logs)
     if logs == 0 and not has_error(findings):
         raise UserError("no run log was found, so nothing was checked, and nothing passes")
@@ -157,6 +176,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = _add_rows(text, arguments.format, listed)
     report.write_report(text, arguments.output)
     return EXIT_FINDINGS if has_error(findings) else EXIT_FINE
+
+
+def _write_scaling(result: JudgedResult) -> bool:
+    """Write the factor of a score beside its logs; return False where it needs none.
+
+    A file with an older factor is removed then. Where nothing is compared, it stays.
+    """
+    found, file = result.of_mlcommons, result.folder.path / SCALING
+    if found and found.verdict == "pass" and found.factor > 1:
+        replace_file(file, json.dumps({"scaling_factor": found.factor}))
+        return True
+    if found:
+        file.unlink(missing_ok=True)
+    return False
 
 
 def _add_rows(text: str, form: str, results: Sequence[JudgedResult]) -> str:

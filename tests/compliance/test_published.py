@@ -58,6 +58,8 @@ def test_published_scores(row: dict[str, str]) -> None:
     published = pytest.approx(float(row["published_minutes"]), abs=0.001, rel=0)
     assert found.standing.score.main.mean == published
     assert found.judged.summary.scaling == float(row["scaling_factor"])
+    if found.judged.of_mlcommons:  # what --write-scaling writes
+        assert found.judged.of_mlcommons.factor == pytest.approx(float(row["scaling_factor"]))
     assert found.counts.made == found.counts.required == int(row["runs"])
 
 

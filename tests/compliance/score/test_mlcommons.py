@@ -16,6 +16,8 @@ from cepheid.compliance.read import package
 from cepheid.compliance.score import mlcommons
 from cepheid.rules import rounds
 from cepheid.rules.definition import Runs
+from cepheid.rules.errors import UserError
+from cepheid.tools import check_compliance
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import change, resnet_40
 
@@ -155,3 +157,19 @@ def test_the_factor_of_a_score_is_read(text: str, factor: float | None, tmp_path
     judgement = judge([package.read(tmp_path, ROUND.layout)], ROUND)
     assert judgement.results[0].summary.scaling == (factor or 1.0)
     assert [f.code for f in judgement.findings] == ([] if factor else ["M2.scaling"])
+
+
+def test_the_factor_of_a_score_is_written_on_request(tmp_path: Path) -> None:
+    """A result that needs fewer epochs than the reference's mean has one; an older file goes."""
+    call = [str(tmp_path), "--round", ROUND.name, "--output", str(tmp_path / "out.txt")]
+    for epochs, is_written in ((34.5, True), (90, False)):
+        folder = submit_resnet(tmp_path, epochs)
+        assert check_compliance.main(call) == 0
+        assert (folder / "scaling.json").exists() != is_written  # nothing changes unasked
+        assert check_compliance.main([*call, "--write-scaling"]) == 0
+        assert (folder / "scaling.json").exists() == is_written
+        (found,) = judge([package.read(tmp_path, ROUND.layout)], ROUND).results
+        assert found.of_mlcommons
+        assert found.summary.scaling == found.of_mlcommons.factor
+    with pytest.raises(UserError, match="--write-scaling is for rounds of MLPerf"):
+        check_compliance.main([str(tmp_path), "--write-scaling"])
