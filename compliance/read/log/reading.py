@@ -149,6 +149,8 @@ class Reading:
 
     def add_block(self, block: Block) -> None:
         """Add the records of a block and their problems."""
+        if len(self.events) > records.LONG_EVENTS:
+            records.share_texts(block.events)
         self.events += block.events
         self.record_bytes += block.record_bytes
         self.values += block.values
