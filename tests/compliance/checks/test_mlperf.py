@@ -147,7 +147,7 @@ CASES_40 = (
     Case("after the end", "T3.after_run_stop",
          "seed", [*drop(CLOSED, "seed"), Entry("seed", 1)], "note"),
     Case("clock", "T4.step_back", "epoch_stop", change(CLOSED, "epoch_stop", after_ms=-20),
-         "warning"),
+         "note"),
     Case("not finite", "T5.not_finite", "eval_accuracy",
          change(CLOSED, "eval_accuracy", value=float("nan"))),
 )  # fmt: skip
@@ -230,7 +230,7 @@ def test_what_was_accepted_is_rejected_by_the_rules_of_mlcommons_alone(tmp_path:
 def test_steps_of_the_clock_are_one_finding(tmp_path: Path) -> None:
     entries = change(change(HPC, "eval_start", after_ms=-70), "eval_error", after_ms=-500)
     found = check(mllog_lines(entries), HPC_20.name, tmp_path)
-    assert [(f.code, f.severity) for f in found] == [("T4.step_back", "warning")]
+    assert [(f.code, f.severity) for f in found] == [("T4.step_back", "note")]
     assert "2 times, at most by 500 ms" in found[0].message
 
 
