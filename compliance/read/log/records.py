@@ -74,7 +74,7 @@ class Event(Struct, kw_only=True, eq=False, gc=False):
 
 
 def share_texts(events: Iterable[Event]) -> None:
-    """Let equal keys and names of files be one text each: a long log takes a seventh less memory."""
+    """Let equal keys and file names be one text each: a long log takes a seventh less memory."""
     for event in events:
         event.key, file = intern(event.key), event.metadata.get("file")
         if type(file) is str:
