@@ -78,8 +78,7 @@ def test_sampled_fisher_sees_what_comes_before_an_activation_in_place() -> None:
     loss.backward()
     kfac.step()
     _, expected = _precondition(copied, Options(), images, targets)
-    for found, wanted in zip(_gradients(network), expected, strict=True):
-        assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(_gradients(network), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_accumulated_passes_equal_one() -> None:
@@ -91,8 +90,7 @@ def test_accumulated_passes_equal_one() -> None:
         (functional.cross_entropy(network(images[:6]), targets[:6]) / 2).backward()
     (functional.cross_entropy(network(images[6:]), targets[6:]) / 2).backward()
     kfac.step()
-    for found, wanted in zip(_gradients(network), expected, strict=True):
-        assert torch.allclose(found, wanted, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(_gradients(network), expected, rtol=1e-3, atol=1e-5)
 
 
 def _train_in_pieces(size: int) -> tuple[list[Tensor], KFAC, list[int]]:
@@ -119,8 +117,7 @@ def test_pieces_accumulate_with_stale_factors_as_whole_batches() -> None:
     assert kfac.intervals == whole.intervals
     assert 0 in due  # no factor is due in some steps, in others some of them, or all
     assert len(set(due)) > 2
-    for found, wanted in zip(weights, expected, strict=True):
-        assert torch.allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(weights, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_overlap_needs_to_know_which_pass_is_the_last() -> None:
@@ -195,8 +192,7 @@ def test_a_saved_state_goes_on_with_the_same_steps(options: Options) -> None:
     other.load_state_dict(states[1])
     second.load_state_dict(states[2])
     train(resumed, other, second, range(6, 12))
-    for one, two in zip(network.parameters(), resumed.parameters(), strict=True):
-        assert torch.equal(one, two)
+    torch.testing.assert_close([*network.parameters()], [*resumed.parameters()], rtol=0, atol=0)
     assert kfac.intervals == other.intervals
 
 
@@ -254,8 +250,7 @@ def test_a_changed_damping_reaches_stale_inverses() -> None:
     found = precondition(kfac, network)
     other = _network()  # of the same weights
     expected = precondition(KFAC(other, Options(damping=1.0, average_decay=0)), other)
-    for ours, theirs in zip(found, expected, strict=True):
-        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
     loaded = KFAC(_network(), Options(damping=0.1, stale=True))
     loaded.load_state_dict(kfac.state_dict())
     assert loaded.curvature.inverted_damping == loaded.damping == 1.0
@@ -507,8 +502,7 @@ def test_an_activation_in_place_takes_no_output_of_tokens_out_of_the_graph(fishe
         kfac.remove()
         factors.append(kfac.layers[0].averages)
     assert len(factors[0]) == 2
-    for one, other in zip(*factors, strict=True):
-        assert torch.equal(one, other)
+    torch.testing.assert_close(*factors, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("fisher", ["empirical", "exact"])
@@ -526,8 +520,7 @@ def test_an_output_in_another_order_has_the_same_factors(fisher: Any) -> None:
         functional.cross_entropy(logits, torch.arange(4)).backward()
         kfac.step()
         factors.append(kfac.layers[0].averages)
-    for one, other in zip(*factors, strict=True):
-        assert torch.allclose(one, other, rtol=1e-5)
+    torch.testing.assert_close(*factors, rtol=1e-5, atol=1e-8)
 
 
 def test_a_layer_that_was_trained_but_not_seen_is_named() -> None:

@@ -300,33 +300,29 @@ def test_evaluation_is_of_whole_images_on_each_rank() -> None:
 PAIR = TorchRanks(0, 2, torch.device("cpu"), partitions=2)
 
 
+FIRST = nn.Conv2d(CHANNELS, CHANNELS, 3)
+
+
 @pytest.mark.parametrize(
-    ("layer", "what"),
+    ("layer", "grid", "rows", "what"),
     [
-        (nn.Flatten(), "view"),
-        (nn.GroupNorm(1, CHANNELS), "group_norm"),
-        (nn.Upsample(scale_factor=2), "upsample"),
-        (nn.Softmax(2), "softmax"),
-        (Wave(), "mean"),
+        (nn.Flatten(), Grid(2), 8, "view"),
+        (nn.GroupNorm(1, CHANNELS), Grid(2), 8, "group_norm"),
+        (nn.Upsample(scale_factor=2), Grid(2), 8, "upsample"),
+        (nn.Softmax(2), Grid(2), 8, "softmax"),
+        (Wave(), Grid(2), 8, "mean"),
+        (FIRST, Grid(2), 8, "layer 0 sees maps of different sizes"),  # twice
+        (nn.ReLU(), Grid(4), 3, "images of 3 rows cannot be split into 4 parts"),
     ],
 )
-def test_layers_that_mix_rows_are_refused(layer: nn.Module, what: str) -> None:
-    network = nn.Sequential(nn.Conv2d(CHANNELS, CHANNELS, 3), layer)
+def test_networks_and_images_that_ranks_cannot_share_are_refused(
+    layer: nn.Module, grid: Grid, rows: int, what: str
+) -> None:
+    network = nn.Sequential(FIRST, layer)
     with pytest.raises(UserError, match=what):
-        partition_network(network, PAIR, Grid(2), (CHANNELS, 8, 8))
+        partition_network(network, PAIR, grid, (CHANNELS, rows, 8))
     assert network.training
     assert type(network[0]) is nn.Conv2d
-
-
-def test_a_layer_that_sees_maps_of_two_sizes_is_refused() -> None:
-    layer = nn.Conv2d(CHANNELS, CHANNELS, 3)
-    with pytest.raises(UserError, match="layer 0 sees maps of different sizes"):
-        partition_network(nn.Sequential(layer, layer), PAIR, Grid(2), (CHANNELS, 8, 8))
-
-
-def test_images_with_fewer_rows_than_parts_are_refused() -> None:
-    with pytest.raises(UserError, match="images of 3 rows cannot be split into 4 parts"):
-        partition_network(nn.Conv2d(1, 1, 1), PAIR, Grid(4), (1, 3, 8))
 
 
 # Grids of ranks -----------------------------------------------------------------------------------
