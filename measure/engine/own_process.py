@@ -88,7 +88,7 @@ def _name_place(rank: int, count: int) -> dict[str, str]:
 
 
 def find_free_port() -> int:
-    """Return a port that nobody listens on.
+    """Return a port that nobody listens on, nor on the next one, where processes of Keras meet.
 
     It is below those from which systems take the ports of clients (32768 and more with Linux): a
     rank that tries to connect before the first one listens could otherwise get the port itself as
@@ -96,8 +96,9 @@ def find_free_port() -> int:
     """
     while True:
         port = random.SystemRandom().randrange(10_000, 32_768)
-        with socket.socket() as listener, suppress(OSError):
+        with socket.socket() as listener, socket.socket() as beside, suppress(OSError):
             listener.bind(("127.0.0.1", port))
+            beside.bind(("127.0.0.1", port + 1))
             return port
 
 

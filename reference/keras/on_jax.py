@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 from jax.extend.backend import clear_backends
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from cepheid.reference.keras.pipeline import read_ahead
+from cepheid.reference.data.ahead import read_ahead
 from cepheid.reference.machine.placement import Placement
 
 __all__ = ["read_ahead"]
@@ -28,6 +28,12 @@ WAYS: Mapping[str, str] = {"on": "XLA"}
 OPTIONS_OF_NORMS: Mapping[str, Any] = {}
 THREADS_VARIABLE = "NPROC"  # read by XLA when it starts
 BATCH = "batch"  # the one axis of the mesh
+FLAGS = "XLA_FLAGS"
+# XLA ends a process whose threads or partners are late: by 40 seconds, which other work may take.
+PATIENCE = " ".join(
+    f"--xla_cpu_collective_{name}_seconds=1800"
+    for name in ("timeout", "call_warn_stuck_timeout", "call_terminate_timeout")
+)
 
 jax.config.update("jax_default_matmul_precision", "float32")  # fp32 is float32 on TPUs, too
 
@@ -74,6 +80,7 @@ def join(place: Placement, host: str, port: int) -> None:
     A process that has accelerators takes those that its launcher shows it, on TPUs those of its
     host.
     """
+    os.environ[FLAGS] = f"{PATIENCE} {os.environ.get(FLAGS, '')}"  # the last one counts
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     # Two computations of processors that run at once would mix up their messages.
     jax.config.update("jax_cpu_enable_async_dispatch", False)

@@ -17,7 +17,7 @@ pytest.importorskip("keras", reason="needs the extra keras or jax")
 pytest.importorskip("torch", reason="the small definitions are those of the contract for torch")
 pytest.importorskip("galsim", reason="needs the extra galsim")
 
-SECONDS = 300
+SECONDS = 1200  # beside other work
 EIGHT = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
 SCRIPT = "from tests.reference.keras.test_devices import main; main()"
 
