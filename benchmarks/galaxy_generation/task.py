@@ -169,10 +169,7 @@ class GalaxyGeneration(GalaxyMaker):
     def use_execution(self, settings: Execution) -> None:
         """Compute with these execution settings from now on; on CPUs compile=on samples in C++."""
         self.execution = settings
-        execution.use_threads(settings)
-        # An "auto" that autotuning has not replaced yet computes in float32.
-        self.precision = execution.PRECISIONS.get(settings.precision, torch.float32)
-        self.device.use_precision(settings.precision)
+        self.precision = execution.use_settings(settings, self.device)
         self.compiled_decode.enabled = settings.compile == "on"
         self._sample, self.sampling_note = self._eager, "torch"
         if settings.compile == "on" and not self.device.is_accelerator:

@@ -37,6 +37,7 @@ from cepheid.benchmarks.galaxy_vae.framework_free import (
     Sizes,
 )
 from cepheid.reference.galaxies import properties
+from cepheid.reference.torch.devices.values import to_device
 from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
 
 
@@ -269,4 +270,4 @@ def to_array(values: Tensor) -> np.ndarray:
 def _keep_window(pixels: int, pixel_scale_arcsec: float, place: torch.device) -> Tensor:
     """Return the weights of the sums over pixels, at ``place``: they are copied there once."""
     window = properties.make_window_moments(pixels, pixel_scale_arcsec)
-    return torch.from_numpy(window).to(place)
+    return to_device(window, place)

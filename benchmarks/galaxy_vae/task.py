@@ -134,9 +134,11 @@ def prepare_update(shape: Galaxies, update: Update) -> None:
     """
     of_stamps.prepare_update(shape, update, ("opt_", "opt_flow_"))
     for group in update.groups:
-        for parameter in group["params"]:
-            if parameter.grad is not None:
-                parameter.grad.nan_to_num_(0, 0, 0)
+        gradients = [each.grad for each in group["params"] if each.grad is not None]
+        # As vectors in the order of their memory, so that all need three operations together.
+        vectors = [each.as_strided((each.numel(),), (1,)) for each in gradients]
+        finite = torch.cat(vectors).nan_to_num_(0, 0, 0)
+        torch._foreach_copy_(vectors, finite.split([each.numel() for each in vectors]))
 
 
 @dataclass(frozen=True)

@@ -102,10 +102,12 @@ class MixedBatches(Batches):
         super().__init__(shape, seat)
         self.mixup = RunningMixup(seat.batch)
 
-    def read_piece(self, samples: int, number: int) -> tuple[Tensor, Tensor]:
+    def read_piece(self, samples: int, size: int, number: int) -> tuple[Tensor, Tensor]:
         """Return images, (n, pixels, pixels, 3), and labels of a piece, on this rank's device."""
         device, values, seed = self.seat.ranks.device, self.shape.values, self.shape.config.seed
-        images, labels = (to_device(each, device) for each in super().read_piece(samples, number))
+        images, labels = (
+            to_device(each, device) for each in super().read_piece(samples, size, number)
+        )
         first = number * len(images)
         if probability := values.random_erasing_probability:
             noise = make_generator(seed, "erasing", samples)

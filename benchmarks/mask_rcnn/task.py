@@ -166,12 +166,12 @@ def evaluate(shape: Scenes, inference: Inference) -> Evaluation:
         for size, here, *own in zip(sizes, is_found, boxes, masks, strict=True):
             codes += encode_masks(*(each[here] for each in own), *size)
         count += int(valid.sum())
-    refuse_missing_images(shape, ranks, count)
     joined = [torch.cat(column).numpy() for column in zip(*parts, strict=True)]
-    gathered = ranks.all_gather_object((*joined, codes))
+    *gathered, counts = zip(*ranks.all_gather_object((*joined, codes, count)), strict=True)
+    refuse_missing_images(shape, counts)
     detections = precisions = None
     if ranks.is_first:
-        *arrays, of_ranks = zip(*gathered, strict=True)
+        *arrays, of_ranks = gathered
         joined = [np.concatenate(each) for each in arrays]
         masks_found = [code for of_rank in of_ranks for code in of_rank]
         detections = Detections(joined[0], joined[1], joined[2], joined[3], masks_found)

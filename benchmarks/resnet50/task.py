@@ -152,16 +152,16 @@ class Batches:
 
     def take(self, samples: int, size: int) -> Pieces:
         """Return this rank's share in pieces, read one by one: a large one need not fit."""
+        return PiecesToRead(self.seat.batch // size, partial(self.read_piece, samples, size))
+
+    def read_piece(self, samples: int, size: int, number: int) -> tuple[Tensor, Tensor]:
+        """Return images, uint8 (n, pixels, pixels, 3), and labels (n,) of a piece of the share."""
         cropping = self.shape.cropping
         if self.shape.schedule.is_collapsed(samples + self.shape.config.global_batch_size):
             cropping = replace(cropping, area=(1.0, 1.0), aspect=(1, 1))
         if (self.loader.cropping, self.loader.part_samples) != (cropping, size):
             self.loader.close()
             self.loader = self._make_loader(cropping, size)
-        return PiecesToRead(self.seat.batch // size, partial(self.read_piece, samples))
-
-    def read_piece(self, samples: int, number: int) -> tuple[Tensor, Tensor]:
-        """Return images, uint8 (n, pixels, pixels, 3), and labels (n,) of a piece of the share."""
         return self.loader.next_batch(samples, number)
 
     def _make_loader(self, cropping: Cropping, size: int) -> Loader:

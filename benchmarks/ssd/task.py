@@ -173,13 +173,14 @@ def evaluate(shape: Objects, inference: Inference) -> Evaluation:
         seen = detect(shape, inference, pixels, valid)
         parts.append((numbers[seen.images.cpu()], seen))
         count += int(valid.sum())
-    refuse_missing_images(shape, ranks, count)
     seen = suppression.Detections.join(part for _, part in parts)
     columns = torch.cat([part for part, _ in parts]), seen.labels, seen.scores, seen.boxes
-    gathered = ranks.all_gather_object([column.cpu().numpy() for column in columns])
+    mine = [*(column.cpu().numpy() for column in columns), count]
+    *gathered, counts = zip(*ranks.all_gather_object(mine), strict=True)
+    refuse_missing_images(shape, counts)
     detections = precision = None
     if ranks.is_first:
-        arrays = [np.concatenate(of_ranks) for of_ranks in zip(*gathered, strict=True)]
+        arrays = [np.concatenate(of_ranks) for of_ranks in gathered]
         detections = Detections(arrays[0], arrays[1], arrays[2], arrays[3])
         precision = compute_average_precision(data.source.make_truth(data.images), detections)
     precision = ranks.broadcast(precision)

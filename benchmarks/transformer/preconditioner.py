@@ -114,9 +114,10 @@ class KfacBesideAdam(KfacPreconditioner):
 
         def weigh_and_call(source: Tensor, target: Tensor) -> Any:
             if self.kfac is not None:
-                batch, count = self.trainer.data.batch, self.trainer.config.global_batch_size
-                of_source = (source != PADDING) * (count / batch.source_tokens)
-                of_target = (target != PADDING) * (count / batch.target_tokens)
+                count = self.trainer.config.global_batch_size
+                tokens = self.trainer.data.batches.count_tokens(self.trainer.samples)
+                of_source = (source != PADDING) * (count / tokens[0])
+                of_target = (target != PADDING) * (count / tokens[1])
                 self.kfac.weigh(
                     {"encoder.*": of_source, "decoder.*.source.inputs": of_source, "*": of_target}
                 )

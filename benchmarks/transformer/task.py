@@ -129,9 +129,9 @@ def fill_micro_batches(piece: Piece, micro_batches: int) -> Piece:
     )
 
 
-def count_tokens(targets: Tensor) -> int:
-    """Count the tokens of ``targets``, (sentences, places), that have a loss."""
-    return int((targets != PADDING).sum())
+def count_tokens(targets: Tensor) -> Tensor:
+    """Count the tokens of ``targets``, (sentences, places), that have a loss, on their device."""
+    return (targets != PADDING).sum()
 
 
 WORKLOAD: Workload[Sentences] = make_workload(

@@ -47,7 +47,8 @@ class PretendDevice(Device):
         return str(os.getpid())
 
     def use(self) -> None:
-        """Return at once: there is one."""
+        """Pretend in this thread: there is one device."""
+        pretend.pretend_in_thread()
 
     def synchronize(self) -> None:
         """Note a wait for all that the device computes."""

@@ -6,10 +6,12 @@ what the tensors hold. So values are real ones, as on no ``meta`` device, and mi
 CPU hides: tensors on two devices, hosts that wait, copies, float64.
 """
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -83,6 +85,7 @@ def offer_device() -> torch.device:
 _Tensor: Any = Tensor  # torch declares its hooks without the first argument
 
 
+_pinned: WeakSet[Any] = WeakSet()  # storages of the host from which copies overlap with work
 _generators: set[int] = set()  # by what torch keeps of them: operations see other objects
 
 
@@ -172,6 +175,12 @@ def pretend(ledger: Ledger) -> Iterator[torch.device]:
         _ledger = before
 
 
+def pretend_in_thread() -> None:
+    """Pretend in this thread too, as long as it lives, where another one does."""
+    if threading.current_thread() is not threading.main_thread():
+        _Mode().__enter__()
+
+
 class Traits(NamedTuple):
     """What is known of an operation whatever its arguments."""
 
@@ -217,13 +226,15 @@ def compute(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
     if ours or is_ours:
         _judge(operation, traits, args, kwargs)
     held_args, held_kwargs = tree_unflatten([_hold(each) for each in given], form)
-    held_kwargs.pop("pin_memory", None)  # no CPU has such memory
+    is_pinned = held_kwargs.pop("pin_memory", None)  # no CPU has such memory
     with _disable_current_modes():
         kernel = _KERNELS.get(operation, operation)
         if _call and (ours or is_ours):
             result = _call(operation, kernel, held_args, held_kwargs)
         else:
             result = kernel(*held_args, **held_kwargs)
+    if is_pinned or operation is torch.ops.aten._pin_memory.default:
+        _pinned.add(result.untyped_storage())
     known = {id(each.held): each for each in ours}
     is_new = is_ours and not traits.is_view
     if is_new:
@@ -282,12 +293,17 @@ def _judge_copy(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> No
         kind = torch.device(asked).type if asked is not None else source.device.type
         goes_there, is_short = kind == KIND, is_short or kind == "meta"
     comes_from_there = isinstance(source, PretendTensor)
-    if is_short or goes_there == comes_from_there:
+    if goes_there == comes_from_there or (is_short and (comes_from_there or _is_pinned(source))):
         return
     if comes_from_there:
         _ledger.note(WAIT, "a copy to the host")
     else:
-        _ledger.note(COPY, "a copy to the device")
+        _ledger.note(COPY, f"a copy to the device{' from memory that is not pinned' * is_short}")
+
+
+def _is_pinned(values: Tensor, *device: Any) -> bool:
+    """Return whether a copy of values overlaps with work."""
+    return values.untyped_storage() in _pinned
 
 
 def _refuse_mixed(
@@ -354,4 +370,5 @@ _KERNELS: Mapping[Operation, Callable[..., Any]] = {
     torch.ops.aten._thnn_fused_lstm_cell.default: _run_lstm_cell,
     torch.ops.aten._thnn_fused_lstm_cell_backward_impl.default: _run_lstm_cell_backward,
     torch.ops.aten._pin_memory.default: lambda values, *device: values.clone(),
+    torch.ops.aten.is_pinned.default: _is_pinned,
 }

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import torch
 
-from cepheid.reference.keras.pipeline import read_ahead
+from cepheid.reference.data.ahead import read_ahead
 
 __all__ = ["read_ahead"]
 

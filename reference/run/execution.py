@@ -43,6 +43,8 @@ GRAPHS = "graphs"
 """A way of torch alone: the device repeats each pass as one graph, which is launched once."""
 TF32 = "tf32"
 """A precision of torch alone: float32 whose products round as NVIDIA's GPUs do at best speed."""
+USUAL, SEARCHED = "usual", "searched"
+"""Kernels of convolutions: the library chooses, or times all of them at the first call."""
 GENERATION_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"parts_at_once": ("auto", A_NUMBER)}
 )
@@ -183,7 +185,8 @@ class Execution:
     for each setting. ``micro_batch`` is the number of samples that a rank takes at once in training
     on torch; ``auto`` becomes the largest one that fits into memory. ``own`` has the texts of the
     settings that only some benchmarks have, as they are logged: those of the definition, those of
-    generation, and the variants that were chosen in the open division.
+    generation, and the variants that were chosen in the open division. Nobody asks for
+    ``convolutions``: they are measured where a device has a choice.
     """
 
     precision: str = "auto"
@@ -192,6 +195,7 @@ class Execution:
     because: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
     micro_batch: str = "auto"
+    convolutions: str = USUAL
 
     @cached_property
     def parallelism(self) -> Parallelism:

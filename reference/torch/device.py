@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from cepheid.reference.run.execution import USUAL
 from cepheid.reference.torch.devices.values import Values, enter_guard
 
 
@@ -178,6 +179,13 @@ class Device(Values):
 
     def use_precision(self, name: str) -> None:
         """Multiply float32 as the precision ``name`` says from now on: rounded for tf32 alone."""
+
+    def list_convolutions(self) -> Sequence[str]:
+        """Return the ways to find a kernel for a convolution, the usual one first."""
+        return (USUAL,)
+
+    def use_convolutions(self, way: str) -> None:
+        """Find the kernels of convolutions in that way from now on."""
 
     def describe_products(self) -> Mapping[str, Any]:
         """Return what a log says of products in float32 where kinds of them may differ."""

@@ -49,10 +49,16 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def use_threads(execution: Execution) -> None:
-    """Compute with the number of threads in ``execution`` from now on."""
+def use_settings(execution: Execution, device: Device) -> torch.dtype:
+    """Compute with threads, precision and kernels of ``execution`` from now on; return its type.
+
+    An ``auto`` that autotuning has not replaced yet computes in float32.
+    """
     if execution.threads != "auto":
         torch.set_num_threads(int(execution.threads))
+    device.use_precision(execution.precision)
+    device.use_convolutions(execution.convolutions)
+    return PRECISIONS.get(execution.precision, torch.float32)
 
 
 def autotune(requested: Execution, step: Step, ranks: DeviceRanks) -> Execution:
@@ -60,15 +66,19 @@ def autotune(requested: Execution, step: Step, ranks: DeviceRanks) -> Execution:
 
     Threads and precision are compared in eager execution, because compiling takes much longer than
     these measurements, and the precision that is faster in eager execution is also faster when
-    compiled. Then the compiled step is compared with the eager one, and with one that the device
-    repeats as a graph, where it can. The likely best candidate comes first and is kept unless
-    another is clearly faster, so that noise does not decide. The first rank decides for all ranks.
+    compiled. So are kernels of convolutions, where the device has a choice. Then the compiled step
+    is compared with the eager one, and with one that the device repeats as a graph, where it can.
+    The likely best candidate comes first and is kept unless another is clearly faster, so that
+    noise does not decide. The first rank decides for all ranks.
     """
     chosen = requested.with_setting("compile", "off")
     if requested.threads == "auto":
         chosen = _pick_threads(chosen, step, ranks)
     if requested.precision == "auto":
         chosen = _pick_precision(chosen, step, ranks)
+    ways = find_device(ranks.device).list_convolutions()
+    if len(ways) > 1 and "convolutions" not in requested.because:  # of an earlier run
+        chosen = pick_fastest(chosen, "convolutions", ways, step, ranks)
     if requested.compile != "auto":
         return chosen.with_setting("compile", requested.compile)
     failures = {way: step(chosen.with_setting("compile", way)) for way in ("on", GRAPHS)}

@@ -17,7 +17,7 @@ from safetensors.torch import load as load_safetensors
 from torch import Tensor, nn
 
 from cepheid.reference.run.checkpoint import DAMAGED, read_given_file
-from cepheid.reference.torch.devices.values import widen
+from cepheid.reference.torch.devices.values import to_device, widen
 from cepheid.rules.errors import UserError
 
 NOISE_BOXES = 4  # in each image of noise
@@ -116,7 +116,7 @@ def make_window(pixels: int, place: torch.device) -> Tensor:
     mirrored = torch.where(mirrored < pixels, mirrored, 2 * pixels - 1 - mirrored)
     window = torch.zeros(pixels, pixels, dtype=torch.float64)
     window.scatter_add_(1, mirrored, (weights / weights.sum()).expand(pixels, -1))
-    return window.to(place)
+    return to_device(window, place)
 
 
 def compute_ssim(predicted: Tensor, true: Tensor) -> Tensor:

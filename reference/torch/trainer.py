@@ -15,6 +15,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.task import BenchmarkTask
 from cepheid.reference.torch import execution
+from cepheid.reference.torch.devices.feeding import PiecesAhead
 from cepheid.reference.torch.devices.graphs import CapturedPass
 from cepheid.reference.torch.devices.values import to_device, widen
 from cepheid.reference.torch.execution import Compiled, seed_everything
@@ -121,8 +122,7 @@ class Trainer(BenchmarkTask):
 
     def next_pieces(self) -> Pieces:
         """Return this rank's share of the global batch that follows ``samples``, on the CPU."""
-        pieces: Pieces = self.data.take(self.samples, self.piece_size)
-        return pieces
+        return self.ahead.take(self.samples)
 
     def accumulate(self, pieces: Pieces, is_alone: bool = False) -> Tensor:
         """Run forward and backward on all pieces of a step; return the detached loss, a scalar.
@@ -261,6 +261,8 @@ class Trainer(BenchmarkTask):
         """Touch the dataset for the first time."""
         seat = replace(self.seat, piece=self.piece_size, execution=self.execution)
         self.data = self.workload.open_data(self.shape, seat)
+        read, step = partial(self.data.take, size=self.piece_size), self.config.global_batch_size
+        self.ahead = PiecesAhead(self.device, read, step)
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
         """Train to ``block.samples``; return the mean loss over the block, on every rank."""
@@ -351,10 +353,7 @@ class Trainer(BenchmarkTask):
     def use_execution(self, settings: Execution) -> None:
         """Compute with these execution settings from now on, with a new scaler."""
         self.execution = settings
-        execution.use_threads(settings)
-        # An "auto" that autotuning has not replaced yet computes in float32.
-        self.precision = execution.PRECISIONS.get(settings.precision, torch.float32)
-        self.device.use_precision(settings.precision)
+        self.precision = execution.use_settings(settings, self.device)
         is_compiled = settings.compile == "on"
         self.captured.use_execution(settings)
         self.compiled_loss.enabled = is_compiled and self.workload.compiles_loss

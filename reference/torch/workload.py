@@ -160,10 +160,10 @@ class Moment:
 
 
 class Data(Protocol):
-    """An open dataset. Tensors come on the CPU; the trainer moves them."""
+    """An open dataset. A thread reads it ahead. Tensors come on the CPU; the trainer moves them."""
 
     def take(self, samples: int, size: int) -> Pieces:
-        """Return this rank's share of the global batch after ``samples``, in pieces of ``size``."""
+        """Return this rank's share of the batch after ``samples`` in pieces, of nothing else."""
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class Stages(Generic[Shape]):
     cut: Callable[[Shape, Any, int], Sequence[Any]]
     sum_losses: Callable[[Shape, Tensor, Tensor], Tensor]
     counts: Callable[[Shape], Mapping[str, int]] = lambda shape: {}
-    count_losses: Callable[[Tensor], int] = len
+    count_losses: Callable[[Tensor], Tensor] = lambda targets: targets.new_full((), len(targets))
     fill: Callable[[Piece, int], Piece] | None = None
 
 

@@ -158,10 +158,10 @@ def compare_networks(subject: Subject) -> Measurement:
     what = f"step of {ours.config.global_batch_size} sentences"
     for name, peer, reference in pairs:
         peer.samples = reference.samples = 0
-        tokens = reference.data.tokens
         compared = subject.compare(Sides.of_steps(what, name, peer, reference, NETWORK_STEPS))
         assert peer.samples == reference.samples
-        tokens_of_turn = (reference.data.tokens - tokens) / (subject.rounds + 1) / NETWORK_STEPS
+        _, tokens = reference.data.count(reference.samples)
+        tokens_of_turn = tokens / (subject.rounds + 1) / NETWORK_STEPS
         rows.append(_describe_rates(compared, tokens_of_turn))
         facts[name] = compared.as_json()
     return Measurement(rows, facts)

@@ -4,7 +4,6 @@ Workers are threads: decoding and resizing run outside Python's lock, so that th
 file, write into the batch itself (pinned where there is a GPU) and cost nothing to start.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cepheid.reference.data.ahead import Prefetcher, take_in_turn
 from cepheid.reference.data.order import SampleStream, Share
 
-AHEAD = 2  # batches that are being decoded while one is used
 PIECE = 16  # images that a worker takes at a time
 
 
@@ -28,7 +27,7 @@ class ComingBatch:
     tensors: tuple[Tensor, ...]
     pieces: list[Future[None]]
 
-    def wait(self) -> tuple[Tensor, ...]:
+    def result(self) -> tuple[Tensor, ...]:
         """Return the tensors, (n, …) each, when all is in them."""
         for piece in self.pieces:
             piece.result()
@@ -47,49 +46,6 @@ def start_batch(
     count = len(tensors[0])
     pieces = [range(first, min(first + PIECE, count)) for first in range(0, count, PIECE)]
     return ComingBatch(tensors, [threads.submit(fill, piece) for piece in pieces])
-
-
-class Prefetcher:
-    """Parts of training batches, of which the next ones are always coming.
-
-    ``start(samples, part)`` starts a part of the batch after ``samples`` trained samples; each
-    batch has ``parts`` of them, and ``step`` samples lie between one batch and the next.
-    """
-
-    def __init__(self, start: Callable[[int, int], ComingBatch], step: int, parts: int = 1) -> None:
-        self.start, self.step, self.parts = start, step, parts
-        self._coming: deque[ComingBatch] = deque()
-        self._coming_from = 0, 0
-
-    def take(self, samples: int, part: int = 0) -> tuple[Tensor, ...]:
-        """Return the tensors, (n, …) each, of a part of the batch after ``samples`` samples."""
-        if (samples, part) != self._coming_from:
-            self.forget()
-        while len(self._coming) <= AHEAD:
-            self._coming.append(self.start(*self._count_on(samples, part + len(self._coming))))
-        self._coming_from = self._count_on(samples, part + 1)
-        return self._coming.popleft().wait()
-
-    def _count_on(self, samples: int, part: int) -> tuple[int, int]:
-        """Return samples and part of the part with that number from a batch's first one on."""
-        return samples + part // self.parts * self.step, part % self.parts
-
-    def forget(self) -> None:
-        """Give up all batches that are coming."""
-        for batch in self._coming:
-            batch.cancel()
-        self._coming.clear()
-
-
-def wait_in_turn(batches: Iterable[ComingBatch]) -> Iterator[tuple[Tensor, ...]]:
-    """Yield the tensors, (n, …) each, of batches in turn, with AHEAD of them coming."""
-    coming: deque[ComingBatch] = deque()
-    for batch in batches:
-        coming.append(batch)
-        if len(coming) > AHEAD:
-            yield coming.popleft().wait()
-    while coming:
-        yield coming.popleft().wait()
 
 
 class ImageLoader:
@@ -132,7 +88,7 @@ class ImageLoader:
         counts once.
         """
         shares = self.share.split_evaluation(self.splits[1], batch)
-        return wait_in_turn(self.start_evaluation(*share) for share in shares)
+        return take_in_turn(lambda share: self.start_evaluation(*share), shares)
 
     def fill_batch(
         self, images: Tensor, fill: Callable[[range], None], others: Iterable[np.ndarray]
@@ -147,7 +103,8 @@ class ImageLoader:
         self._training.forget()
         self._threads.shutdown()
 
-    def _start_part(self, samples: int, part: int) -> ComingBatch:
+    def _start_part(self, place: tuple[int, int]) -> ComingBatch:
+        samples, part = place
         first = self.share.find_first(samples) + part * self.part_samples
         return self.start_training(first, self.part_samples)
 

@@ -246,19 +246,9 @@ class Pass:
     target: np.ndarray
 
     @property
-    def places(self) -> int:
-        """The tokens of both languages and their padding."""
-        return self.source.size + self.target.size
-
-    @property
     def target_tokens(self) -> int:
         """The tokens of the target, without padding."""
         return int(np.count_nonzero(self.target != PADDING))
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of both languages, without padding."""
-        return int(np.count_nonzero(self.source != PADDING)) + self.target_tokens
 
 
 @dataclass(frozen=True)
@@ -289,17 +279,21 @@ class Batches:
 
         A pass has at most ``pass_tokens`` tokens and ``pass_sentences`` sentences.
         """
-        mine = self.order.share(samples, self.rank, self.world_size)
-        parts = self._cut(mine, pass_tokens, pass_sentences)
+        parts = self.cut(samples, pass_tokens, pass_sentences)
         passes = tuple(pad(self.pairs, part) for part in parts)
-        source, target = map(int, self.order.lengths[self.order.take(samples)].sum(axis=0))
-        return Batch(passes, source, target)
+        return Batch(passes, *self.count_tokens(samples))
 
-    def _cut(self, rows: np.ndarray, pass_tokens: int, pass_sentences: int) -> Iterator[np.ndarray]:
-        """Yield consecutive parts of ``rows``, each of at most ``pass_tokens`` tokens.
+    def count_tokens(self, samples: int) -> tuple[int, int]:
+        """Count the tokens of source and target of the whole global batch after ``samples``."""
+        source, target = self.order.lengths[self.order.take(samples)].sum(axis=0).tolist()
+        return source, target
 
-        Every part has at least one sentence, and at most ``pass_sentences``.
+    def cut(self, samples: int, pass_tokens: int, pass_sentences: int) -> Iterator[np.ndarray]:
+        """Yield the rows of each pass of this rank's share, (n,), of ``pass_tokens`` at most.
+
+        Every pass has at least one sentence, and at most ``pass_sentences``.
         """
+        rows = self.order.share(samples, self.rank, self.world_size)
         source, target = self.order.lengths[rows].T
         first = 0
         while first < len(rows):

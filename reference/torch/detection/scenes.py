@@ -1,10 +1,9 @@
 """What the benchmarks that find objects share: images with objects, and what a run says of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from cepheid.reference.data.detection.average_precision import AveragePrecision
@@ -12,7 +11,7 @@ from cepheid.reference.data.detection.loader import Augmentation, Loader
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.images import load_given_weights
 from cepheid.reference.torch.pieces import Pieces, cut
-from cepheid.reference.torch.workload import Ranks, Seat
+from cepheid.reference.torch.workload import Seat
 
 
 @dataclass(frozen=True)
@@ -59,9 +58,9 @@ def load_given(shape: Scenes, network: Any) -> str | None:
     return load_given_weights(network.backbone, path, given["digest"])
 
 
-def refuse_missing_images(shape: Scenes, ranks: Ranks, count: int) -> None:
-    """Raise AssertionError if the ranks did not evaluate each image once, here ``count``."""
-    assert ranks.sum(torch.tensor(count)) == shape.config.definition.evaluation_samples
+def refuse_missing_images(shape: Scenes, counts: Iterable[int]) -> None:
+    """Raise AssertionError if the ranks, each of its count, did not evaluate each image once."""
+    assert sum(counts) == shape.config.definition.evaluation_samples
 
 
 def list_precisions(pictures: Pictures, reached: AveragePrecision) -> dict[str, Any]:

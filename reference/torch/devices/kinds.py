@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 import torch
 import torch.distributed as dist
 
+from cepheid.reference.run.execution import SEARCHED, USUAL
 from cepheid.reference.torch.device import Device
 from cepheid.reference.torch.devices.values import classes
 
@@ -76,6 +77,14 @@ class Cuda(Device):
         """Let convolutions, LSTMs and products of matrices multiply alike: in TF32, or exactly."""
         torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
         torch.backends.cudnn.allow_tf32 = name == "tf32"
+
+    def list_convolutions(self) -> Sequence[str]:
+        """Return also a search: cuDNN or MIOpen times all its kernels at the first call."""
+        return (USUAL, SEARCHED)
+
+    def use_convolutions(self, way: str) -> None:
+        """Search for the fastest kernel of each shape, or take what the library holds for best."""
+        torch.backends.cudnn.benchmark = way == SEARCHED
 
     def describe_products(self) -> Mapping[str, Any]:
         """Return ``fp32_precision`` of the three kinds of products: ieee or tf32."""

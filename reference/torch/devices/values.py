@@ -46,7 +46,17 @@ class Values:
         Those in float64 become float32 where the device has none.
         """
         narrows = values.dtype == torch.float64 and not self.has_float64
-        return values.to(self.place, torch.float32 if narrows else None, non_blocking=self.pins)
+        dtype = torch.float32 if narrows else None
+        return self.pin(values).to(self.place, dtype, non_blocking=self.pins)
+
+    def pin(self, values: Tensor) -> Tensor:
+        """Return values of any shape in memory from which a copy overlaps with work, if they can.
+
+        From other memory of the host a copy waits for what the device was given before.
+        """
+        if not self.pins or values.device.type != "cpu" or values.is_pinned():
+            return values
+        return torch.empty_like(values, pin_memory=True).copy_(values)
 
     def fetch(self, values: Tensor) -> Tensor:
         """Return values of any shape on the host, after a wait; name a rank that is lost."""

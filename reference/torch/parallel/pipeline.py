@@ -42,7 +42,7 @@ class Pipeline(SharedModel):
         self.stages, self.sharing, self.sum_losses = stages, sharing, sum_losses
         self.number = ranks.rank % ranks.partitions
         self.stage = stages[self.number]
-        self.factor, self.seconds = 1.0, 0.0
+        self.factor, self.seconds = torch.ones(()), 0.0
         self.passes: Iterator[object] = iter(())
         self._all_parameters: list[nn.Parameter] = []
         self._sizes: tuple[Any, ...] = ()  # of what the schedule sends
@@ -50,12 +50,12 @@ class Pipeline(SharedModel):
         self._tied = self._group_tied_parameters()
 
     def run(
-        self, inputs: Tensor, targets: Tensor, factor: float, passes: Iterator[object]
+        self, inputs: Tensor, targets: Tensor, factor: Tensor, passes: Iterator[object]
     ) -> Tensor:
         """Run forward and backward on inputs and targets, (n, …) both, in micro-batches.
 
         Their number divides n. The gradients are those of ``factor`` times the sum of the losses,
-        a scalar, which is returned on every rank. ``passes`` is advanced before each micro-batch.
+        scalars both; it is returned on every rank. ``passes`` is advanced before each micro-batch.
         """
         self.factor, self.passes = factor, passes
         is_last = self.number == self.sharing.stages - 1

@@ -18,6 +18,7 @@ from typing_extensions import override
 
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Grid
+from cepheid.reference.torch.devices.values import widen
 from cepheid.reference.torch.parallel import model_parallel
 from cepheid.reference.torch.parallel.mesh import BUCKET_MIB, RankMesh, make_data_parallel
 from cepheid.reference.torch.parallel.model_parallel import SharedModel
@@ -289,7 +290,7 @@ class Pipelined(Divided):
         fill = self.stages.fill
         full = fill(piece, self.micro_batches) if fill else piece
         parts = cut(full.inputs, full.targets, len(full.targets) // self.micro_batches)
-        factor = piece.weight / self.stages.count_losses(piece.targets)
+        factor = (piece.weight / widen(self.stages.count_losses(piece.targets))).float()
         with closing(unite(parts)) as passes:
             loss: Tensor = self.shared.run(full.inputs, full.targets, factor, passes)
             next(passes, None)  # all micro-batches are done

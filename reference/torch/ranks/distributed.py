@@ -22,7 +22,7 @@ from cepheid.reference.machine.placement import (
 )
 from cepheid.reference.machine.ranks import RankEndedError, RankTimeout, read_rank_timeout
 from cepheid.reference.torch.devices.kinds import find_device
-from cepheid.reference.torch.devices.values import guard_waits
+from cepheid.reference.torch.devices.values import guard_waits, to_device
 from cepheid.reference.torch.ranks.choice import choose_device
 from cepheid.reference.torch.ranks.collectives import (
     SIGNS_OF_LOSS,
@@ -124,7 +124,8 @@ class TorchRanks:
         NCCL sums only on GPUs, and later: it is the host's wait in which a lost rank is named.
         """
         if self.world_size > 1:
-            values = all_reduce(values.to(self.device, copy=True))
+            is_here = values.device == self.device
+            values = all_reduce(values.clone() if is_here else to_device(values, self.device))
         return find_device(self.device).fetch(values)
 
     def broadcast(self, message: Any) -> Any:

@@ -109,8 +109,7 @@ def make_adam(shape: Translation, network: Any) -> Recipe:
 class Corpus:
     """The open sentences: this rank's passes of each step, and what an evaluation compares with.
 
-    ``weigh`` returns the part of a pass in the mean loss of the global batch. ``batch`` is the
-    share of the last step. ``places`` of ``tokens`` and their padding were counted in training.
+    ``weigh`` returns the part of a pass in the mean loss of the global batch.
     """
 
     def __init__(
@@ -119,7 +118,6 @@ class Corpus:
         definition = shape.config.definition
         self.shape, self.seat, self.weigh = shape, seat, weigh
         self.pass_tokens = read_pass_tokens(seat.execution)
-        self.places = self.tokens = 0
         self.use(seat.load())
         first, count = definition.train_samples, definition.evaluation_samples
         rows = np.arange(first, first + count)
@@ -138,14 +136,20 @@ class Corpus:
 
     def take(self, samples: int, size: int) -> list[Piece]:
         """Return this rank's share of a step in passes of at most ``size`` sentences."""
-        self.batch = self.batches.make_batch(samples, self.pass_tokens, size)
-        self.places += sum(each.places for each in self.batch.passes)
-        self.tokens += sum(each.tokens for each in self.batch.passes)
+        batch = self.batches.make_batch(samples, self.pass_tokens, size)
         replicas = self.seat.ranks.replicas
         return [
-            Piece(*to_tensors(each), self.weigh(each, self.batch) * replicas)
-            for each in self.batch.passes
+            Piece(*to_tensors(each), self.weigh(each, batch) * replicas) for each in batch.passes
         ]
+
+    def count(self, samples: int) -> tuple[int, int]:
+        """Count the places for tokens, and the tokens, in this rank's passes of ``samples``."""
+        places, tokens, lengths = 0, 0, self.batches.order.lengths
+        for first in range(0, samples, self.shape.config.global_batch_size):
+            for rows in self.batches.cut(first, self.pass_tokens, self.seat.piece):
+                places += len(rows) * int(lengths[rows].max(axis=0).sum())
+                tokens += int(lengths[rows].sum())
+        return places, tokens
 
 
 def to_tensors(block: Pass) -> Both:
@@ -284,17 +288,18 @@ def _compare_tokens(inference: Inference, source: Tensor, target: Tensor) -> Ten
 def report(shape: Translation, result: Result, on_progress: OnProgress) -> Sequence[Table]:
     """Return the time of training and evaluation, and the share of padding in the passes."""
     samples, corpus = result.inference.samples, result.data
-    on_progress(samples, samples)  # the numbers were counted during training
+    on_progress(samples, samples)
     total = sum(result.seconds.values()) or 1.0
     times: tuple[Mapping[str, Value], ...] = tuple(
         {"what": what, "seconds": round(seconds, 2), "share": round(seconds / total, 4)}
         for what, seconds in result.seconds.items()
     )
-    padding = 1 - corpus.tokens / max(1, corpus.places)
-    places = {"places": corpus.places, "tokens": corpus.tokens, "padding": round(padding, 4)}
+    places, tokens = corpus.count(samples)
+    padding = round(1 - tokens / max(1, places), 4)
+    counts = {"places": places, "tokens": tokens, "padding": padding}
     return (
         Table("Time", times, "on the first rank"),
-        Table("Padding", (places,), "of the training passes on the first rank"),
+        Table("Padding", (counts,), "of the training passes on the first rank"),
     )
 
 

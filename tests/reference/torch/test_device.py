@@ -268,6 +268,18 @@ def test_all_products_in_float32_multiply_alike(name: str) -> None:
         torch.backends.cudnn.allow_tf32 = before
 
 
+def test_cudnn_searches_for_kernels_where_that_was_faster() -> None:
+    gpu, processor = kinds.Cuda(torch.device("cuda", 0)), kinds.Processor(torch.device("cpu"))
+    before = torch.backends.cudnn.benchmark
+    try:
+        for way in gpu.list_convolutions():
+            execution.use_settings(Execution(convolutions=way), gpu)
+            assert torch.backends.cudnn.benchmark == (way == "searched")
+    finally:
+        torch.backends.cudnn.benchmark = before
+    assert processor.list_convolutions() == ("usual",)
+
+
 @pytest.mark.parametrize(
     ("capability", "hip", "expected"),
     [

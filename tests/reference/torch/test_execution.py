@@ -4,6 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 from unittest.mock import patch
 
@@ -13,7 +14,7 @@ import torch
 from cepheid.reference.run import autotune
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.torch import execution
-from cepheid.reference.torch.devices.kinds import Processor
+from cepheid.reference.torch.devices.kinds import Cuda, Processor
 from cepheid.reference.torch.execution import Compiled
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules.errors import UserError
@@ -77,6 +78,22 @@ def test_the_fastest_is_taken_and_the_reason_kept(slow: tuple[str, str]) -> None
     assert settled.because["precision"].startswith("fastest step: fp32 ")
     assert "ms, off " in settled.because["compile"]
     assert "threads" not in settled.because
+
+
+@pytest.mark.parametrize("slow", ["usual", "searched"])
+def test_kernels_of_convolutions_are_measured_where_a_device_has_a_choice(
+    slow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for a result: its later runs take what the first one has chosen."""
+    machine = Machine({"convolutions": slow})
+    given = Execution("fp32", "off", "1")
+    monkeypatch.setattr(Processor, "list_convolutions", Cuda.list_convolutions)
+    settled = execution.autotune(given, machine.step, ALONE)
+    assert settled.convolutions == {"usual": "searched", "searched": "usual"}[slow]
+    assert settled.because["convolutions"].startswith("fastest step: usual ")
+    machine.seen.clear()
+    assert execution.autotune(Execution(**asdict(settled)), machine.step, ALONE) == settled
+    assert not machine.seen
 
 
 def test_given_settings_are_not_measured() -> None:
