@@ -235,7 +235,7 @@ def count_versions(task: Any) -> int:
 
 def take_batch(task: Any) -> tuple[Tensor, Tensor]:
     """Return inputs and targets of the next step."""
-    (piece,) = task.move(task.data.take(task.samples, task.seat.batch))
+    (piece,) = task.move(task.next_pieces())
     return piece.inputs, piece.targets
 
 

@@ -137,8 +137,9 @@ def prepare_update(shape: Galaxies, update: Update) -> None:
         gradients = [each.grad for each in group["params"] if each.grad is not None]
         # As vectors in the order of their memory, so that all need three operations together.
         vectors = [each.as_strided((each.numel(),), (1,)) for each in gradients]
-        finite = torch.cat(vectors).nan_to_num_(0, 0, 0)
-        torch._foreach_copy_(vectors, finite.split([each.numel() for each in vectors]))
+        if vectors:
+            finite = torch.cat(vectors).nan_to_num_(0, 0, 0)
+            torch._foreach_copy_(vectors, finite.split([each.numel() for each in vectors]))
 
 
 @dataclass(frozen=True)

@@ -29,21 +29,23 @@ def test_the_warm_up_chooses_what_the_device_knows(place: Place) -> None:
     task.warm_up()
     chosen = task.execution
     assert chosen.precision in task.device.list_precisions()
+    assert chosen.convolutions in task.device.list_convolutions()
     assert {chosen.compile, chosen.micro_batch}.isdisjoint({"auto"})
     tasks.assert_same(before, tasks.copy_weights(task), "warm-up")
 
 
 @only_on_accelerator
-@pytest.mark.parametrize("name", ["galaxy_shape", "resnet50", "chest_xray"])
+@pytest.mark.parametrize("name", ["galaxy_shape", "resnet50", "chest_xray", "video_prediction"])
 def test_batches_arrive_as_they_were_read(name: str, data_root: Path) -> None:
-    """Through the loader's threads, pinned memory and an asynchronous copy."""
+    """Through the threads that read ahead, pinned memory and an asynchronous copy."""
     config = configuration(name, data_root)
     of_processor, own = (
-        tasks.take_batch(tasks.build(config, TorchRanks(0, 1, place)))
-        for place in (PROCESSOR, PLACE)
+        tasks.build(config, TorchRanks(0, 1, place)) for place in (PROCESSOR, PLACE)
     )
-    for one, other in zip(of_processor, own, strict=True):
-        assert torch.equal(one, other.cpu())
+    pairs = zip(tasks.take_batch(of_processor), tasks.take_batch(own), strict=True)
+    assert all(torch.equal(one, other.cpu()) for one, other in pairs)
+    read = [values for each in own.next_pieces() for values in (each.inputs, each.targets)]
+    assert {values.is_pinned() for values in read} == {own.device.pins}
 
 
 @only_on_accelerator

@@ -4,6 +4,8 @@ import copy
 import dataclasses
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +24,10 @@ from cepheid.benchmarks.galaxy_vae.model import (
     reconstruction_loss,
 )
 from cepheid.benchmarks.galaxy_vae.plain import make_plain
+from cepheid.benchmarks.galaxy_vae.task import prepare_update
 from cepheid.reference.galaxies import properties
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
+from cepheid.reference.torch.workload import Update
 from tests.tasks import assert_same_gradients, build
 from tests.test_benchmark_contract import configuration
 
@@ -262,6 +266,21 @@ def test_flow_gain_of_the_right_gaussian_is_zero() -> None:
 def test_what_overflows_is_finite() -> None:
     values = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
     assert cut_off_overflow(values).tolist() == [OVERFLOW, OVERFLOW, -OVERFLOW, 1.0]
+
+
+def test_gradients_that_overflow_become_zero_and_the_others_stay() -> None:
+    """Whatever the order of their memory: that of convolutions is channels last."""
+    convolution, bias = nn.Parameter(torch.zeros(2, 3, 2, 2)), nn.Parameter(torch.zeros(5))
+    convolution.grad = torch.randn(2, 3, 2, 2).to(memory_format=torch.channels_last)
+    bias.grad = torch.tensor([1.0, float("nan"), float("inf"), -float("inf"), 2.0])
+    convolution.grad[1, 2, 0, 1], kept = float("nan"), convolution.grad.clone()
+    unused = nn.Parameter(torch.zeros(1))
+    groups: list[dict[str, Any]] = [{"params": [convolution, unused, bias]}, {"params": [unused]}]
+    values = SimpleNamespace(clip_norm=lambda prefix: 1.0, learning_rate=lambda *place: 0.1)
+    shape: Any = SimpleNamespace(values=values)
+    prepare_update(shape, Update(8, groups, lambda *limits: None))
+    assert torch.equal(convolution.grad, kept.nan_to_num(0, 0, 0))
+    assert bias.grad.tolist() == [1, 0, 0, 0, 2]
 
 
 # Pictures -----------------------------------------------------------------------------------------
