@@ -273,7 +273,8 @@ def test_gradients_that_overflow_become_zero_and_the_others_stay() -> None:
     convolution, bias = nn.Parameter(torch.zeros(2, 3, 2, 2)), nn.Parameter(torch.zeros(5))
     convolution.grad = torch.randn(2, 3, 2, 2).to(memory_format=torch.channels_last)
     bias.grad = torch.tensor([1.0, float("nan"), float("inf"), -float("inf"), 2.0])
-    convolution.grad[1, 2, 0, 1], kept = float("nan"), convolution.grad.clone()
+    convolution.grad[1, 2, 0, 1] = float("nan")
+    kept = convolution.grad.clone()
     unused = nn.Parameter(torch.zeros(1))
     groups: list[dict[str, Any]] = [{"params": [convolution, unused, bias]}, {"params": [unused]}]
     values = SimpleNamespace(clip_norm=lambda prefix: 1.0, learning_rate=lambda *place: 0.1)
