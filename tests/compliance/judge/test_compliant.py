@@ -68,13 +68,6 @@ def reverse_keys(line: str) -> str:
     return f"{start} {json.dumps(dict(reversed(json.loads(record).items())))}"
 
 
-def add_metadata(line: str) -> str:
-    start, _, record = line.partition(" ")
-    content = json.loads(record)
-    content["metadata"] |= {"rank": 0, "host": "node-7", "step_name": "tracé", "tags": [1, None]}
-    return f"{start} {json.dumps(content)}"
-
-
 FORMS: Mapping[str, Text] = {
     "as it is": str,
     "CRLF": lambda log: log.replace("\n", "\r\n"),
@@ -90,7 +83,6 @@ FORMS: Mapping[str, Text] = {
     "letters as they are": each_line(partial(rewrite, ensure_ascii=False)),
     "from other lines of code": each_line(move_source),
     "keys in another order": each_line(reverse_keys),
-    "more metadata": each_line(add_metadata),
     "output of another framework and locale": each_line(
         lambda line: (
             f"INFO:tensorflow:loss = 0,693, étape = 1 200 (:::)\nwandb: Run data saved\n{line}"
@@ -170,6 +162,8 @@ EVENTS: Mapping[str, Change] = {
     "a day between two runs": lambda records, index: shift(records, 86_400_000.0 * index),
     "a laptop that slept between two runs": lambda records, index: [
         record.update(time_ms=record["time_ms"] + 28_800_000) for record in records if index > 2],
+    "more metadata than is asked for": lambda records, index: [
+        record["metadata"].update(rank=0, host="nœud", tags=[1, None]) for record in records],
     "runs made in another order": lambda records, index: shift(records, 1e8 - 2e7 * index),
     "each run after another restart": lambda records, index: move(
         0, -records[0]["metadata"]["monotonic_ms"] + 90_000 + 1_000 * index)(records),
