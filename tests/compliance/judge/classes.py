@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -20,8 +21,12 @@ CODE = re.compile(r"\b[TSM][0-9]+\.[a-z][a-z_0-9]+\b")
 
 
 def of(name: str, *tests: str) -> tuple[str, ...]:
-    """Name tests of the file ``test_<name>.py``, wherever it lies; all where none is named."""
-    (file,) = ROOT.glob(f"tests/**/test_{name}.py")
+    """Name tests of the file ``test_<name>.py``, wherever it lies; all where none is named.
+
+    ``folder/name`` says in which folder.
+    """
+    folder, _, file_name = name.rpartition("/")
+    (file,) = ROOT.glob(str(PurePosixPath("tests/**", folder, f"test_{file_name}.py")))
     path = file.relative_to(ROOT).as_posix()
     return tuple(f"{path}::test_{test}" for test in tests) or (path,)
 
@@ -69,8 +74,10 @@ CLASSES: Mapping[str, Class] = {
         of("submission_catalogue", "a_waiver_of_the_day_on_which_the_round_is_due_holds")),
     "bounds need no optional field": Class(
         of("peaks", "a_known_device_has_the_peaks_of_its_datasheet",
-           "narrower_numbers_are_not_slower"),
-        of("peaks", "honest_peaks_of_a_known_device",
+           "narrower_numbers_are_not_slower")
+        + of("rules/rounds", "known_names"),
+        of("rules/rounds", "other_devices_are_not_guessed")
+        + of("peaks", "honest_peaks_of_a_known_device",
            "a_processor_may_be_faster_than_its_datasheet")),
     "the same work takes the same time": Class(
         of("steady") + of("catalogue_clocks", "a_clock_that_cannot_be_true"),
