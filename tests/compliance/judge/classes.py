@@ -51,7 +51,8 @@ CLASSES: Mapping[str, Class] = {
            "what_happens_on_the_base_branch_is_not_the_branch_s")),
     "equal results are a dispute": Class(
         of("continuous_integration", "a_copy_on_a_branch_is_refused_and_its_original_is_innocent")
-        + of("recycled", "a_result_that_is_handed_in_twice", "a_folder_that_is_copied_as_it_is",
+        + of("recycled", "a_copy_of_a_result_of_a_former_round",
+             "a_result_that_is_handed_in_twice", "a_folder_that_is_copied_as_it_is",
              "organisers_decide_a_dispute", "what_stood_on_the_base_branch_is_innocent")
         + of("damage", "a_result_that_two_teams_hand_in_counts_once",
              "three_teams_with_one_result_leave_the_first"),

@@ -381,6 +381,17 @@ def test_a_folder_that_is_copied_as_it_is(copies: int, tmp_path: Path) -> None:
     assert judge_runs(root)["acme"] == "disputed"
 
 
+def test_a_copy_of_a_result_of_a_former_round(tmp_path: Path) -> None:
+    """The submissions of the old round lie in a folder of their own, given beside the new one."""
+    old, new, runs = tmp_path / "old/submissions", tmp_path / "submissions", make_runs(MINI)
+    write(old, MINI, BOX, runs)
+    copied = vary(json.loads(json.dumps(runs)), 1e-6, ms=3)
+    write(new, MINI, RIVAL, pose_as(copied, MINI, RIVAL))
+    found = [one for one in judge_folder(old, new).findings if one.code == "T19.disputed"]
+    assert {one.path.parts[-5] for one in found} == {"acme", "rival"}
+    assert len(found) == 2 * len(runs)
+
+
 def test_own_runs_that_agree_are_no_dispute(tmp_path: Path) -> None:
     root, runs = tmp_path / "submissions", make_runs(MINI)
     write(root, MINI, BOX, runs)
