@@ -236,6 +236,15 @@ def test_a_value_has_these_types_only(value: object, types: set[str]) -> None:
 
 
 H200 = {"nodes": 2, "accelerators_per_node": 8, "accelerator": "NVIDIA H200"}
+V100 = {**H200, "accelerator": "Tesla V100-SXM2-16GB"}
+A9 = {
+    **H200, "nodes": 1, "accelerator": "Example A9",
+    "peak_tflops": {"fp32": {"datasheet": 40.0, "measured": 30.0}, "tf32": {"measured": 90.0}},
+}  # fmt: skip
+OTHER_DEVICES = (
+    "NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 NVL", "NVIDIA H100 PCIe", "Example A100", "", None, 7,
+    "AMD Instinct MI300X OAM", "GPU", "H200 NVL GPU", "NVIDIA A100 80GB PCIe", "Radeon HD 2000",
+)  # fmt: skip
 CPU: dict[str, Any] = {
     "nodes": 2,
     "accelerators_per_node": 0,
@@ -263,33 +272,14 @@ CPU: dict[str, Any] = {
         ("8x NVIDIA H200 GPU", "NVIDIA H200 SXM"),
         ("NVIDIA(R) H200, SXM5 141 GB HBM3e Tensor Core GPUs", "NVIDIA H200 SXM"),
         ("NVlDIA Corporation H2OO", "NVIDIA H200 SXM"),  # letters in place of others and of digits
+        *((name, None) for name in OTHER_DEVICES),
     ],
 )
-def test_known_names(name: str, device: str) -> None:
+def test_devices_are_known_by_many_names_and_none_is_guessed(
+    name: object, device: str | None
+) -> None:
     found = find_device(name)
-    assert found is not None
-    assert found.device == device
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "NVIDIA H200 MIG 1g.18gb",
-        "NVIDIA H200 NVL",
-        "NVIDIA H100 PCIe",
-        "Example A100",
-        "",
-        None,
-        7,
-        "AMD Instinct MI300X OAM",
-        "GPU",
-        "H200 NVL GPU",
-        "NVIDIA A100 80GB PCIe",
-        "Radeon HD 2000",
-    ],
-)
-def test_other_devices_are_not_guessed(name: object) -> None:
-    assert find_device(name) is None
+    assert (found.device if found else None) == device
 
 
 def test_every_number_has_a_source_and_a_known_precision() -> None:
@@ -302,22 +292,20 @@ def test_every_number_has_a_source_and_a_known_precision() -> None:
             assert peak == Peak(precision, tflops, "datasheet")
 
 
-def test_the_peak_is_that_of_all_devices() -> None:
-    assert find_peak(H200, "torch.bfloat16") == Peak("bf16", 16 * 989.4, "datasheet")
-    assert find_peak(CPU, "float32") == Peak("fp32", 2 * 0.15, "measured")
-
-
-def test_float32_may_use_units_for_tf32() -> None:
-    assert find_peak(H200, "float32") == Peak("tf32", 16 * 494.7, "datasheet")
-    assert find_peak({**H200, "accelerator": "Tesla V100-SXM2-16GB"}, "fp32") == Peak(
-        "fp32", 16 * 15.7, "datasheet"
-    )
-
-
-def test_measured_units_for_tf32_count_before_a_datasheet_without_them() -> None:
-    described = {"fp32": {"datasheet": 40.0, "measured": 30.0}, "tf32": {"measured": 90.0}}
-    system = {**H200, "nodes": 1, "accelerator": "Example A9", "peak_tflops": described}
-    assert find_peak(system, "fp32") == Peak("tf32", 8 * 90.0, "measured")
+@pytest.mark.parametrize(
+    ("system", "precision", "peak"),
+    [
+        (H200, "torch.bfloat16", Peak("bf16", 16 * 989.4, "datasheet")),
+        (CPU, "float32", Peak("fp32", 2 * 0.15, "measured")),
+        (H200, "float32", Peak("tf32", 16 * 494.7, "datasheet")),
+        (V100, "fp32", Peak("fp32", 16 * 15.7, "datasheet")),  # it has no units for tf32
+        (A9, "fp32", Peak("tf32", 8 * 90.0, "measured")),  # before a datasheet without them
+    ],
+)
+def test_the_peak_is_that_of_all_devices(
+    system: dict[str, Any], precision: str, peak: Peak
+) -> None:
+    assert find_peak(system, precision) == peak
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -161,14 +162,6 @@ def test_finished_chunks_are_not_drawn_again(tmp_path: Path) -> None:
     assert seen[0] == 15
 
 
-def test_half_a_journal_line_is_ignored(prepared: Path, tmp_path: Path) -> None:
-    journal = interrupt(tmp_path / "numbers") / preparation.JOURNAL
-    os.truncate(journal, journal.stat().st_size - 10)
-    counting = Counting()
-    assert prepare(tmp_path / "numbers", draw=counting) == store.read_manifest(prepared)
-    assert counting.drawn[0] == range(12, 15)
-
-
 @pytest.mark.parametrize("keep_bytes", [0, 30])
 def test_killed_before_the_first_chunk(prepared: Path, tmp_path: Path, keep_bytes: int) -> None:
     disk.name_partial(tmp_path / "numbers").mkdir()
@@ -177,25 +170,23 @@ def test_killed_before_the_first_chunk(prepared: Path, tmp_path: Path, keep_byte
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
 
 
-def test_chunk_whose_data_are_lost_is_drawn_again(prepared: Path, tmp_path: Path) -> None:
-    stamps = interrupt(tmp_path / "numbers") / "stamps.npy"
-    change_byte(stamps, row_position(stamps, 4))
+@pytest.mark.parametrize(
+    ("file", "damage", "first"),
+    [
+        (preparation.JOURNAL, lambda path: os.truncate(path, path.stat().st_size - 10), 12),
+        ("stamps.npy", lambda path: change_byte(path, row_position(path, 4)), 3),
+        # The program may be killed before a file has its header, in it, or before its full size.
+        ("labels.npy", Path.unlink, 0),
+        *(("labels.npy", partial(os.truncate, length=length), 0) for length in (0, 20, 200)),
+    ],
+)
+def test_what_is_lost_or_half_made_is_drawn_again(
+    prepared: Path, tmp_path: Path, file: str, damage: Callable[[Path], object], first: int
+) -> None:
+    damage(interrupt(tmp_path / "numbers") / file)
     counting = Counting()
     assert prepare(tmp_path / "numbers", draw=counting) == store.read_manifest(prepared)
-    assert counting.drawn[0] == range(3, 6)
-
-
-@pytest.mark.parametrize("keep_bytes", [None, 0, 20, 200])
-def test_file_that_is_lost_or_half_made_is_made_again(
-    prepared: Path, tmp_path: Path, keep_bytes: int | None
-) -> None:
-    """The program may be killed before a file has its header, in it, or before its full size."""
-    labels = interrupt(tmp_path / "numbers") / "labels.npy"
-    if keep_bytes is None:
-        labels.unlink()
-    else:
-        os.truncate(labels, keep_bytes)
-    assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
+    assert counting.drawn[0] == range(first, first + 3)
 
 
 def test_killed_preparation_goes_on(prepared: Path, tmp_path: Path) -> None:
