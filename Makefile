@@ -5,6 +5,8 @@ VENV ?= .venv
 # A second, small environment: the core, scores, pytest and ruff, without any deep-learning framework.
 VENV_CORE ?= .venv-core
 OUTPUT ?= results/first
+# Our own result, beside which the table and the pages show yours.
+COMPARED := submissions/cepheid/results/2x-amd-epyc/galaxy_shape-mini-closed
 RUNS ?= +1
 # The extras that `make test` installs, and the files that it tests: all if empty.
 EXTRAS ?= torch,galsim,imagenet,translation,detection,video,site,keras,jax,test
@@ -71,13 +73,13 @@ run: $(VENV)/.installed-run
 	@echo
 	$(BIN)/cepheid check $(OUTPUT)
 	@echo
-	$(BIN)/cepheid summary $(OUTPUT)
+	$(BIN)/cepheid summary $(OUTPUT) $(COMPARED)
 	@echo
-	$(BIN)/cepheid leaderboard $(OUTPUT)
+	$(BIN)/cepheid leaderboard $(OUTPUT) $(COMPARED)
 	@echo
 	@echo "next: make run             one run more; with all of them the result has a score"
 	@echo "      make run RUNS=5      all that are missing"
-	@echo "      $(BIN)/cepheid run --help"
+	@echo "      $(BIN)/cepheid doctor    what this machine can run, and what it lacks"
 
 lint: $(VENV_CORE)/.installed
 	$(call LINT,$(VENV_CORE)/bin)

@@ -42,6 +42,11 @@ from cepheid.rules.host import IMPORT_ROOT
 
 if TYPE_CHECKING:
     import numpy as np
+    from torch.utils.data import Dataset
+
+    _Base = Dataset[dict[str, Any]]
+else:
+    _Base = object  # _choose_kind adds torch's, which is slow to import
 
 SPLITS = ("train", "evaluation")
 TEXTS, TOKENS, IMAGES, OBJECTS = ("names", "reference"), ("source", "target"), "images", "objects"
@@ -69,7 +74,7 @@ def load(name: str, split: str = "train", *, scale: str = "mini", root: str = ""
     return _choose_kind()(chosen, split, folder)
 
 
-class Split:
+class Split(_Base):
     """A split of a dataset: ``split[i]`` is a sample, a mapping from names to values.
 
     If torch is installed it is a ``torch.utils.data.Dataset`` too, so that a ``DataLoader`` takes

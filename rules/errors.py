@@ -14,9 +14,11 @@ class UserError(Exception):
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to a message, or nothing if no known word is close.
 
-    For example: ``; did you mean "galaxy_shape"?``.
+    For example: ``; did you mean "galaxy_shape"?``, also for ``shape``, with which it ends.
     """
-    close = difflib.get_close_matches(word, list(known), n=1)
+    names = list(known)
+    whole = [name for name in names if word and name.endswith((f"_{word}", f"-{word}"))]
+    close = whole or difflib.get_close_matches(word, names, n=1)
     return f'; did you mean "{close[0]}"?' if close else ""
 
 

@@ -32,6 +32,7 @@ from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_pat
 from cepheid.tools.console.program import (
     EXIT_FINDINGS,
     EXIT_FINE,
+    colour,
     read_version,
     replace_file,
     run_tool,
@@ -174,6 +175,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = report.FORMATS[arguments.format](findings, logs, judgement.round)
     if judged_in.is_mlperf and listed and arguments.format in ("text", "json"):
         text = _add_rows(text, arguments.format, listed)
+    if arguments.format == "text":
+        text = colour(text, arguments.output)
     report.write_report(text, arguments.output)
     return EXIT_FINDINGS if has_error(findings) else EXIT_FINE
 

@@ -15,6 +15,10 @@ from cepheid.tools.console.program import (
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("cepheid.tools.run_benchmark", "run a benchmark and write its run logs to a folder"),
+    "doctor": (
+        "cepheid.tools.run.doctor",
+        "say what is here, what is missing, and what takes how long",
+    ),
     "check": ("cepheid.tools.check_compliance", "check run logs and submissions against the rules"),
     "summary": (
         "cepheid.tools.summarize_results",
@@ -76,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def console() -> None:
     """Entry point of the installed command `cepheid`."""
+    if sys.platform == "win32":
+        sys.exit("cepheid: Windows is not supported; fix: run it in WSL 2, a Linux in Windows")
     run_tool(main)
 
 

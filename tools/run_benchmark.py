@@ -38,7 +38,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         from cepheid.reference.session.session import start_session
         from cepheid.tools.run.live_check import SessionTerminal
 
-    terminal = SessionTerminal(quiet=find_placement().rank != 0)
+    is_first = find_placement().rank == 0
+    quiet = arguments.quiet and not arguments.dry_run
+    terminal = SessionTerminal(is_first=is_first, quiet=quiet)
     with start_session(request, terminal) as session:
         if arguments.dry_run:
             code, runs_left = _print_plan(session, arguments.division), 0
@@ -46,11 +48,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             end = session.make_runs()
             is_fine = end.all_fine and os.environ.get(EARLIER_RUNS, REACHED) == REACHED
             code, runs_left = EXIT_FINE if is_fine else EXIT_FINDINGS, end.runs_left
+    if is_first and not arguments.dry_run and not runs_left:
+        _print_end(session)
     if find_placement().world_size > 1:
         end_rank(code)
     if runs_left:
         _restart_process(runs_left, REACHED if code == EXIT_FINE else MISSED)
     return code
+
+
+def _print_end(session: "Session") -> None:
+    """Print what the last run means, and what comes next."""
+    from cepheid.reference.session.result_folder import find_result_folder
+    from cepheid.tools.run.ending import describe_end
+
+    chosen, output = session.config.definition, session.request.output
+    result = find_result_folder(output, session.config).path
+    print(describe_end(chosen, result, output, chosen.runs.required), flush=True)
 
 
 def _print_plan(session: "Session", division: str) -> int:

@@ -20,7 +20,7 @@ from cepheid.leaderboard.rows.tables import write_markdown, write_table
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import Command, declare, offer_paths, offer_round
-from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, colour, run_tool
 
 EXAMPLES = """\
 examples:
@@ -91,6 +91,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return any(row.standing.has_failed for row in rows), write(rows)
 
     (is_rejected, text), _ = isolate(judgement.results, make, strip_result)
+    if arguments.format == "table":
+        text = colour(text, arguments.output)
     report.write_report(text, arguments.output)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
 

@@ -18,7 +18,8 @@ rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=PASSES *
 for number in range(PASSES):
     for batch in loader:
         shapes = torch.stack([batch["e1"], batch["e2"]], dim=1)  # (32, 2)
-        loss = negative_log_likelihood(*network(batch["stamps"]), shapes).mean()
+        mean, scale = network(batch["stamps"])
+        loss = negative_log_likelihood(mean, scale, shapes).mean()
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 5.0)

@@ -122,8 +122,27 @@ class Session:
 
         Preparing data can take long. A submitter's own task may read them as soon as it is made.
         """
+        if problem := self.find_other_machine():
+            raise UserError(problem)
         if self.request.own_task is None:
             find_create(self.task_module)(self.config, self.ranks)
+
+    def find_other_machine(self) -> str:
+        """Return why runs here cannot count under the description that was given; "" if they can.
+
+        A plan for other ranks is for another machine.
+        """
+        given = self.request.system
+        if given is None or self.request.planned_ranks:
+            return ""
+        count, has_one = given.get("accelerators_per_node"), self.ranks.accelerator is not None
+        if bool(count) == has_one:
+            return ""
+        described = f"{count} x {given.get('accelerator')}" if count else "no accelerator"
+        return (
+            f"--system describes {described} in a node, but this run computes on {self.device}: it "
+            "could not count (rule T14); fix: run on that machine, or leave --system out"
+        )
 
     def list_code(self) -> Mapping[str, str]:
         """List short digests of the files that run."""

@@ -18,7 +18,9 @@ from tests import tiny
 
 SIZES = {"train_samples": 64, "evaluation_samples": 5}
 OURS = ROOT / "submissions" / "cepheid"
-SAMPLES = {  # a benchmark for each kind of data: names, types and shapes of a sample
+SAMPLES: dict[
+    str, dict[str, Any]
+] = {  # a benchmark for each kind of data: names, types and shapes of a sample
     "galaxy_shape": {"stamps": ("float32", (6, 64, 64)), "e1": ("float32", ()), "snr": None},
     "resnet50": {"images": ("uint8", None), "names": ("str", None), "label": ("int32", ())},
     "chest_xray": {"images": ("uint8", None), "findings": ("uint8", (14,))},

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module, metadata
 from importlib.metadata import PackageNotFoundError
@@ -19,12 +20,13 @@ import yaml
 from cepheid.reference.machine.accelerators import DEVICE, DEVICE_MODULE
 from cepheid.reference.run.execution import list_choices
 from cepheid.rules import definition, rounds
-from cepheid.rules.errors import UserError
+from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.host import BACKEND_VARIABLE
 from cepheid.tools import cli
 from cepheid.tools.console import program
 from cepheid.tools.console.arguments import make_study_parser
 from cepheid.tools.measure.__main__ import MEASUREMENTS
+from cepheid.tools.run import costs, ending
 from tests.processes import Line, run_lines
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,7 +102,7 @@ def test_a_command_of_an_earlier_version_says_where_it_went(name: str) -> None:
 
 
 def test_there_are_few_commands() -> None:
-    assert len(cli.COMMANDS) <= 15  # `rehearse` is for vendors, who have no other proof
+    assert len(cli.COMMANDS) <= 16  # `rehearse` is for vendors, `doctor` for newcomers
 
 
 COMMAND_LINES = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]
@@ -184,3 +186,76 @@ def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
         cli.main([*command.split(), *arguments.replace("FOLDER", folder).split()])
     assert "\n" not in str(raised.value)
     assert list(here.iterdir()) == []
+
+
+def test_what_a_newcomer_reads_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (["run", "--list"], ["doctor"], ["doctor", "--help"]):
+        with suppress(SystemExit):
+            assert cli.main(line) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert not [each for each in lines if len(each) > 80 and "pip install" not in each]
+        if "--help" not in line:
+            assert set(definition.names()) <= {each.partition(" ")[0] for each in lines}
+
+
+def test_every_dataset_has_a_size_and_our_results_a_time() -> None:
+    for name in definition.names():
+        for scale in definition.scales(name):
+            assert costs.find_disk(definition.load(name, scale)), (name, scale)
+    reference = costs.find_reference(definition.load("galaxy_shape", "mini"))
+    assert reference is not None
+    assert 5 < reference.seconds < 60
+
+
+def test_the_last_lines_say_what_the_number_means() -> None:
+    chosen = definition.load("galaxy_shape", "mini")
+    folder = ROOT / "submissions/cepheid"
+    result = folder / "results/2x-amd-epyc/galaxy_shape-mini-closed"
+    text = ending.describe_end(chosen, result, folder, 6)
+    assert max(map(len, text.splitlines())) <= 80
+    for words in ("5 of 6 runs", "the targets were reached", "target 0.093 (error of", "compare: ",
+                  "--runs +1 makes one", "benchmarks/galaxy_shape/README.md"):  # fmt: skip
+        assert words in " ".join(text.split()), text
+    assert ending.describe_end(chosen, ROOT / "docs", folder, 6) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["run", "--divison", "open"], 'unrecognized arguments: --divison; did you mean "--div'),
+        (["check", "--fromat=json"], 'did you mean "--format"'),
+        (["summary", "--format"], "argument --format: expected one argument"),
+    ],
+)
+def test_a_wrong_option_is_one_line(
+    line: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(line)
+    printed = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said in printed
+    assert printed.count("\n") == 1
+    assert f"(all: cepheid {line[0]} --help)" in printed
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_a_setting_is_suggested_by_its_last_words(name: str) -> None:
+    known = [*definition.load(name, "mini").hyperparameters]
+    for key in ("opt_base_learning_rate", "global_batch_size"):
+        if key in known:
+            word = key.partition("_")[2].removeprefix("base_")
+            assert did_you_mean(word, known).endswith(f'"{key}"?')
+
+
+def test_severities_are_coloured_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a.txt:3: T8.late it is\nb.txt: T5.slow warning: it is\nfail: 2 logs, 1 error"
+    assert program.colour(text) == text
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert program.colour(text) == (
+        "a.txt:3: \033[31mT8.late\033[0m it is\nb.txt: \033[33mT5.slow warning:\033[0m it is\n"
+        "\033[31mfail\033[0m: 2 logs, 1 error"
+    )
+    assert program.colour(text, Path("file")) == text
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert program.colour(text) == text

@@ -5,9 +5,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cepheid.rules import rounds
+from cepheid.rules.errors import did_you_mean
 
 if TYPE_CHECKING:
     from cepheid.measure.engine.study import Study
@@ -51,9 +52,21 @@ class Command:
         return self.make_parser().parse_args(argv)
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line, with the option that was meant."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and exit with code 2."""
+        known = [name for action in self._actions for name in action.option_strings]
+        words = message.removeprefix("unrecognized arguments: ").partition("=")[0].split()
+        unknown = words[0] if message.startswith("unrecognized") else ""
+        guess = did_you_mean(unknown, known) if unknown.startswith("-") else ""
+        self.exit(2, f"cepheid: {message}{guess} (all: {self.prog} --help)\n")
+
+
 def make_command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
     """Make the parser of `cepheid COMMAND`; description and epilog keep their line breaks."""
-    return argparse.ArgumentParser(
+    return _Parser(
         prog=f"cepheid {command}",
         description=description,
         epilog=epilog,

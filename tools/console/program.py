@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,6 +35,28 @@ def run_command(
         return _run_study(module.STUDY, f"{program} {name}".removeprefix("cepheid "), rest)
     code: int = module.main(rest)
     return code
+
+
+COLOURS = {"error": 31, "fail": 31, "rejected": 31, "warning": 33, "note": 36, "pass": 32}
+_SEVERITY = re.compile(
+    r"(?m)(?<=: )[A-Z]\d+\.\w+(?: (?P<level>warning|note):)?|^(?P<verdict>pass|fail)(?=: )"
+    r"|\b(?P<why>rejected)(?=: )"
+)
+
+
+def colour(text: str, output: Path | None = None) -> str:
+    """Return a text with severities and verdicts in colour, if it goes to a terminal.
+
+    The variable NO_COLOR keeps it plain (no-color.org).
+    """
+    if output or os.environ.get("NO_COLOR") or not sys.stdout.isatty():
+        return text
+
+    def paint(found: re.Match[str]) -> str:
+        level = found[found.lastgroup] if found.lastgroup else "error"
+        return f"\033[{COLOURS[level]}m{found[0]}\033[0m"
+
+    return _SEVERITY.sub(paint, text)
 
 
 def list_commands(commands: Mapping[str, tuple[str, str]]) -> list[str]:

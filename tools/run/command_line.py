@@ -25,6 +25,7 @@ from cepheid.tools.console.arguments import (
     offer_device,
     offer_set,
 )
+from cepheid.tools.run.costs import LEGEND, list_costs
 
 MOST_RANKS = 1_000_000
 EXAMPLES = """\
@@ -65,8 +66,8 @@ COMMAND = Command(
         declare("benchmark", "the benchmark (--list shows all)", nargs="?"),
         declare(
             "--list",
-            "list benchmarks, scales and targets; of a benchmark all settings, variants and "
-            "presets, with what each division allows; then stop",
+            "list benchmarks with minutes, disk and devices; of a benchmark all settings, variants "
+            "and presets, with what each division allows; then stop",
             bool,
         ),
         declare("--scale", "mini (minutes on two cores) or full (default)", default="full"),
@@ -114,6 +115,7 @@ COMMAND = Command(
         ),
         *offer_device(),
         declare("--output", "the folder for systems/ and results/", Path, "DIR"),
+        declare("--quiet", "print only what is wrong, and the last lines", bool),
         declare(
             "--dry-run", "print the plan and everything that would be refused; run nothing", bool
         ),
@@ -248,20 +250,15 @@ def _read_wanted_runs(text: str | None, chosen: Definition) -> WantedRuns:
 
 
 def list_benchmarks() -> str:
-    """Return a table of benchmarks, scales and targets."""
-    lines = []
-    for name in definition.names():
-        for scale in definition.scales(name):
-            chosen = definition.load(name, scale)
-            lines.append(f"{name:<20} {scale:<5} {_describe_targets(chosen)}")
-            lines.append(f"{'':<26} definition_digest {chosen.digest}")
-    return "\n".join(lines)
+    """Return a table of benchmarks and scales with what each costs."""
+    return f"{_format([*list_costs()], 'plain')}\n\n{LEGEND}"
 
 
 def list_settings(chosen: Definition) -> str:
     """Return what ``--set`` knows of a benchmark at one scale, and what each division allows."""
     title = f"{chosen.name}, {chosen.scale} scale: {_describe_targets(chosen)}"
     about = [title, *([chosen.summary] if chosen.summary else [])]
+    about.append(f"definition_digest {chosen.digest}")
     known = chosen.hyperparameters.values()
     constants = [each for each in known if each.is_constant and each.open == each.closed]
     hyperparameters = [
@@ -326,7 +323,7 @@ def _format_choices(title: str, choices: Mapping[str, Sequence[str]]) -> str:
     return _format(rows)
 
 
-def _format(rows: Sequence[Mapping[str, object]]) -> str:
+def _format(rows: Sequence[Mapping[str, object]], style: str = "simple") -> str:
     from tabulate import tabulate
 
-    return tabulate(rows, headers="keys", disable_numparse=True)
+    return tabulate(rows, headers="keys", disable_numparse=True, tablefmt=style)

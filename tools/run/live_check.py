@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from typing_extensions import override
+
 from cepheid.compliance.checks import Place, check_log, check_result
 from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding, has_error
@@ -14,6 +16,7 @@ from cepheid.compliance.read import package
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs, read_logs
 from cepheid.reference.run.progress import OnProgress, Progress
+from cepheid.reference.run.report import Table
 from cepheid.rules import rounds
 from cepheid.rules.findings import load_codes
 from cepheid.rules.rounds import Round
@@ -155,12 +158,24 @@ def _find_place(log: Path) -> Place:
 
 
 class SessionTerminal(Terminal):
-    """The terminal of a session: it also judges logs, those that grow and those that are there."""
+    """The terminal of a session: it also judges logs, those that grow and those that are there.
+
+    Only ``is_first`` shows anything; with ``quiet`` that is what the judge finds.
+    """
+
+    def __init__(self, *, is_first: bool, quiet: bool) -> None:
+        super().__init__(quiet=quiet or not is_first)
+        self._warn = Terminal(quiet=not is_first).tell
+
+    @override
+    def show_table(self, table: Table) -> None:
+        """Name a table of a report, which is in a file."""
+        self.tell(f"report: {table.title}")
 
     def check_live(self, log: Path) -> LiveCheck:
         """Return a judge that prints the violations that it finds in a growing log."""
-        return LiveCheck(log, self.tell)
+        return LiveCheck(log, self._warn)
 
     def judge_finished(self, folder: Path) -> bool:
         """Judge the runs that a result has already, and print what is wrong with them."""
-        return judge_finished(folder, self.tell)
+        return judge_finished(folder, self._warn)

@@ -129,6 +129,8 @@ def plan(session: Session, division: str) -> Plan:
 def _find_all(session: Session, config: RunConfig) -> Iterator[str]:
     """Yield what the closed division, the folder and the data would refuse."""
     yield from find_refusals(config)
+    if problem := session.find_other_machine():
+        yield problem
     yield from find_obstacles(session.request.output, config, session.system, session.list_code())
     problem = generators.find_problem(config.definition.data, config.data_root)
     if problem:

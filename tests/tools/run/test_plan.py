@@ -12,6 +12,7 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 from astropy.io import fits
 
 from cepheid.reference.data.galaxies import population
+from cepheid.rules.host import ROOT
 from tests import tiny
 from tests.processes import cepheid
 from tests.tools import scripted
@@ -45,6 +46,21 @@ def test_everything_that_the_closed_division_refuses_is_told(tmp_path: Path) -> 
     assert "needs code of your own" in of_open.stderr
     no_division = cepheid_run(*PLAN, "--division", "close", "--output", tmp_path)
     assert 'division is "close"' in no_division.stderr
+
+
+def test_a_description_of_other_devices_is_refused(tmp_path: Path) -> None:
+    described = json.loads((ROOT / "submissions/cepheid/systems/2x-amd-epyc.json").read_text())
+    described |= {"accelerators_per_node": 8, "accelerator": "NVIDIA H100", "system": "box"}
+    (tmp_path / "box.json").write_text(json.dumps(described))
+    line = ["--system", tmp_path / "box.json", "--output", tmp_path / "out"]
+    said = "--system describes 8 x NVIDIA H100 in a node, but this run computes on cpu"
+    planned = cepheid_run(*PLAN, *line)
+    assert planned.returncode == 1
+    assert f"refused: {said}" in planned.stdout
+    assert "refused" not in cepheid_run(*PLAN, *line, "--ranks", "8").stdout
+    run_here = cepheid_run(*(each for each in PLAN if each != "--dry-run"), *line)
+    assert run_here.returncode == 2
+    assert said in run_here.stderr
 
 
 def test_each_run_has_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

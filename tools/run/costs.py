@@ -1,0 +1,111 @@
+"""What a benchmark costs before anybody has run it here: minutes, disk, devices; and the table."""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from cepheid.compliance.read.log import runlog
+from cepheid.rules import definition
+from cepheid.rules.definition import Definition
+from cepheid.rules.host import ROOT
+from cepheid.rules.metrics import QualityTarget
+
+OURS = ROOT / "submissions" / "cepheid"  # a checkout has it, an installation does not
+
+DISK_GB: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
+    {
+        ("galaxies", ""): (0, 1),
+        ("imagenet", "shapes"): (0, 0.1),
+        ("imagenet", "ILSVRC2012"): (145, 138),
+        ("coco", "COCO2017"): (20, 20),
+        ("scenes", ""): (0, 0.1),
+        ("radiographs", "drawings"): (0, 0.1),
+        ("radiographs", "ChestX-ray14"): (45, 45),
+        ("videos", "sky"): (0, 0.1),
+        ("videos", "KITTI"): (15, 1),
+        ("wmt", "grammar"): (0, 0.1),
+        ("wmt", "WMT16"): (2, 0.5),
+        ("wmt", "WMT17"): (2, 0.5),
+    }
+)
+"""Gigabytes of the files that a user puts there, and of what is prepared from them, about."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Our own result of a benchmark: the median time of its runs, and the machine."""
+
+    system: str
+    seconds: float
+    runs: int
+
+
+def find_reference(chosen: Definition) -> Reference | None:
+    """Return our fastest result of a benchmark at its scale by this definition, if there is one.
+
+    An installation has none.
+    """
+    found = []
+    for folder in sorted(OURS.glob(f"results/*/{chosen.name}-{chosen.scale}-closed")):
+        logs = [*map(runlog.read, folder.glob("result_*.txt"))]
+        is_same = {log.text("definition_digest") for log in logs} == {chosen.digest}
+        seconds = [log.seconds for log in logs if is_same and log.converged and log.seconds]
+        if seconds:
+            found.append(Reference(folder.parent.name, statistics.median(seconds), len(seconds)))
+    return min(found, key=lambda one: one.seconds, default=None)
+
+
+def find_disk(chosen: Definition) -> tuple[float, float] | None:
+    """Return gigabytes of distributed files and of prepared ones; None where nobody knows."""
+    source = str(chosen.data.get("source", ""))
+    return DISK_GB.get((str(chosen.data["generator"]), source))
+
+
+def describe_disk(chosen: Definition) -> str:
+    """Return both in words: ``0.1 GB``, or ``45 + 45 GB`` where files must be put there."""
+    disk = find_disk(chosen)
+    if disk is None:
+        return "?"
+    files, prepared = disk
+    return f"{files:g} + {prepared:g} GB" if files else f"{prepared:g} GB"
+
+
+def describe_minutes(reference: Reference | None) -> str:
+    """Return the minutes of a run, or a dash for none."""
+    return f"{reference.seconds / 60:.1f}" if reference else "-"
+
+
+def describe_devices(chosen: Definition) -> str:
+    """Return on what a run ends within a day."""
+    return "GPUs" if chosen.provisional else "CPU"
+
+
+def list_costs() -> Iterator[Mapping[str, str]]:
+    """Yield a row for each benchmark and scale."""
+    for name in definition.names():
+        for scale in definition.scales(name):
+            chosen = definition.load(name, scale)
+            reference = find_reference(chosen)
+            yield {
+                "benchmark": name,
+                "scale": scale,
+                "min": describe_minutes(reference),
+                "disk": describe_disk(chosen),
+                "on": describe_devices(chosen),
+                "quality": shorten_targets(chosen.quality, chosen.provisional),
+            }
+
+
+def shorten_targets(quality: Sequence[QualityTarget], provisional: str | None) -> str:
+    """Return the first metric with a target, and how many more there are."""
+    more = f" +{len(quality) - 1}" if len(quality) > 1 else ""
+    return f"{quality[0].metric}{more}{' *' if provisional else ''}"
+
+
+LEGEND = """\
+min: minutes of a run of our reference on two processors (-: not run).
+disk, about: files that you put there + what is prepared from them.
+quality: the first metric with a target, +N: more, *: provisional, because
+nobody has measured it here. `cepheid run NAME --list` shows targets and
+settings, `cepheid doctor NAME` how long NAME takes here."""

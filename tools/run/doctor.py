@@ -1,0 +1,167 @@
+"""`cepheid doctor`: what is installed here, what each benchmark lacks, how long each would take."""
+
+import argparse
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cepheid.rules import definition, evidence, extras
+from cepheid.rules.definition import Definition
+from cepheid.rules.host import usable_processors
+from cepheid.tools.console.arguments import Command, declare, offer_data
+from cepheid.tools.console.program import EXIT_FINE, read_version, run_tool
+from cepheid.tools.run.costs import describe_disk, describe_minutes, find_reference
+
+if TYPE_CHECKING:
+    from cepheid.reference.torch.trainer import Trainer
+
+EXAMPLES = """\
+examples:
+  cepheid doctor                  the machine, and what each benchmark lacks
+  cepheid doctor galaxy_shape     also how long it takes here, by timed steps on
+                                  noise; nothing is prepared
+  cepheid doctor all              the same for all benchmarks, at mini scale
+"""
+COMMAND = Command(
+    "doctor",
+    "What is installed here, what each benchmark lacks, and how long it would take.",
+    EXAMPLES,
+    (
+        declare("benchmarks", "whose time to estimate, or all", metavar="NAME", nargs="*"),
+        offer_data(),
+    ),
+)
+SYSTEMS: Mapping[str, str] = {
+    "Linux": "",
+    "Darwin": "runs work, but macOS cannot forget cached files (rule T6): nothing counts",
+}
+STEPS = 3  # that are timed, after one that is not
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print what is there and what is missing."""
+    arguments = COMMAND.parse(argv)
+    asked = [definition.load(name, "mini") for name in _choose(arguments)]
+    width = 12
+    for name, what in _list_facts(arguments.data):
+        print(f"{name:<{width}}{what}")
+    print(f"\n{'benchmark':<20}{'lacks':<28}{'mini: disk':>11}{'minutes':>9}{'here':>8}")
+    for name in definition.names():
+        chosen = definition.load(name, "mini")
+        lacking = _describe_lacking(chosen)
+        reference = find_reference(chosen)
+        here = "" if chosen not in asked or lacking != "nothing" else _estimate_minutes(chosen)
+        minutes = describe_minutes(reference)
+        print(f"{name:<20}{lacking:<28}{describe_disk(chosen):>11}{minutes:>9}{here:>8}")
+    print("\nminutes: a run of our reference on two processors; here: of training alone, from")
+    print("steps that were timed here without compilation (`cepheid doctor NAME`).")
+    missing = {name for each in definition.names() for name in _list_lacking_extras(each)}
+    if missing:
+        print("all of them need:")
+        print(f"  {extras.format_command(sorted(missing))}")
+    return EXIT_FINE
+
+
+def _choose(arguments: argparse.Namespace) -> Sequence[str]:
+    names: Sequence[str] = arguments.benchmarks
+    return definition.names() if list(names) == ["all"] else names
+
+
+def _list_facts(data: Path) -> Iterator[tuple[str, str]]:
+    """Yield what a run depends on here."""
+    import psutil
+
+    system = platform.system()
+    note = SYSTEMS.get(system, "runs need Linux; checking works")
+    yield "cepheid", f"{read_version()}, Python {platform.python_version()}"
+    yield "system", f"{system} {platform.release()}{note and f': {note}'}"
+    load = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
+    yield "processors", f"{usable_processors()} usable{load}"
+    memory = psutil.virtual_memory()
+    yield "memory", f"{memory.available / 1e9:.0f} of {memory.total / 1e9:.0f} GB available"
+    place = data.absolute()
+    while not place.exists():
+        place = place.parent
+    free = f"{shutil.disk_usage(place).free / 1e9:,.0f} GB free"
+    refusal = "" if os.access(place, os.W_OK) else "; not writable: give --data and --output"
+    yield "disk", f"{free} for {data}{refusal}"
+    yield "devices", _describe_devices()
+    compiler = shutil.which("g++") or shutil.which("c++")
+    yield "compiler", compiler or "none: runs work and are slower (Debian: apt install g++)"
+    yield "make", shutil.which("make") or "none: docs/commands.md has the pip line instead"
+    frameworks = ("torch", "keras", "tensorflow", "jax")
+    here = [f"{name} {_read_version(name)}" for name in frameworks if _read_version(name)]
+    yield "frameworks", ", ".join(here) or "none: logs can be checked, nothing can be run"
+
+
+def _read_version(package: str) -> str:
+    names = (package, f"{package}-cpu")
+    for name in names:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def _describe_devices() -> str:
+    """Return the accelerators, and whether torch can use them."""
+    from cepheid.reference.machine.accelerators import find_accelerators
+
+    found = find_accelerators()
+    if found is None:
+        return "no accelerator: runs compute on the processors"
+    if extras.find_missing(["torch"]):
+        return f"{found}; torch, which drives them, is not installed"
+    from cepheid.reference.torch.ranks.choice import find_unusable
+
+    unusable = find_unusable()
+    return f"{found}" + ("; this torch can use none of them" if unusable else "")
+
+
+def _list_lacking_extras(name: str) -> list[str]:
+    needed = extras.list_extras(definition.load(name, "mini").extras)
+    return [each for each in needed if extras.find_missing(extras.PACKAGES_OF[each])]
+
+
+def _describe_lacking(chosen: Definition) -> str:
+    return ", ".join(_list_lacking_extras(chosen.name)) or "nothing"
+
+
+def _estimate_minutes(chosen: Definition) -> str:
+    """Return the minutes of a training to the target, by timed steps on noise."""
+    measured = evidence.load(chosen)
+    usual = evidence.summarize_samples(measured, chosen) if measured else None
+    if chosen.kind == "generate" or usual is None:
+        return "-"
+    from cepheid.benchmarks import registry
+    from cepheid.reference.run.config import configure
+    from cepheid.reference.session.frameworks import find_create
+    from cepheid.reference.torch.ranks.distributed import start_ranks
+
+    config = configure(chosen, overrides=("compile=off", "precision=fp32"))
+    with start_ranks() as ranks:
+        task: Trainer = find_create(registry.import_task(chosen, "torch"))(config, ranks)
+        task.build()
+        seconds = min(_time_step(task) for _ in range(1 + STEPS))
+    return f"{usual[1] * seconds / 60:.1f}"
+
+
+def _time_step(task: "Trainer") -> float:
+    """Return the seconds that a sample takes in a step on noise."""
+    from cepheid.reference.torch.warm_up import draw_noise_pieces
+
+    pieces = draw_noise_pieces(task)
+    started = time.perf_counter()
+    task.accumulate(pieces)
+    task.device.synchronize()
+    return (time.perf_counter() - started) / sum(len(piece.inputs) for piece in pieces)
+
+
+if __name__ == "__main__":
+    run_tool(main)
