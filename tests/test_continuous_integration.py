@@ -383,7 +383,7 @@ def test_tests_of_promises_run_for_every_commit() -> None:
     assert "test-promises" in (ROOT / "CONTRIBUTING.md").read_text()
 
 
-FILES = ("docs/ci/gitlab-ci.yml", ".pre-commit-config.yaml")
+FILES = ("docs/ci/gitlab-ci.yml", "docs/ci/gitlab-vendor.yml", ".pre-commit-config.yaml")
 
 
 @pytest.mark.parametrize("path", FILES)

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from cepheid.compliance.read import powerlog
 from cepheid.measure.engine.own_process import find_free_port
@@ -129,9 +130,9 @@ def test_the_example_of_several_nodes_is_a_power_log(tmp_path: Path) -> None:
 # The Containerfile, read without building: a build takes minutes and a registry -------------------
 
 
-def read_instructions() -> list[tuple[str, str]]:
+def read_instructions(file: str = "Containerfile") -> list[tuple[str, str]]:
     """Return instruction and arguments of each line, continued lines in one."""
-    text = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    text = (ROOT / file).read_text(encoding="utf-8")
     text = re.sub(r"(?m)^\s*#.*\n", "", text).replace("\\\n", " ")
     return [
         (line.split(maxsplit=1)[0], line.split(maxsplit=1)[1])
@@ -179,6 +180,37 @@ def test_it_installs_extras_of_setup_cfg_as_the_makefile_does() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     (editable,) = re.findall(r"(?m)^EDITABLE := (.*)$", makefile)
     assert editable in install
+
+
+def test_the_image_of_the_checker_copies_the_same_and_installs_the_core() -> None:
+    ours, other = read_instructions(), read_instructions("Containerfile.check")
+    assert [rest for rest in other if rest[0] == "COPY"] == [
+        each for each in ours if each[0] == "COPY"
+    ]
+    (install,) = (rest for name, rest in other if name == "RUN")
+    assert "--editable ." in install
+    assert "[" not in install
+    assert ("USER", "cepheid") in other
+    assert other[-2] == ("ENTRYPOINT", '["cepheid", "check"]')
+
+
+def test_a_hook_runs_the_checker_alone() -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    assert (hook["entry"], hook["language"], hook["pass_filenames"]) == (
+        "cepheid check",
+        "python",
+        False,
+    )
+    assert re.match(hook["files"], "submissions/acme/systems/box.json")
+
+
+def test_templates_name_nobody() -> None:
+    """A line of CODEOWNERS with an owner that does not exist lets nobody in, or anybody."""
+    lines = (ROOT / ".github/CODEOWNERS").read_text().splitlines()
+    assert all(line.startswith("#") for line in lines)
+    for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.md"):
+        about = yaml.safe_load(path.read_text().split("---")[1])
+        assert about.keys() == {"name", "about"}
 
 
 def test_its_python_is_new_enough() -> None:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,13 +95,21 @@ def _start_ranks() -> Iterator["Ranks"]:
         from cepheid.reference.machine.ranks import SingleProcess
 
         found = find_accelerators() or Accelerators(0, "")  # nobody knows what can use them
-        framework = FILL_IN + "framework and version"
+        framework = _name_jax() or FILL_IN + "framework and version"
         yield SingleProcess(framework, found.name or None, usable=found.count)
         return
     if choice.find_unusable():  # they are listed, and the processors are described
         os.environ[DEVICE] = os.environ.get(DEVICE) or "cpu"
     with distributed.start_ranks() as ranks:
         yield ranks
+
+
+def _name_jax() -> str:
+    """Return JAX with its version, "" where it is not installed."""
+    try:
+        return f"jax {metadata.version('jax')}"
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def describe_machine(submitter: str, data: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import argparse
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from string import Template
@@ -81,9 +81,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = definition.load(arguments.benchmark, arguments.scale)
     root = arguments.submissions / arguments.name
     code = root / "benchmarks" / chosen.name
-    if os.path.lexists(code):
-        raise UserError(f"{code}: already exists; change it, or move it away")
     given = read_description(arguments.system) if arguments.system else None
+    if os.path.lexists(code):
+        if given is None:
+            raise UserError(
+                f"{code}: already exists; change it, or move it away; --system FILE adds another "
+                "system to it"
+            )
+        print(_add_system(root, code, given))
+        return EXIT_FINE
     system = _find_or_describe_system(root, find_organisation(root), arguments.data, given)
     _write_code(code, _collect_words(chosen, arguments, str(system["system"])))
     if not any(root.glob("LICENSE*")):
@@ -113,6 +119,15 @@ def _find_or_describe_system(
         return content
     write_description(path, content)
     return content
+
+
+def _add_system(root: Path, code: Path, given: Mapping[str, object]) -> str:
+    """Add a system to a submission whose code is there; return how its runs are made."""
+    content = {**given, "submitter": find_organisation(root)}
+    path = root / "systems" / f"{content['system']}.json"
+    if not (path.exists() and read_description(path) == content):
+        write_description(path, content)
+    return f"{path}: written. Its runs, with the same code:\n  {code / 'run.sh'} --system {path}"
 
 
 def _collect_words(

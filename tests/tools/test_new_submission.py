@@ -50,6 +50,22 @@ def test_the_copied_task_has_all_modules_that_it_imports(benchmark: str, tmp_pat
     assert import_own_task(find_own_task(tmp_path)).__name__ == "submitted.task"
 
 
+def test_a_second_system_is_added_to_the_code_that_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = begin(tmp_path)
+    task = (root / "benchmarks/galaxy_shape/task.py").read_bytes()
+    with pytest.raises(UserError, match=r"already exists.*--system FILE adds another"):
+        begin(tmp_path)
+    (tmp_path / "big.json").write_text(json.dumps({**SYSTEM, "system": "big"}))
+    capsys.readouterr()
+    for _ in range(2):
+        begin(tmp_path, "--system", str(tmp_path / "big.json"))
+        assert f"run.sh --system {root / 'systems/big.json'}" in capsys.readouterr().out
+    assert json.loads((root / "systems/big.json").read_text())["submitter"] == "acme"
+    assert (root / "benchmarks/galaxy_shape/task.py").read_bytes() == task
+
+
 @pytest.mark.parametrize("division", ["closed", "open"])
 def test_only_a_person_can_add_what_the_check_misses(
     division: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
