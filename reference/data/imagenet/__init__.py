@@ -3,7 +3,8 @@
 Source
     The folder layout in which ImageNet is distributed, see ``layout``: for ``source: ILSVRC2012``
     the folder ``ILSVRC2012`` under the data root, put or linked there by hand because of its
-    licence; for ``source: shapes`` pictures that ``shapes`` draws there.
+    licence; for ``source: shapes`` wallpapers of shapes
+    and for ``source: trios`` trios of them, which we draw there.
 
 Stored arrays
     ``images``  ragged: the JPEG files as they are, one after the other
@@ -17,19 +18,21 @@ Stored arrays
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cepheid.reference.data import dataset
 from cepheid.reference.data.dataset import Opened, Work
-from cepheid.reference.data.image_files import packing, shapes
+from cepheid.reference.data.image_files import drawn, packing, trios, wallpapers
 from cepheid.reference.data.image_files.packing import LabelledImages, Packing, SourceFiles
 from cepheid.reference.data.imagenet import layout
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError, explain_unreadable
 
-SHAPES, REAL = "shapes", "ILSVRC2012"
+REAL = "ILSVRC2012"
+DRAWN = {"shapes": wallpapers, "trios": trios}
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class ImageNetParameters(dataset.Parameters):
 
     generator = "imagenet"
     recorded = ("source", "classes", "train_samples", "evaluation_samples")
-    sources = (SHAPES, REAL)
+    sources = (*DRAWN, REAL)
     distributed = (REAL,)
     is_named_by_source = True
 
@@ -51,16 +54,19 @@ class ImageNetParameters(dataset.Parameters):
     def __post_init__(self) -> None:
         self.check_source()
         counts = (self.classes, self.train_samples, self.evaluation_samples)
-        if min(counts) < 1 or (self.source == SHAPES and self.classes > len(shapes.CLASSES)):
+        most = len(DRAWN[self.source].CLASSES) if self.source in DRAWN else self.classes
+        if min(counts) < 1 or self.classes > most:
             raise StoreError(
                 f"data.classes, train_samples and evaluation_samples are {counts}, expected 1 or "
-                f"more of each, and of {SHAPES} at most {len(shapes.CLASSES)} classes"
+                f"more of each, and of {self.source} at most {most} classes"
             )
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the drawn pictures."""
-        drawn = {"seed": self.seed, "shapes_version": shapes.GENERATOR_VERSION}
-        return drawn if self.source == SHAPES else {}
+        if self.source not in DRAWN:
+            return {}
+        version = DRAWN[self.source].GENERATOR_VERSION
+        return {"seed": self.seed, f"{self.source}_version": version}
 
 
 @dataclass(frozen=True)
@@ -78,8 +84,12 @@ def _plan(parameters: ImageNetParameters, work: Work) -> Contents:
     }
     if is_drawn := source is None:
         source = work.folder.with_name(f"{work.folder.name}-files")
-        classes, report = shapes.CLASSES[: parameters.classes], work.report_part(0, 2)
-        shapes.draw_files(source, parameters.seed, classes, counts, work.processes, report)
+        kind, report = DRAWN[parameters.source], work.report_part(0, 2)
+        classes, draw = (
+            kind.CLASSES[: parameters.classes],
+            partial(kind.draw_picture, parameters.seed),
+        )
+        drawn.draw_files(source, draw, classes, counts, work.processes, report)
     with explain_unreadable():
         listing = layout.list_files(source, parameters.classes, *counts.values())
     return Packing(

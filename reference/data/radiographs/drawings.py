@@ -1,14 +1,16 @@
 """Drawings of chests with fourteen findings, in the layout of ChestX-ray14: data for mini scale.
 
 A drawing is grey: a body with two lungs, ribs, a heart, and noise. Four findings change the anatomy
-(a large heart, a level of fluid, haze, a dark rim). Each of the other ten fills a lung with one of
-the shapes of ``image_files.shapes``, like a wallpaper of any scale and angle, light on dark or dark
-on light; a lung without such a finding has one of two further shapes. A network that has learnt to
-tell those pictures apart knows what to look for; a few hundred drawings alone teach it badly.
+(a large heart, a level of fluid, haze, a dark rim). On a circle lie five marks, always all five
+shapes of ``MARKS``, each turned by any angle, lighter than what it lies on. Each of the
+other ten findings says that two of these shapes are near each other. So neither what is in a
+drawing nor where tells a finding, only what lies beside what: random patches and a start from
+random weights learn little of it from a few thousand drawings, and a network that has learnt to
+see pairs of other shapes (``image_files.trios``) knows what to look for.
 
 Findings are rare and occur together: each has a normal variable, correlated with a common one and
-with that of its partner, and is there where its variable is above a threshold. Two lungs have room
-for two shapes, so of more findings with a shape two stay, by chance. A patient has one to three
+with that of its partner, and is there where its variable is above a threshold. A mark has one
+neighbour, so of findings that share a mark one stays, by chance. A patient has one to three
 drawings of one body, with findings of their own.
 
 Drawing i of a patient is a function of (seed, patient, i) only. What is computed per pixel uses
@@ -22,6 +24,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from statistics import NormalDist
 
@@ -44,37 +47,28 @@ from cepheid.reference.data.store import OnProgress
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_path, atomic_write
 
-GENERATOR_VERSION = 1  # to be raised by every change that draws other files
+GENERATOR_VERSION = 2  # to be raised by every change that draws other files
 SHARES = {
-    "Atelectasis": 0.10,
-    "Cardiomegaly": 0.06,
+    "Atelectasis": 0.14,
+    "Cardiomegaly": 0.10,
     "Effusion": 0.12,
     "Infiltration": 0.18,
-    "Mass": 0.07,
-    "Nodule": 0.07,
-    "Pneumonia": 0.06,
-    "Pneumothorax": 0.07,
-    "Consolidation": 0.06,
-    "Edema": 0.05,
-    "Emphysema": 0.06,
-    "Fibrosis": 0.06,
-    "Pleural_Thickening": 0.06,
-    "Hernia": 0.05,
+    "Mass": 0.14,
+    "Nodule": 0.14,
+    "Pneumonia": 0.14,
+    "Pneumothorax": 0.10,
+    "Consolidation": 0.16,
+    "Edema": 0.10,
+    "Emphysema": 0.14,
+    "Fibrosis": 0.16,
+    "Pleural_Thickening": 0.16,
+    "Hernia": 0.14,
 }
-"""The share of drawings with each finding, before two lungs run out of room."""
-SHAPES_OF = {
-    "Atelectasis": "arch",
-    "Infiltration": "bars",
-    "Mass": "crescent",
-    "Nodule": "disc",
-    "Pneumonia": "frame",
-    "Consolidation": "letter_t",
-    "Emphysema": "plus",
-    "Fibrosis": "ring",
-    "Pleural_Thickening": "square",
-    "Hernia": "star",
-}
-OTHER_SHAPES = ("triangle", "two_discs")
+"""The share of drawings with each finding, before findings that share a mark are dropped."""
+MARKS = ("crescent", "letter_t", "square", "star", "two_discs")
+ANATOMY = ("Cardiomegaly", "Effusion", "Pneumothorax", "Edema")
+NEAR = dict(zip((n for n in SHARES if n not in ANATOMY), combinations(MARKS, 2), strict=True))
+"""The marks that are near each other, of each finding that is not one of the anatomy."""
 PARTNERS = {
     "Pneumothorax": "Emphysema",
     "Edema": "Pneumonia",
@@ -86,9 +80,13 @@ PARTNERS = {
 }
 COMMON, PARTNER = 0.3, 0.4  # correlations
 MOST_OF_A_PATIENT = 3
-RADIUS = (0.14, 0.24)  # of a shape, in sides of the drawing
-CONTRAST = (50.0, 80.0)  # of a shape to its lung, in levels
-NOISE = 6.0  # levels
+RADIUS = (0.089, 0.103)  # of a mark, in sides of the drawing, as the next two
+CIRCLE = (0.354, 0.375)  # on which the marks lie
+OUT = 0.01  # of the circle, at most
+NEAR_ANGLE = 36.0  # degrees between neighbours; between others 72 or more
+TURN = 2.0  # degrees that a mark lies beside its place, at most
+CONTRAST = (55.0, 85.0)  # of a mark to what it lies on, in levels
+NOISE = (2.0, 5.0)  # levels
 PIECE = 100  # drawings that a process makes at a time
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
@@ -175,9 +173,11 @@ def draw_findings(seed: int, drawing: Drawing) -> frozenset[str]:
     for name, partner in PARTNERS.items():
         own[name] = PARTNER * own[partner] + math.sqrt(1 - PARTNER**2) * own[name]
     found = [n for n in FINDINGS if own[n] > NormalDist().inv_cdf(1 - SHARES[n])]
-    shaped = [name for name in found if name in SHAPES_OF]
-    dropped = {shaped[k] for k in random.permutation(len(shaped))[2:]}
-    return frozenset(found) - dropped
+    kept: set[str] = set()
+    for name in random.permutation(found):
+        if not any(set(NEAR.get(name, ())) & set(NEAR.get(other, ())) for other in kept):
+            kept.add(str(name))
+    return frozenset(kept)
 
 
 def draw_chest(seed: int, drawing: Drawing, findings: frozenset[str], pixels: int) -> np.ndarray:
@@ -187,20 +187,44 @@ def draw_chest(seed: int, drawing: Drawing, findings: frozenset[str], pixels: in
     y, x = (np.mgrid[0:pixels, 0:pixels] + 0.5) / pixels - 0.5
     image = np.full((pixels, pixels), body.uniform(120, 140))
     lungs = [_outline_lung(body, x, y, side) for side in (-1, 1)]
-    names = [SHAPES_OF[name] for name in FINDINGS if name in findings and name in SHAPES_OF]
-    names = names or [OTHER_SHAPES[random.integers(len(OTHER_SHAPES))]]
-    filled = [_fill_lung(random, name, x, y) for name in names]
-    for lung, which in zip(lungs, random.permutation(2), strict=True):
-        inside = lung < 1
-        image[inside] = filled[which % len(filled)][inside]
-    radius = body.uniform(0.11, 0.14) + (0.09 if "Cardiomegaly" in findings else 0)
+    for lung in lungs:
+        image[lung < 1] = random.uniform(85, 115)
+    radius = body.uniform(0.11, 0.14) + (0.05 if "Cardiomegaly" in findings else 0)
     image[((x - 0.05) / radius) ** 2 + ((y - 0.2) / (0.9 * radius)) ** 2 < 1] = 160
     _draw_anatomy(random, image, lungs, findings, y)
     ribs = (y + 0.6 * x * x) / 0.13 + body.uniform(0, 1)
     image[ribs - np.floor(ribs) < 0.3] += 6
-    image += random.uniform(-12, 12) + NOISE * random.standard_normal(image.shape)
+    for mark in place_marks(
+        random, [NEAR[name] for name in FINDINGS if name in findings & set(NEAR)], pixels
+    ):
+        window, cover = mark.cover(pixels, pixels)
+        image[window] += random.uniform(*CONTRAST) * cover
+    image += random.uniform(-12, 12) + random.uniform(*NOISE) * random.standard_normal(image.shape)
     levels: np.ndarray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
     return levels
+
+
+def place_marks(
+    random: np.random.Generator, pairs: Sequence[tuple[str, str]], pixels: int
+) -> Iterator[shapes.Placed]:
+    """Yield the five marks on their circle, those of each pair near each other."""
+    groups = [list(random.permutation(pair)) for pair in pairs]
+    groups += [[mark] for mark in MARKS if not any(mark in pair for pair in pairs)]
+    circle, place = random.uniform(*CIRCLE), random.uniform(0, 360)
+    gap = (360 - NEAR_ANGLE * len(pairs)) / len(groups)
+    for group in random.permutation(len(groups)):
+        for number, mark in enumerate(groups[group]):
+            place += NEAR_ANGLE if number else gap
+            angle = math.radians(place + random.uniform(-TURN, TURN))
+            out = circle + random.uniform(-OUT, OUT)
+            yield shapes.Placed(
+                str(mark),
+                pixels * (0.5 + out * math.cos(angle)),
+                pixels * (0.5 + out * math.sin(angle)),
+                pixels * random.uniform(*RADIUS),
+                random.uniform(0, 2 * math.pi),
+                random.uniform(0.92, 1.09),
+            )
 
 
 def _outline_lung(body: np.random.Generator, x: np.ndarray, y: np.ndarray, side: int) -> np.ndarray:
@@ -209,16 +233,6 @@ def _outline_lung(body: np.random.Generator, x: np.ndarray, y: np.ndarray, side:
     down = (y - body.uniform(-0.02, 0.02)) / body.uniform(0.45, 0.49)
     field: np.ndarray = np.abs(across) * across**2 + np.abs(down) * down**2
     return field
-
-
-def _fill_lung(random: np.random.Generator, shape: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the levels of a lung that is filled with a shape, as a whole drawing."""
-    tone = random.uniform(85, 125)
-    contrast = random.uniform(*CONTRAST) * (1 if random.random() < 0.5 else -1)
-    slope = random.uniform(-30, 30, size=2)
-    cover = shapes.cover_with(random, shape, len(x), x.shape[1], RADIUS)
-    levels: np.ndarray = tone + slope[0] * x + slope[1] * y + contrast * cover
-    return levels
 
 
 def _draw_anatomy(
@@ -230,14 +244,14 @@ def _draw_anatomy(
 ) -> None:
     """Draw haze, fluid and the rim of air over the lungs in ``image``."""
     if "Edema" in findings:
-        haze = random.uniform(45, 75)
+        haze = random.uniform(25, 45)
         for lung in lungs:
             image += haze * np.maximum(0, 1 - lung)
     if "Effusion" in findings:
-        image[(lungs[int(random.integers(2))] < 1) & (y > random.uniform(0.08, 0.22))] = 190
+        image[(lungs[int(random.integers(2))] < 1) & (y > random.uniform(0.08, 0.22))] = 170
     if "Pneumothorax" in findings:
         lung = lungs[int(random.integers(2))]
-        image[(lung < 1) & (lung > random.uniform(0.45, 0.6)) & (y < 0.15)] = 15
+        image[(lung < 1) & (lung > random.uniform(0.45, 0.6)) & (y < 0.15)] = 40
 
 
 def encode_png(levels: np.ndarray) -> bytes:

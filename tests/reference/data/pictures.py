@@ -8,8 +8,8 @@ from typing import Any
 from PIL import Image
 
 from cepheid.reference.data import imagenet
-from cepheid.reference.data.image_files import shapes
-from cepheid.reference.data.image_files.shapes import Picture
+from cepheid.reference.data.image_files import wallpapers
+from cepheid.reference.data.image_files.drawn import Picture
 from cepheid.reference.data.imagenet import ImageNetParameters
 
 CLASSES = ("n01", "n02", "n03")
@@ -21,7 +21,7 @@ DRAWN = ImageNetParameters("shapes", len(CLASSES), TRAIN, EVALUATION)
 @cache
 def jpeg(number: int, mode: str = "RGB", **options: Any) -> bytes:
     """Picture ``number`` of a class, as a JPEG file of another mode or with other options."""
-    image = Image.fromarray(shapes.draw_picture(7, Picture(number % len(CLASSES), number)))
+    image = Image.fromarray(wallpapers.draw_picture(7, Picture(number % len(CLASSES), number)))
     file = io.BytesIO()
     image.convert(mode).save(file, options.pop("format", "JPEG"), **options)
     return file.getvalue()

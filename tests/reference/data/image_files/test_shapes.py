@@ -1,91 +1,72 @@
-"""The drawn pictures: the same ones everywhere, and not to be told apart by their pixels alone."""
+"""The drawn pictures: the same ones everywhere, and of each class what makes it."""
 
 import hashlib
+import math
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor, nn
 
-from cepheid.reference.data.image_files import decoding, shapes
-from cepheid.reference.data.image_files.shapes import CLASSES, Picture
-from cepheid.reference.data.image_files.threads import resize
+from cepheid.reference.data.image_files import trios, wallpapers
+from cepheid.reference.data.image_files.drawn import Picture, encode_picture
+from cepheid.reference.data.image_files.shapes import Placed
 
-PIXELS = 32
-TRAIN, EVALUATION = 2400, 600
+SETS = {"shapes": wallpapers, "trios": trios}
 
 
-def test_pictures_are_the_recorded_ones() -> None:
+@pytest.mark.parametrize(
+    ("name", "recorded"),
+    [
+        ("shapes", "8dc809a01150f10731b65073461fe25302477719630be0623438aa7182153aba"),
+        ("trios", "f422fbbd516cbe98ebb97d7b0ebbf7f07dc162c17621682c30ecb0d52a024726"),
+    ],
+)
+def test_pictures_are_the_recorded_ones(name: str, recorded: str) -> None:
     """Other bytes need another GENERATOR_VERSION, and another data_digest in the definition."""
-    files = [shapes.encode_picture(20260101, Picture(label, 7)) for label in range(len(CLASSES))]
-    found = hashlib.sha256(b"".join(files)).hexdigest()
-    assert found == "8dc809a01150f10731b65073461fe25302477719630be0623438aa7182153aba"
+    drawn = SETS[name]
+    files = [
+        encode_picture(drawn.draw_picture(20260101, Picture(label, 7)))
+        for label in range(len(drawn.CLASSES))
+    ]
+    assert hashlib.sha256(b"".join(files)).hexdigest() == recorded
 
 
-def test_each_picture_is_another() -> None:
+@pytest.mark.parametrize("name", SETS)
+def test_each_picture_is_another(name: str) -> None:
+    drawn = SETS[name]
     pictures = {
-        shapes.encode_picture(seed, Picture(label, number))
+        drawn.draw_picture(seed, Picture(label, number)).tobytes()
         for seed in (1, 2)
-        for label in range(len(CLASSES))
+        for label in range(len(drawn.CLASSES))
         for number in range(3)
     }
-    assert len(pictures) == 2 * len(CLASSES) * 3
+    assert len(pictures) == 2 * len(drawn.CLASSES) * 3
 
 
-def test_sizes_colours_and_places_vary() -> None:
-    pictures = [
-        shapes.draw_picture(1, Picture(number % len(CLASSES), number)) for number in range(60)
-    ]
+def test_sizes_colours_and_places_of_wallpapers_vary() -> None:
+    count = len(wallpapers.CLASSES)
+    pictures = [wallpapers.draw_picture(1, Picture(n % count, n)) for n in range(60)]
     sides = np.array([picture.shape[:2] for picture in pictures])
-    assert sides.min() >= shapes.SMALLEST_PIXELS
-    assert sides.max() <= shapes.LARGEST_PIXELS
+    assert sides.min() >= wallpapers.SMALLEST_PIXELS
+    assert sides.max() <= wallpapers.LARGEST_PIXELS
     assert len({tuple(side) for side in sides}) > 40
     means = np.array([picture.mean((0, 1)) for picture in pictures])
     assert (means.std(axis=0) > 30).all()
 
 
-@pytest.mark.slow
-def test_linear_model_on_pixels_learns_next_to_nothing() -> None:
-    """Measured: linear 0.100, which is little more than guessing, convolutional 0.735."""
-    images, labels = _set()
-    linear = nn.Sequential(nn.Flatten(), nn.Linear(3 * PIXELS**2, len(CLASSES)))
-    assert _accuracy(linear, images, labels, epochs=15, rate=1e-3) < 0.25
-    assert _accuracy(_convolutional(), images, labels, epochs=12, rate=3e-3) > 0.65
+def test_the_pair_of_a_trio_is_near_and_the_third_apart() -> None:
+    """The windows that hold a shape of each are wide: more than a patch of 15 pixels sees."""
+    seen = set()
+    for seed in range(300):
+        first, second, *third = trios.place_shapes(np.random.default_rng(seed), ("dot", "ring"))
+        assert {first.shape, second.shape} == {"dot", "ring"}
+        assert 14 < _measure_distance(first, second) < 23
+        for lone in third:
+            assert min(_measure_distance(lone, near) for near in (first, second)) > 24
+            seen.add(lone.shape)
+        places = [(each.across, each.down, each.radius) for each in (first, second, *third)]
+        assert all(min(x, y) - r > 0 and max(x, y) + r < trios.PIXELS for x, y, r in places)
+    assert seen == {"bar", "plus", "triangle"}
 
 
-def _set() -> tuple[Tensor, Tensor]:
-    """Centres of the pictures, (n, 3, PIXELS, PIXELS), about standardised, and labels."""
-    count = TRAIN + EVALUATION
-    labels = np.arange(count) % len(CLASSES)
-    images = []
-    for number, label in enumerate(labels):
-        whole = decoding.decode(shapes.encode_picture(1, Picture(int(label), number)), 0)
-        images.append(resize(whole, [0, 0, whole.shape[1], whole.shape[0]], PIXELS))
-    stacked = torch.stack(images).permute(0, 3, 1, 2).float()
-    return stacked / 64 - 2, torch.from_numpy(labels)
-
-
-def _convolutional() -> nn.Module:
-    layers: list[nn.Module] = []
-    channels = 3
-    for width in (16, 32, 64, 96):
-        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
-        layers += [nn.MaxPool2d(2)]
-        channels = width
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(channels * 4, len(CLASSES)))
-
-
-def _accuracy(model: nn.Module, images: Tensor, labels: Tensor, epochs: int, rate: float) -> float:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=1e-2)
-    for _ in range(epochs):
-        model.train()
-        for rows in torch.randperm(TRAIN).split(60):
-            pictures = images[rows].flip(3) if torch.rand(()) < 0.5 else images[rows]
-            loss = nn.functional.cross_entropy(model(pictures), labels[rows])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    model.eval()
-    with torch.no_grad():
-        guessed = model(images[TRAIN:]).argmax(1)
-    return float((guessed == labels[TRAIN:]).float().mean())
+def _measure_distance(a: Placed, b: Placed) -> float:
+    return math.hypot(a.across - b.across, a.down - b.down)

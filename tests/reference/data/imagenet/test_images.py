@@ -142,10 +142,10 @@ def test_killed_preparation_goes_on(tmp_path: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path\n"
         "from cepheid.reference.data import imagenet\n"
-        "from cepheid.reference.data.image_files import shapes\n"
+        "from cepheid.reference.data.image_files import drawn\n"
         "from tests.reference.data.pictures import DRAWN\n"
         "slowly = lambda real: lambda *given: (time.sleep(0.05), real(*given))[1]\n"
-        "shapes.encode_picture = slowly(shapes.encode_picture)\n"
+        "drawn.encode_picture = slowly(drawn.encode_picture)\n"
         "imagenet.prepare(Path(sys.argv[1]), DRAWN, processes=1)\n"
     )
     folder = tmp_path / "a" / "packed"

@@ -2,6 +2,8 @@
 
 import hashlib
 import io
+import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -13,13 +15,15 @@ from cepheid.reference.data.image_files import decoding
 from cepheid.reference.data.radiographs import FINDINGS
 from cepheid.reference.data.radiographs.auroc import bootstrap_intervals, compute_auroc, trace_curve
 from cepheid.reference.data.radiographs.drawings import (
-    SHAPES_OF,
+    MARKS,
+    NEAR,
     SHARES,
     Drawing,
     draw_chest,
     draw_findings,
     encode_png,
     list_drawings,
+    place_marks,
 )
 
 SEED = 20260101
@@ -29,9 +33,12 @@ def test_findings_are_rare_and_occur_together() -> None:
     drawn = [draw_findings(SEED, Drawing(patient, 0)) for patient in range(1, 3001)]
     labels = np.array([[name in found for name in FINDINGS] for found in drawn], float)
     shares = labels.mean(axis=0)
-    assert np.abs(shares - [SHARES[name] for name in FINDINGS]).max() < 0.03
-    assert 0.35 < (labels.sum(axis=1) == 0).mean() < 0.5
-    assert max(len(found & SHAPES_OF.keys()) for found in drawn) == 2  # two lungs
+    assert (shares < [SHARES[name] + 0.02 for name in FINDINGS]).all()
+    assert (shares > [0.4 * SHARES[name] for name in FINDINGS]).all()
+    assert 0.15 < (labels.sum(axis=1) == 0).mean() < 0.35
+    pairs = [[mark for name in found & NEAR.keys() for mark in NEAR[name]] for found in drawn]
+    assert max(map(len, pairs)) == 4  # of five marks
+    assert all(len(marks) == len(set(marks)) for marks in pairs)
     column = {name: labels[:, k] for k, name in enumerate(FINDINGS)}
     assert np.corrcoef(column["Pneumothorax"], column["Emphysema"])[0, 1] > 0.1
 
@@ -52,6 +59,22 @@ def test_a_finding_can_be_seen_and_a_patient_recognised() -> None:
     for name in FINDINGS:
         with_it = draw_chest(SEED, Drawing(5, 0), frozenset([name]), 48).astype(int)
         assert (np.abs(with_it - plain) > 20).sum() > 20, name
+
+
+@pytest.mark.parametrize("pairs", [(), ("Mass",), ("Atelectasis", "Hernia")])
+def test_all_five_marks_are_always_there_and_near_are_those_of_a_finding(
+    pairs: tuple[str, ...],
+) -> None:
+    for seed in range(20):
+        near = [NEAR[name] for name in pairs]
+        placed = list(place_marks(np.random.default_rng(seed), near, 48))
+        assert sorted(mark.shape for mark in placed) == sorted(MARKS)
+        close = {
+            tuple(sorted((a.shape, b.shape)))
+            for a, b in combinations(placed, 2)
+            if math.hypot(a.across - b.across, a.down - b.down) < 14
+        }
+        assert close == set(near)
 
 
 def test_files_have_the_same_bytes_everywhere() -> None:
