@@ -33,7 +33,7 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.host import atomic_write
 
 LEFT_OUT = LAST_LAYERS["resnet50"]
-SAMPLES, SEED = 44_000, 1
+SAMPLES, SHOWN_EVERY, SEED = 44_000, 4_000, 1
 TRIOS = {"source": "trios", "train_samples": 8000, "evaluation_samples": 1000}
 SEEN = {
     "pixels": 48,
@@ -68,12 +68,10 @@ def train(config: RunConfig, samples: int) -> tuple[Mapping[str, Any], float]:
         task.build()
         task.warm_up()
         task.open_data()
-        task.train(Block(1, 0, samples), lambda done: _show_progress(done, samples))
+        for first in range(0, samples, SHOWN_EVERY):
+            task.train(Block(1, first, first + SHOWN_EVERY), lambda done: None)
+            print(f"{first + SHOWN_EVERY:,} of {samples:,} samples", file=sys.stderr)
         return task.state()["model"], task.evaluate()["accuracy"]
-
-
-def _show_progress(done: int, samples: int) -> None:
-    print(f"\r{done:,} of {samples:,} samples", end="", file=sys.stderr, flush=True)
 
 
 def write_weights(target: Path, state: Mapping[str, Any]) -> str:
@@ -97,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     state, accuracy = train(configure_pretraining(arguments.data), SAMPLES)
     digest = write_weights(arguments.output, state)
-    print(f"\n{arguments.output}: accuracy {accuracy:.3f}\ndigest: {digest}")
+    print(f"{arguments.output}: accuracy {accuracy:.3f}\ndigest: {digest}")
     return 0
 
 
