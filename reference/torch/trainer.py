@@ -122,7 +122,7 @@ class Trainer(BenchmarkTask):
 
     def next_pieces(self) -> Pieces:
         """Return this rank's share of the global batch that follows ``samples``, on the CPU."""
-        return self.ahead.take(self.samples)
+        return self.ahead.take(self.samples, self.piece_size)
 
     def accumulate(self, pieces: Pieces, is_alone: bool = False) -> Tensor:
         """Run forward and backward on all pieces of a step; return the detached loss, a scalar.
@@ -261,8 +261,7 @@ class Trainer(BenchmarkTask):
         """Touch the dataset for the first time."""
         seat = replace(self.seat, piece=self.piece_size, execution=self.execution)
         self.data = self.workload.open_data(self.shape, seat)
-        read, step = partial(self.data.take, size=self.piece_size), self.config.global_batch_size
-        self.ahead = PiecesAhead(self.device, read, step)
+        self.ahead = PiecesAhead(self.device, self.data.take, self.config.global_batch_size)
 
     def train(self, block: Block, on_samples: Callable[[int], None]) -> float:
         """Train to ``block.samples``; return the mean loss over the block, on every rank."""

@@ -117,8 +117,6 @@ def test_a_run_of_resnet50_becomes_the_shipped_file(tmp_path: Path) -> None:
     assert load_given_weights(fresh, path, digest, own="fc.") == digest
     rounded = network.get_parameter("conv1.weight").bfloat16().float()
     assert torch.equal(fresh.get_parameter("conv1.weight"), rounded)
-    with pytest.raises(UserError, match="give one of resnet50"):
-        weights.write_weights(path, {})
 
 
 # Settings and training ---------------------------------------------------------------------------
@@ -127,7 +125,7 @@ def test_a_run_of_resnet50_becomes_the_shipped_file(tmp_path: Path) -> None:
 def test_the_last_layer_has_a_rate_of_its_own(data_root: Path) -> None:
     task = build(configuration("chest_xray", data_root, "opt_learning_rate_warmup_steps=2"))
     rates = []
-    for samples in (8, 16, 2108, 4200):
+    for samples in (8, 16, 12_008, 24_000):
         WORKLOAD.prepare_update(task.shape, Update(samples, task.optimizer.param_groups, task.clip))
         rates.append([group["lr"] for group in task.optimizer.param_groups])
     body = [5e-4, 1e-3, 5e-4, 0]

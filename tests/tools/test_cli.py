@@ -188,12 +188,15 @@ def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
     assert list(here.iterdir()) == []
 
 
-def test_what_a_newcomer_reads_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_newcomer_reads_fits_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     for line in (["run", "--list"], ["doctor"], ["doctor", "--help"]):
         with suppress(SystemExit):
             assert cli.main(line) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert not [each for each in lines if len(each) > 80 and "pip install" not in each]
+        assert not [each for each in lines if len(each) > 80 and "pip install" not in each], line
         if "--help" not in line:
             assert set(definition.names()) <= {each.partition(" ")[0] for each in lines}
 

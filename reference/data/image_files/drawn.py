@@ -36,6 +36,7 @@ def draw_files(
 ) -> None:
     """Draw the pictures of all parts into ``folder``; existing files are kept.
 
+    ``draw_picture`` returns a picture as uint8 (height, width, 3).
     Each part has ``samples[part]`` pictures ``<part>/<class>/<class>_<number>.JPEG``, the classes
     in turn. ``on_progress`` is called with the files written and the total. Raises StoreError if
     they cannot be written or a process is killed.

@@ -32,7 +32,10 @@ class Placed:
     stretch: float  # of its width; its height has the inverse
 
     def cover(self, height: int, width: int) -> tuple[tuple[slice, slice], np.ndarray]:
-        """Return a window of the picture, and the share of each pixel in it that is covered."""
+        """Return a window of the picture, and the share of each of its pixels that is covered.
+
+        Pictures are (``height``, ``width``) pixels; the share is (rows, columns) of the window.
+        """
         reach = REACH * self.radius
         top, left = (max(0, math.floor(middle - reach)) for middle in (self.down, self.across))
         bottom = max(top, min(height, math.ceil(self.down + reach)))

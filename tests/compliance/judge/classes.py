@@ -76,9 +76,8 @@ CLASSES: Mapping[str, Class] = {
     "bounds need no optional field": Class(
         of("peaks", "a_known_device_has_the_peaks_of_its_datasheet",
            "narrower_numbers_are_not_slower")
-        + of("rules/rounds", "known_names"),
-        of("rules/rounds", "other_devices_are_not_guessed")
-        + of("peaks", "honest_peaks_of_a_known_device",
+        + of("rules/rounds", "devices_are_known_by_many_names_and_none_is_guessed"),
+        of("peaks", "honest_peaks_of_a_known_device",
            "a_processor_may_be_faster_than_its_datasheet")),
     "the same work takes the same time": Class(
         of("steady") + of("catalogue_clocks", "a_clock_that_cannot_be_true"),

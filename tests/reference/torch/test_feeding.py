@@ -17,7 +17,7 @@ from cepheid.reference.torch.trainer import Trainer
 from cepheid.rules import definition
 from tests import tasks
 
-STEP, PATIENCE = 8, 60.0
+STEP, SIZE, PATIENCE = 8, 2, 60.0
 TRAINING = [name for name in definition.names() if definition.load(name, "mini").kind == "train"]
 CPU = Processor(torch.device("cpu"))
 
@@ -31,8 +31,8 @@ class Source:
     threads: set[str] = field(default_factory=set)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def take(self, samples: int) -> Pieces:
-        """Return a piece."""
+    def take(self, samples: int, size: int) -> Pieces:
+        """Return a piece of this size."""
         with self.changed:
             self.read.append(samples)
             self.threads.add(threading.current_thread().name)
@@ -40,7 +40,7 @@ class Source:
         if samples == self.fails_at:
             self.fails_at = -1
             raise OSError("the disk is gone")
-        return [Piece(torch.full((2,), samples), torch.zeros(2))]
+        return [Piece(torch.full((size,), samples), torch.zeros(size))]
 
     def wait_for(self, samples: int) -> bool:
         """Return whether a batch is read before long."""
@@ -57,9 +57,9 @@ def test_the_next_batch_is_read_while_one_is_used() -> None:
     """Nobody asks for it: the step that computes the first one waits until it is there."""
     source = Source()
     ahead = PiecesAhead(CPU, source.take, STEP)
-    assert first_of(ahead.take(0)) == 0
+    assert first_of(ahead.take(0, SIZE)) == 0
     assert source.wait_for(STEP)
-    assert first_of(ahead.take(STEP)) == STEP
+    assert first_of(ahead.take(STEP, SIZE)) == STEP
     assert source.wait_for(3 * STEP)
     assert threading.current_thread().name not in source.threads
     assert source.read == sorted(set(source.read)), "in turn, and once each"
@@ -68,18 +68,26 @@ def test_the_next_batch_is_read_while_one_is_used() -> None:
 def test_a_step_may_ask_twice_and_a_resumed_run_begins_anew() -> None:
     source = Source()
     ahead = PiecesAhead(CPU, source.take, STEP)
-    assert ahead.take(0) is ahead.take(0)
+    assert ahead.take(0, SIZE) is ahead.take(0, SIZE)
     for samples in (STEP, 800, 808, 0, STEP):
-        assert first_of(ahead.take(samples)) == samples
+        assert first_of(ahead.take(samples, SIZE)) == samples
+
+
+def test_pieces_of_another_size_are_read_anew() -> None:
+    """The size may change after the data were opened: pieces shrink until a step fits."""
+    ahead = PiecesAhead(CPU, Source().take, STEP)
+    for samples, size in ((0, 4), (0, 2), (STEP, 2), (2 * STEP, 1)):
+        (piece,) = ahead.take(samples, size)
+        assert piece.inputs.tolist() == size * [samples]
 
 
 def test_an_error_is_raised_where_its_batch_is_used() -> None:
     source = Source(fails_at=2 * STEP)
     ahead = PiecesAhead(CPU, source.take, STEP)
-    assert [first_of(ahead.take(samples)) for samples in (0, STEP)] == [0, STEP]
+    assert [first_of(ahead.take(samples, SIZE)) for samples in (0, STEP)] == [0, STEP]
     with pytest.raises(OSError, match="the disk is gone"):
-        ahead.take(2 * STEP)
-    assert first_of(ahead.take(2 * STEP)) == 2 * STEP
+        ahead.take(2 * STEP, SIZE)
+    assert first_of(ahead.take(2 * STEP, SIZE)) == 2 * STEP
 
 
 def test_pieces_that_are_read_one_by_one_are_left_to_what_reads_them() -> None:
@@ -89,7 +97,7 @@ def test_pieces_that_are_read_one_by_one_are_left_to_what_reads_them() -> None:
         read.append(number)
         return torch.zeros(1), torch.zeros(1)
 
-    pieces = PiecesAhead(CPU, lambda samples: PiecesToRead(2, read_piece), STEP).take(0)
+    pieces = PiecesAhead(CPU, lambda samples, size: PiecesToRead(2, read_piece), STEP).take(0, SIZE)
     assert not read
     assert len(list(pieces)) == len(pieces) == 2
 
@@ -99,7 +107,7 @@ def test_what_threads_read_uses_the_device_of_the_rank(monkeypatch: pytest.Monke
     used: list[str] = []
     monkeypatch.setattr(Processor, "use", lambda self: used.append(threading.current_thread().name))
     source = Source()
-    PiecesAhead(CPU, source.take, STEP).take(0)
+    PiecesAhead(CPU, source.take, STEP).take(0, SIZE)
     assert set(used) == source.threads
 
 
@@ -129,7 +137,7 @@ def test_padding_is_counted_of_what_was_trained_and_not_of_what_was_read(
     places = tokens = 0
     for samples in (0, 8, 16):
         assert task.data.count(samples) == (places, tokens)
-        for piece in task.ahead.take(samples):
+        for piece in task.ahead.take(samples, task.piece_size):
             both = (piece.inputs, piece.targets)
             places += sum(each.numel() for each in both)
             tokens += sum(int((each != PADDING).sum()) for each in both)
