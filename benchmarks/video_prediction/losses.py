@@ -14,6 +14,7 @@ from torch import Tensor
 from cepheid.benchmarks.video_prediction.growth import Stage, Videos
 from cepheid.benchmarks.video_prediction.model import compute_penalty, mix, show
 from cepheid.reference.data.random_streams import make_generator
+from cepheid.reference.torch.devices.values import to_device
 from cepheid.reference.torch.workload import Network
 
 CRITIC, GENERATOR = "critic", "generator"
@@ -128,7 +129,7 @@ def compute_critic_loss(
     loss = of_false.mean() - of_real.mean() + drift
     interval = values.gan_penalty_interval_steps
     if now.samples // shape.config.global_batch_size % interval == 0:
-        shares = draw_shares(shape, now, len(real)).to(real.device, non_blocking=True)
+        shares = to_device(draw_shares(shape, now, len(real)), real.device)
         penalty = compute_penalty(partial(judge, network, stage), mix(real, false, shares))
         loss = loss + interval * values.gan_penalty_weight * penalty
     return loss

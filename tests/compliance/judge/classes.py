@@ -60,7 +60,7 @@ CLASSES: Mapping[str, Class] = {
     "near copies": Class(
         of("near", "a_changed_copy_is_found") + of("recycled", "a_near_copy_within_a_result")
         + of("mixed", "a_mixture_is_found",
-             "all_mixtures_of_many_results_are_found_in_bounded_time"),
+             "mixtures_of_many_results_are_found_in_bounded_time"),
         of("mixed", "honest_seeds_are_no_mixtures", "recorded_runs_are_no_mixtures")
         + of("near", "recorded_runs_are_apart", "few_evaluations_tell_nothing",
            "one_of_ten_thousand_pairs_of_seeds_is_a_false_alarm_at_most")),

