@@ -41,7 +41,7 @@ SEEN = {
     "crop_area": (0.85, 1.0),
     "crop_aspect": (0.95, 1.05),
 }
-SETTINGS = (  # a linear decay: a steeper one tells trios as well, and drawings worse
+SETTINGS = (  # a linear decay: what is learnt under a steeper one serves the drawings less
     *("global_batch_size=32", "model_bn_span=32", "opt_base_learning_rate=0.1"),
     *("opt_learning_rate_warmup_epochs=1", "opt_learning_rate_decay_epochs=6"),
     "opt_learning_rate_decay_poly_power=1",

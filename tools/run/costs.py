@@ -29,7 +29,10 @@ DISK_GB: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
         ("wmt", "WMT17"): (2, 0.5),
     }
 )
-"""Gigabytes of the files that a user puts there, and of what is prepared from them, about."""
+"""Gigabytes of the files that a user puts there, and of what is prepared from them.
+
+Those of full scale are approximate: nobody has prepared them here.
+"""
 
 
 @dataclass(frozen=True)
