@@ -33,7 +33,7 @@ def _list_lines(chosen: Definition, log: RunLog) -> Iterator[str]:
         return
     outcome = "reached" if log.converged else "missed"
     samples = f" and {log.samples_trained:,} samples" if log.samples_trained else ""
-    yield f"time: {log.seconds:,.1f} s{samples}; the targets were {outcome}"
+    yield f"this run: {log.seconds:,.1f} s{samples}; the targets were {outcome}"
     if log.quality_curve:
         metrics = log.quality_curve[-1].metrics
         for target in chosen.quality:
@@ -45,7 +45,7 @@ def _list_lines(chosen: Definition, log: RunLog) -> Iterator[str]:
     if reference := find_reference(chosen):
         ratio = log.seconds / reference.seconds
         yield (
-            f"compare: {reference.seconds:,.1f} s took our reference on {reference.system}, the "
+            f"compare: our reference took {reference.seconds:,.1f} s on {reference.system}, the "
             f"median of {reference.runs} runs; this run took {ratio:.2f} times as long"
         )
 
