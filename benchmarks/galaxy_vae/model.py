@@ -40,6 +40,8 @@ from cepheid.reference.galaxies import properties
 from cepheid.reference.torch.devices.values import to_device
 from cepheid.reference.torch.flow.autoregressive import MaskedAutoregressiveFlow
 
+DrawLatents = Callable[[Tensor, Tensor, Tensor], Tensor]  # means, scales and normal numbers
+
 
 class FluxScaling(nn.Module):
     """The scaling between images in units of the sky noise and the inputs of the networks.
@@ -193,6 +195,22 @@ class GalaxyVae(nn.Module):
         """
         means, scales = self.encoder(self.decoder.flux_scaling(images))
         return means, scales
+
+    def forward(
+        self, images: Tensor, normal: Tensor, draw: DrawLatents
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return means and scales, (batch, latents), logits of images, and what the flow thinks.
+
+        In training all parts take part in this one call, so that gradients can travel while they
+        are made. ``draw`` draws latents with ``normal``, (batch, latents); the flow gives their log
+        densities, (batch,), in float32, and its gradients do not reach the encoder.
+        """
+        means, scales = self.encode(images)
+        latents = draw(means, scales, normal)
+        logits = self.decoder(latents)
+        with torch.autocast(latents.device.type, enabled=False):
+            log_densities = self.flow.log_prob(latents.detach())
+        return means, scales, logits, log_densities
 
 
 def make_dense(inputs: int, outputs: int) -> nn.Linear:

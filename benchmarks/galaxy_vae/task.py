@@ -6,7 +6,7 @@ follows the encoder while that changes, and converges when the learning rates ha
 is one phase, and the log is that of any training.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from cepheid.benchmarks.galaxy_vae import framework_free, quality
 from cepheid.benchmarks.galaxy_vae.framework_free import Hyperparameters, Sizes, split_input
 from cepheid.benchmarks.galaxy_vae.model import (
+    DrawLatents,
     GalaxyVae,
     cut_off_overflow,
     kl_divergence,
@@ -44,8 +45,6 @@ from cepheid.reference.torch.workload import (
     Update,
     Workload,
 )
-
-DrawLatents = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class TorchImages(framework_free.Images):
@@ -116,14 +115,12 @@ def compare_with(
 ) -> Tensor:
     """Return the mean loss, a scalar, where the decoder shall give the second of ``images``."""
     observed, target = images
-    mean, scale = encode(shape, network, observed)
-    latents, decoder = draw(mean, scale, normal), network.module.decoder
-    with network.autocast():
-        logits = decoder(latents)
+    mean, scale, logits, log_densities = network(observed, normal, draw)
     kl = shape.values.kl_weight * kl_divergence(mean, scale)
-    autoencoder = reconstruction_loss(logits, decoder.flux_scaling(target)) + kl
-    flow_nll = cut_off_overflow(-network.module.flow.log_prob(latents.detach()))
-    loss: Tensor = (autoencoder + flow_nll).mean()
+    wanted = network.module.decoder.flux_scaling(target)
+    loss: Tensor = (
+        reconstruction_loss(logits, wanted) + kl + cut_off_overflow(-log_densities)
+    ).mean()
     return loss
 
 
@@ -235,6 +232,7 @@ WORKLOAD: Workload[Galaxies] = Workload(
     predict_noise=predict_noise,
     open_data=TorchImages,
     is_static=True,
+    averages_early=True,
     prepare_update=prepare_update,
     evaluate=evaluate,
     report=report,

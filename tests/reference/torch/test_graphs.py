@@ -54,14 +54,12 @@ def find_ways(data_root: Path) -> dict[str, str]:
 
 
 def test_gradients_of_galaxies_travel_while_the_backward_pass_runs(data_root: Path) -> None:
-    """The loss of galaxy_vae calls parts of its network, which torch cannot observe."""
     for name in ("galaxy_shape", "galaxy_bnn", "galaxy_vae"):
         prepare(name, data_root)
     first, second = on_ranks(2, find_ways, data_root)
     parallel = "DistributedDataParallel"
     assert first == second
-    assert (first["galaxy_shape"], first["galaxy_bnn"]) == (parallel, parallel)
-    assert first["galaxy_vae"] != parallel
+    assert set(first.values()) == {parallel}
 
 
 def test_a_variant_with_another_loss_is_not_taken_for_static() -> None:
