@@ -21,6 +21,8 @@ EXAMPLES = """\
 examples:
   cepheid data galaxy_shape --scale mini             prepare what `cepheid run` will need
   cepheid data galaxy_shape --scale mini --verify    read every byte again and compare digests
+  cepheid data resnet50 --source /datasets/imagenet  read it as it lies there: class folders,
+      Kaggle's tree, archives, HuggingFace's Parquet, WebDataset or TFRecord (reference/data)
   cepheid data galaxy_shape --scale mini --stage /local
       copy the prepared dataset to a fast disk of this machine and verify the copy by its digests;
       then `cepheid run … --data /local`. On a cluster: srun --ntasks-per-node=1 cepheid data …
@@ -52,6 +54,13 @@ COMMAND = Command(
         offer_data(),
         offer_set(
             "a variant of the data that the open division may train on, such as catalogue=cosmos"
+        ),
+        declare(
+            "--source",
+            "the folder in which you have the dataset, in any layout that reference/data/README.md "
+            "lists; archives in it are unpacked into --data, folders are linked",
+            Path,
+            "DIR",
         ),
         declare("--verify", "read every byte and compare digests; prepare nothing", bool),
         declare(
@@ -98,6 +107,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with terminal.count("verifying", "samples") as on_progress:
             manifest = verification.verify(folder, on_progress)
     else:
+        if arguments.source:
+            _lay_out(chosen, arguments.source, arguments.data, terminal)
         folder = prepare_data(chosen, arguments.data, terminal)
         manifest = store.read_manifest(folder)
     size_mib = sum(array.bytes for array in manifest.arrays.values()) / 2**20
@@ -139,6 +150,19 @@ def _vary(usual: Definition, overrides: Sequence[str]) -> Definition:
             raise UserError(f"--set {key}={text}: expected one of {', '.join(known[key])}")
         chosen[key] = text
     return usual.vary(chosen)
+
+
+def _lay_out(chosen: Definition, given: Path, data: Path, terminal: "Terminal") -> None:
+    """Lay the dataset out as it is distributed, from the folder in which a user has it."""
+    from cepheid.reference.data import generators
+    from cepheid.reference.data.layouts import laying_out
+
+    target = generators.find_distributed_files(chosen.data, data)
+    if target is None:
+        raise UserError(f"--source {given}: the data of {chosen.name} are drawn here; leave it out")
+    with terminal.count("unpacking", "MiB") as on_progress:
+        for line in laying_out.lay_out(target.name, given, target, on_progress):
+            terminal.tell(line)
 
 
 def _stage(chosen: Definition, arguments: argparse.Namespace) -> int:

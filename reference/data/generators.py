@@ -33,6 +33,14 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
     return data_root / name
 
 
+def find_distributed_files(data: Mapping[str, Any], data_root: Path) -> Path | None:
+    """Return where a user puts the distributed files of a ``data`` section; None if it is drawn."""
+    where: Path | None = (
+        _find_dataset(data).parse(data).find_distributed_files(folder(data, data_root))
+    )
+    return where
+
+
 def find_problem(data: Mapping[str, Any], data_root: Path) -> str:
     """Return why ``prepare`` would refuse now, as far as a look at the folders shows; else "".
 

@@ -15,6 +15,7 @@ from cepheid.rules.host import ROOT
 from cepheid.tools import prepare_data
 from tests import tiny
 from tests.reference.data import pictures
+from tests.reference.data.layouts.replicas import archives, write_imagenet
 
 COSMOS = ROOT.parent / "shared/data/cosmos_example/real_galaxy_catalog_23.5_example.fits"
 FEW = {"train_samples": 6, "evaluation_samples": 2}
@@ -157,3 +158,24 @@ def test_missing_set_damaged_image_and_export_are_told(tmp_path: Path) -> None:
         prepare_data.main(["resnet50", "--data", str(tmp_path)])
     with pytest.raises(UserError, match="has no galaxies"):
         prepare_data.main(["resnet50", "--data", str(tmp_path), "--export", "fits"])
+
+
+# Their own layouts --------------------------------------------------------------------------------
+
+
+def test_data_in_another_layout_are_prepared_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = {"classes": 3, "train_samples": pictures.TRAIN, "evaluation_samples": pictures.EVALUATION}
+    tiny.install(tmp_path / "benchmarks", monkeypatch, "resnet50", "full", data=few)
+    archives(write_imagenet(tmp_path), tmp_path / "given")
+    command = ["resnet50", "--data", str(tmp_path / "data"), "--source", str(tmp_path / "given")]
+    assert prepare_data.main(command) == 0
+    said = capsys.readouterr().out
+    assert "training images: unpacked from ILSVRC2012_img_train.tar" in said
+    assert f"{pictures.TRAIN + pictures.EVALUATION} samples of imagenet" in said
+
+
+def test_drawn_data_have_no_source(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="the data of galaxy_shape are drawn here"):
+        prepare_data.main(["galaxy_shape", "--source", str(tmp_path)])

@@ -116,8 +116,9 @@ class LabelledImages(PackedImages):
 class SourceFiles:
     """The files to pack: their folder, their names in it, and their sizes in bytes (rows,).
 
-    ``examine`` decodes a file and returns height, width and kind; the usual one is of ``jpeg``.
-    ``sides`` (rows, 2) are heights and widths that annotations state, if there are any.
+    ``places`` are where they lie in it, if that is not under their names. ``examine`` decodes a
+    file and returns height, width and kind; the usual one is of ``jpeg``. ``sides`` (rows, 2) are
+    heights and widths that annotations state, if there are any.
     """
 
     folder: Path
@@ -125,6 +126,11 @@ class SourceFiles:
     sizes_bytes: np.ndarray
     examine: Examine | None = None
     sides: np.ndarray | None = None
+    places: Sequence[str] = ()
+
+    def locate(self, row: int) -> Path:
+        """Return where a file lies."""
+        return self.folder / (self.places or self.names)[row]
 
     @property
     def columns(self) -> dict[str, Ragged | Known]:
@@ -139,7 +145,7 @@ class SourceFiles:
 
     def read(self, row: int) -> bytes:
         """Return a file. Raises StoreError where it cannot be read or is not what was listed."""
-        path = self.folder / self.names[row]
+        path = self.locate(row)
         with explain_unreadable():
             content = path.read_bytes()
         if len(content) != self.sizes_bytes[row]:
@@ -156,7 +162,7 @@ class SourceFiles:
             stated = tuple(self.sides[row].tolist())
             if (height, width) != stated:
                 raise StoreError(
-                    f"{self.folder / self.names[row]}: {height} × {width} pixels, the annotations "
+                    f"{self.locate(row)}: {height} × {width} pixels, the annotations "
                     f"say {stated[0]} × {stated[1]}. Unpack the image again."
                 )
         return height, width, kind
@@ -189,7 +195,7 @@ class Packing:
             self.read,
             recorded,
             packages,
-            judge=partial(check_images, self.files.folder, damage, usual=self.usual),
+            judge=partial(check_images, self.files, damage, usual=self.usual),
             parts=parts,
         )
 
@@ -213,22 +219,24 @@ class Packing:
         return np.dtype([*((name, values.dtype) for name, values in self.facts.items()), *FACTS])
 
 
-def check_images(source: Path, damage: Path, folder: Path, usual: Collection[str] = ()) -> None:
+def check_images(
+    files: SourceFiles, damage: Path, folder: Path, usual: Collection[str] = ()
+) -> None:
     """Write REMARKS, but for the ``usual`` kinds. Raises StoreError if images are damaged.
 
     The error names some of them; if there are many, the file ``damage`` names all.
     """
     arrays = store.open_arrays(folder)
-    damaged = _list_names(arrays, "damaged")
+    damaged = [str(files.locate(row)) for row in _find_rows(arrays, "damaged")]
     if damaged:
-        named = "".join(f"\n  {source / name}" for name in damaged[:MOST_NAMED])
+        named = "".join(f"\n  {name}" for name in damaged[:MOST_NAMED])
         more = ""
         if len(damaged) > MOST_NAMED:
             damage.write_text("".join(f"{name}\n" for name in damaged), encoding="utf-8")
             more = f"\n  and {len(damaged) - MOST_NAMED:,} more; {damage} names all"
         raise StoreError(
-            f"{source}: damaged: {len(damaged):,} of {len(arrays['facts']):,} images cannot be "
-            f"decoded to their end. Unpack these again, then prepare again:{named}{more}"
+            f"{files.folder}: damaged: {len(damaged):,} of {len(arrays['facts']):,} images "
+            f"cannot be decoded to their end. Unpack these again, then prepare again:{named}{more}"
         )
     lines = [
         f"{kind}\t{name}\n"
@@ -255,8 +263,12 @@ def remark_on_kinds(folder: Path, usual: Collection[str] = ()) -> list[str]:
     return [f"unusual images, which are used: {'; '.join(found)} ({folder / REMARKS})"]
 
 
+def _find_rows(arrays: Mapping[str, np.ndarray], kind: str) -> np.ndarray:
+    return np.flatnonzero(arrays["facts"]["kind"] == KINDS.index(kind))
+
+
 def _list_names(arrays: Mapping[str, np.ndarray], kind: str) -> list[str]:
     ends, text = arrays["names_ends"], arrays["names"]
-    rows = np.flatnonzero(arrays["facts"]["kind"] == KINDS.index(kind))
+    rows = _find_rows(arrays, kind)
     starts = [int(ends[row - 1]) if row else 0 for row in rows]
     return [bytes(text[a : ends[row]]).decode() for a, row in zip(starts, rows, strict=True)]

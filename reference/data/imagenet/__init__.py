@@ -93,7 +93,7 @@ def _plan(parameters: ImageNetParameters, work: Work) -> Contents:
     with explain_unreadable():
         listing = layout.list_files(source, parameters.classes, *counts.values())
     return Packing(
-        SourceFiles(source, listing.names, listing.sizes_bytes),
+        SourceFiles(source, listing.names, listing.sizes_bytes, places=listing.places),
         {"label": listing.labels.astype(np.int32)},
     ).plan(
         work,

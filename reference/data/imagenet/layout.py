@@ -1,9 +1,9 @@
 """Image files in the folders in which ImageNet is distributed.
 
 Training images are ``train/<class>/<name>.JPEG``. Validation images lie in the same way under
-``val``, or all of them directly in ``val``, as they were distributed; their classes are then read
-from the first of these files that is there, in the set's folder or below ``devkit/data`` or
-``ILSVRC2012_devkit_t12/data``:
+``val``, or all of them directly in ``val``, as they were distributed. Both are listed alike, so
+that the same bytes are prepared. The classes of the latter are read from the first of these files
+that is there, in the set's folder or below ``devkit/data`` or ``ILSVRC2012_devkit_t12/data``:
 
     ``LOC_val_solution.csv``                        Kaggle's: name, class folder and boxes
     ``val.txt``                                     Caffe's: name and label, from 0
@@ -36,10 +36,14 @@ Files = dict[str, int]
 
 @dataclass(frozen=True)
 class Listing:
-    """A list of all files of a set, training first: names relative to its folder, labels, sizes."""
+    """A list of all files of a set, training first: names, labels, sizes.
+
+    Names have class folders; ``places`` are where the files lie, relative to the set's folder.
+    """
 
     classes: tuple[str, ...]
     names: tuple[str, ...]
+    places: tuple[str, ...]
     labels: np.ndarray
     sizes_bytes: np.ndarray
 
@@ -68,18 +72,18 @@ def list_files(source: Path, classes: int, train: int, validation: int) -> Listi
     _check_training(source / TRAIN, by_class, classes, train)
     names = tuple(by_class)
     rows = [
-        (f"{TRAIN}/{name}/{file}", label, size)
+        (f"{TRAIN}/{name}/{file}", f"{TRAIN}/{name}/{file}", label, size)
         for label, (name, files) in enumerate(by_class.items())
         for file, size in files.items()
     ]
     rows += _list_validation(source, names, validation)
-    paths, labels, sizes = zip(*rows, strict=True)
-    empty = [path for path, size in zip(paths, sizes, strict=True) if size == 0]
+    paths, places, labels, sizes = zip(*rows, strict=True)
+    empty = [place for place, size in zip(places, sizes, strict=True) if size == 0]
     if empty:
         raise StoreError(
             f"{source}: {_format_names(empty, 'files are empty', 'file is empty')}. Unpack again."
         )
-    return Listing(names, paths, np.array(labels, np.int64), np.array(sizes, np.int64))
+    return Listing(names, paths, places, np.array(labels, np.int64), np.array(sizes, np.int64))
 
 
 def _check_training(folder: Path, found: Mapping[str, Files], classes: int, images: int) -> None:
@@ -108,8 +112,8 @@ def _check_training(folder: Path, found: Mapping[str, Files], classes: int, imag
 
 def _list_validation(
     source: Path, classes: Sequence[str], images: int
-) -> list[tuple[str, int, int]]:
-    """Return names, labels and sizes of the validation images."""
+) -> list[tuple[str, str, int, int]]:
+    """Return names, places, labels and sizes of the validation images, in the order of classes."""
     folder = source / VALIDATION
     folders, flat = _list_folders(folder), _list_images(folder)
     if folders and flat:
@@ -130,8 +134,11 @@ def _list_validation(
             f"{folder}: {len(found):,} images, expected {images:,}. Unpack again what is not "
             f"complete."
         )
-    rows = zip(found.items(), labels, strict=True)
-    return [(f"{VALIDATION}/{name}", label, size) for (name, size), label in rows]
+    rows = [
+        (f"{VALIDATION}/{classes[label]}/{Path(name).name}", f"{VALIDATION}/{name}", label, size)
+        for (name, size), label in zip(found.items(), labels, strict=True)
+    ]
+    return sorted(rows, key=lambda row: (row[2], row[0]))
 
 
 def _check_same(folder: Path, found: Sequence[str], classes: Sequence[str]) -> None:

@@ -196,7 +196,8 @@ def _find_files(source: Path, images: Sequence[str]) -> SourceFiles:
     found = [sizes[image] for image in images]
     return SourceFiles(
         source,
-        [name for name, _ in found],
+        [f"{IMAGES}/{image}" for image in images],
         np.array([size for _, size in found]),
         decoding.examine_png,
+        places=[place for place, _ in found],
     )

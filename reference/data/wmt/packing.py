@@ -113,7 +113,8 @@ class _Source:
             drawn.write(TRAIN, TRAIN, range(asked.train_samples), self.work.report_part(0, PARTS))
             drawn.write(EVALUATION, EVALUATION, range(asked.evaluation_samples))
         source = asked.find_distributed_files(self.work.folder) or drawn.folder
-        train = parallel_text.open_corpus(source, asked.train_files)
+        names = parallel_text.choose_files(source, asked.train_files)
+        train = parallel_text.open_corpus(source, names)
         evaluation = parallel_text.open_corpus(source, asked.evaluation_files)
         check_evaluation(evaluation, asked.evaluation_samples)
         vocabulary = self._make_vocabulary(train)
@@ -144,7 +145,8 @@ class _Source:
 
         asked = self.parameters
         source = self.work.folder.with_name(asked.source)
-        train = parallel_text.open_distributed(source, asked.train_files)
+        names = parallel_text.choose_files(source, asked.train_files)
+        train = parallel_text.open_distributed(source, names)
         segments = parallel_text.read_test_sets(source, asked.evaluation_files)
         made_of = hashlib.sha256(
             json.dumps(

@@ -24,6 +24,7 @@ import numpy as np
 from cepheid.reference.data.store import StoreError
 
 LANGUAGES = ("en", "de")
+HUGGINGFACE = "huggingface"  # the file into which `cepheid data --source` writes its text
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 TEST_SET_SIDES = ("src.en", "ref.de")
 PIECE = 5000  # pairs that a process takes at a time, and rows of a chunk
@@ -130,6 +131,11 @@ def _find_line_ends(path: Path) -> np.ndarray:
     content = _map_file(path)
     ends = np.flatnonzero(content == ord("\n"))
     return ends if content[-1] == ord("\n") else np.append(ends, len(content))
+
+
+def choose_files(folder: Path, names: Sequence[str]) -> Sequence[str]:
+    """Return the files of training text: those of HuggingFace, which do not tell corpora apart."""
+    return [HUGGINGFACE] if (folder / f"{HUGGINGFACE}.{LANGUAGES[0]}").is_file() else names
 
 
 # Archives of WMT16 --------------------------------------------------------------------------------

@@ -75,8 +75,10 @@ def test_flat_validation_images_get_their_classes_from_a_list(
     truth = flatten(source)
     write_list(source, truth)
     found = list_source(source)
-    assert found.names[TRAIN:] == tuple(f"val/{name}" for name, _ in truth)
-    assert [CLASSES[label] for label in found.labels[TRAIN:]] == [folder for _, folder in truth]
+    ordered = sorted(truth, key=lambda one: (one[1], one[0]))
+    assert found.names[TRAIN:] == tuple(f"val/{folder}/{name}" for name, folder in ordered)
+    assert found.places[TRAIN:] == tuple(f"val/{name}" for name, _ in ordered)
+    assert [CLASSES[label] for label in found.labels[TRAIN:]] == [folder for _, folder in ordered]
 
 
 def test_flat_validation_images_without_a_list(source: Path) -> None:
