@@ -393,5 +393,5 @@ def _append_ones(products: Tensor, sums: Tensor, ones: float) -> Tensor:
     total = products.new_empty(size + 1, size + 1)
     total[:size, :size] = products
     total[:size, size] = total[size, :size] = sums
-    total[size, size] = ones
+    total[size, size].fill_(ones)  # an assignment would have the host wait for the device
     return total
