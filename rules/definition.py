@@ -103,9 +103,10 @@ class Definition:
     the name of all of them. ``extras`` are those of the installation that its data and metrics
     need, besides that of a framework. ``summary`` says in a sentence what runs at this scale,
     ``meanings`` what the metrics are, and ``units`` the units of those that are no plain numbers;
-    no rule reads them. ``flops_per_sample`` are the floating-point operations of
-    ``model.parameters`` for a training sample, forward and backward, or for a generated one; None
-    where they were not counted.
+    no rule reads them. ``counted_train_samples`` is what the prepared data have, where a text that
+    nobody has counted yet has fewer pairs than ``data`` asks for. ``flops_per_sample`` are the
+    floating-point operations of ``model.parameters`` for a training sample, forward and backward,
+    or for a generated one; None where they were not counted.
     """
 
     name: str
@@ -132,12 +133,13 @@ class Definition:
     flops_per_sample: int | None = None
     meanings: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
+    counted_train_samples: int | None = None
     digest: str = field(default="", compare=False)
 
     @property
     def train_samples(self) -> int:
         """The number of samples in the training set."""
-        return int(self.data["train_samples"])
+        return self.counted_train_samples or int(self.data["train_samples"])
 
     @property
     def evaluation_samples(self) -> int:

@@ -14,6 +14,7 @@ from cepheid.tools.console.arguments import Command, declare, offer_data, offer_
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 
 if TYPE_CHECKING:
+    from cepheid.reference.data.store import Manifest
     from cepheid.tools.console.terminal import Terminal
 
 EXPORTS = ("fits",)
@@ -26,6 +27,7 @@ examples:
   cepheid data galaxy_shape --scale mini --stage /local
       copy the prepared dataset to a fast disk of this machine and verify the copy by its digests;
       then `cepheid run … --data /local`. On a cluster: srun --ntasks-per-node=1 cepheid data …
+  cepheid data transformer --propose-digest          what an organiser writes into the definition
   cepheid data galaxy_shape --scale mini --export fits --output sky.fits
       images in electrons, labels and PSF for astronomers' own tools; prepares what is missing
   cepheid data galaxy_shape --scale mini --verify-reader batch.npz
@@ -76,6 +78,11 @@ COMMAND = Command(
             Path,
             "DIR",
         ),
+        declare(
+            "--propose-digest",
+            "also print counts and digest as the definition would freeze them; every byte is read",
+            bool,
+        ),
         declare("--export", "also write the dataset as one file: fits", metavar="FORMAT"),
         declare(
             "--output",
@@ -120,6 +127,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         terminal.tell(line)
     if arguments.verify_reader:
         return _verify_reader(folder, arguments.verify_reader, terminal)
+    if arguments.propose_digest:
+        verification.verify(folder)
+        terminal.tell(_propose(chosen, manifest))
     if output:
         _export(chosen, folder, output, terminal)
     if chosen.data != usual.data:
@@ -202,6 +212,19 @@ def _verify_reader(folder: Path, read: Path, terminal: "Terminal") -> int:
     for line, _ in compared:
         terminal.tell(line)
     return EXIT_FINE if all(agrees for _, agrees in compared) else EXIT_FINDINGS
+
+
+def _propose(chosen: Definition, manifest: "Manifest") -> str:
+    """Return the lines of a definition that freeze these data."""
+    counts = ", ".join(
+        f"{key}: {manifest.parameters.get(key, chosen.data[key]):_}"
+        for key in ("train_samples", "evaluation_samples")
+    )
+    return (
+        f"benchmarks/{chosen.name}/benchmark.yaml, scales: {chosen.scale}: of these data\n"
+        f"    data: {{…, {counts}}}\n"
+        f"    data_digest: {manifest.digest}"
+    )
 
 
 def _choose_export_path(chosen: Definition, arguments: argparse.Namespace) -> Path | None:

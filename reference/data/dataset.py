@@ -86,6 +86,11 @@ class Parameters:
         text = json.dumps(self.as_json, sort_keys=True).encode()
         return f"{self.title}-{hashlib.sha256(text).hexdigest()[:8]}"
 
+    @property
+    def may_have_fewer(self) -> bool:
+        """Whether the dataset may have fewer training samples than asked for."""
+        return False
+
     def find_distributed_files(self, folder: Path) -> Path | None:
         """Return where a user puts the files of the dataset ``folder``; None if all is drawn."""
         source = getattr(self, "source", "")
@@ -184,7 +189,7 @@ class Dataset(Generic[Asked, Found]):
             folder,
             self.kind.generator,
             parameters.as_json,
-            parameters.rows,
+            contents.rows or parameters.rows,
             contents,
             processes,
             work.report_part(contents.parts - 1, contents.parts),
@@ -195,6 +200,8 @@ class Dataset(Generic[Asked, Found]):
         manifest = store.read_manifest(folder)
         asked = parameters.as_json
         found = {key: manifest.parameters.get(key) for key in asked}
+        if parameters.may_have_fewer and found["train_samples"]:
+            asked["train_samples"] = min(asked["train_samples"], found["train_samples"])
         difference = store.find_first_difference(found, asked)
         if manifest.generator != self.kind.generator or difference:
             raise StoreError(

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cepheid.reference.data import store
 from cepheid.rules.errors import UserError
 
 
@@ -57,6 +58,14 @@ def find_problem(data: Mapping[str, Any], data_root: Path) -> str:
     if source and not where.exists() and not source.is_dir():
         return f"{source}: there is no such folder; put or link the distributed files there"
     return ""
+
+
+def count_train_samples(data: Mapping[str, Any], data_root: Path) -> int | None:
+    """Return the training samples of a prepared dataset, where it may have fewer than asked for."""
+    if not _find_dataset(data).parse(data).may_have_fewer:
+        return None
+    count: int = store.read_manifest(folder(data, data_root)).parameters["train_samples"]
+    return count
 
 
 def remarks(data: Mapping[str, Any], folder: Path) -> Sequence[str]:

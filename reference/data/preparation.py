@@ -43,7 +43,7 @@ class Contents:
     ``facts`` beside the parameters, and the versions of ``packages`` beside those of Python and
     NumPy. ``judge`` is called with the folder, complete but for its name, and raises StoreError if
     it must not be used; then nothing of it is kept. Writing is the last of so many ``parts`` of the
-    work.
+    work. ``rows`` are those that there are, if that is not as many as were asked for.
     """
 
     columns: Layout
@@ -53,6 +53,7 @@ class Contents:
     chunk_rows: int = 250
     judge: Judge | None = None
     parts: int = 1
+    rows: int | None = None
 
 
 def prepare(

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from cepheid.reference.data import generators
+from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.progress import OnProgress
 from cepheid.reference.run.report import Table
 from cepheid.rules.definition import Definition
@@ -62,4 +64,20 @@ def prepare_data(definition: Definition, data_root: Path, observer: Observer) ->
     Raises UserError as ``cepheid.reference.data.generators.prepare`` does.
     """
     with observer.count("preparing data", "samples") as on_count:
-        return generators.prepare(definition.data, data_root, on_count)
+        folder = generators.prepare(definition.data, data_root, on_count)
+    left = generators.count_train_samples(definition.data, data_root)
+    if left and left < definition.train_samples:
+        observer.tell(
+            f"note: {left:,} training samples are left, {definition.train_samples:,} are defined: "
+            f"runs use what is left, and count when a round has that number (T10; "
+            f"`cepheid data {definition.name} --propose-digest`)"
+        )
+    return folder
+
+
+def adopt_counts(config: RunConfig) -> RunConfig:
+    """Return the configuration with the number of training samples that the prepared data have."""
+    count = generators.count_train_samples(config.definition.data, config.data_root)
+    if count is None:
+        return config
+    return replace(config, definition=replace(config.definition, counted_train_samples=count))

@@ -34,7 +34,7 @@ from cepheid.reference.session.code_digest import (
 )
 from cepheid.reference.session.frameworks import find_create, import_backend, import_own_task
 from cepheid.reference.session.interruption import Interruption
-from cepheid.reference.session.observer import SessionObserver, prepare_data
+from cepheid.reference.session.observer import SessionObserver, adopt_counts, prepare_data
 from cepheid.reference.session.pace import PaceWatch, explain_few_threads
 from cepheid.reference.session.request import Request
 from cepheid.reference.session.result_folder import ResultFolder, open_result_folder
@@ -275,13 +275,13 @@ class SingleRun:
         return self.time(task, config)
 
     def adopt_execution(self) -> RunConfig:
-        """Return the configuration with the execution settings of the earlier runs of the result.
+        """Return the configuration with the execution settings of earlier runs, and all counts.
 
         All runs of a result compute alike (rule T18). Without earlier runs the settings stay as
         requested, and the task tunes what is ``auto`` before the clock starts.
         """
         execution = self.folder.execution(self.config.execution) if self.folder else None
-        return replace(self.config, execution=self.session.ranks.broadcast(execution))
+        return replace(adopt_counts(self.config), execution=self.session.ranks.broadcast(execution))
 
     def create_task(self, config: RunConfig) -> Any:
         """Create the task of this rank, if every rank can create its own; else none goes on."""

@@ -10,6 +10,9 @@ pytest.importorskip("galsim", reason="needs the extra galsim")
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
 from cepheid.reference.data import imagenet
+from cepheid.reference.run.config import configure
+from cepheid.reference.session.observer import adopt_counts
+from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import prepare_data
@@ -179,3 +182,24 @@ def test_data_in_another_layout_are_prepared_of_it(
 def test_drawn_data_have_no_source(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="the data of galaxy_shape are drawn here"):
         prepare_data.main(["galaxy_shape", "--source", str(tmp_path)])
+
+
+def test_what_is_left_of_text_is_told_proposed_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The definition of uncounted text runs unedited; its number is what organisers freeze."""
+    pytest.importorskip("sacremoses", reason="needs the extra translation")
+    from tests.reference.data.wmt import replica
+    from tests.reference.data.wmt.test_distributed import ALL_KEPT, ASKED, OF_EACH, TEST
+
+    facts = {"vocabulary": 400, "merges": 150, "longest_tokens": 400}
+    facts |= {"train_samples": ALL_KEPT + 2, "evaluation_samples": TEST}
+    facts |= {"train_files": list(ASKED.train_files)}
+    tiny.install(tmp_path / "benchmarks", monkeypatch, "gnmt", "full", data=facts)
+    replica.write_replica(tmp_path / "WMT16", OF_EACH, TEST)
+    assert prepare_data.main(["gnmt", "--data", str(tmp_path), "--propose-digest"]) == 0
+    said = capsys.readouterr().out
+    assert f"note: {ALL_KEPT} training samples are left, {ALL_KEPT + 2} are defined" in said
+    assert f"data: {{…, train_samples: {ALL_KEPT}, evaluation_samples: {TEST}}}" in said
+    config = configure(definition.load("gnmt", "full"), data_root=tmp_path)
+    assert adopt_counts(config).definition.train_samples == ALL_KEPT

@@ -1,5 +1,6 @@
 """The plan of `cepheid run --dry-run`: which runs, how long, how much disk, and what is refused."""
 
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from cepheid.reference.session.result_folder import (
 from cepheid.reference.session.session import Session
 from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
+from cepheid.tools.run.costs import describe_disk, describe_minutes, find_disk, find_reference
 
 BYTES_PER_PARAMETER = 12  # of the weights that are kept, with the two moments of Adam
 
@@ -76,12 +78,17 @@ class Plan:
             if key in usual and chosen.data[key] != usual[key]
         ]
         command = f"cepheid data {chosen.name} --scale {chosen.scale}{''.join(settings)}"
-        return f"{folder}, not prepared yet; `{command}` prepares it"
+        free = shutil.disk_usage(_find_existing(folder)).free / 1e9
+        room = f"about {describe_disk(chosen)}, {free:,.0f} GB are free"
+        return f"{folder}, not prepared yet ({room}); `{command}` prepares it"
 
     def _describe_samples(self) -> str:
         """Describe a run in samples, because no run has shown yet how fast this machine is."""
         chosen = self.config.definition
         unknown = "the first run shows how long that takes"
+        if reference := find_reference(chosen):
+            minutes = f"{describe_minutes(reference)} min on {reference.system}"
+            unknown = f"our reference took {minutes}; {unknown}"
         if chosen.generation is not None:
             return f"per run {chosen.generation.images:,} images; {unknown}"
         measured = evidence.load(chosen)
@@ -97,15 +104,50 @@ class Plan:
 
     def _describe_disk(self, missing: int) -> str:
         """Describe the space for the weights, beside which logs and reports are small."""
-        place = self.output
-        while not place.exists():
-            place = place.resolve().parent
-        free = f"{shutil.disk_usage(place).free / 2**30:,.0f} GiB are free there"
-        if self.config.definition.kind == "generate":
-            return f"less than a MiB per run; {free}"
-        parameters = self.config.definition.count_parameters(self.config.hyperparameters)
-        mib = missing * parameters * BYTES_PER_PARAMETER / 2**20
-        return f"about {mib:,.0f} MiB of weights in {find_weights_folder(self.output)}; {free}"
+        free = shutil.disk_usage(_find_existing(self.output)).free / 2**30
+        there = f"{free:,.0f} GiB are free there"
+        mib = _count_weight_bytes(self.config, missing) / 2**20
+        if not mib:
+            return f"less than a MiB per run; {there}"
+        return f"about {mib:,.0f} MiB of weights in {find_weights_folder(self.output)}; {there}"
+
+
+def _count_weight_bytes(config: RunConfig, runs: int) -> int:
+    """Return the bytes of the weights of so many runs; of generation nothing is kept."""
+    if config.definition.kind == "generate":
+        return 0
+    return runs * config.definition.count_parameters(config.hyperparameters) * BYTES_PER_PARAMETER
+
+
+def _find_existing(path: Path) -> Path:
+    """Return the folder nearest to ``path`` that is there."""
+    path = path.absolute()
+    while not path.is_dir():
+        path = path.parent
+    return path
+
+
+def _find_places(config: RunConfig, output: Path, runs: int) -> Iterator[str]:
+    """Yield why the data or the weights would not fit, or could not be written, where they go."""
+    disk = find_disk(config.definition)
+    try:
+        is_prepared = generators.folder(config.definition.data, config.data_root).exists()
+    except UserError:  # among the refusals
+        is_prepared = True
+    places: list[tuple[str, Path, float, str]] = []
+    if not is_prepared:
+        places.append(("--data", config.data_root, disk[1] * 1e9 if disk else 0, "the data"))
+    places.append(("--output", output, _count_weight_bytes(config, runs), "weights and logs"))
+    for option, place, size, what in places:
+        there = _find_existing(place)
+        usage = shutil.disk_usage(there)
+        if not os.access(there, os.W_OK) or not usage.total:
+            yield f"{option} {place}: {there} cannot be written; fix: give another folder"
+        elif usage.free < size:
+            yield (
+                f"{option} {place}: about {size / 1e9:,.1f} GB are needed for {what} and "
+                f"{usage.free / 1e9:,.1f} GB are free; fix: give a folder on a larger disk"
+            )
 
 
 def plan(session: Session, division: str) -> Plan:
@@ -113,7 +155,7 @@ def plan(session: Session, division: str) -> Plan:
     config, request = replace(session.config, division=division), session.request
     present = find_result_folder(request.output, config).present()
     count = request.wanted.count(len(present))
-    refusals: list[str] = list(_find_all(session, config))
+    refusals: list[str] = list(_find_all(session, config, count))
     notes: Sequence[str] = request.notes
     if not any(find_refusals(config)):  # a task may not know a value that the division forbids
         try:
@@ -126,11 +168,13 @@ def plan(session: Session, division: str) -> Plan:
     return Plan(config, request.output, count, session.device, ranks, refusals, notes)
 
 
-def _find_all(session: Session, config: RunConfig) -> Iterator[str]:
+def _find_all(session: Session, config: RunConfig, count: int) -> Iterator[str]:
     """Yield what the closed division, the folder and the data would refuse."""
     yield from find_refusals(config)
     if problem := session.find_other_machine():
         yield problem
+    runs = len(find_result_folder(session.request.output, config).missing(count))
+    yield from _find_places(config, session.request.output, runs)
     yield from find_obstacles(session.request.output, config, session.system, session.list_code())
     problem = generators.find_problem(config.definition.data, config.data_root)
     if problem:

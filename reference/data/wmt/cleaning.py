@@ -35,6 +35,17 @@ def check_evaluation(corpus: Corpus, evaluation_samples: int) -> None:
         )
 
 
+def check_training(corpus: Corpus, train_samples: int) -> None:
+    """Raise StoreError if there are too few lines, before hours of work go into them."""
+    if len(corpus) < train_samples:
+        counts = ", ".join(f"{count:,} in {name}" for name, count in corpus.count_lines().items())
+        raise StoreError(
+            f"{corpus.folder}: {len(corpus):,} training pairs ({counts}), but the definition uses "
+            f"{train_samples:,} (train_samples). Unpack whole files: reference/data/README.md says "
+            "how many lines each has."
+        )
+
+
 def count_tokens(
     encoding: Encoding,
     corpus: Corpus,
@@ -109,16 +120,20 @@ def locate_first_empty(corpus: Corpus, lengths: np.ndarray) -> dict[str, str]:
 
 
 def select_pairs(
-    parts: Sequence[Corpus], lengths: Sequence[np.ndarray], samples: Sequence[int]
+    parts: Sequence[Corpus],
+    lengths: Sequence[np.ndarray],
+    samples: Sequence[int],
+    may_be_fewer: bool = False,
 ) -> tuple[np.ndarray, ...]:
     """Return the numbers of the pairs that are used, int64 (pairs,) for each part.
 
     ``lengths`` has one array of ``count_tokens`` for each part, ``samples`` how many pairs are used
     of it: the first ones that are left after cleaning, in the order of the files, so that everyone
-    who has these files has the same pairs. Raises StoreError if fewer are left for training.
+    who has these files has the same pairs. Raises StoreError if fewer are left for training, unless
+    there ``may_be_fewer``, of which at least one must be left.
     """
     left = [np.flatnonzero(counted[:, 0] > 0) for counted in lengths]
-    if len(left[0]) < samples[0]:
+    if len(left[0]) < (1 if may_be_fewer else samples[0]):
         raise StoreError(
             f"{parts[0].folder}: {len(left[0]):,} of {len(parts[0]):,} training pairs are left "
             f"after cleaning, but the definition uses the first {samples[0]:,} (train_samples). "

@@ -18,6 +18,7 @@ from cepheid.reference.data.sentences.batches import TOKEN
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.cleaning import (
     check_evaluation,
+    check_training,
     count_left_out,
     count_tokens,
     ignore_progress,
@@ -52,7 +53,7 @@ def plan(parameters: TextParameters, work: Work) -> Contents:
     else:
         text = source.split_text() if parameters.source == MOSES else source.read_text()
     samples = (parameters.train_samples, parameters.evaluation_samples)
-    kept = select_pairs(text.parts, text.lengths, samples)
+    kept = select_pairs(text.parts, text.lengths, samples, parameters.may_have_fewer)
     rows = _Rows(Encoding(text.vocabulary), text.parts, kept, text.references)
     counted = [of[kept] for of, kept in zip(text.lengths, rows.kept, strict=True)]
     source_ends, target_ends = np.cumsum(np.concatenate(counted), axis=0).T * TOKEN.itemsize
@@ -66,8 +67,9 @@ def plan(parameters: TextParameters, work: Work) -> Contents:
         {
             "text_sha256": text.digests,
             "vocabulary_sha256": hashlib.sha256(text.vocabulary.read_bytes()).hexdigest(),
+            "train_samples": len(kept[0]),
             "left_out": {
-                **count_left_out(text.lengths[0], parameters.train_samples),
+                **count_left_out(text.lengths[0], len(kept[0])),
                 **text.dropped,
             },
             **text.counts,
@@ -77,6 +79,7 @@ def plan(parameters: TextParameters, work: Work) -> Contents:
         chunk_rows=PIECE,
         judge=partial(_add_vocabulary, text.vocabulary),
         parts=PARTS,
+        rows=len(rows),
     )
 
 
@@ -117,6 +120,7 @@ class _Source:
         train = parallel_text.open_corpus(source, names)
         evaluation = parallel_text.open_corpus(source, asked.evaluation_files)
         check_evaluation(evaluation, asked.evaluation_samples)
+        check_training(train, asked.train_samples)
         vocabulary = self._make_vocabulary(train)
         lengths = self._count_tokens(vocabulary, train, evaluation)
         return self._make_text(vocabulary, (train, evaluation), lengths)
@@ -147,6 +151,7 @@ class _Source:
         source = self.work.folder.with_name(asked.source)
         names = parallel_text.choose_files(source, asked.train_files)
         train = parallel_text.open_distributed(source, names)
+        check_training(train, asked.train_samples)
         segments = parallel_text.read_test_sets(source, asked.evaluation_files)
         made_of = hashlib.sha256(
             json.dumps(

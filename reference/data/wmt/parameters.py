@@ -104,6 +104,11 @@ class TextParameters(dataset.Parameters):
         """Whether sentences are drawn until enough are short and different, in both parts."""
         return self.source == GRAMMAR and self.grammar > 1
 
+    @property
+    def may_have_fewer(self) -> bool:
+        """Whether fewer pairs may be left after cleaning than asked for, which nobody counted."""
+        return self.source in self.distributed
+
     def describe(self) -> dict[str, Any]:
         """Return what decides the text."""
         if self.source == GRAMMAR:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 from astropy.io import fits
 
 from cepheid.reference.data.galaxies import population
+from cepheid.reference.run.config import configure
+from cepheid.rules import definition
 from cepheid.rules.host import ROOT
+from cepheid.tools.run.plan import _find_places
 from tests import tiny
 from tests.processes import cepheid
 from tests.tools import scripted
@@ -172,5 +176,28 @@ def test_a_plan_names_data_that_nobody_can_prepare(tmp_path: Path) -> None:
     line = ["--output", tmp_path / "out", "--data", tmp_path, "--dry-run"]
     planned = cepheid("run", "resnet50", "--scale", "full", *line)
     assert planned.returncode == 1, planned.stderr
-    (refused,) = re.findall(r"^refused: .*$", planned.stdout, re.MULTILINE)
-    assert "ILSVRC2012: there is no such folder" in refused
+    refused = re.findall(r"^refused: .*$", planned.stdout, re.MULTILINE)
+    assert "ILSVRC2012: there is no such folder" in refused[-1]
+    assert all("138.0 GB are needed for the data" in each for each in refused[:-1])
+    assert "not prepared yet (about 145 + 138 GB, " in planned.stdout
+
+
+@pytest.mark.parametrize("option", ["--data", "--output"])
+def test_a_plan_refuses_a_place_that_cannot_be_written(tmp_path: Path, option: str) -> None:
+    places = {"--data": tmp_path / "data", "--output": tmp_path / "out"} | {option: Path("/proc/x")}
+    planned = cepheid_run(*PLAN, *(word for place in places.items() for word in place))
+    assert planned.returncode == 1, planned.stderr
+    said = f"refused: {option} /proc/x: /proc cannot be written; fix: give another folder"
+    assert said in planned.stdout.splitlines()
+
+
+def test_a_plan_refuses_a_disk_that_is_too_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = configure(definition.load("galaxy_shape", "mini"), data_root=tmp_path / "data")
+    assert not [*_find_places(config, tmp_path, 5)]
+    full = shutil._ntuple_diskusage(10**12, 10**12 - 10**6, 10**6)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
+    data, output = _find_places(config, tmp_path, 5)
+    assert "about 1.0 GB are needed for the data and 0.0 GB are free" in data
+    assert "--output" in output

@@ -207,6 +207,23 @@ def test_pairs_with_many_tokens_are_not_trained_on(tmp_path: Path) -> None:
     assert short.manifest.parameters["left_out"]["too_long"] > 0
 
 
+def test_fewer_pairs_than_defined_are_used_and_frozen_by_their_number(tmp_path: Path) -> None:
+    """Nobody has counted WMT: what is left runs, and has the digest that its number would give."""
+    write_replica(tmp_path / MOSES, OF_EACH, TEST)
+    left = prepare(tmp_path, replace(ASKED, train_samples=ALL_KEPT + 2))
+    assert (left.train_samples, len(left.source.lengths)) == (ALL_KEPT, ALL_KEPT + TEST)
+    assert prepare(tmp_path, replace(ASKED, train_samples=ALL_KEPT + 2)).manifest == left.manifest
+    wmt.prepare(tmp_path / "frozen", replace(ASKED, train_samples=ALL_KEPT), 1)
+    assert wmt.load(tmp_path / "frozen").manifest.digest == left.manifest.digest
+
+
+def test_too_few_lines_are_refused_before_the_work(tmp_path: Path) -> None:
+    write_replica(tmp_path / MOSES, OF_EACH, TEST)
+    with pytest.raises(StoreError, match=r"100 training pairs \(.*the definition uses 200"):
+        prepare(tmp_path, replace(ASKED, train_samples=200))
+    assert [path.name for path in tmp_path.iterdir()] == [MOSES]
+
+
 def test_everyone_has_the_same_bytes(
     tmp_path: Path, pairs: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

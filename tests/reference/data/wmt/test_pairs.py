@@ -112,7 +112,10 @@ def test_progress_ends_at_all_rows(tmp_path: Path) -> None:
         ({"test_de": "Der Mann schläft.\n\n"}, r"WMT17/test\.de, line 2: it is empty"),
         ({"test_en": "\nA dog.\n"}, r"WMT17/test\.en, line 1: it is empty"),
         ({"two_en": ""}, r"two\.en: cannot be read \(it is empty\)"),
-        ({"one_en": "\n\n\nA cat.\n"}, r"4 of 7 training pairs are left.*uses the first 6"),
+        (
+            {"one_en": "A cat.\n", "one_de": "Eine Katze.\n"},
+            r"4 training pairs \(1 in one, 3 in two\), but the definition uses 6",
+        ),
         (
             {"one_en": "\n" * 4, "one_de": "\n" * 4, "two_en": "\n" * 3, "two_de": " \n" * 3},
             "all lines of the training text are empty",
