@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cepheid.measure.engine.noise import INPUTS, REAL
 from cepheid.reference.machine.accelerators import DEVICE_HELP, MODULE_HELP
 from cepheid.rules.errors import UserError
 
@@ -101,6 +102,13 @@ def offer_folder(what: str) -> Option:
     """Return ``--output DIR`` for what a study of ``what`` records (``Request.find_folder``)."""
     usual = f"results/{what}-<benchmark>-<scale>"
     return Option("--output DIR", f"where to keep the measurements (default: {usual})", Path)
+
+
+def offer_input(usual: str = REAL, note: str = "") -> Option:
+    """Return ``--input``, what the steps of a study train on."""
+    text = f"real data or synthetic ones{note}; synthetic needs no data set (default: {usual})"
+    choices = (*INPUTS, *([usual] if usual not in INPUTS else []))
+    return Option("--input", text, default=usual, more={"choices": choices})
 
 
 DATA = Option(

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine.own_process import run_alone
 from cepheid.reference.session.code_digest import digest_code
@@ -17,7 +18,15 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import locate_file, read_file, write_file
 from cepheid.rules.host import ROOT
 
+if TYPE_CHECKING:
+    from cepheid.reference.machine.ranks import Ranks
+
 FILE = "fingerprints.json"
+HARDWARE = (
+    "processor", "processor_cores_per_node", "accelerator", "accelerators_per_node",
+    "operating_system",
+)  # fmt: skip
+"""The keys of a system description that say what a measurement ran on."""
 ROUNDING = 1e-3  # relative: seven steps amplify the rounding of fp32 by less than this
 Digested = tuple[str, Mapping[str, float]]
 
@@ -133,6 +142,19 @@ def _take_all(names: list[str], data_root: Path) -> tuple[Mapping[str, str], dic
     from cepheid.measure.engine.fingerprint_cases import describe_machine, take_fingerprint
 
     return describe_machine(), {name: take_fingerprint(name, data_root) for name in names}
+
+
+def describe_making(asked: Any, ranks: "Ranks") -> dict[str, Any]:
+    """Return the machine, the command, and commit and digest of the code of a measurement."""
+    from cepheid.reference.machine import system
+
+    description = system.describe("local", ranks)
+    return {
+        "machine": {key: description[key] for key in (*HARDWARE, "framework", "software")},
+        "command": getattr(asked, "command", ""),
+        "commit": find_commit(),
+        "code_digest": digest_code(ROOT, asked.benchmark),
+    }
 
 
 def find_commit() -> str:

@@ -150,7 +150,7 @@ def describe_machine(
     config: "RunConfig", overrides: Sequence[str], description: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return definition, code, settings and hardware, which all points have in common."""
-    from cepheid.measure.engine.trainings import HARDWARE
+    from cepheid.measure.engine.provenance import HARDWARE
     from cepheid.reference.session.code_digest import digest_code
 
     definition, threads = config.definition, config.execution.threads

@@ -16,6 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from cepheid.measure.engine.noise import REAL
 from cepheid.measure.engine.options import DEVICES, Option
 from cepheid.reference.machine.accelerators import use_device
 from cepheid.reference.machine.placement import find_placement
@@ -114,11 +115,11 @@ class Request:
         )
 
     def prepare_on_ranks(self) -> "TorchRanks":
-        """Prepare the data on the first rank; return all ranks when they are there."""
+        """Prepare the data that are asked for on the first rank; return all ranks afterwards."""
         from cepheid.reference.session.observer import prepare_data
 
         assert self.ranks is not None
-        if self.ranks.is_first:
+        if self.ranks.is_first and getattr(self.arguments, "input", REAL) == REAL:
             prepare_data(self.definition, self.data_root, self.observer)
         self.ranks.barrier()
         return self.ranks
@@ -198,7 +199,7 @@ def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDi
     arms = study.arms(request)
     figure = _prepare_figure(arguments) if study.figure else None
     load = os.getloadavg()[0]
-    measured = _measure(study, request, arms)
+    measured, machine = _measure(study, request, arms)
     if find_placement().rank:
         return measured.is_fine
     if text := _describe(study, request, measured):
@@ -210,7 +211,7 @@ def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDi
         )
     if measured.facts and arguments.output:
         loaded = {"load_before": load} if study.is_timed else {}
-        write_json(arguments.output, {**measured.facts, **loaded})
+        write_json(arguments.output, {**measured.facts, **machine, **loaded})
         print(f"written: {arguments.output}")
     if figure and study.figure:
         for path in study.figure(figure, request, measured) or [figure]:
@@ -238,13 +239,17 @@ def _prepare_figure(arguments: argparse.Namespace) -> Path | None:
     return folder or file
 
 
-def _measure(study: Study, request: Request, arms: Any) -> Measured:
+def _measure(study: Study, request: Request, arms: Any) -> tuple[Measured, Mapping[str, Any]]:
+    """Return what was found and, of ranks, on what machine, by which command and code."""
     if not study.has_ranks:
-        return study.measure(request, arms)
+        return study.measure(request, arms), {}
+    from cepheid.measure.engine.provenance import describe_making
     from cepheid.reference.torch.ranks.distributed import start_ranks
 
     with start_ranks() as ranks:
-        return study.measure(replace(request, ranks=ranks), arms)
+        measured = study.measure(replace(request, ranks=ranks), arms)
+        is_kept = measured.facts and ranks.is_first
+        return measured, describe_making(request.arguments, ranks) if is_kept else {}
 
 
 def _describe(study: Study, request: Request, measured: Measured) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine.provenance import keep_current
+from cepheid.measure.engine.provenance import HARDWARE, keep_current
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.observer import Observer, prepare_data
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
 CORRECT = "correct"
 """The variant of a run of the unbroken reference."""
-HARDWARE = (
-    "processor", "processor_cores_per_node", "accelerator", "accelerators_per_node",
-    "operating_system",
-)  # fmt: skip
-"""The keys of a system description that say what a measurement ran on."""
 
 
 @dataclass(frozen=True)

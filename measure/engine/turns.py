@@ -7,13 +7,14 @@ the ratios of each turn (``divide``). Whatever measurements do with a task as a 
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
+from cepheid.measure.engine.noise import REAL, SYNTHETIC, open_noise, place_at_largest_step
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.generation import GenerationWorkload
 from cepheid.reference.run.progress import OnProgress
@@ -136,76 +137,21 @@ def time_each(do: Callable[[Any], object], items: Sequence[Any]) -> float:
     return time_once(lambda: [do(item) for item in items]) / len(items)
 
 
-PHASES = ("data", "forward", "backward", "communication", "update")
-"""The phases of every task; a task may have more."""
-
-
-class StepProfiler:
-    """The seconds of each phase of a task's steps, to be set as ``Trainer.phase``.
-
-    The time of a phase inside another one counts for the inner one alone. Each phase ends with
-    ``synchronize``, so that the time of the device counts for the phase that used it; waiting makes
-    a profiled step somewhat slower than an ordinary one.
-    """
-
-    def __init__(self, synchronize: Callable[[], None]) -> None:
-        self.seconds = dict.fromkeys(PHASES, 0.0)
-        self._synchronize = synchronize
-        self._inner_seconds = 0.0  # of the phases inside the current one
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        """Count the time inside the block for ``phase``."""
-        start, outer_seconds = time.perf_counter(), self._inner_seconds
-        self._inner_seconds = 0.0
-        yield
-        self._synchronize()
-        elapsed = time.perf_counter() - start
-        self.seconds[phase] = self.seconds.get(phase, 0.0) + elapsed - self._inner_seconds
-        self._inner_seconds = outer_seconds + elapsed
-
-
-@dataclass(frozen=True)
-class StepProfile:
-    """The mean seconds of a step, and those of each of its phases."""
-
-    seconds: float
-    phase_seconds: Mapping[str, float]
-
-    @property
-    def other_seconds(self) -> float:
-        """The mean seconds of a step outside all phases."""
-        return self.seconds - sum(self.phase_seconds.values())
-
-    @property
-    def phases_ms(self) -> Mapping[str, float]:
-        """The milliseconds of each phase and of all other time."""
-        phases = {**self.phase_seconds, "other": self.other_seconds}
-        return {phase: 1000 * seconds for phase, seconds in phases.items()}
-
-    @property
-    def shares(self) -> Mapping[str, float]:
-        """The share of each phase and of all other time."""
-        phases = {**self.phase_seconds, "other": self.other_seconds}
-        return {phase: seconds / self.seconds for phase, seconds in phases.items()}
-
-
-def profile_steps(task: Any, steps: int, on_step: Callable[[], None] = lambda: None) -> StepProfile:
-    """Take ``steps`` training steps of a ``Trainer`` and profile them."""
-    before = task.phase
-    task.phase = profiler = StepProfiler(task.finish_phase)
-    task.synchronize()
-    start = time.perf_counter()
-    for _ in range(steps):
-        task.step()
-        on_step()
-    task.synchronize()
-    seconds = (time.perf_counter() - start) / steps
-    task.phase = before
-    return StepProfile(seconds, {phase: total / steps for phase, total in profiler.seconds.items()})
-
-
 STEPS = 10  # of each turn
+LONGEST_TURN_SECONDS = 3.0
+
+
+def fit_steps(task: Any, most: int) -> int:
+    """Return how many steps a turn takes, the same on all ranks: fewer where one takes long.
+
+    One is taken here, after another one that does not count.
+    """
+    time_steps(task, 1)
+    fitting = int(LONGEST_TURN_SECONDS / time_steps(task, 1))
+    steps: int = task.ranks.broadcast(min(most, max(1, fitting)))
+    return steps
+
+
 PLAIN = "plain eager float32"
 MIB = 1024**2
 Create = Callable[[RunConfig, Any], Any]
@@ -224,9 +170,12 @@ def pick_create(module: Any) -> Create:
 
 def make_task(
     config: RunConfig, ranks: "Ranks", source: Any = None,
-    *, is_warm: bool = True, has_data: bool = True,
+    *, is_warm: bool = True, inputs: str = REAL,
 ) -> Any:  # fmt: skip
-    """Create a task, build and warm it up, and open its data.
+    """Create a task, build and warm it up, and open its data: real ones, noise, or none.
+
+    Where noise stands for data nothing is evaluated, and the warm-up leaves that out. The first
+    step on noise is the largest of the training, where its steps differ.
 
     ``source`` is a workload, a module with one, or what creates a task; by default it is the
     benchmark's own.
@@ -238,9 +187,14 @@ def make_task(
     if is_warm and definition.generation:
         task.warm_up(definition.generation.warm_up_images)
     elif is_warm:
+        if inputs == SYNTHETIC:
+            task.predict_noise = lambda: None  # translations of the longest sentences take minutes
         task.warm_up()
-    if has_data:
+    if inputs == REAL:
         task.open_data()
+    elif inputs == SYNTHETIC:
+        open_noise(task)
+        place_at_largest_step(task)
     return task
 
 
@@ -292,6 +246,7 @@ class Subject:
     """The task of the reference, ready to train, and how to measure it.
 
     ``overrides`` are the settings of ``--set``; ``rounds`` is the number of turns of each side;
+    ``inputs`` says whether tasks train on real data or on noise;
     ``open_display`` makes the display with which the timed loop is measured; ``count`` shows the
     progress of the measurement, given its title and unit.
     """
@@ -305,6 +260,7 @@ class Subject:
     count: Callable[[str, str], AbstractContextManager[OnCount]] = field(
         default=show_nothing, repr=False
     )
+    inputs: str = REAL
 
     def configure(self, *settings: str, seed: int = 1) -> RunConfig:
         """Return the configuration of ``--set`` with further settings, which may be open ones."""
@@ -320,8 +276,11 @@ class Subject:
         execution = self.task.execution
         for setting, value in settings.items():
             execution = execution.with_setting(setting, value)
-        config = replace(self.config, execution=execution)
-        return make_task(config, self.ranks, is_warm=False)
+        return self.make_task(replace(self.config, execution=execution), is_warm=False)
+
+    def make_task(self, config: RunConfig, source: Any = None, is_warm: bool = True) -> Any:
+        """Return another task that is ready to train, on data as those of this one."""
+        return make_task(config, self.ranks, source, is_warm=is_warm, inputs=self.inputs)
 
     def time(self, what: str, measures: Mapping[str, Callable[[], float]]) -> tuple[Timing, ...]:
         """Call ``measures``, which return seconds, in turns, and show the rounds that are done."""
@@ -360,9 +319,7 @@ def make_plain_task(subject: Subject) -> Any:
     module = registry.import_module(subject.config.definition.name, "plain")
     threads = str(subject.task.implementation()["threads_per_rank"])
     execution = replace(subject.config.execution, precision="fp32", compile="off", threads=threads)
-    config = replace(subject.config, execution=execution)
-    has_data = config.definition.kind == "train"
-    return make_task(config, subject.ranks, module, has_data=has_data)
+    return subject.make_task(replace(subject.config, execution=execution), module)
 
 
 def describe_comparison(compared: Comparison, result: str = "") -> Row:

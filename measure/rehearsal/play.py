@@ -21,6 +21,7 @@ from cepheid.measure.engine.fingerprint_cases import (
     configure_small,
 )
 from cepheid.measure.engine.fingerprint_cases import GENERATION as FEW_IMAGES
+from cepheid.measure.engine.noise import open_noise
 from cepheid.measure.engine.turns import pick_create
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks
@@ -173,12 +174,12 @@ def _play_data(task: Any, steps: int, enter: Enter) -> Outcome:
 def _play_noise(task: Any, steps: int, enter: Enter) -> Outcome:
     """Play steps and a prediction on a few samples of noise: the dataset need not be here."""
     task.evaluation_batch = NOISE_SAMPLES
+    open_noise(task)
     task.model.train()
     for part, count in ((FIRST, 1), (STEPS, steps)):
         with enter(part):
             for _ in range(count):
-                task.step_on_noise(task.execution)
-                task.apply_gradients()
+                task.step()
     task.model.eval()
     if not task.has_varying_shapes:  # a translation of the longest sentence takes minutes
         with enter(EVALUATION), torch.no_grad():

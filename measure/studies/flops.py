@@ -1,33 +1,36 @@
-"""Count the floating-point operations of a model with ``torch.utils.flop_counter``.
+"""Count the floating-point operations of a model with the formulas of ``torch.utils.flop_counter``.
 
 Products of matrices and convolutions count, two operations for each multiplication and addition;
 so do their gradients. All else counts nothing, as usual for such numbers. Operations that an
 implementation adds or saves are left out: the count is that of the model in eager execution, in
 float32, without recomputation, without a preconditioner, without the padding of evaluations.
+Torch's own counter refuses a loss that contains derivatives, and does not know the layers of LSTMs
+that oneDNN and cuDNN compute as one operation. So operations are observed here, with a formula for
+those.
 
 The meta device would need no arithmetic, but boxes, proposals and masks have shapes that depend on
 values; so the operations are run, for a few samples.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
+from cepheid.measure.engine.noise import REAL, open_noise
 from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.measure.engine.turns import pick_create
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
-    from torch.utils.flop_counter import FlopCounterMode
-
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 DESCRIPTION = """\
@@ -35,7 +38,8 @@ Count the floating-point operations that the model of a benchmark needs for a sa
 matrices and convolutions, two operations for each multiplication and addition, as PyTorch's
 torch.utils.flop_counter counts them. For a benchmark that trains: forward and backward; for one
 that generates: from noise to an image. Only benchmarks whose samples have different lengths need
-their dataset.
+their dataset; --input synthetic counts sentences of the usual lengths instead. Networks that grow
+are counted in each stage, which weighs as many samples as it has in a whole training.
 
 The definition states the number as flops_per_sample; results show by it what share of the peak of
 their system they reach (MFU).
@@ -44,6 +48,7 @@ EXAMPLES = """\
 examples:
   cepheid measure flops galaxy_shape --scale mini
   cepheid measure flops resnet50
+  cepheid measure flops gnmt --scale full --input synthetic
 
 exit codes: 0 counted; 1 counted, but the definition states another number; 2 wrong use
 """
@@ -66,45 +71,67 @@ class Flops:
     by_operator: dict[str, float]
 
 
-def count_flops(definition: Definition, ranks: "TorchRanks", data_root: Path) -> Flops:
+def count_flops(
+    definition: Definition, ranks: "TorchRanks", data_root: Path, inputs: str = REAL
+) -> Flops:
     """Count the operations of a definition's model for a sample.
 
-    Noise of the real shapes suffices, but for tasks whose samples have different lengths: those
-    need the prepared dataset. Raises UserError for a loss that contains derivatives, which the
-    counter refuses.
+    Noise of the real shapes suffices, but for tasks whose samples have different lengths: with
+    real ``inputs`` those need the prepared dataset.
     """
     if definition.kind == "generate":
         return _count_generation(definition, ranks, data_root)
     module = import_task(definition, "torch")
-    overrides = getattr(module, "COUNT_FLOPS_WITH", ())
-    config = _configure(definition, data_root, overrides)
-    task = pick_create(module)(config, ranks)
+    batch = f"global_batch_size={SAMPLES}"
+    is_small = inputs != REAL or module.WORKLOAD.step
+    overrides = (*getattr(module, "COUNT_FLOPS_WITH", ()), *([batch] if is_small else ()))
+    task = pick_create(module)(_configure(definition, data_root, overrides), ranks)
     task.build()
     task.model.train()
-    if task.has_varying_shapes:
+    if task.workload.step:
+        return _count_stages(task)
+    if task.has_varying_shapes and inputs == REAL:
         return _count_steps(task)
-    return count_passes(task, SAMPLES)
+    return count_passes(task, task.batch_per_rank if inputs != REAL else SAMPLES)
 
 
 def count_passes(task: Any, samples: int) -> Flops:
     """Count the operations of a task's model in its own passes over samples of noise.
 
-    It leaves gradients. Raises UserError as ``count_flops``.
+    It leaves gradients.
     """
     inputs, targets = task.draw_noise(samples)
-    with _count() as counter:
-        try:
-            loss = task.compute_loss(inputs, targets)
-        except RuntimeError as error:
-            if "autograd.grad" not in str(error):
-                raise
-            raise UserError(
-                f"{task.definition.name}: its loss contains derivatives, which torch's counter of "
-                "operations refuses, so its definition states none"
-            ) from error
-        forward = counter.get_total_flops()
+    with count_operations() as counter:
+        loss = task.compute_loss(inputs, targets)
+        forward = counter.total()
         loss.backward()
     return _describe(counter, forward, samples, "samples of noise")
+
+
+def _count_stages(task: Any) -> Flops:
+    """Count steps of networks that grow, in each stage of a training.
+
+    A stage that fades in computes the layers of the one before, too; the penalty is computed in
+    one of some steps. Nothing is updated.
+    """
+    shape, batch = task.shape, task.config.global_batch_size
+    places = {shape.values.find_start(0)}
+    for start in shape.list_starts():
+        places |= {start, start + (shape.values.growth_fading_samples if start else 0)}
+    ordered = sorted(places)
+    last = task.config.definition.timing.max_samples
+    interval, total = shape.values.gan_penalty_interval_steps, Counter[str]()
+    task.sharing.update = lambda *arguments: None
+    open_noise(task)
+    for place, end in zip(ordered, [*ordered[1:], last], strict=True):
+        first = -(-place // (interval * batch)) * interval * batch
+        with count_operations() as counter:
+            for number in range(interval):
+                task.samples = first + number * batch
+                task.step()
+        for name, flops in counter.items():
+            total[name] += round(flops * (end - place) / last)
+    return _describe(total, 0, interval * batch, "samples of noise in each stage")
 
 
 def _configure(definition: Definition, data_root: Path, overrides: Sequence[str] = ()) -> RunConfig:
@@ -121,12 +148,12 @@ def _count_steps(task: Any) -> Flops:
     """Count whole steps on real data, with the padding that their batches have."""
     task.open_data()
     forward = 0
-    with _count() as counter:
+    with count_operations() as counter:
         for _ in range(STEPS):
             for piece in task.move(task.next_pieces()):
-                before = counter.get_total_flops()
+                before = counter.total()
                 loss = task.compute_loss(piece.inputs, piece.targets)
-                forward += counter.get_total_flops() - before
+                forward += counter.total() - before
                 loss.backward()
             task.samples += task.config.global_batch_size
     return _describe(counter, forward, task.samples, "samples of the dataset")
@@ -137,27 +164,60 @@ def _count_generation(definition: Definition, ranks: "TorchRanks", data_root: Pa
     plain = registry.import_module(definition.name, "plain")
     task = find_create(plain)(_configure(definition, data_root), ranks)
     task.build()
-    with _count() as counter:
+    with count_operations() as counter:
         task.decode(task.sample(SAMPLES, 0))
-    return _describe(counter, counter.get_total_flops(), SAMPLES, "generated images")
+    return _describe(counter, counter.total(), SAMPLES, "generated images")
+
+
+def _count_recurrent(times: int, inputs: Any, *weights: Any, **_: Any) -> int:
+    """Count a layer of LSTMs: each place of ``inputs`` (places, sentences, …) meets all matrices.
+
+    ``times`` is 2 for gradients of matrices and inputs. oneDNN gives the two matrices first, cuDNN
+    a list.
+    """
+    given = weights[0] if isinstance(weights[0], list | tuple) else weights[:2]
+    matrices: int = sum(each.numel() for each in given if each.dim() == 2)
+    places, sentences = map(int, inputs.shape[:2])
+    return times * 2 * places * sentences * matrices
+
+
+RECURRENT: Mapping[str, Callable[..., int]] = {
+    f"aten.{name}{suffix}": partial(_count_recurrent, times)
+    for name in ("mkldnn_rnn_layer", "_cudnn_rnn")
+    for suffix, times in (("", 1), ("_backward", 2))
+}
+"""What torch has no formula for."""
 
 
 @contextmanager
-def _count() -> Iterator["FlopCounterMode"]:
-    """Count; attention is taken apart, because the counter does not know all of its kernels."""
+def count_operations() -> Iterator[Counter[str]]:
+    """Count by operator; attention is taken apart, because not all of its kernels are known."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils.flop_counter import flop_registry
 
-    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        yield counter
+    counted = Counter[str]()
+
+    class Observer(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            named = kwargs or {}
+            result = operation(*args, **named)
+            name = str(operation.overloadpacket)
+            if formula := flop_registry.get(operation.overloadpacket):
+                counted[name] += formula(*args, **named, out_val=result)
+            elif own := RECURRENT.get(name):
+                counted[name] += own(*args, **named)
+            return result
+
+    with sdpa_kernel(SDPBackend.MATH), Observer():
+        yield counted
 
 
-def _describe(counter: "FlopCounterMode", forward: int, samples: int, of: str) -> Flops:
-    total = counter.get_total_flops()
-    shares = {
-        str(operator).removeprefix("aten."): flops / total
-        for operator, flops in counter.get_flop_counts()["Global"].items()
-    }
+def _describe(counter: Counter[str], forward: int, samples: int, of: str) -> Flops:
+    total = counter.total()
+    shares = {name.removeprefix("aten."): flops / total for name, flops in counter.items()}
     counted = f"{samples:,} {of}"
     return Flops(round(forward / samples), round(total / samples), counted, shares)
 
@@ -165,8 +225,9 @@ def _describe(counter: "FlopCounterMode", forward: int, samples: int, of: str) -
 def measure(request: Request, definition: Definition) -> Measured:
     """Count, and compare with what the definition states."""
     assert request.ranks is not None
-    found = count_flops(definition, request.ranks, request.data_root)
-    parts = f"forward {found.forward:,}, backward {found.total - found.forward:,}; "
+    found = count_flops(definition, request.ranks, request.data_root, request.arguments.input)
+    backward = found.total - found.forward
+    parts = f"forward {found.forward:,}, backward {backward:,}; " if found.forward else ""
     shares = sorted(found.by_operator.items(), key=lambda item: -item[1])
     notes = [
         f"{found.total:,} operations for a sample ({found.total / 1e9:,.4g} GFLOP)",
@@ -176,10 +237,14 @@ def measure(request: Request, definition: Definition) -> Measured:
     stated = definition.flops_per_sample
     if stated is None:
         missing = f"the definition states no flops_per_sample at {definition.scale} scale"
-        return Measured(notes=[*notes, missing])
+        return Measured(notes=[*notes, missing], facts=asdict(found))
     is_same = abs(found.total - stated) <= TOLERANCE * stated
     verdict = "" if is_same else ", which is another number"
-    return Measured(notes=[*notes, f"the definition states {stated:,}{verdict}"], is_fine=is_same)
+    return Measured(
+        notes=[*notes, f"the definition states {stated:,}{verdict}"],
+        facts={**asdict(found), "stated": stated},
+        is_fine=is_same,
+    )
 
 
 STUDY = Study(
@@ -189,5 +254,11 @@ STUDY = Study(
     has_ranks=True,
     description=DESCRIPTION,
     examples=EXAMPLES,
-    options=(*options.offer_benchmark(), options.DATA, *options.DEVICES),
+    options=(
+        *options.offer_benchmark(),
+        options.offer_input(),
+        options.DATA,
+        *options.DEVICES,
+        options.FILE,
+    ),
 )

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from cepheid.measure.engine import options
+from cepheid.measure.engine.noise import NO_DATA
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.turns import (
@@ -164,7 +165,7 @@ class _Step:
     """A step on noise; on ranks that are not busy it does nothing."""
 
     def __init__(self, config: RunConfig, ranks: "TorchRanks", is_busy: bool = True) -> None:
-        self.task = make_task(config, ranks, is_warm=False, has_data=False)
+        self.task = make_task(config, ranks, is_warm=False, inputs=NO_DATA)
         self.task.model.train()
         self.batch, self.is_busy = self.task.draw_noise(self.task.batch_per_rank), is_busy
 

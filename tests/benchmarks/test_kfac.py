@@ -16,7 +16,7 @@ from cepheid.benchmarks.kfac.hyperparameters import make_schedule
 from cepheid.benchmarks.kfac.model import RunningMixup, erase_rectangles, normalize_weights
 from cepheid.benchmarks.kfac.preconditioner import KfacPreconditioner
 from cepheid.measure.engine.byte_counts import measure_peak_bytes
-from cepheid.measure.engine.turns import StepProfiler
+from cepheid.measure.engine.phases import StepProfiler
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.epochs import load_comparison
 from cepheid.reference.optim.lars import BUFFER

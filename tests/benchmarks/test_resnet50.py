@@ -13,7 +13,7 @@ import torch
 
 from cepheid.benchmarks.resnet50.hyperparameters import make_schedule
 from cepheid.benchmarks.resnet50.model import ARCHITECTURES, ResNet, is_exempt, scale_pixels
-from cepheid.measure.engine.turns import profile_steps
+from cepheid.measure.engine.phases import profile_steps
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks

@@ -97,7 +97,7 @@ def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPa
         task.refreshes += 3 if task.refreshes else 100
         return float(next(seconds[task.name]))
 
-    def profile(task: Any, ranks: TorchRanks) -> Any:
+    def profile(task: Any, ranks: TorchRanks, number: int) -> Any:
         task.refreshes += 1000
         return {}, []
 
@@ -108,6 +108,7 @@ def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Setup, "make_settled_task", make)
     monkeypatch.setattr(updates, "time_steps", take_turn)
     monkeypatch.setattr(updates, "profile_updates", profile)
+    monkeypatch.setattr(updates, "fit_steps", lambda task, most: most)
     monkeypatch.setattr(updates, "count_refreshes", lambda task: {"refreshes": task.refreshes})
     setup = Setup(definition.load("kfac", "mini"), costs, (), Path(), rounds=3, settle=0)
     ranks = TorchRanks(0, 1, torch.device("cpu"))

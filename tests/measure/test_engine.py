@@ -16,8 +16,9 @@ from torch import nn
 
 from cepheid.measure.engine import options, own_process, study
 from cepheid.measure.engine.byte_counts import SavedBytes
+from cepheid.measure.engine.phases import StepProfiler, profile_steps
 from cepheid.measure.engine.study import Column, Measured, Request, Study
-from cepheid.measure.engine.turns import Comparison, StepProfiler, profile_steps, time_in_turns
+from cepheid.measure.engine.turns import Comparison, time_in_turns
 from cepheid.measure.studies.speed.sharing import predict_bubble
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import make_study_parser

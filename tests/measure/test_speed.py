@@ -15,7 +15,9 @@ import psutil
 import pytest
 import torch
 
-from cepheid.measure.studies.speed import beside_work, parts, speed
+from cepheid.measure.engine.noise import SYNTHETIC
+from cepheid.measure.engine.turns import configure_open, make_task
+from cepheid.measure.studies.speed import beside_work, parts, profiles, speed
 from cepheid.measure.studies.speed.beside_work import (
     BesideWork,
     Case,
@@ -23,8 +25,10 @@ from cepheid.measure.studies.speed.beside_work import (
     compare_with_fair_share,
 )
 from cepheid.reference.run.config import configure
+from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
+from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
@@ -244,12 +248,79 @@ def test_competitors_end_with_a_killed_command() -> None:
     assert have_ended(ids)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in definition.names() if name != "galaxy_generation"]
+)
+def test_steps_on_noise_need_no_dataset(name: str, tmp_path: Path) -> None:
+    """The share of a rank comes in pieces whose weights add up, of the tensors of one piece."""
+    overrides = ["precision=fp32", "compile=off"]
+    config = configure_open(definition.load(name, "mini"), overrides=overrides, data_root=tmp_path)
+    with start_ranks() as ranks:
+        task = make_task(config, ranks, is_warm=False, inputs=SYNTHETIC)
+        begun, pieces = task.samples, task.next_pieces()
+        assert sum(len(piece.inputs) for piece in pieces) == config.global_batch_size
+        assert sum(piece.weight for piece in pieces) == pytest.approx(1)
+        assert torch.isfinite(task.step())
+    assert task.samples == begun + config.global_batch_size
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_share_of_noise_that_is_no_multiple_of_its_pieces() -> None:
+    from cepheid.measure.engine.noise import draw_step
+
+    def draw(settings: None, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.arange(count), torch.arange(count)
+
+    task = SimpleNamespace(
+        batch_per_rank=7, execution=None, device=SimpleNamespace(pin=lambda values: values),
+        piece_rule=SimpleNamespace(draw_noise=draw),
+    )  # fmt: skip
+    pieces = draw_step(task, 3)
+    assert [len(piece.inputs) for piece in pieces] == [3, 3, 1]
+    assert [piece.weight for piece in pieces] == [3 / 7, 3 / 7, 1 / 7]
+    assert pieces[0].inputs is pieces[1].inputs
+
+
+def test_a_profile_on_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Time, shares, memory, arithmetic, and which machine, command and code they are of."""
+    out = tmp_path / "gnmt.json"
+    arguments = ["gnmt", "--input", "synthetic", "--rounds", "3", "--data", str(tmp_path / "data"),
+                 "--set", "compile=off", "--set", "precision=fp32"]  # fmt: skip
+    assert main(["speed", *arguments, "--output", str(out)]) == 0
+    assert "its arithmetic" in capsys.readouterr().out
+    written = json.loads(out.read_text())
+    found = written["profile"]
+    assert len(found["seconds"]) == 3
+    assert min(found["seconds"]) > 0
+    assert sum(found["shares"].values()) == pytest.approx(1)
+    assert found["peak_bytes"] > 1e7
+    rate = 16 * 25_684_128 / sorted(found["seconds"])[1]
+    assert found["flops"]["tflops_per_second"] == pytest.approx(rate / 1e12)
+    assert written["command"].startswith("cepheid measure speed gnmt --input synthetic")
+    assert written["machine"]["processor"]
+    assert len(written["code_digest"]) == 64
+    assert {"commit", "load_before"} <= written.keys()
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gnmt", "--only", "harness"], "noise has no meaning there: it makes a run, which eval"),
+        (["galaxy_generation"], "generates and does not train, so it has no data that noise"),
+    ],
+)
+def test_what_means_nothing_on_noise_is_refused(arguments: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        main(["speed", *arguments, "--input", "synthetic"])
+
+
 def test_operations_of_a_step_have_shares_that_add_up() -> None:
     model, inputs = torch.nn.Linear(64, 64), torch.ones(32, 64)
     task = SimpleNamespace(
         model=model, step=lambda: model(inputs).sum().backward(), synchronize=lambda: None
     )
-    shares = parts.profile_kernels(task)
+    shares = profiles.profile_kernels(task).shares
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["aten::addmm"] > 0
     assert list(shares.values()) == sorted(shares.values(), reverse=True)

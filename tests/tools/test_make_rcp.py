@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 
-from cepheid.measure.engine import trainings
+from cepheid.measure.engine import provenance
 from cepheid.measure.engine.trainings import Training
 from cepheid.rules import definition, evidence, rcp
 from cepheid.rules.errors import UserError
@@ -169,4 +169,4 @@ def test_a_real_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert point.samples == (32, 32)
     assert point.runs[0].quality != point.runs[1].quality
     assert point.measured[0]["training_step"] == "eager"
-    assert set(trainings.HARDWARE) < set(point.measured[0])
+    assert set(provenance.HARDWARE) < set(point.measured[0])

@@ -3,6 +3,7 @@
 import importlib
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,6 +72,7 @@ def _run_study(study: "Study", command: str, argv: Sequence[str]) -> int:
     One of several ranks ends its process here.
     """
     arguments = make_study_parser(study, command).parse_args(argv)
+    arguments.command = shlex.join(("cepheid", *command.split(), *argv))
 
     from cepheid.measure.engine import study as engine
     from cepheid.reference.machine.placement import end_rank, find_placement

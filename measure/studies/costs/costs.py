@@ -63,6 +63,7 @@ two nodes of two ranks, also on one machine: at the same time with --node-rank 0
   cepheid measure costs kfac --figures figures/
   cepheid measure costs kfac --compare networks --figures figures/
   cepheid measure costs kfac --ladder --settle 2 --figures figures/ --output ladder.json
+  cepheid measure costs kfac --scale full --input synthetic --output costs.json
 
 exit codes: 0 fine; 2 wrong use
 """
@@ -88,7 +89,7 @@ def list_setups(request: Request) -> list[Setup]:
             )
     request.require_extras()
     all_costs = compared or [load_costs(*where)]  # refuses a benchmark that has none
-    how = asked.overrides, request.data_root, asked.rounds, asked.settle
+    how = asked.overrides, request.data_root, asked.rounds, asked.settle, asked.input
     setups = [Setup(definition, costs, *how) for costs in all_costs]
     for setup in setups:
         hyperparameters = setup.configure().hyperparameters
@@ -354,6 +355,7 @@ STUDY = Study(
         Option("--settle N", "updates before the first turn, until the optimizer has settled "
                "(default: %(default)s)", int, 60, least=0),
         options.offer_settings("a setting of all steps, as for `cepheid run`"),
+        options.offer_input(),
         options.FIGURES,
         options.FILE,
         options.DATA,

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import import_module
+from cepheid.measure.engine.noise import NO_DATA, REAL
+from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
     Timing,
     configure_open,
     divide,
+    fit_steps,
     make_task,
-    profile_steps,
     take_steps,
     time_in_turns,
     time_steps,
@@ -93,6 +95,7 @@ class Setup:
     data_root: Path
     rounds: int
     settle: int
+    inputs: str = REAL
 
     def configure(self, *overrides: str) -> "RunConfig":
         """Return the configuration with more settings. Raises UserError for wrong ones."""
@@ -112,7 +115,7 @@ class Setup:
         other = None
         if step.network:
             other = import_module(self.definition.name, "comparison").NETWORKS[step.network]
-        task = make_task(self.configure(*step.overrides), ranks, other)
+        task = make_task(self.configure(*step.overrides), ranks, other, inputs=self.inputs)
         take_steps(task, self.settle)
         return task
 
@@ -163,9 +166,9 @@ def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None])
     parts: Mapping[str, Any] = {}
     if setup.costs.has_inverses:
         say("measuring: inverses alone")
-        parts = inverses.measure(make_task(setup.configure(), ranks, is_warm=False, has_data=False))
+        parts = inverses.measure(make_task(setup.configure(), ranks, is_warm=False, inputs=NO_DATA))
     baseline = setup.make_settled_task(setup.costs.baseline, ranks)
-    _, phases = profile_updates(baseline, ranks)
+    _, phases = profile_updates(baseline, ranks, fit_steps(baseline, UPDATES))
     measured = MeasuredCosts(
         ranks.world_size,
         baseline.config.global_batch_size,
@@ -182,21 +185,22 @@ def measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
     """Time updates in turns with the baseline's, then profile some."""
     baseline = setup.costs.baseline
     plain, task = (setup.make_settled_task(each, ranks) for each in (baseline, step))
+    updates_of_turn = fit_steps(task, UPDATES)
     counts: list[Mapping[str, float]] = []  # before each turn
 
     def time_ours() -> float:
         counts.append(count_refreshes(task))
-        return time_steps(task, UPDATES)
+        return time_steps(task, updates_of_turn)
 
     measures: dict[str, Callable[[], float]] = {
-        baseline.name: partial(time_steps, plain, UPDATES),
+        baseline.name: partial(time_steps, plain, updates_of_turn),
         step.name: time_ours,
     }
     theirs, ours = time_in_turns(setup.rounds, measures)
     _, low, high = divide(ours, theirs)
     before = counts[1]  # the first turn does not count
     made = {name: total - before[name] for name, total in count_refreshes(task).items()}
-    sent, phases = profile_updates(task, ranks)
+    sent, phases = profile_updates(task, ranks, updates_of_turn)
     return Update(
         name=step.name,
         milliseconds=1000 * ours.median_seconds,
@@ -209,7 +213,7 @@ def measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
 
 
 def profile_updates(
-    task: Any, ranks: "TorchRanks"
+    task: Any, ranks: "TorchRanks", updates: int
 ) -> tuple[Mapping[str, int], list[Mapping[str, float]]]:
     """Return the bytes that all ranks send in an update, by purpose, and each rank's phases."""
     sent: dict[str, int] = {}
@@ -218,10 +222,10 @@ def profile_updates(
         for purpose, count in count_bytes(task).items():
             sent[purpose] = sent.get(purpose, 0) + count
 
-    profile = profile_steps(task, UPDATES, add_bytes)
+    profile = profile_steps(task, updates, add_bytes)
     of_ranks = ranks.all_gather_object((sent, profile.phases_ms))
     totals = {
-        purpose: round(sum(of_rank.get(purpose, 0) for of_rank, _ in of_ranks) / UPDATES)
+        purpose: round(sum(of_rank.get(purpose, 0) for of_rank, _ in of_ranks) / updates)
         for purpose in sent
     }
     return totals, [phases for _, phases in of_ranks]
@@ -326,12 +330,13 @@ def measure_ladder(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]
         except UserError as error:
             left_out[rung.name] = str(error)
     say("measuring all in turns")
-    measures = {name: partial(time_steps, task, UPDATES) for name, task in tasks.items()}
+    counts = {name: fit_steps(task, UPDATES) for name, task in tasks.items()}
+    measures = {name: partial(time_steps, task, counts[name]) for name, task in tasks.items()}
     timings = time_in_turns(setup.rounds, measures)
     rungs = []
     for place, (timing, task) in enumerate(zip(timings, tasks.values(), strict=True)):
         task.use_execution(task.execution)  # threads belong to the process
-        phases = profile_steps(task, UPDATES).phases_ms
+        phases = profile_steps(task, counts[timing.label]).phases_ms
         faster = divide(timings[max(0, place - 1)], timing), divide(timings[0], timing)
         rungs.append(MeasuredRung(timing.label, timing, phases, *faster))
     first = next(iter(tasks.values()))

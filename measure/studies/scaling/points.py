@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cepheid.measure.engine.noise import INPUTS
 from cepheid.measure.engine.recorded_points import describe_machine, read_points
 from cepheid.measure.engine.turns import configure_open, find_middle_half
 from cepheid.reference.session.observer import Observer, prepare_data
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 WEAK, STRONG = "weak", "strong"
-INPUTS = ("real", "synthetic")
 ALONE, TOGETHER, INDEPENDENT = "alone", "together", "independent"
 
 SHARES: Mapping[str, tuple[str, ...]] = {

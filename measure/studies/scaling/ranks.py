@@ -9,16 +9,17 @@ import multiprocessing
 import os
 import signal
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from cepheid.measure.engine.noise import feed
 from cepheid.measure.engine.own_process import KILLED
+from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
     make_task,
-    profile_steps,
     time_in_turns,
     time_once,
     time_steps,
@@ -46,41 +47,9 @@ PROFILED_STEPS = 6
 
 def make_scaled_task(job: Job, config: "RunConfig", ranks: "TorchRanks") -> Any:
     """Return a task that is ready to train."""
-    task = make_task(config, ranks, has_data=False)
-    if "real" in job.inputs or _has_passes(task):
-        task.open_data()
+    task = make_task(config, ranks, inputs=job.inputs[0])
     task.model.train()
     return task
-
-
-@contextmanager
-def feed(task: Any, kind: str) -> Iterator[None]:
-    """Let the steps within the block read real data, or use one batch that stays in memory."""
-    if kind == "real":
-        yield
-        return
-    batch = task.next_pieces() if _has_passes(task) else _draw_pieces(task)
-    samples = task.samples
-    task.next_pieces = lambda: batch
-    try:
-        yield
-    finally:
-        del task.next_pieces
-        task.samples = samples  # so that the loader goes on where it was
-
-
-def _has_passes(task: Any) -> bool:
-    """Return whether noise is a pass alone, so that real data must stay in memory."""
-    has_passes: bool = task.workload.passes is not None
-    return has_passes
-
-
-def _draw_pieces(task: Any) -> Sequence[Any]:
-    """Return a rank's share of a step as pieces of noise."""
-    from cepheid.reference.torch.pieces import cut
-
-    inputs, targets = task.draw_noise(task.batch_per_rank)
-    return cut(inputs, targets, task.piece_size)
 
 
 def time_turn(task: Any, kind: str, steps: int) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine import options, own_process
+from cepheid.measure.engine.noise import INPUTS
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.recorded_points import (
     PointFolder,
@@ -31,7 +32,6 @@ from cepheid.measure.studies.scaling.points import (
     BATCH_SIZE,
     FILE,
     INDEPENDENT,
-    INPUTS,
     SHARES,
     STRONG,
     TOGETHER,
@@ -335,8 +335,7 @@ STUDY = Study(
             "--ranks N,…", "numbers of ranks to start here (default: 1, 2, 4, … up to the "
             "processors or GPUs)", "1,2,4", most=MOST_RANKS,
         ),
-        Option("--input", "real data, synthetic ones or both in turns (default); synthetic needs "
-               "no data set", default="both", more={"choices": (*INPUTS, "both")}),
+        options.offer_input("both", ", or both in turns"),
         Option("--strong", "all ranks share one batch (default: each has one)", bool),
         Option("--batch-size B", "samples of each rank in a step, with --strong of all (default: "
                "the definition's)", int),

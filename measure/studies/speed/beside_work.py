@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cepheid.benchmarks.registry import import_task
+from cepheid.measure.engine.noise import NO_DATA, REAL
 from cepheid.measure.engine.own_process import run_alone, run_on_ranks
 from cepheid.measure.engine.turns import configure_open, make_task, pick_create
 from cepheid.reference.run.generate import time_repetition
@@ -135,7 +136,7 @@ def measure_pace(
     with start_ranks() as ranks:
         asked = definition.generation
         create = pick_create(import_task(definition, "torch"))
-        task = make_task(config, ranks, create, has_data=not asked)
+        task = make_task(config, ranks, create, inputs=NO_DATA if asked else REAL)
         step = _start_generating(task, asked.counts) if asked else _start_training(task)
         step()
         done, made, began = 0, 0, time.monotonic()

@@ -21,7 +21,6 @@ from cepheid.measure.engine.turns import (
     Sides,
     Subject,
     make_plain_task,
-    make_task,
     time_steps,
 )
 from cepheid.measure.studies.speed import sharing
@@ -111,7 +110,7 @@ def compare_penalty(subject: Subject) -> Measurement:
     """Compare steps in the last stage, with the penalty in each, with those of the definition."""
     given = subject.config.hyperparameters
     config = replace(subject.config, hyperparameters={**given, "gan_penalty_interval_steps": 1})
-    every = make_task(config, subject.ranks)
+    every = subject.make_task(config)
     interval = given["gan_penalty_interval_steps"]
     what = f"step with the penalty in one of {interval}"
     return _compare(subject, what, "the penalty in each step", every, False)

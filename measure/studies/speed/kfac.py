@@ -30,7 +30,7 @@ from cepheid.measure.engine.turns import (
     Timing,
     divide,
     find_middle_half,
-    make_task,
+    fit_steps,
     take_steps,
     time_once,
     time_steps,
@@ -202,7 +202,7 @@ def compare_formats(subject: Subject) -> Measurement:
             f"--set opt_preconditioner={chosen}: formats are measured on the factors of K-FAC; "
             "fix: leave it out"
         )
-    task = make_task(config, subject.ranks, is_warm=False)
+    task = subject.make_task(config, is_warm=False)
     take_steps(task, FORMAT_SETTLE_UPDATES)
     task.loss_and_gradients()
     seen = task.preconditioner.kfac.layers
@@ -315,6 +315,7 @@ def _time_updates(
 ) -> tuple[list[Row], dict[str, Any]]:
     """Return lines and facts of updates in turns; the first of ``names`` is SGD."""
     tasks = {name: _make_settled_task(subject, name) for name in names}
+    updates = min(fit_steps(task, updates) for task in tasks.values())
     timings = subject.time_tasks(f"{updates} updates", tasks, updates)
     compared = {timing.label: _compare(timing, timings[0]) for timing in timings}
     rows = [row for row, _ in compared.values()]
@@ -355,7 +356,7 @@ def _time_whole_run(subject: Subject, seed: int) -> tuple[float, float]:
 
     As many updates are made as the learning rate of K-FAC takes to fall to 0.
     """
-    tasks = [make_task(_configure(subject, name, seed), subject.ranks) for name in (SGD, STALE)]
+    tasks = [subject.make_task(_configure(subject, name, seed)) for name in (SGD, STALE)]
     config = tasks[1].config
     decay_epochs = float(config.hyperparameters["opt_learning_rate_decay_epochs"])
     last_sample = decay_epochs * config.definition.train_samples
@@ -382,7 +383,7 @@ def _make_settled_task(subject: Subject, name: str) -> Any:
     """Return a task that has made some updates."""
     workload = PEER_WORKLOAD if name == PEER else None
     config = _configure(subject, name, seed=1)
-    task = make_task(config, subject.ranks, workload, is_warm=False)
+    task = subject.make_task(config, workload, is_warm=False)
     take_steps(task, SETTLE_UPDATES if name == STALE else 1)
     return task
 

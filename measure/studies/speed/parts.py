@@ -24,11 +24,10 @@ from cepheid.measure.engine.turns import (
     Subject,
     configure_open,
     describe_comparison,
+    fit_steps,
     make_plain_task,
     make_task,
     pick_create,
-    profile_steps,
-    take_steps,
     time_each,
     time_steps,
 )
@@ -42,9 +41,7 @@ from cepheid.reference.run.train import run
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Block, Definition
 from cepheid.rules.events import Kind
-from cepheid.rules.hyperparameters import EVAL_OFFSET
 
-PROFILED_STEPS, TOP_SHOWN = 3, 8
 UNREACHABLE = 1e9
 """A quality target beyond every metric, so that the loop spends its whole budget."""
 
@@ -174,7 +171,8 @@ IMAGES_PER_TURN, MOST_REPETITIONS = 100, 10  # few images at a time take too lit
 def compare_steps(subject: Subject) -> Measurement:
     """Compare one training step with the plain version of the same network (plain.py)."""
     plain = make_plain_task(subject)
-    slow, fast = (partial(time_steps, task, STEPS) for task in (plain, subject.task))
+    steps = min(fit_steps(task, STEPS) for task in (plain, subject.task))
+    slow, fast = (partial(time_steps, task, steps) for task in (plain, subject.task))
     what = f"step of {subject.config.global_batch_size} samples"
     return subject.measure(Sides(what, PLAIN, slow, fast, timed=True))
 
@@ -196,50 +194,6 @@ def measure_harness(subject: Subject) -> Measurement:
     result = f"overhead {compared.overhead:+.2%}; outside the task's code {share:.2%}"
     facts = {**compared.as_json(), "share_outside_the_task": share}
     return Measurement([describe_comparison(compared, result)], facts)
-
-
-def measure_profile(subject: Subject) -> Measurement:
-    """Profile a training step by phase, and measure what harness and log add."""
-    task, steps = subject.task, subject.rounds * STEPS
-    batch = subject.config.global_batch_size
-    task.model.train()
-    task.step()
-    profile = profile_steps(task, steps)
-    # A run of as many steps, with its log and display, shows what these add.
-    timing = replace(subject.config.definition.timing, eval_every_samples=steps * batch)
-    short = shorten_definition(replace(subject.config.definition, timing=timing), 1)
-    values = {**subject.config.hyperparameters, EVAL_OFFSET: 0}
-    config = replace(subject.config, definition=short, hyperparameters=values)
-    loop = time_run_loop(task, config, subject.open_display(short))
-    of_harness = loop.harness_seconds / (steps * profile.seconds)
-    shares = {**profile.shares, "harness and log": of_harness}
-    milliseconds = 1000 * profile.seconds
-    row = Row(
-        what=f"step of {batch} samples",
-        reference=f"{milliseconds:,.1f} ms",
-        result=", ".join(f"{phase} {share:.1%}" for phase, share in shares.items()),
-    )
-    facts = {"milliseconds": milliseconds, "shares": shares}
-    kernels = profile_kernels(task)
-    shown = ", ".join(f"{name} {share:.1%}" for name, share in [*kernels.items()][:TOP_SHOWN])
-    return Measurement([row, Row("its operations", shown)], {**facts, "operations": kernels})
-
-
-def profile_kernels(task: Any) -> Mapping[str, float]:
-    """Return the share of each of torch's operations in the time of a step, the largest first.
-
-    It is the time of the accelerator where there is one, else that of the processors.
-    """
-    from torch.profiler import profile
-
-    with profile() as profiler:  # everything that torch can observe here
-        take_steps(task, PROFILED_STEPS)
-    found = profiler.key_averages()
-    kind = "device" if any(each.self_device_time_total for each in found) else "cpu"
-    times = {each.key: getattr(each, f"self_{kind}_time_total") for each in found}
-    total = sum(times.values()) or 1
-    ordered = sorted(times.items(), key=lambda item: -item[1])
-    return {name: time / total for name, time in ordered if time}
 
 
 def make_keras_task(subject: Subject) -> Any:
@@ -382,7 +336,6 @@ def measure_beside_work(subject: Subject) -> Measurement:
 MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
     "train": {
         "step": compare_steps,
-        "profile": measure_profile,
         "harness": measure_harness,
         "framework": compare_frameworks,
         "input": compare_input,

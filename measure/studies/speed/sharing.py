@@ -17,6 +17,7 @@ from cepheid.measure.engine.byte_counts import (
     count_state_bytes,
     predict_bytes,
 )
+from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
     MIB,
     STEPS,
@@ -24,8 +25,8 @@ from cepheid.measure.engine.turns import (
     Measurement,
     Row,
     Subject,
+    fit_steps,
     format_timing,
-    profile_steps,
     take_steps,
     time_steps,
 )
@@ -43,10 +44,11 @@ def compare_updates(subject: Subject) -> Measurement:
     require_ranks(subject, "ranks that exchange something are measured on several ranks")
     tasks = {way: subject.make_variant(weight_update=way) for way in WEIGHT_UPDATES}
     rows, facts = [], {}
-    for timing in subject.time_tasks("steps", tasks, STEPS):
+    steps = fit_steps(subject.task, STEPS)
+    for timing in subject.time_tasks("steps", tasks, steps):
         task = tasks[timing.label]
-        sent = sum(_count_bytes_of_step(subject, task)[subject.ranks.rank])
-        shares = profile_steps(task, STEPS).shares
+        sent = sum(_count_bytes_of_step(subject, task, steps)[subject.ranks.rank])
+        shares = profile_steps(task, steps).shares
         state = count_state_bytes(task.optimizer)
         text = (
             f"update {shares['update']:.1%} and gathering {shares.get('gather', 0.0):.1%} of a "
@@ -74,9 +76,10 @@ def compare_sums(subject: Subject) -> Measurement:
             task = subject.make_variant(all_reduce=f"mesh:{number}")
             tasks[f"{number} x {count // number}"] = task
     rows, facts = [], {}
-    for timing in subject.time_tasks("steps", tasks, STEPS):
+    steps = fit_steps(subject.task, STEPS)
+    for timing in subject.time_tasks("steps", tasks, steps):
         task = tasks[timing.label]
-        table = _count_bytes_of_step(subject, task)
+        table = _count_bytes_of_step(subject, task, steps)
         columns = task.mesh_shape[1]
         pairs = [(a, b) for a in range(count) for b in range(count)]
         within = sum(table[a][b] for a, b in pairs if a // columns == b // columns) / count
@@ -102,10 +105,10 @@ def require_ranks(subject: Subject, why: str) -> None:
         )
 
 
-def _count_bytes_of_step(subject: Subject, task: Any) -> list[list[int]]:
-    """Return the bytes that each rank sends each other one in a step, a mean of several."""
-    table = count_bytes(subject.ranks, partial(take_steps, task, STEPS))
-    return [[count // STEPS for count in sent] for sent in table]
+def _count_bytes_of_step(subject: Subject, task: Any, steps: int) -> list[list[int]]:
+    """Return the bytes that each rank sends each other one in a step, a mean of ``steps``."""
+    table = count_bytes(subject.ranks, partial(take_steps, task, steps))
+    return [[count // steps for count in sent] for sent in table]
 
 
 EXCHANGE: Mapping[str, Measure] = {"update": compare_updates, "sums": compare_sums}

@@ -4,10 +4,12 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
+from cepheid.measure.engine.noise import NO_DATA, REAL, SYNTHETIC
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.rules import definition as definitions
@@ -34,8 +36,9 @@ Of a benchmark that trains:
              prefetch against one on arrays that are read when their turn comes
   memory     the largest resident memory of a short run, in a process of its own
   profile    only on request: where the time of a step goes: data, forward, backward, communication
-             that the backward pass does not hide, update; what harness and log add; and the shares
-             of torch's operations (and copies), on the accelerator where there is one
+             that the backward pass does not hide, update; what harness and log add; memory; the
+             shares of torch's operations (and copies), on the accelerator where there is one, and
+             how much of a step these take; arithmetic, and its share of the peak
   beside_work  only on request: training beside a competing process on one processor, then on each;
              half of these processors and all of the others are a fair share, of which at most a
              third should be lost
@@ -49,6 +52,9 @@ Of a benchmark that generates, for three numbers of images at a time, against pl
 
 A benchmark may add measurements of its own; --list shows all.
 
+With --input synthetic steps train on noise of the real shapes, and no dataset is needed. Networks
+that grow are measured where a step is largest.
+
 Compare ratios rather than times: other work on the machine changes ratios less. They are ratios of
 medians. Numbers in brackets enclose the middle half of the measurements, or of the ratios turn by
 turn.
@@ -59,6 +65,7 @@ examples:
   cepheid measure speed galaxy_shape --scale mini --only step --set precision=fp32 --rounds 30
   cepheid measure speed galaxy_shape --scale mini --output speed.json
   cepheid measure speed kfac --list
+  cepheid measure speed mask_rcnn --scale full --input synthetic --set global_batch_size=1
   cepheid measure speed galaxy_generation --only sampling --only decoding
   torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure speed resnet50 --profile
 
@@ -80,6 +87,14 @@ PROFILE = "profile"
 ON_REQUEST = (PROFILE, "input", "beside_work")
 """What is measured only where --only names it."""
 IN_KERAS = ("framework", "input")
+ON_A_DATASET = {
+    **dict.fromkeys(("harness", "memory", "beside_work"), "it makes a run, which evaluates"),
+    **dict.fromkeys(IN_KERAS, "Keras reads the dataset itself"),
+    **dict.fromkeys(("bucketing", "variants", "decoding"), "sentences of noise have one length"),
+    **dict.fromkeys(("networks", "estimators", "formats"), "it trains until something is learned"),
+    "whole_run": "stale factors follow from what is learned",
+}
+"""What means nothing on noise, and why."""
 AGAINST_PLAIN = ("step", "sampling", "decoding", "generation")
 CODE_FACTS = ("training_step", "sampling", "decoding")
 """The facts about an implementation that say how its code is compiled."""
@@ -88,9 +103,12 @@ CODE_FACTS = ("training_step", "sampling", "decoding")
 def find_measurements(definition: Definition) -> "Mapping[str, Measure]":
     """Return all measurements of a benchmark: those of its kind, then its own."""
     from cepheid.measure.studies.speed.parts import MEASUREMENTS
+    from cepheid.measure.studies.speed.profiles import measure_profile
 
-    own = _import_own(definition)
-    return {**MEASUREMENTS[definition.kind], **(own.MEASUREMENTS[definition.name] if own else {})}
+    own, of_kind = _import_own(definition), MEASUREMENTS[definition.kind]
+    if definition.kind == "train":  # the list begins with the two of a step
+        of_kind = {"step": of_kind["step"], PROFILE: measure_profile, **of_kind}
+    return {**of_kind, **(own.MEASUREMENTS[definition.name] if own else {})}
 
 
 def _import_own(definition: Definition) -> Any:
@@ -133,13 +151,18 @@ def choose_measurements(request: Request) -> "Mapping[str, Measure]":
     definition, asked = request.require_extras(), request.arguments
     if asked.profile and asked.only:
         raise UserError("--profile is a measurement of its own: leave out --only")
-    return pick_measurements(definition, [PROFILE] if asked.profile else asked.only)
+    if asked.input == REAL:
+        return pick_measurements(definition, [PROFILE] if asked.profile else asked.only)
+    request.require_training(", so it has no data that noise could replace; leave out --input")
+    return pick_measurements(definition, asked.only or [PROFILE], ON_A_DATASET)
 
 
-def pick_measurements(definition: Definition, only: Sequence[str]) -> "Mapping[str, Measure]":
+def pick_measurements(
+    definition: Definition, only: Sequence[str], refused: Mapping[str, str] = MappingProxyType({})
+) -> "Mapping[str, Measure]":
     """Return the measurements that ``only`` names; without names all that are not on request.
 
-    Raises UserError for a name that the benchmark does not have.
+    Raises UserError for a name that the benchmark does not have, or that is ``refused``.
     """
     known = find_measurements(definition)
     for name in only:
@@ -147,6 +170,11 @@ def pick_measurements(definition: Definition, only: Sequence[str]) -> "Mapping[s
             raise UserError(
                 f"--only {name}: {definition.name} has no such measurement"
                 f"{did_you_mean(name, known)} (all: {', '.join(known)})"
+            )
+        if why := refused.get(name):
+            raise UserError(
+                f"--only {name} --input {SYNTHETIC}: noise has no meaning there: {why}; fix: leave "
+                "out --input"
             )
         if lacking := _find_lacking_file(definition, name):
             raise UserError(f"--only {name}: {lacking} is missing, so there is nothing to compare")
@@ -162,13 +190,14 @@ def measure_all(request: Request, measures: "Mapping[str, Measure]") -> Measured
     config, ranks = request.configure(), request.prepare_on_ranks()
     observer.tell("reference: building, compiling, warming up")
     create = pick_create(import_task(definition, "torch"))
-    task = make_task(config, ranks, create, has_data=definition.kind == "train")
+    inputs = asked.input if definition.kind == "train" else NO_DATA
+    task = make_task(config, ranks, create, inputs=inputs)
     implementation = task.implementation()
     observer.tell(_describe_implementation(implementation))
     # A display does most on a terminal; this one is not seen, and open until the process ends.
     unseen = request.open_display(open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     settings = asked.overrides, asked.rounds
-    subject = Subject(config, ranks, task, *settings, unseen.show_run, observer.count)
+    subject = Subject(config, ranks, task, *settings, unseen.show_run, observer.count, inputs)
     rows = []
     facts = {"result": config.result_name, "implementation": implementation}
     for name, measure in measures.items():
@@ -212,6 +241,7 @@ STUDY = Study(
         options.offer_settings("a setting of the reference, as for `cepheid run`"),
         Option("--profile", "the same as --only profile", bool),
         options.offer_rounds(15),
+        options.offer_input(REAL, ", then only --profile without --only"),
         options.DATA,
         *options.DEVICES,
         options.FILE,

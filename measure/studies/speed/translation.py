@@ -67,7 +67,7 @@ TORCH = "torch.nn.Transformer"
 def make_eager_task(subject: Subject, *settings: str, source: Any = None) -> Any:
     """Return a task that is ready, with further settings, by default that of the reference."""
     config = replace(subject, overrides=[*EAGER, *subject.overrides]).configure(*settings)
-    return turns.make_task(config, subject.ranks, source)
+    return subject.make_task(config, source)
 
 
 def compare_forms(subject: Subject) -> Measurement:

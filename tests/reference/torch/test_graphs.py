@@ -49,7 +49,7 @@ def find_ways(data_root: Path) -> dict[str, str]:
     names = ("galaxy_shape", "galaxy_bnn", "galaxy_vae")
     with start_ranks() as ranks:
         made = {name: make_task(configure_small(name, data_root), ranks, is_warm=False,
-                                has_data=False) for name in names}  # fmt: skip
+                                inputs="") for name in names}  # fmt: skip
     return {name: type(task.sharing.network).__name__ for name, task in made.items()}
 
 
