@@ -144,6 +144,8 @@ def limit_findings(findings: Sequence[Finding], *, goes_on: bool = False) -> lis
     The counting finding is as severe as the worst of the others, and stands at the line of the
     first one of that severity. The others are not counted while a log goes on.
     """
+    if len(findings) <= FINDINGS_PER_RULE_MAX:
+        return sort_findings(findings)
     kept: list[Finding] = []
     others: dict[str, list[Finding]] = {}
     counts = Counter[str]()

@@ -139,7 +139,7 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     ]
     for path in (stray for one in packages for stray in one.strays):
         print(f"not on the site, because it is no submission: {escape(str(path))}", file=sys.stderr)
-    judgement = judge(packages, judged_in, use_processes(None), with_course=True)
+    judgement = judge(packages, judged_in, use_processes(None), keep="courses")
     entries, results = isolate(judgement.results, list_entries, strip_result)
     if not arguments.allow_removal:
         folder.refuse_removal(output, entries, arguments.paths)

@@ -19,7 +19,7 @@ from cepheid.compliance.failure import isolate
 from cepheid.compliance.finding import Finding, has_error, sort_findings
 from cepheid.compliance.judge.decided import apply_waivers
 from cepheid.compliance.judge.judgement import JudgedResult, find_place, judge, strip_result
-from cepheid.compliance.judge.unit import use_processes
+from cepheid.compliance.judge.unit import Kept, use_processes
 from cepheid.compliance.read import package
 from cepheid.compliance.read.layout import SUBMISSIONS
 from cepheid.compliance.read.mlperf_folders import SCALING
@@ -156,19 +156,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.follow:
         return _follow(arguments, judged_in)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
+    are_alone = all(one.is_single_log for one in packages)
+    keep: Kept = "findings" if are_alone and arguments.format != CSV else "summaries"
     with _Progress() as progress:
         each = use_processes(arguments.jobs, progress)
         if change:
             judgement = judge(packages, judged_in, each, stood=change.is_untouched)
         else:
-            judgement = judge(packages, judged_in, each)
+            judgement = judge(packages, judged_in, each, keep)
     if arguments.write_scaling:
         written = sum(map(_write_scaling, judgement.results))
         _report(f"{written} scaling.json written; from now on, scores are multiplied by them")
     findings, logs = change.select(judgement) if change else (judgement.findings, judgement.logs)
     if logs == 0 and not has_error(findings):
         raise UserError("no run log was found, so nothing was checked, and nothing passes")
-    listed = () if all(one.is_single_log for one in packages) else judgement.results
+    listed = () if are_alone else judgement.results
     if arguments.format == CSV:
         text = write_rows(CSV, judgement.results)
     else:

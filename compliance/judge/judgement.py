@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from cepheid.compliance.checks.submission.machine import describe_machine
 from cepheid.compliance.failure import Failures, isolate, report_failure
 from cepheid.compliance.finding import Finding, sort_findings
 from cepheid.compliance.judge.decided import apply_waivers, is_withdrawn, report_decisions
-from cepheid.compliance.judge.unit import Each, JudgedUnit, Unit, find_definition, judge_unit
+from cepheid.compliance.judge.unit import Each, JudgedUnit, Kept, Unit, find_definition, judge_unit
 from cepheid.compliance.read.contents import ResultFolder, Submitter
 from cepheid.compliance.read.decisions import Waiver
 from cepheid.compliance.read.layout import SUBMISSIONS
@@ -107,17 +107,18 @@ def judge(
     packages: Sequence[Package],
     judged_in: Round,
     each: Each = map,
-    with_course: bool = False,
+    keep: Kept = "summaries",
     stood: Callable[[Path], bool] = lambda path: False,
 ) -> Judgement:
     """Judge everything that was listed, and parse each log once.
 
-    ``each`` decides in which process the logs of a result are judged. ``with_course``
-    keeps what is needed to draw the runs. ``stood`` says of a file whether it stood on the base
-    branch as it is, which decides who copied whom.
+    ``each`` decides in which process the logs of a result are judged. ``keep`` may be findings
+    alone for logs by themselves: what is found about a result needs the summaries of its logs.
+    ``stood`` says of a file whether it stood on the base branch as it is, which decides who copied
+    whom.
     """
     listed = [(package, who) for package in packages for who in package.submitters]
-    units_of = [list_units(who, package, judged_in, with_course) for package, who in listed]
+    units_of = [list_units(who, package, judged_in, keep) for package, who in listed]
     every = [unit for units in units_of for unit in units]
     owners = [who for (_, who), units in zip(listed, units_of, strict=True) for _ in units]
     judged_units = list(zip(every, owners, each(judge_unit, every), strict=True))
@@ -159,6 +160,8 @@ def _compare_all(
     units: Sequence[OwnedUnit], judged_in: Round, stood: Callable[[Path], bool]
 ) -> list[JudgedUnit]:
     """Add what the results have in common that no two runs may have."""
+    if not any(answer.traces for _, _, answer in units):
+        return [answer for _, _, answer in units]
 
     def compare(judged: Sequence[OwnedUnit]) -> list[list[Finding]]:
         traced = [
@@ -185,7 +188,7 @@ def _compare_all(
 
 
 def list_units(
-    who: Submitter, package: Package, judged_in: Round, with_course: bool = False
+    who: Submitter, package: Package, judged_in: Round, keep: Kept = "summaries"
 ) -> list[Unit]:
     """List the results of a submitter as units that can be judged by themselves."""
     return [
@@ -194,7 +197,7 @@ def list_units(
             replace(find_place(folder, who, judged_in), in_result=not package.is_single_log),
             judged_in,
             with_digests=who.files is not None,
-            with_course=with_course,
+            keep=keep,
         )
         for folder in who.results
     ]
@@ -304,11 +307,13 @@ def strip_result(result: JudgedResult, error: Exception) -> JudgedResult:
     )
 
 
-def _sort_by_result(findings: Iterable[Finding], who: Submitter) -> Mapping[Path, list[Finding]]:
+def _sort_by_result(findings: Sequence[Finding], who: Submitter) -> Mapping[Path, list[Finding]]:
     """Sort the findings about a submitter's folder by the result that they touch.
 
     One about a result or a system touches that alone; one about anything else touches all results.
     """
+    if not findings:
+        return {result.path: [] for result in who.results}
     folders = {result.path for result in who.results}
     of_system = {folder.parent for folder in folders}
     of_system |= {system.path for system in who.systems.values()}

@@ -6,6 +6,7 @@ This is the only place where submitted logs are opened and parsed.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from cepheid.compliance.checks import (
     Place,
@@ -30,20 +31,22 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.host import follow_parent, usable_processors
 from cepheid.rules.rounds import Round
 
+Kept = Literal["findings", "summaries", "courses"]
+"""What remains of judged logs: findings alone, also what tables show, also what draws the runs."""
+
 
 @dataclass(frozen=True)
 class Unit:
     """The logs of one result, which can be judged by themselves in any process.
 
-    ``with_digests`` asks for the digests of the files, ``with_course`` for what is needed to draw
-    the runs.
+    ``with_digests`` asks for the digests of the files.
     """
 
     folder: ResultFolder
     place: Place
     judged_in: Round
     with_digests: bool = False
-    with_course: bool = False
+    keep: Kept = "summaries"
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ def judge_unit(unit: Unit) -> JudgedUnit:
     failures, place, path = Failures(), unit.place, unit.folder.path
     logs, definition = ResultLogs(unit.folder, ()), None
     with failures.caught(path):
-        logs = read_logs(unit.folder, unit.with_digests)
+        logs = read_logs(unit.folder, unit.with_digests, unit.judged_in.log.is_lenient)
     with failures.caught(path):
         definition = find_definition(logs.runs, place)
     findings: list[Finding] = []
@@ -82,7 +85,8 @@ def judge_unit(unit: Unit) -> JudgedUnit:
             findings += check_result(logs, place, unit.judged_in)
     summary = ResultSummary(digests=logs.digests)
     with failures.caught(path):
-        summary = summarize(logs, unit.with_course, definition)
+        if unit.keep != "findings":
+            summary = summarize(logs, unit.keep == "courses", definition)
         if unit.judged_in.is_mlperf and not unit.judged_in.as_published:
             summary = refuse_broken(summary, logs, place)
     convergence, of_mlcommons, traces = None, None, tuple[RunTrace, ...]()

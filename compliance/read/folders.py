@@ -348,7 +348,10 @@ class Reader:
 
 def is_plain_file(path: Path) -> bool:
     """Return True for a file that is no link."""
-    return path.is_file() and not path.is_symlink()
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except (OSError, ValueError):  # also for a name that the system does not take
+        return False
 
 
 def _list_hashed_later(results: Sequence[ResultFolder]) -> frozenset[str]:

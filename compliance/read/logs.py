@@ -102,9 +102,14 @@ class ResultLogs:
         return {os.path.abspath(log.path): log.sha256 for log in logs if log.sha256}
 
 
-def read_logs(folder: ResultFolder, with_digests: bool = False) -> ResultLogs:
-    """Parse every log of a result once. ``with_digests`` also hashes them from the same bytes."""
-    runs = tuple(runlog.read(path, with_digests) for path in folder.runs)
+def read_logs(
+    folder: ResultFolder, with_digests: bool = False, is_lenient: bool = False
+) -> ResultLogs:
+    """Parse every log of a result once. ``with_digests`` also hashes them from the same bytes.
+
+    ``is_lenient`` does not look for problems that a round tolerates.
+    """
+    runs = tuple(runlog.read(path, with_digests, is_lenient) for path in folder.runs)
     power_of = folder.power_of or {}
     joules = {run.path.stem: measure_joules(run, power_of.get(run.path.stem, ())) for run in runs}
     return ResultLogs(

@@ -244,7 +244,7 @@ class Entry:
 
 def _make_run(summary: RunSummary, counts: bool, value: float | None) -> Run:
     if summary.course is None:
-        raise ValueError(f"{summary.path}: judged without its course; judge(…, with_course=True)")
+        raise ValueError(f"{summary.path}: judged without its course; judge(…, keep='courses')")
     return Run(summary, summary.course, counts, value)
 
 

@@ -1,6 +1,6 @@
 """What one file of rules asks of a log: conditions, and how often records of a key may appear."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -73,6 +73,11 @@ class RuleFile:
     keys: Mapping[str, KeyRules] = field(default_factory=dict)
     before_end: Statements | None = None
     end: tuple[Check, ...] = ()
+
+    @cached_property
+    def counted(self) -> Sequence[tuple[str, KeyRules]]:
+        """The rules of the keys of which there may be too few records, or too many."""
+        return [(key, each) for key, each in self.keys.items() if each.or_else or each.least]
 
     @cached_property
     def acting(self) -> Mapping[str, KeyRules]:

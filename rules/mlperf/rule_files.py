@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,12 @@ class RuleSet:
         """Whether the rules take times in seconds, as the logs of v0.6 have them."""
         return self.usage == "training" and self.version == "0.6"
 
-    @property
+    @cached_property
+    def root(self) -> str:
+        """The folder with the rules of all rounds; a text is looked up sooner than a path."""
+        return str(self.folder.parent)
+
+    @cached_property
     def first_file(self) -> str:
         """The name of the file with which judging begins."""
         return f"{self.folder.name}/common.yaml"
@@ -72,7 +77,7 @@ class RuleSet:
         A round may ask for a file of another one. Raises UserError for a rule that is not
         supported.
         """
-        return _find_file(self.folder.parent, name)
+        return _find_file(self.root, name)
 
     def count_runs(self) -> Mapping[str, int]:
         """Return the number of runs of each benchmark of the round, in the order of their names."""
@@ -167,10 +172,10 @@ def require_rule_set(name: str) -> RuleSet:
 
 
 @lru_cache(maxsize=256)  # names come from logs
-def _find_file(root: Path, name: str) -> RuleFile | None:
+def _find_file(root: str, name: str) -> RuleFile | None:
     folder, _, file = name.partition("/")
     known = FOLDER.fullmatch(folder) and re.fullmatch(r"[A-Za-z0-9_.-]+\.yaml", file)
-    path = root / folder / file
+    path = Path(root) / folder / file
     return _read_file(path, name) if known and path.is_file() else None
 
 

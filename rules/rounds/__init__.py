@@ -69,6 +69,11 @@ class LogForm:
     tolerated: frozenset[ProblemKind] = frozenset()
     seed_required: bool = True
 
+    @property
+    def is_lenient(self) -> bool:
+        """Whether what stands around records, and which fields they have, does not matter."""
+        return self.tolerated >= {"text", "around", "schema"}
+
 
 @dataclass(frozen=True)
 class RoundBenchmark:

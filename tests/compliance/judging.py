@@ -13,7 +13,7 @@ from cepheid.rules import rounds
 def judge_folder(*paths: Path, with_course: bool = False) -> Judgement:
     """Judge logs, or folders of results or submitters; by default ``out``."""
     packages = [package.read(path) for path in paths or (Path("out"),)]
-    return judge(packages, rounds.load(), with_course=with_course)
+    return judge(packages, rounds.load(), keep="courses" if with_course else "summaries")
 
 
 def find_all(path: Path) -> list[Finding]:

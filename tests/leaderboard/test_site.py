@@ -232,7 +232,7 @@ def test_the_same_results_give_the_same_bytes(star_shape: Definition) -> None:
 def test_a_result_judged_without_its_course_cannot_be_drawn(star_shape: Definition) -> None:
     write_result(Path("out"), star_shape)
     judgement = judge_folder(Path("out"))
-    with pytest.raises(ValueError, match="with_course=True"):
+    with pytest.raises(ValueError, match="courses"):
         _ = list_entries(judgement.results)[0].runs
 
 

@@ -39,7 +39,7 @@ def preview(arguments: argparse.Namespace) -> int:
     site_folder.refuse_foreign(arguments.output)
     judged_in = rounds.load(arguments.round)
     packages = [package.read(arguments.path, judged_in.layout)]
-    judgement = judge(packages, judged_in, use_processes(None), with_course=True)
+    judgement = judge(packages, judged_in, use_processes(None), keep="courses")
     entries = tuple(list_entries(hide_names(judgement.results)))
     site = Site(judged_in.name, entries, arguments.output, elsewhere=Copied(()))
     site_folder.write(arguments.output, make_site_files(site))

@@ -121,10 +121,13 @@ def _judge_by_file(
     satisfied: set[str] = set()
     # There may be 100,000 records, and nearly all are as they should be: what is wrong with one is
     # asked only where ``all_hold`` says no.
-    acting = file.acting
-    for event in [event for event in events if event.key in acting]:
+    acting = {key: (rules, by_key[key][0]) for key, rules in file.acting.items() if key in by_key}
+    for event in events:
         key = event.key
-        rules, is_first = acting[key], event is by_key[key][0]
+        if key not in acting:
+            continue
+        rules, first = acting[key]
+        is_first = event is first
         if is_first or not rules.is_judged_once:
             if rules.before:
                 _act(file, rules.before, event, state, course)
@@ -143,9 +146,9 @@ def _judge_by_file(
         if rules.some and _satisfies(file, rules.some, event, state, course):
             satisfied.add(key)
     _count(file, by_key, course)
-    for key, rules in acting.items():
-        if (some := rules.some) and (found := by_key.get(key)) and key not in satisfied:
-            last, times = found[-1], len(found)
+    for key, (rules, _) in acting.items():
+        if (some := rules.some) and key not in satisfied:
+            last, times = by_key[key][-1], len(by_key[key])
             got = format_value(last.value)
             course.for_good.append(Breach("never", (key,), file.name, some, last, times, got=got))
     _judge_end(file, state, course)
@@ -224,7 +227,7 @@ def strip_source(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 def _count(file: RuleFile, by_key: EventsByKey, course: _Course) -> None:
     """Note of which keys there are too few records, or too many."""
     either: dict[frozenset[str], tuple[str, ...]] = {}
-    for key, rules in file.keys.items():
+    for key, rules in file.counted:
         records = by_key.get(key, ())
         if rules.or_else:
             keys = (key, *rules.or_else)

@@ -9,7 +9,7 @@ as `srun --label` writes it, nested metadata, and both dialects.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, compress
 from operator import add, attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -77,16 +77,18 @@ class _OddError(Exception):
         self.line = line
 
 
-def parse_block(number: int, text: bytes, *, is_text: bool) -> Block | int:
+def parse_block(
+    number: int, text: bytes, *, is_text: bool, is_lenient: bool = False
+) -> Block | int:
     """Parse whole lines, the first of them line ``number``.
 
     Where one of them needs care, return how many bytes to try instead, or 0: take care of the
     first line. ``text`` holds at least one ``STEM``, and at most its last line lacks a line feed.
     ``is_text`` says that lines without a record must be UTF-8; it is False once they are known not
-    to be.
+    to be. ``is_lenient`` leaves out problems that lose no record: labels, event types, sources.
     """
     try:
-        return _parse_block(number, text, is_text)
+        return _parse_block(number, text, is_text, is_lenient)
     except _OddError as odd:
         if odd.line is not None:
             return len(text) - len(text.split(b"\n", odd.line)[-1])
@@ -96,31 +98,43 @@ def parse_block(number: int, text: bytes, *, is_text: bool) -> Block | int:
     return len(text) // 2 if b"\n" in text[:-1] else 0
 
 
-def _parse_block(number: int, text: bytes, is_text: bool) -> Block:
+def _parse_block(number: int, text: bytes, is_text: bool, is_lenient: bool) -> Block:
     dialect: Dialect = "mllog" if text.rfind(PLAIN) >= 0 else "mll"  # faster than ``in``
     marker = PLAIN if dialect == "mllog" else _V06
-    split = _split_plain(number, text, marker) or _split(number, text, marker, is_text)
+    split = _split_plain(number, text, marker) or _split(
+        number, text, marker, is_text=is_text, is_lenient=is_lenient
+    )
     contents, numbers = split.contents, split.numbers
     problems = list[Problem]()
     if len(text) > records.VALUES_PER_RECORD_MAX:
         _demand(max(map(len, contents)) <= records.VALUES_PER_RECORD_MAX)
     if dialect == "mll":
         contents, heads = _split_heads(contents)
-        events, other_keys = _parse_v06(contents, heads)
+        try:
+            objects: list[dict[str, Any]] = list(map(_decode_content, contents))
+        except msgspec.DecodeError:
+            at = _find_broken(contents, _decode_content)
+            raise _OddError(numbers[at] - number) from None
+        events, other_keys = _make_v06_events(objects, heads)
     else:
         try:
             events = list[Event](map(_decode_record, contents))
         except msgspec.DecodeError:
-            raise _OddError(numbers[_find_broken(contents)] - number) from None
-        untyped = _find_untyped(events)
-        problems += [Problem(numbers[at], "schema", UNTYPED) for at in untyped]
-        other_keys = len(FIELDS) * len(events) - len(untyped)
+            at = _find_broken(contents, _decode_record)
+            raise _OddError(numbers[at] - number) from None
+        other_keys = len(FIELDS) * len(events)
     metadata = list(map(_get_metadata, events))
     joined = b"\n".join(contents)
     colons = joined.count(b":")
-    if colons != other_keys + sum(map(len, metadata)):
+    is_usual = colons == other_keys + sum(map(len, metadata))
+    if dialect == "mllog" and not (is_usual and is_lenient):
+        untyped = _find_untyped(events)
+        problems += [Problem(numbers[at], "schema", UNTYPED) for at in untyped]
+        other_keys -= len(untyped)
+        is_usual = colons == other_keys + sum(map(len, metadata))
+    if not is_usual:
         _demand_different_keys(joined, colons - other_keys, metadata, events)
-    if dialect == "mllog" and not _all_name_their_source(metadata):
+    if dialect == "mllog" and not is_lenient and not _all_name_their_source(metadata):
         message = "metadata does not name the file and lineno that wrote the record"
         lines = zip(numbers, metadata, strict=True)
         problems += [Problem(n, "schema", message) for n, m in lines if not names_its_source(m)]
@@ -152,7 +166,7 @@ def _split_plain(number: int, text: bytes, marker: bytes) -> _Split | None:
     return _Split(contents, range(number, number + len(contents)), (), line_feeds, len(text))
 
 
-def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
+def _split(number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient: bool) -> _Split:
     """Split lines with text before their markers, and lines without a record among them."""
     before, *others = text.rsplit(STEM)
     rest = marker[len(STEM) :]
@@ -164,7 +178,7 @@ def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
     _demand({line[:size] for line in lines} == {rest})
     contents = [line[size:] for line in lines]
     if not text.isascii() or b"\0" in text:
-        _demand_text((before, *between), is_text)
+        _demand_text((before, *between), is_text, is_lenient)
     labels, after = [before, *between[:-1]], between[-1]
     numbers: Sequence[int] = range(number, number + len(contents))
     record_bytes = len(text) - len(after)
@@ -172,27 +186,29 @@ def _split(number: int, text: bytes, marker: bytes, is_text: bool) -> _Split:
         before_each = accumulate([lines.count(b"\n") if lines else 0 for lines in labels])
         numbers = list(map(add, numbers, before_each))
         record_bytes -= sum(map(len, labels))
-        labels = [lines and lines[lines.rfind(b"\n") + 1 :] for lines in labels]
-        record_bytes += sum(map(len, labels))
+        if not is_lenient:
+            labels = [lines and lines[lines.rfind(b"\n") + 1 :] for lines in labels]
+            record_bytes += sum(map(len, labels))
     line_feeds = numbers[-1] - number + is_whole + after.count(b"\n")
-    return _Split(contents, numbers, labels, line_feeds, record_bytes)
+    return _Split(contents, numbers, () if is_lenient else labels, line_feeds, record_bytes)
 
 
-def _demand_text(outside: Sequence[bytes], is_text: bool) -> None:
+def _demand_text(outside: Sequence[bytes], is_text: bool, is_lenient: bool) -> None:
     """Demand that labels are UTF-8, and all text beside records where ``is_text``."""
     if is_text:
         _demand(b"\0" not in b"".join(outside))
+    if is_text and not is_lenient:
         b" ".join(outside).decode()
-    else:
+    elif not is_lenient:
         labels = [lines[lines.rfind(b"\n") + 1 :] for lines in outside[:-1]]
         b" ".join(labels).decode()
 
 
-def _find_broken(contents: Sequence[bytes]) -> int:
+def _find_broken(contents: Sequence[bytes], decode: Callable[[bytes], object]) -> int:
     """Return the number of the first content that is not a sound record."""
     for number, content in enumerate(contents):
         try:
-            _decode_record(content)
+            decode(content)
         except msgspec.DecodeError:
             return number
     return 0
@@ -228,11 +244,10 @@ def _split_heads(lines: Sequence[bytes]) -> tuple[list[bytes], list[re.Match[byt
     return contents, heads
 
 
-def _parse_v06(
-    contents: Sequence[bytes], heads: Sequence[re.Match[bytes]]
+def _make_v06_events(
+    objects: Sequence[dict[str, Any]], heads: Sequence[re.Match[bytes]]
 ) -> tuple[list[Event], int]:
     """Return the records, and how many keys all of them hold, without those of inner objects."""
-    objects: list[dict[str, Any]] = [_decode_content(content) for content in contents]
     events = [
         Event(
             namespace=fields.get("namespace", ""),

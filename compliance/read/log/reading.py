@@ -32,6 +32,7 @@ from cepheid.rules.events import MARKER, is_integer, is_number
 from cepheid.rules.rounds import Dialect, ProblemKind
 
 BLOCK_BYTES = 64 * 2**10  # of lines that are parsed together
+ODD_BYTES = 4 * 2**10  # the same behind an odd line, since others may follow
 
 _MARKER = MARKER.encode()
 _V06_RECORD = re.compile(rb":::MLL " + V06_HEAD + rb"(\{.*\})\s*", re.DOTALL)
@@ -48,7 +49,8 @@ class Reading:
     """What has been read so far, and how much of what is bounded is used up.
 
     ``labels`` are problems, too: line by line what stands before the marker, mostly a rank. There
-    may be one on each line, so they become a ``Problem`` each only where they matter.
+    may be one on each line, so they become a ``Problem`` each only where they matter. Where
+    ``is_lenient``, most problems that lose no record are not looked for.
     """
 
     events: list[Event] = field(default_factory=list)
@@ -62,6 +64,7 @@ class Reading:
     not_finite: set[int] = field(default_factory=set)  # lines that hold NaN or an infinite number
     lines_read: int = 0
     is_stopped: bool = False  # a bound was reached: nothing more is read
+    is_lenient: bool = False
 
     def add_problem(
         self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
@@ -111,41 +114,47 @@ class Reading:
             marker = kept.rfind(STEM, at, end)  # the last one: much text may follow it
             if marker < 0:
                 self.check_other_text(number, kept[at:end])
-                line_feeds, bytes_instead = kept.count(b"\n", at, end), 0
-            else:
-                end = kept.find(b"\n", marker, end) + 1 or end
-                line_feeds, bytes_instead = self.read_block(number, kept[at:end])
-            if bytes_instead:
-                limit = bytes_instead
+                number, at = number + kept.count(b"\n", at, end), end
                 continue
-            number, at = number + line_feeds, end
-            limit = min(2 * limit, BLOCK_BYTES)
+            end = kept.find(b"\n", marker, end) + 1 or end
+            line_feeds, taken = self.read_block(number, kept[at:end])
+            if line_feeds is None:
+                limit = taken
+            else:
+                limit = min(2 * limit, BLOCK_BYTES) if at + taken == end else ODD_BYTES
+                number, at = number + line_feeds, at + taken
         last = kept[kept.rfind(b"\n") + 1 :]
         if last and _MARKER.startswith(last):
             message = "the log ends in the middle of a record"
             self.add_problem(number, "truncated", message, lost=True)
         return number - first + chunk.count(b"\n", len(kept))
 
-    def read_block(self, number: int, text: bytes) -> tuple[int, int]:
+    def read_block(self, number: int, text: bytes) -> tuple[int | None, int]:
         """Read whole lines with a record: all at once where nothing is odd, else an odd one alone.
 
-        Return the number of line feeds, and 0 or, if an odd line is among others, how many bytes to
-        try instead.
+        Return the number of line feeds, and how many bytes were read. Where an odd line is among
+        others, nothing is: the number is None, and so many bytes are to be tried instead.
         """
         is_within_bounds = (  # each value takes one byte or more
             self.record_bytes + len(text) <= records.RECORD_BYTES_MAX
             and self.values + len(text) <= records.VALUES_MAX
             and len(self.events) + len(text) // _RECORD_BYTES_MIN <= records.EVENTS_MAX
         )
-        parsed = parse_block(number, text, is_text=self.is_text) if is_within_bounds else 0
+        parsed: Block | int = 0
+        if is_within_bounds:
+            parsed = parse_block(number, text, is_text=self.is_text, is_lenient=self.is_lenient)
         if isinstance(parsed, Block):
             self.add_block(parsed)
-            return parsed.line_feeds, 0
+            return parsed.line_feeds, len(text)
         first_line = text.find(b"\n") + 1
-        if 0 < first_line < len(text):
-            return 0, max(parsed, first_line)
-        self.read_line(number, text)
-        return first_line and 1, 0
+        if parsed:
+            return None, max(parsed, first_line)
+        line = text[: first_line or len(text)]
+        if STEM in line:
+            self.read_line(number, line)
+        else:
+            self.check_other_text(number, line)
+        return first_line and 1, len(line)
 
     def add_block(self, block: Block) -> None:
         """Add the records of a block and their problems."""
@@ -178,10 +187,12 @@ class Reading:
         """
         if (not self.events or "mlp" in self.dialects) and text.rfind(version_05.STEM) >= 0:
             self.read_v05_lines(number, text)
-        if not self.is_text or (text.isascii() and b"\0" not in text):
+        has_nul = b"\0" in text
+        if not self.is_text or not (has_nul or not (self.is_lenient or text.isascii())):
             return
         cause = damage.Cause("", "the file is not UTF-8 text")
-        if (at := text.find(b"\0")) >= 0:
+        if has_nul:
+            at = text.find(b"\0")
             cause = damage.explain_nul(text)
         else:
             at = damage.find_not_utf8(text)

@@ -316,13 +316,14 @@ def is_time(value: object) -> bool:
     return is_number(value) and 0 <= value < math.inf
 
 
-def read(path: Path, with_digest: bool = False) -> RunLog:
+def read(path: Path, with_digest: bool = False, is_lenient: bool = False) -> RunLog:
     """Read a run log. What is wrong with it is in ``problems``; nothing is raised for its content.
 
     A path that is no regular file gives a log without events and one problem. ``with_digest`` also
-    hashes the file from the same bytes.
+    hashes the file from the same bytes. ``is_lenient`` is for rounds that tolerate what stands
+    around records and which fields they have: such problems are not looked for.
     """
-    reading, sha256 = Reading(), ""
+    reading, sha256 = Reading(is_lenient=is_lenient), ""
     try:
         # Without O_NONBLOCK, opening a named pipe waits for a writer that may never come.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -125,7 +125,7 @@ def test_a_mistake_in_more_records_than_are_kept_is_still_one_finding(tmp_path: 
     log.write_text("\n".join(broken) + "\n")
     (found,) = find_all(log)
     assert found.code == "T1.json"
-    assert "in 1,000 or more records" in found.message
+    assert "in 100 or more records" in found.message
 
 
 def find_codes(folder: Path) -> list[tuple[str, str]]:

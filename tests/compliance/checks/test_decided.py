@@ -40,7 +40,7 @@ def due(star_shape: Definition, monkeypatch: pytest.MonkeyPatch) -> Round:
 def find(judged_in: Round, decisions: str) -> tuple[list[str], bool, str]:
     """Return codes, whether there is an error, and the verdict of the only result."""
     (ROOT.parent / "decisions.yaml").write_text(decisions)
-    judgement = judge([package.read(ROOT.parent)], judged_in, with_course=True)
+    judgement = judge([package.read(ROOT.parent)], judged_in, keep="courses")
     (entry,) = list_entries(judgement.results)
     has_error = any(finding.is_error for finding in judgement.findings)
     return [finding.code for finding in judgement.findings], has_error, entry.standing.verdict

@@ -103,9 +103,9 @@ def test_each_log_is_parsed_once(
     parsed: Counter[Path] = Counter()
     for module in (runlog, powerlog):
 
-        def read(path: Path, with_digest: bool, original: object = module.read) -> object:
+        def read(path: Path, *how: bool, original: object = module.read) -> object:
             parsed[path.resolve()] += 1
-            return original(path, with_digest)  # type: ignore[operator]
+            return original(path, *how)  # type: ignore[operator]
 
         monkeypatch.setattr(module, "read", read)
     main, options = COMMANDS[command]
@@ -138,9 +138,9 @@ def test_no_log_is_kept(submissions: Path, monkeypatch: pytest.MonkeyPatch) -> N
     alive: list[weakref.ref[RunLog]] = []
     most, original = 0, runlog.read
 
-    def read(path: Path, with_digest: bool = False) -> RunLog:
+    def read(path: Path, *how: bool) -> RunLog:
         nonlocal most
-        log = original(path, with_digest)
+        log = original(path, *how)
         alive.append(weakref.ref(log))
         most = max(most, sum(known() is not None for known in alive))
         return log
