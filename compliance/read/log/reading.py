@@ -7,28 +7,25 @@ The checks decide whether a problem matters: real logs have text before the mark
 one line, and such records are read all the same. ``blocks.py`` reads lines without surprises.
 """
 
-import json
 import re
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from cepheid.compliance.read.log import damage, records, version_05
 from cepheid.compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
+from cepheid.compliance.read.log.fields import find_field_problems, format_field
 from cepheid.compliance.read.log.records import (
-    EVENT_TYPES,
     FIELDS,
     Event,
     Problem,
     count_keys,
     is_finite,
     make_decoder,
-    names_its_source,
     parse_plain,
 )
-from cepheid.rules.events import MARKER, is_integer, is_number
+from cepheid.rules.events import MARKER, is_number
 from cepheid.rules.rounds import Dialect, ProblemKind
 
 BLOCK_BYTES = 64 * 2**10  # of lines that are parsed together
@@ -341,17 +338,16 @@ class Reading:
         key, time_ms = record.get("key"), record.get("time_ms")
         if not isinstance(key, str) or not key:
             message = "the record has no key, a string that is not empty"
-            self.add_problem(number, "fields", message, _format_field(record, "key"), lost=True)
+            self.add_problem(number, "fields", message, format_field(record, "key"), lost=True)
             return
         if not is_number(time_ms) or not 0 <= time_ms < records.INTEGER_MAX:
             message = "time_ms is not a time in milliseconds"
-            self.add_problem(number, "fields", message, _format_field(record, "time_ms"), lost=True)
+            self.add_problem(number, "fields", message, format_field(record, "time_ms"), lost=True)
             return
         metadata = record.get("metadata")
         self.dialects.setdefault(dialect, number)
-        self.check_needed_fields(number, record)
-        if dialect == "mllog":
-            self.check_schema(number, record)
+        for problem in find_field_problems(number, record, has_schema=dialect == "mllog"):
+            self.add(problem)
         if not isinstance(metadata, dict):
             metadata = {}
         event_type = record.get("event_type")
@@ -366,46 +362,3 @@ class Reading:
                 metadata=metadata,
             )
         )
-
-    def check_needed_fields(self, number: int, record: Mapping[str, Any]) -> None:
-        """Report a record that lacks what every dialect requires, a value and metadata."""
-        if "value" not in record:
-            self.add_problem(number, "fields", 'the record lacks "value"')
-        if not isinstance(record.get("metadata"), dict):
-            if "metadata" in record:
-                self.report_field(number, record, "fields", "metadata", "is not an object")
-            else:
-                self.add_problem(number, "fields", 'the record lacks "metadata"')
-
-    def check_schema(self, number: int, record: Mapping[str, Any]) -> None:
-        """Report fields that are not exactly those of ``event.schema.json``, with their types."""
-        if len(record) != len(FIELDS) or any(name not in record for name in FIELDS):
-            for name in ("namespace", "event_type"):
-                if name not in record:
-                    self.add_problem(number, "schema", f'the record lacks "{name}"')
-            for name in sorted(record.keys() - set(FIELDS)):
-                self.add_problem(number, "schema", f'the record has a field "{name[:80]}" too many')
-        if not is_integer(record["time_ms"]):
-            self.report_field(number, record, "schema", "time_ms", "is not an integer")
-        if len(record["key"]) > records.NAME_CHARACTERS_MAX:
-            self.report_field(number, record, "schema", "key", "is too long")
-        namespace = record.get("namespace", "")
-        if not isinstance(namespace, str) or len(namespace) > records.NAME_CHARACTERS_MAX:
-            self.report_field(number, record, "schema", "namespace", "is not a short string")
-        if record.get("event_type", EVENT_TYPES[0]) not in EVENT_TYPES:
-            wrong = f"is none of {', '.join(EVENT_TYPES)}"
-            self.report_field(number, record, "schema", "event_type", wrong)
-        metadata = record.get("metadata")
-        if isinstance(metadata, dict) and not names_its_source(metadata):
-            message = "metadata does not name the file and lineno that wrote the record"
-            self.add_problem(number, "schema", message)
-
-    def report_field(
-        self, number: int, record: Mapping[str, Any], kind: ProblemKind, name: str, wrong: str
-    ) -> None:
-        """Report a field with its value."""
-        self.add_problem(number, kind, f"{name} {wrong}", _format_field(record, name))
-
-
-def _format_field(record: Mapping[str, Any], name: str) -> str:
-    return json.dumps(record[name])[:200] if name in record else "nothing"
