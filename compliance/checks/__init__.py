@@ -19,7 +19,7 @@ from cepheid.compliance.checks.log import (  # noqa: F401
     quality,
 )
 from cepheid.compliance.checks.log.events import find_whole_definition
-from cepheid.compliance.checks.mlperf import requirements, submitted  # noqa: F401
+from cepheid.compliance.checks.mlperf import named, requirements, submitted  # noqa: F401
 
 # Importing these modules registers their checks.
 from cepheid.compliance.checks.registry import (

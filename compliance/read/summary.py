@@ -170,7 +170,7 @@ BATCH_SIZE = "global_batch_size"
 ORIGINS = CHOICES["origin"]
 _TEXTS = (
     "submission_org", "submission_platform", "submission_benchmark", "submission_scale",
-    "submission_division", "definition_digest", "code_digest",
+    "submission_division", "submission_status", "definition_digest", "code_digest",
 )  # fmt: skip
 Scalar = str | int | float | bool | None
 NUMBER_MAX = 2**53  # beyond it, JSON readers round integers

@@ -1,9 +1,10 @@
-"""M4 to M6: what surrounds the logs of a submission in rounds of MLPerf."""
+"""M4 to M7: what surrounds the logs of a submission in rounds of MLPerf."""
 
 import contextlib
 import io
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,17 @@ def rename_node(root: Path) -> None:
     (folder / "node_1.txt").rename(folder / "node_2.txt")
 
 
+def log(key: str, value: str) -> Damage:
+    """Let all logs of the result name something else."""
+
+    def damage(root: Path) -> None:
+        for path in (root / RESULT).glob("result_*.txt"):
+            pattern = rf'("key": "{key}", "value": )"[^"]*"'
+            path.write_text(re.sub(pattern, rf'\1"{value}"', path.read_text()))
+
+    return damage
+
+
 def bypass(root: Path) -> None:
     (root / "results/box/resnet/package_checker_params").write_text("rcp-bypass\n")
 
@@ -87,6 +99,15 @@ CASES: tuple[tuple[str, Damage, list[tuple[str, str, Path]]], ...] = (
      [("M6.unfit", "error", Path("systems/a b.txt"))]),
     ("a lost link", lambda root: (root / "code").symlink_to("nowhere"),
      [("M6.unfit", "error", Path("code"))]),
+    ("another submitter", describe(submitter="Umbrella"), [("M7.described", "note", RESULT)]),
+    ("the maker of the machine", log("submission_org", "Weyland"),
+     [("M7.described", "note", RESULT)]),
+    ("a cloud", describe(status="Available cloud"), [("M7.described", "note", RESULT)]),
+    ("no cloud", log("submission_status", "cloud"), []),  # but a preview
+    ("no submitter", log("submission_org", "SUBMISSION_ORG_PLACEHOLDER"),
+     [("M7.placeholder", "note", RESULT)]),
+    ("no platform", log("submission_platform", "1xSUBMISSION_PLATFORM_PLACEHOLDER"),
+     [("M7.placeholder", "note", RESULT)]),
 )  # fmt: skip
 
 
@@ -113,11 +134,23 @@ def test_one_change_of_a_submission(
     assert sorted(said) == sorted(expected)
 
 
+def test_logs_of_another_benchmark_than_their_folder_are_an_error(tmp_path: Path) -> None:
+    """No published log is. It is one finding, also where the round has no such benchmark."""
+    for benchmark, expected in (("ssd", 1), ("resnet", 0), ("unknown", 0)):
+        found = judge_damaged(tmp_path / benchmark, log("submission_benchmark", benchmark))
+        named = [each for each in found if each.rule == "M7"]
+        assert [each.code for each in named] == ["M7.benchmark"] * expected
+        assert all(each.is_error and each.got == benchmark for each in named)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         write_power,
-        lambda root: describe(status="Available cloud", more="x")(root),
+        lambda root: describe(status="Available on-premise", more="x")(root),
+        describe(submitter="ACME-Robotics"),
+        log("submission_org", "acme inc"),
+        log("submission_platform", "16xanything"),
         lambda root: (root / "code").symlink_to("systems"),
         lambda root: (root / "results/box/resnet/notes.txt").write_text("no log"),
     ],
