@@ -6,6 +6,7 @@ device as a step of a run does; what is missing is reading.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -49,6 +50,21 @@ def draw_step(task: Any, size: int) -> "Sequence[Piece]":
 def open_noise(task: Any) -> None:
     """Let the steps of a task take noise where those of a run read the dataset."""
     task.data = task.ahead = Noise(task)
+
+
+def hold_weights(task: Any) -> None:
+    """Let updates compute all that they compute, at a rate of 0.
+
+    What learns from noise for a while diverges, and then computes something else, or nothing.
+    """
+    prepare = task.workload.prepare_update
+
+    def prepare_and_hold(shape: Any, update: Any) -> None:
+        prepare(shape, update)
+        for group in update.groups:
+            group["lr"] = 0.0
+
+    task.workload = replace(task.workload, prepare_update=prepare_and_hold)
 
 
 def place_at_largest_step(task: Any) -> None:

@@ -14,7 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
-from cepheid.measure.engine.noise import REAL, SYNTHETIC, open_noise, place_at_largest_step
+from cepheid.measure.engine.noise import (
+    REAL,
+    SYNTHETIC,
+    hold_weights,
+    open_noise,
+    place_at_largest_step,
+)
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.generation import GenerationWorkload
 from cepheid.reference.run.progress import OnProgress
@@ -194,6 +200,7 @@ def make_task(
         task.open_data()
     elif inputs == SYNTHETIC:
         open_noise(task)
+        hold_weights(task)
         place_at_largest_step(task)
     return task
 
