@@ -13,8 +13,8 @@ from cepheid.rules import definition
 from cepheid.rules.digests import digest_code, digest_files
 from cepheid.rules.errors import UserError
 from cepheid.tools import pack_submission
-from tests.compliance.builder import edit, run_records, write_log, write_result
-from tests.compliance.judging import find_all
+from tests.compliance.builder import run_records, write_log, write_result
+from tests.compliance.judging import find_all, judge_folder
 from tests.full_disk import files_end_after, limit_files
 from tests.processes import cepheid
 
@@ -150,13 +150,34 @@ def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path
     assert found.text().replace("\n    ", "").isprintable()
 
 
-def test_a_log_of_other_code_is_found_and_not_packed(root: Path, capsys: Printed) -> None:
+def log_digest(root: Path, digest: str) -> None:
+    """Let all logs name the digest of the submitter's code."""
     for index in range(MINI.runs.required):
-        records = run_records(MINI, index)
-        records = edit(records, "code_digest", lambda record: None)
+        records = run_records(MINI, index, blocks=7)
         at = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
-        records.insert(at + 1, records[at] | {"key": "task_digest", "value": "0" * 64})
+        records.insert(at + 1, records[at] | {"key": "task_digest", "value": digest})
         write_log(root / RESULT / f"result_{index}.txt", records)
+
+
+def find_codes(root: Path) -> list[tuple[str, str]]:
+    found = judge_folder(root).findings
+    return sorted({(each.code, each.severity) for each in found} - {("S4.no_manifest", "warning")})
+
+
+def test_code_that_was_added_after_the_runs_is_noticed(root: Path) -> None:
+    """By an error where the logs name the code, and otherwise by what evidence allows."""
+    assert find_codes(root) == [("S4.unbound", "warning")]
+    log_digest(root, digest_code(digest_files(root / CODE)))
+    assert find_codes(root) == []
+    (root / CODE / "run.sh").write_text("python train.py --twice-as-fast\n")
+    assert find_codes(root) == [("S4.code", "error")]
+    write_result(root, MINI, blocks=lambda index: 7)
+    (root / CODE / "train.py").unlink()
+    assert find_codes(root) == [("S4.unbound", "note")]
+
+
+def test_a_log_of_other_code_is_found_and_not_packed(root: Path, capsys: Printed) -> None:
+    log_digest(root, "0" * 64)
     assert pack(root) == 1
     printed = capsys.readouterr().out
     assert "result_0.txt:12: S4.code the log was not written by the code under" in printed

@@ -1,7 +1,7 @@
 """S4 and S9: the manifest, which binds logs, systems and code together, and own waivers."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cepheid.compliance.checks.registry import Needs, rule
@@ -10,6 +10,7 @@ from cepheid.compliance.read import manifest
 from cepheid.compliance.read.contents import Submitter
 from cepheid.compliance.read.manifest import Manifest
 from cepheid.compliance.read.summary import ResultSummary
+from cepheid.rules.digests import NOT_CODE
 
 
 @rule("S9", Needs.SUBMITTER)
@@ -20,6 +21,7 @@ def check_waivers(who: Submitter) -> Iterator[Finding]:
 
 
 PROBLEMS_MAX = 20  # listed one by one
+SCRIPTS = (".sh", ".sbatch", ".slurm")  # which start what is logged
 CODES = {"changed": "S4.digest", "missing": "S4.missing_file", "not listed": "S4.unlisted_file"}
 
 
@@ -85,13 +87,15 @@ def _check_content(who: Submitter, listed: Manifest, summaries: Summaries) -> It
 
 def _check_code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Finding]:
     """Check that logs that name the digest of the submitter's code name the code that is here."""
-    there = list_digests(who, summaries)
+    there, unbound = list_digests(who, summaries), dict[str, Sequence[str]]()
     for result in who.results:
         if not result.parts:
             continue
-        benchmark = result.parts[0]
+        benchmark, runs = result.parts[0], summaries[result.path].runs
         expected = manifest.digest_code(there, benchmark)
-        for run in summaries[result.path].runs:
+        if runs and not any(run.code for run in runs):
+            unbound.setdefault(benchmark, _list_code(there, benchmark))
+        for run in runs:
             if run.code and run.code.value != expected:
                 yield breach(
                     run,
@@ -101,6 +105,27 @@ def _check_code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Findin
                     expected=format_value(expected),
                     digest=run.code.shown,
                 )
+
+    for benchmark, names in unbound.items():
+        if names:
+            script = "script" if names[0].endswith(SCRIPTS) else ""
+            yield breach(
+                who.path / "benchmarks" / benchmark / names[0],
+                None,
+                "S4.unbound",
+                case=script,
+                benchmark=escape(benchmark),
+            )
+
+
+def _list_code(there: Mapping[str, str], benchmark: str) -> Sequence[str]:
+    """Return the names of the files of code of a benchmark; scripts of a shell come last."""
+    folder = f"benchmarks/{benchmark}/"
+    names = [name.removeprefix(folder) for name in there if name.startswith(folder)]
+    return sorted(
+        (name for name in names if not NOT_CODE.fullmatch(name)),
+        key=lambda name: (name.endswith(SCRIPTS), name),
+    )
 
 
 def list_digests(who: Submitter, summaries: Summaries) -> dict[str, str]:
