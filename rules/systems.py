@@ -112,13 +112,21 @@ TFLOPS_MIN, TFLOPS_MAX = 1e-9, 1e6  # of a device that is described, as in the s
 
 @dataclass(frozen=True)
 class Device:
-    """A row of ``devices.yaml``: the peaks that the maker of a device states."""
+    """A row of ``devices.yaml``: the peaks that the maker of a device states.
+
+    What follows ``memory_gb_per_second`` is for readers: nothing is compared with it.
+    """
 
     device: str
     names: re.Pattern[str]
     peak_tflops: Mapping[str, float]
     source: str
     memory_gb_per_second: float | None = None
+    memory_gb: float | None = None
+    fp64_tflops: float | None = None
+    int8_tops: float | None = None
+    link_gb_per_second: float | None = None
+    watts: float | None = None
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ A9 = {
 }  # fmt: skip
 OTHER_DEVICES = (
     "NVIDIA H200 MIG 1g.18gb", "NVIDIA H200 NVL", "NVIDIA H100 PCIe", "Example A100", "", None, 7,
-    "AMD Instinct MI300X OAM", "GPU", "H200 NVL GPU", "NVIDIA A100 80GB PCIe", "Radeon HD 2000",
+    "AMD Instinct MI355X", "GPU", "H200 NVL GPU", "NVIDIA A100 PCIe", "Radeon HD 2000",
 )  # fmt: skip
 CPU: dict[str, Any] = {
     "nodes": 2,
@@ -262,6 +262,16 @@ CPU: dict[str, Any] = {
         ("Tesla V100-PCIE-32GB", "NVIDIA V100 PCIe"),
         ("Tesla V100-SXM2-16GB", "NVIDIA V100 SXM2"),
         ("TPU v3", "Google TPU v3, a chip"),
+        ("TPU v3 TensorCore", "Google TPU v3, a core"),
+        ("NVIDIA A100 80GB PCIe", "NVIDIA A100 PCIe 80 GB"),
+        ("NVIDIA A100-PCIE-40GB", "NVIDIA A100 PCIe 40 GB"),
+        ("NVIDIA L40S", "NVIDIA L40S"),
+        ("AMD Instinct MI300X OAM", "AMD Instinct MI300X"),
+        ("AMD Radeon Instinct MI25", "AMD Radeon Instinct MI25"),
+        ("Intel(R) Gaudi(R) 2 AI Accelerator", "Intel Gaudi 2"),
+        ("NVIDIA B200", "NVIDIA B200 SXM"),
+        ("NVIDIA GB200", "NVIDIA GB200, a GPU"),
+        ("Graphcore GC200", "Graphcore GC200"),
         ("Graphcore Colossus™ GC2", "Graphcore Colossus GC2"),
         ("nvidia h200 (SXM5)", "NVIDIA H200 SXM"),
         ("NVIDIA_H100_SXM5", "NVIDIA H100 SXM"),
@@ -290,6 +300,19 @@ def test_every_number_has_a_source_and_a_known_precision() -> None:
             system["peak_tflops"] = {precision: {"datasheet": tflops}}
             peak = find_peak(system, precision)
             assert peak == Peak(precision, tflops, "datasheet")
+
+
+def test_the_page_of_devices_has_every_number() -> None:
+    page = (ROOT / "docs/devices.md").read_text(encoding="utf-8").splitlines()
+    rows = {cells[1].strip(): cells for line in page if (cells := line.split("|"))[1:]}
+    for known in load_devices():
+        peaks = (known.peak_tflops.get(name) for name in ("fp32", "tf32", "bf16", "fp16", "fp8"))
+        numbers = (
+            *peaks, known.fp64_tflops, known.int8_tops, known.memory_gb,
+            known.memory_gb_per_second, known.link_gb_per_second, known.watts,
+        )  # fmt: skip
+        shown = [cell.strip() for cell in rows[known.device][2:-1]]
+        assert shown == ["" if each is None else f"{each:,g}" for each in numbers], known.device
 
 
 @pytest.mark.parametrize(

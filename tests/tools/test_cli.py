@@ -169,7 +169,7 @@ def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
     for package in ("torch", "galsim", "matplotlib"):
         pytest.importorskip(package)
     from cepheid.measure.studies.scaling import scaling
-    from tests.measure.test_projection import write_folder
+    from tests.measure.projection.test_projection import write_folder
 
     monkeypatch.setattr(scaling, "_count_places", lambda: (2, "processors"))
     for variable in (

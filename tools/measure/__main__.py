@@ -21,7 +21,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         ("speed", "speed.speed", "training step, harness and memory of a run"),
         ("sweep", "sweep.sweep", "times by batch size or number of images, as a paper reports"),
         ("scaling", "scaling.scaling", "how throughput grows with the number of ranks"),
-        ("project", "project", "the time to train on machines that are not here"),
+        ("project", "projection.project", "the time to train on machines that are not here"),
         ("epochs", "epochs_study", "epochs to the target by batch size or by setting"),
         ("staleness", "staleness", "what old gradients cost: asynchronous SGD, simulated"),
         ("costs", "costs.costs", "what each step of an optimizer costs in an update"),

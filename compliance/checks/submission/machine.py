@@ -1,6 +1,7 @@
 """S2: the description of a system is valid, possible, and agrees with itself."""
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,8 @@ COUNTS_MAX = {  # as in the schema
     "processor_cores_per_node": 16_384,
 }
 PROBLEMS_PER_DESCRIPTION_MAX = 10
+ROUNDED = 0.01
+"""By so much of it the value of a datasheet may differ from that of ``rules/devices.yaml``."""
 
 
 @rule("S2", Needs.SUBMITTER)
@@ -149,7 +152,7 @@ def _find_other_peaks(content: Mapping[str, Any]) -> Iterator[tuple[str, str, st
         field = "memory_gb_per_second"
         stated.append((field, "", content.get(field, {}), known.memory_gb_per_second))
     for field, what, peak, value in stated:
-        if peak.get("datasheet", value) != value:
+        if not math.isclose(peak.get("datasheet", value), value, rel_tol=ROUNDED):
             yield field, f"a datasheet value of {value:g}{what}", because
         if peak.get("measured", 0) > value:
             yield field, f"a measured value of at most {value:g}{what}", because

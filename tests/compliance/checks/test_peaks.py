@@ -34,6 +34,11 @@ def test_a_known_device_has_the_peaks_of_its_datasheet(fields: dict[str, Any]) -
     assert message.startswith(f"{name} contradicts rules/devices.yaml, which has NVIDIA H200 SXM")
 
 
+def test_a_datasheet_may_round() -> None:
+    stated = {"bf16": {"datasheet": 989.0}, "fp8": {"datasheet": 1979.0}}
+    assert find_messages(**H200, peak_tflops=stated, memory_gb_per_second={"datasheet": 4800}) == []
+
+
 def test_honest_peaks_of_a_known_device() -> None:
     peaks = {"bf16": {"measured": 790.0, "datasheet": 989.4}, "fp64": {"datasheet": 66.9}}
     memory = {"measured": 4100, "datasheet": 4800}

@@ -5,14 +5,12 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import (
     OURS,
-    REPORTED,
     Column,
     Measured,
     Request,
@@ -20,19 +18,18 @@ from cepheid.measure.engine.study import (
     Table,
     draw_figure,
 )
-from cepheid.measure.studies import cost_model
-from cepheid.measure.studies.cost_model import (
+from cepheid.measure.studies.projection import cost_model, device, published
+from cepheid.measure.studies.projection.cost_model import (
     SHAPES,
     Costs,
-    Family,
     Link,
     Network,
-    Prediction,
     Training,
     find_link,
     predict_step,
     read_links,
 )
+from cepheid.measure.studies.projection.known import FILE, list_known
 from cepheid.measure.studies.scaling import points as scaling
 from cepheid.measure.studies.scaling.points import LinkTimes, Point, name_arm
 from cepheid.reference.session.request import replace_old_keys
@@ -41,98 +38,41 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 
 DESCRIPTION = f"""\
-Predict the time to train on N devices with a cost model: the seconds of a step on one device, the
-bytes of the gradients over links of which latency and rate are known, input, update, evaluation,
-and the samples to the target by batch size.
+Predict the time to train on N devices with a cost model: the seconds of a step and of a sample,
+the bytes of the gradients over links of which latency and rate are known, input, update,
+evaluation, and the samples to the target by batch size.
 
   from a measurement  `cepheid measure scaling NAME` has measured a step; what it measured on
                       several ranks is predicted too, which shows how well the model does
-  --published         two published times are fitted, and the others predicted from them, with the
-                      error of each (benchmarks/NAME/projection.yaml)
+  --published         each published time is predicted from those of other sizes, with its error
+  --like FAMILY       a device with your peak, bandwidth and links: minutes, kWh and cost, each in
+                      a range, from the published times of a family
 
-Epochs to the target are those of the reference convergence points (rcp.json). The global batch
-grows with the devices up to the largest of these points; more devices share it.
+--published and --like need no measurement; benchmarks: {", ".join(sorted(list_known()))}
+({FILE} of a benchmark, and measure/studies/projection/*_times.yaml).
+
+A measured step is projected with the epochs of the reference convergence points (rcp.json), a
+published one with those that were published. The global batch grows with the devices up to the
+largest that is known; more devices share it.
 
 Links: {", ".join(read_links())}
-(measure/studies/links.yaml has their sources).
+(measure/studies/projection/links.yaml has their sources).
 """
 EXAMPLES = """\
 examples:
   cepheid measure project resnet50 --published --figure published.png
+  cepheid measure project resnet50 --like h100 --peak 312 --bandwidth 2039 --within nvlink3 \\
+      --between infiniband_hdr --devices 1,8,64,512,2048 --watts 800 --price 1.5
+      a device of 312 TFLOP/s and 2,039 GB/s that draws 800 W and costs 1.5 an hour
   cepheid measure project resnet50 --within nvlink4 --between infiniband_ndr --faster 5000
       the measured step on a device that is 5,000 times as fast
-  cepheid measure project galaxy_shape --within ethernet_10g --devices-per-node 1 --devices 1,2,4,8
 
 exit codes: 0 fine; 2 wrong use
 """
 MOST_DEVICES = 2**20
-MARKERS = ("x", "+")  # of the fits: extrapolated, interpolated
 DEVICES = tuple(2**power for power in range(12))
 ANY_EPOCHS = {2**40: 1.0}
 """One epoch at any batch size, where nobody knows how many the target takes."""
-
-
-def predict_published(_: Request, families: Sequence[Family]) -> Measured:
-    """Predict the times of each family from two of them."""
-    predicted = {
-        each.name: [cost_model.predict_family(each, pair) for pair in cost_model.list_fits(each)]
-        for each in families
-    }
-    facts = {
-        name: [[{**asdict(row), "error": row.error} for row in rows] for rows in fits]
-        for name, fits in predicted.items()
-    }
-    tables = [_make_table(family, predicted[family.name]) for family in families]
-    return Measured(tables=tables, facts=facts, found=(families, predicted))
-
-
-def _make_table(family: Family, fits: Sequence[Sequence[Prediction]]) -> Table:
-    """Return a row for each system, which is its prediction by each fit."""
-    columns = [
-        Column("system", lambda row: row[0].system),
-        Column("devices", lambda row: row[0].known.devices, "{:,}".format),
-        Column("batch", lambda row: row[0].known.batch_size, "{:,}".format),
-        Column("epochs", lambda row: row[0].known.epochs, "{:.1f}".format),
-        Column("minutes, published", lambda row: row[0].known.seconds / 60, "{:.3f}".format),
-    ]
-    for number, how in zip(range(len(fits)), ("extrapolated", "interpolated"), strict=False):
-        find = itemgetter(number)
-        columns.append(Column(how, find, lambda each: f"{each.predicted_seconds / 60:.3f}"))
-        columns.append(Column(f"error, {how}", find, _describe_error))
-    return Table(family.title, columns, list(zip(*fits, strict=True)))
-
-
-def _describe_error(prediction: Prediction) -> str:
-    return "fitted" if prediction.is_fitted else f"{prediction.error:+.1%}"
-
-
-def draw_published(path: Path, _: Request, measured: Measured) -> None:
-    """Draw minutes by devices, published and predicted, and the errors of the predictions."""
-    families, predicted = measured.found
-    with draw_figure(path, columns=2) as (figure, (left, right)):
-        for number, family in enumerate(families):
-            colour = f"C{number}"
-            known = family.systems.values()
-            devices = [each.devices for each in known]
-            minutes = [each.seconds / 60 for each in known]
-            look = {"color": colour, "fillstyle": "none", "markersize": 8}
-            left.plot(devices, minutes, "o", label=family.title.partition("(")[0].strip(), **look)
-            for marker, rows in zip(MARKERS, predicted[family.name], strict=False):
-                devices = [row.known.devices for row in rows]
-                left.plot(devices, [row.predicted_seconds / 60 for row in rows], marker, c=colour)
-                open_rows = [row for row in rows if not row.is_fitted]
-                devices = [row.known.devices for row in open_rows]
-                right.plot(devices, [100 * row.error for row in open_rows], marker, color=colour)
-        right.axhline(0, color=REPORTED, linewidth=1)
-        title = "o published, x extrapolated, + interpolated"
-        left.set(yscale="log", ylabel="minutes to the target", title=title)
-        title = "systems that were not fitted"
-        right.set(ylabel="% by which the prediction misses", title=title)
-        left.legend()
-        for axes in (left, right):
-            axes.set_xscale("log", base=2)
-            axes.set_xlabel("devices")
-        figure.suptitle("Time to train, predicted from two published times")
 
 
 @dataclass(frozen=True)
@@ -238,7 +178,7 @@ class Plan:
 def plan_projection(request: Request) -> Plan:
     """Read what `cepheid measure scaling` wrote. Raises UserError for what cannot be projected."""
     definition, asked = request.definition, request.arguments
-    within = find_link(asked.within)
+    within = find_link(asked.within or "gloo")
     between = find_link(asked.between) if asked.between else within
     if not asked.faster > 0 or not 0 <= asked.overlap <= 1:
         raise UserError("--faster must be above 0, and --overlap from 0 to 1")
@@ -249,7 +189,7 @@ def plan_projection(request: Request) -> Plan:
             raise UserError(f"--from {source}: its {key} is {found}, expected {expected}")
     refuse_sharing([str(each) for each in configuration.get("overrides", ())])
     batch = points[0].alone_batch_size if asked.batch_size is None else asked.batch_size
-    network = Network(within, between, asked.devices_per_node, asked.sum)
+    network = Network(within, between, asked.devices_per_node or 8, asked.sum or "tree")
     return Plan(points, network, asked.devices, batch)
 
 
@@ -357,27 +297,31 @@ STUDY = Study(
     plan_projection,
     project,
     figure=draw_projection,
-    others=(
-        Study("published", lambda request: cost_model.load_families(request.definition.name),
-              predict_published, figure=draw_published),
-    ),
+    others=(published.STUDY, device.STUDY),
     description=DESCRIPTION,
     examples=EXAMPLES,
     options=(
         *options.offer_benchmark(),
-        Option("--published", "predict published times from two of them", bool),
+        Option("--published", "predict each published time from those of other sizes", bool),
+        Option("--like FAMILY", "answer for a device, from the published times of a family"),
+        Option("--peak TFLOPS", "of the device with --like, dense, in the precision of training "
+               "(default: that of the family)", float, least=1e-3, most=1e6),
+        Option("--bandwidth GB", "of its memory, in 10^9 bytes a second (default: as --peak)",
+               float, least=1e-3, most=1e6),
+        Option("--watts W", "what a device draws, with its part of the node", float, least=1e-3),
+        Option("--price X", "what a device costs in an hour, in any currency", float, least=1e-6),
         Option("--from DIR", "what `cepheid measure scaling` wrote (default: "
                "results/scaling-<benchmark>-<scale>)", Path, more={"dest": "source"}),
         options.offer_numbers(
             "--devices N,…", "numbers of devices (default: 1, 2, 4, … 2,048)", "8,64,512", DEVICES,
             most=MOST_DEVICES,
         ),
-        Option("--within LINK", "links in a node (default: gloo)", default="gloo"),
-        Option("--between LINK", "links between nodes (default: as within)"),
-        Option("--devices-per-node K", "default: 8", int, 8, least=1),
+        Option("--within LINK", "links in a node (default: gloo; with --like, as there)"),
+        Option("--between LINK", "links between nodes (default: as within; with --like, as there)"),
+        Option("--devices-per-node K", "default: 8; with --like, as there", int, least=1),
         Option("--sum", "how gradients are summed: rings in nodes and a tree or rings (nodes) "
                "between them, one ring, or rings along rows and columns of a torus "
-               "(default: tree)", default="tree", more={"choices": SHAPES}),
+               "(default: tree; with --like, as there)", more={"choices": SHAPES}),
         Option("--overlap X", "the share of the backward pass that hides communication, 0 to 1 "
                "(default: 0)", float, 0.0),
         Option("--faster X", "how many times as fast as the measured one a device is (default: 1)",

@@ -2,8 +2,11 @@
 
 A step of n devices with b samples each takes, in seconds,
 
-    max(fixed + sample b + exposed communication, b / input rate) + update
+    max(fixed + sample b^p + exposed communication, b / input rate) + update
 
+An exponent p below 1 says that samples take longer where a device has few of them. Where r devices
+share the work of a sample, a part d of it is divided: b samples of a replica take 1 - d + d / r of
+their time (Amdahl).
 The gradients of M bytes are summed by a ring, which sends 2 (n - 1) messages of M / n bytes, each
 in α + size / β (Thakur et al. 2005, doi:10.1177/1094342005051521), or in two dimensions: along a
 ring of n_1 members, then along rings or a tree that sum the M / n_1 bytes of each (Ying et al.
@@ -12,20 +15,17 @@ ring of n_1 members, then along rings or a tree that sum the M / n_1 bytes of ea
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from cepheid.rules.definition import locate_benchmarks
 from cepheid.rules.errors import UserError, did_you_mean
 
 LINKS = Path(__file__).with_name("links.yaml")  # the links that are known by name
-FILE = "projection.yaml"
 SHAPES = ("tree", "nodes", "ring", "torus")
-ITERATIONS, PRECISION = 200, 1e-9  # of a fit
 BACKWARD_SHARE = 2 / 3
 """Of the time that grows with the samples: a backward pass has twice the products of a forward."""
 FORWARD_SHARE = 1 / 3
@@ -114,10 +114,12 @@ def find_row(devices: int) -> int:
 class Costs:
     """What a step costs on one device.
 
-    ``fixed_seconds`` is independent of the samples. ``update_seconds`` is that of all weights; if
-    it ``is_update_sharded``, each device does its part. ``overlap`` is the share of the backward
-    pass that can hide communication. ``collectives`` is the number of further all-reduces of a few
-    bytes. ``input_samples_per_second`` is what one device can be fed.
+    ``fixed_seconds`` is independent of the samples, ``sample_seconds`` is that of a single sample,
+    and b samples take b to the power of ``exponent`` times as long. ``update_seconds`` is that of
+    all weights; if it ``is_update_sharded``, each device does its part. ``overlap`` is the share of
+    the backward pass that can hide communication. ``collectives`` is the number of further
+    all-reduces of a few bytes. ``input_samples_per_second`` is what one device can be fed.
+    ``divided`` is the part of the work of a sample that devices of a replica share.
     """
 
     fixed_seconds: float
@@ -128,6 +130,14 @@ class Costs:
     overlap: float = 0.0
     collectives: int = 0
     input_samples_per_second: float = math.inf
+    exponent: float = 1.0
+    divided: float = 0.0
+
+    def samples_seconds(self, samples: float, replica: int = 1) -> float:
+        """Return the seconds of what grows with the samples of a replica of so many devices."""
+        part = 1 - self.divided + self.divided / replica
+        seconds: float = self.sample_seconds * samples**self.exponent * part
+        return seconds
 
 
 @dataclass(frozen=True)
@@ -174,10 +184,18 @@ class Step:
         return self.compute + self.exposed + self.update + self.waiting
 
 
-def predict_step(costs: Costs, network: Network, devices: int, batch_size: int) -> Step:
+def find_share(devices: int, batch_size: int, replica: int = 1) -> float:
+    """Return the samples of the fullest replica; below 1, devices share a sample."""
+    share = batch_size * replica / devices
+    return math.ceil(share) if share > 1 else share
+
+
+def predict_step(
+    costs: Costs, network: Network, devices: int, batch_size: int, replica: int = 1
+) -> Step:
     """Predict the seconds of a step; the device with the most samples decides."""
-    share = math.ceil(batch_size / devices)
-    of_samples = costs.sample_seconds * share
+    share = find_share(devices, batch_size, replica)
+    of_samples = costs.samples_seconds(share, replica)
     compute = costs.fixed_seconds + of_samples
     few_bytes = costs.collectives * network.all_reduce_seconds(devices, 0)
     communication = network.all_reduce_seconds(devices, costs.gradient_bytes) + few_bytes
@@ -195,10 +213,18 @@ def predict_seconds(
     epochs = training.epochs_at(batch_size)
     steps = count_steps(training, batch_size, epochs)
     evaluations = count_evaluations(training, epochs)
-    samples = training.evaluation_samples / devices
-    evaluation = FORWARD_SHARE * costs.sample_seconds * samples
+    evaluation = predict_evaluation(costs, training, devices, batch_size)
     step = predict_step(costs, network, devices, batch_size)
     return steps * step.seconds + evaluations * evaluation
+
+
+def predict_evaluation(
+    costs: Costs, training: Training, devices: int, batch_size: int, replica: int = 1
+) -> float:
+    """Predict the seconds of an evaluation: forward passes with as many samples as a step has."""
+    share = find_share(devices, batch_size, replica)
+    of_one = FORWARD_SHARE * costs.samples_seconds(share, replica) / share
+    return of_one * training.evaluation_samples * replica / devices
 
 
 def count_steps(training: Training, batch_size: int, epochs: float) -> float:
@@ -209,66 +235,6 @@ def count_steps(training: Training, batch_size: int, epochs: float) -> float:
 def count_evaluations(training: Training, epochs: float) -> float:
     """Return the evaluations of a training."""
     return math.ceil(epochs / training.evaluate_every_epochs)
-
-
-@dataclass(frozen=True)
-class KnownTime:
-    """A time to train that somebody measured: seconds and epochs to the target."""
-
-    devices: int
-    batch_size: int
-    seconds: float
-    epochs: float
-
-
-def fit_costs(
-    costs: Costs, network: Network, training: Training, first: KnownTime, second: KnownTime
-) -> Costs:
-    """Return ``costs`` with the fixed and the per-sample seconds at which both times are met.
-
-    The epochs of the known times count, not those of ``training``. Raises ValueError if the two
-    cannot tell fixed from per-sample costs, or if only negative costs would meet them.
-    """
-    if first.batch_size * second.devices == second.batch_size * first.devices:
-        raise ValueError("the two have the same samples per device: no fit can tell their costs")
-    fitted = replace(costs, fixed_seconds=0.0, sample_seconds=0.0)
-    for _ in range(ITERATIONS):  # what the backward pass hides depends on the result
-        before = fitted
-        rows = [_make_equation(before, network, training, known) for known in (first, second)]
-        (steps_1, samples_1, rest_1), (steps_2, samples_2, rest_2) = rows
-        determinant = steps_1 * samples_2 - steps_2 * samples_1
-        fixed = (rest_1 * samples_2 - rest_2 * samples_1) / determinant
-        sample = (steps_1 * rest_2 - steps_2 * rest_1) / determinant
-        fitted = replace(costs, fixed_seconds=fixed, sample_seconds=sample)
-        if abs(sample - before.sample_seconds) < PRECISION * abs(sample):
-            break
-    else:
-        raise ValueError("the costs do not settle: choose other points or a smaller overlap")
-    if fitted.sample_seconds <= 0 or fitted.fixed_seconds < 0:
-        raise ValueError(
-            f"the two would need {1000 * fitted.fixed_seconds:.3g} ms for a step and "
-            f"{1000 * fitted.sample_seconds:.3g} ms for a sample: are they of the same device?"
-        )
-    return fitted
-
-
-def _make_equation(
-    costs: Costs, network: Network, training: Training, known: KnownTime
-) -> tuple[float, float, float]:
-    """Return factors of fixed and per-sample seconds, and the seconds that both must explain."""
-    steps = count_steps(training, known.batch_size, known.epochs)
-    evaluations = count_evaluations(training, known.epochs)
-    step = predict_step(costs, network, known.devices, known.batch_size)
-    share = -(-known.batch_size // known.devices)
-    evaluated = evaluations * FORWARD_SHARE * training.evaluation_samples / known.devices
-    rest = known.seconds - steps * (step.exposed + step.update)
-    return steps, steps * share + evaluated, rest
-
-
-def predict_known(costs: Costs, network: Network, training: Training, known: KnownTime) -> float:
-    """Predict the seconds of a known time with its own epochs."""
-    same = replace(training, epochs={known.batch_size: known.epochs})
-    return predict_seconds(costs, network, same, known.devices, known.batch_size)
 
 
 @dataclass(frozen=True)
@@ -309,89 +275,3 @@ def project(
         efficiency = rate / one / count
         projections.append(Projection(count, batch, step, rate, efficiency, epochs, seconds))
     return projections
-
-
-@dataclass(frozen=True)
-class Family:
-    """Systems of one kind of device; ``fit`` names the two to which the costs are fitted."""
-
-    name: str
-    title: str
-    source: str
-    costs: Costs
-    network: Network
-    training: Training
-    fit: tuple[str, str]
-    systems: Mapping[str, KnownTime]
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """A published time and the predicted one, in seconds."""
-
-    system: str
-    known: KnownTime
-    predicted_seconds: float
-    is_fitted: bool
-
-    @property
-    def error(self) -> float:
-        """The predicted time over the published one, minus 1."""
-        return self.predicted_seconds / self.known.seconds - 1
-
-
-def load_families(benchmark: str) -> tuple[Family, ...]:
-    """Return the published systems of a benchmark. Raises UserError where it has none."""
-    path = locate_benchmarks() / benchmark / FILE
-    if not path.is_file():
-        others = sorted(file.parent.name for file in locate_benchmarks().glob(f"*/{FILE}"))
-        raise UserError(
-            f"--published: no published times are known for {benchmark} ({path} is missing); "
-            f"benchmarks that have some: {', '.join(others)}"
-        )
-    facts = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return tuple(_read_family(name, of, facts) for name, of in facts["families"].items())
-
-
-def _read_family(name: str, of: Mapping[str, Any], facts: Mapping[str, Any]) -> Family:
-    about = of["network"]
-    within, between = find_link(about["within"]), find_link(about["between"])
-    systems = {
-        system: KnownTime(each["devices"], each["batch_size"], 60 * each["minutes"], each["epochs"])
-        for system, each in of["systems"].items()
-    }
-    first, second = of["fit"]
-    return Family(
-        name,
-        of["title"],
-        of["source"],
-        Costs(0.0, 0.0, facts["parameters"] * of["bytes_per_parameter"], overlap=of["overlap"]),
-        Network(within, between, about["devices_per_node"], about["shape"]),
-        Training(
-            facts["train_samples"],
-            facts["evaluation_samples"],
-            facts["evaluate_every_epochs"],
-            {known.batch_size: known.epochs for known in systems.values()},
-        ),
-        (first, second),
-        systems,
-    )
-
-
-def list_fits(family: Family) -> tuple[tuple[str, str], ...]:
-    """Return the pairs to fit: the one of the file, then its first system and the largest of all.
-
-    From the first pair the model extrapolates, with the second one it interpolates.
-    """
-    largest = max(family.systems, key=lambda name: family.systems[name].devices)
-    return tuple(dict.fromkeys((family.fit, (family.fit[0], largest))))
-
-
-def predict_family(family: Family, pair: tuple[str, str]) -> list[Prediction]:
-    """Predict the time of every system of a family from two of them, in the order of the file."""
-    network, training = family.network, family.training
-    costs = fit_costs(family.costs, network, training, *(family.systems[name] for name in pair))
-    return [
-        Prediction(name, known, predict_known(costs, network, training, known), name in pair)
-        for name, known in family.systems.items()
-    ]

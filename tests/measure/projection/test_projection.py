@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,20 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cepheid.measure.engine.recorded_points import PointFolder
-from cepheid.measure.studies import cost_model, project
-from cepheid.measure.studies.cost_model import (
+from cepheid.measure.studies.projection import cost_model, project
+from cepheid.measure.studies.projection.cost_model import (
     Costs,
-    KnownTime,
     Link,
     Network,
     Training,
     find_link,
     find_row,
-    fit_costs,
-    list_fits,
-    load_families,
-    predict_family,
-    predict_known,
     predict_seconds,
     predict_step,
     read_links,
@@ -141,69 +134,22 @@ def test_epochs_between_known_batch_sizes() -> None:
         TRAINING.epochs_at(257)
 
 
-@given(st.floats(1e-4, 1e-2), st.floats(1e-4, 1e-2), st.floats(0, 1))
-def test_a_fit_finds_the_costs_that_made_the_times(
-    fixed: float, sample: float, overlap: float
-) -> None:
-    true = Costs(fixed, sample, 4e6, overlap=overlap)
-    network = Network(FAST, SLOW, 8)
-    known = [
-        KnownTime(devices, 256, predict_seconds(true, network, TRAINING, devices, 256), 12.0)
-        for devices in (8, 64)
-    ]
-    found = fit_costs(replace(true, fixed_seconds=0, sample_seconds=0), network, TRAINING, *known)
-    assert found.fixed_seconds == pytest.approx(fixed, rel=1e-3, abs=1e-7)
-    assert found.sample_seconds == pytest.approx(sample, rel=1e-3)
-    for each in known:
-        assert predict_known(found, network, TRAINING, each) == pytest.approx(each.seconds, 1e-4)
-
-
-def test_a_fit_says_what_it_cannot() -> None:
-    network = Network(FAST, SLOW, 8)
-    first = KnownTime(8, 64, 100.0, 10.0)
-    with pytest.raises(ValueError, match="same samples per device"):
-        fit_costs(COSTS, network, TRAINING, first, KnownTime(16, 128, 50.0, 10.0))
-    with pytest.raises(ValueError, match="of the same device"):
-        fit_costs(COSTS, network, TRAINING, first, KnownTime(16, 64, 200.0, 10.0))
-
-
-GOLDEN: Mapping[str, Mapping[str, tuple[float, ...]]] = {
-    # Percent by which the prediction misses, fitted to the first two; then to first and largest.
-    "tpu_v3": {"tpu-v3-128": (0.2, 0.2), "tpu-v3-1024": (21.7, -9.4), "tpu-v3-2048": (62.4, 0.0)},
-    "dgx2h": {"dgx2h_n96": (0.4, 0.0)},
-    "dgx1": {"dgx2": (0.9, 0.9), "Fujitsu abci": (-16.7, 0.0)},
-    "h100": {"HPE n2": (-10.2, -10.0), "eos_n316": (-1.0, 1.1), "coreweave_n448": (-2.0, 0.0)},
-    "l40s": {"Fujitsu CDI": (-1.4,), "Dell R760xa": (15.2,)},
-}
-
-
-def test_published_times_are_predicted_as_documented() -> None:
-    families = {family.name: family for family in load_families("resnet50")}
-    assert families.keys() == GOLDEN.keys()
-    for name, errors in GOLDEN.items():
-        fits = [predict_family(families[name], pair) for pair in list_fits(families[name])]
-        for rows in fits:
-            fitted = [row for row in rows if row.is_fitted]
-            assert len(fitted) == 2
-            assert all(abs(row.error) < 1e-6 for row in fitted)
-        for system, percent in errors.items():
-            found = [100 * row.error for rows in fits for row in rows if row.system == system]
-            assert found == pytest.approx(percent, abs=0.06), system
-
-
-def test_a_ring_between_nodes_misses_as_documented() -> None:
-    (family,) = (family for family in load_families("resnet50") if family.name == "h100")
-    ring = replace(family, network=replace(family.network, shape="nodes"))
-    errors = {row.system: 100 * row.error for row in predict_family(ring, list_fits(ring)[0])}
-    assert errors["eos_n316"] == pytest.approx(45, abs=1)
-    assert errors["coreweave_n448"] == pytest.approx(65, abs=1)
+def test_replicas_by_hand() -> None:
+    costs = Costs(0.001, 0.002, 0.0, divided=0.6, exponent=0.5)
+    ideal = Network(IDEAL, IDEAL, 8)
+    # 64 samples on 32 devices, of which 4 make a replica: 8 samples each, of which 0.6 is divided.
+    by_hand = 0.001 + 0.002 * 8**0.5 * (0.4 + 0.6 / 4)
+    assert predict_step(costs, ideal, 32, 64, 4).seconds == pytest.approx(by_hand)
+    # Devices that have less than a sample share one.
+    half = 0.001 + 0.002 * 0.5**0.5
+    assert predict_step(costs, ideal, 128, 64).seconds == pytest.approx(half)
 
 
 def test_links_have_sources_and_unknown_ones_are_named() -> None:
     assert all(facts["source"] for facts in read_links().values())
     assert find_link("infiniband_ndr").bytes_per_second == 50e9
-    with pytest.raises(UserError, match='did you mean "nvlink4"'):
-        find_link("nvlink5")
+    with pytest.raises(UserError, match='did you mean "nvlink5"'):
+        find_link("nvlink6")
 
 
 def test_one_device_takes_what_was_measured() -> None:
@@ -297,14 +243,3 @@ def test_from_a_measurement(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     assert facts["costs"]["input_samples_per_second"] is None
     seconds = [row["seconds"] for row in rows]
     assert seconds == sorted(seconds, reverse=True)
-
-
-def test_published_times(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, figure = folder / "p.json", folder / "p.png"
-    call = ["resnet50", "--published", "--figure", str(figure), "--output", str(out)]
-    assert main(["project", *call]) == 0
-    said = capsys.readouterr().out
-    assert "coreweave_n448" in said
-    assert "-2.0%" in said
-    assert figure.read_bytes().startswith(b"\x89PNG")
-    assert json.loads(out.read_text())["h100"][0][0]["error"] == pytest.approx(-0.013, abs=1e-3)

@@ -1,0 +1,291 @@
+"""How long a device that nobody has measured trains: `--like`, from a published family.
+
+A device is told by its peak and its memory bandwidth. Between the published device and this one,
+work that arithmetic bounds takes as long as the peaks say, and work that memory bounds as long as
+the bandwidths say. Nobody knows the mixture, so both are the ends of a range.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from cepheid.measure.engine.study import OURS, Column, Measured, Request, Study, Table, draw_figure
+from cepheid.measure.studies.projection import cost_model
+from cepheid.measure.studies.projection.cost_model import Costs, Network, find_link
+from cepheid.measure.studies.projection.known import (
+    BEYOND,
+    INSIDE,
+    Family,
+    KnownTime,
+    fit_to_all,
+    load_families,
+)
+from cepheid.measure.studies.projection.published import Errors, count_errors, judge
+from cepheid.rules import systems
+from cepheid.rules.errors import UserError, did_you_mean
+
+HOUR, KILOWATT_HOUR = 3600, 3.6e6
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The peak of a device in 10^12 operations a second, and its memory in 10^9 bytes a second."""
+
+    tflops: float
+    gigabytes_per_second: float
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time in seconds: the shortest, the likely one and the longest."""
+
+    low: float
+    likely: float
+    high: float
+
+    def times(self, factor: float) -> "Span":
+        """Return the span, each of its ends so many times as large."""
+        return Span(self.low * factor, self.likely * factor, self.high * factor)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How long a number of devices trains, what they draw in kWh, and what they cost."""
+
+    devices: int
+    batch_size: int
+    epochs: float
+    reach: str
+    seconds: Span
+    kilowatt_hours: Span | None
+    cost: Span | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The published family, the device that is asked for, and its network."""
+
+    base: Family
+    others: Sequence[Family]
+    speed: Speed
+    network: Network
+
+
+def find_device(family: Family) -> systems.Device | None:
+    """Return the row of a family's device in ``rules/devices.yaml``, if it has one."""
+    return next((each for each in systems.load_devices() if each.device == family.device), None)
+
+
+def find_speed(family: Family) -> Speed:
+    """Return peak and bandwidth of a family's device. Raises UserError where they are unknown."""
+    known = find_device(family)
+    if known is None or known.memory_gb_per_second is None:
+        raise UserError(
+            f"--like {family.name}: rules/devices.yaml has no peak and bandwidth of "
+            f"{family.device}; fix: choose another family"
+        )
+    return Speed(known.peak_tflops[family.precision], known.memory_gb_per_second)
+
+
+def plan_device(request: Request) -> Plan:
+    """Read what is known. Raises UserError for an unknown family, link or number."""
+    asked = request.arguments
+    families = {family.name: family for family in load_families(asked.benchmark)}
+    if asked.like not in families:
+        raise UserError(
+            f"--like {asked.like}: no such family{did_you_mean(asked.like, families)}; "
+            f"published for {asked.benchmark}: {', '.join(families)}"
+        )
+    base = families.pop(asked.like)
+    own = find_speed(base)
+    speed = Speed(
+        own.tflops if asked.peak is None else asked.peak,
+        own.gigabytes_per_second if asked.bandwidth is None else asked.bandwidth,
+    )
+    within = find_link(asked.within) if asked.within else base.network.within
+    between = find_link(asked.between) if asked.between else base.network.between
+    per_node = asked.devices_per_node or base.network.devices_per_node
+    network = Network(within, between, per_node, asked.sum or base.network.shape)
+    return Plan(base, list(families.values()), speed, network)
+
+
+def scale(costs: Costs, factor: float) -> Costs:
+    """Return the costs of a device that takes so many times as long for its own work."""
+    return replace(
+        costs,
+        fixed_seconds=factor * costs.fixed_seconds,
+        sample_seconds=factor * costs.sample_seconds,
+        update_seconds=factor * costs.update_seconds,
+    )
+
+
+def compare(base: Speed, other: Speed) -> tuple[float, float, float]:
+    """Return how many times as long another device takes: at least, likely, and at most."""
+    by_peak = base.tflops / other.tflops
+    by_memory = base.gigabytes_per_second / other.gigabytes_per_second
+    return min(by_peak, by_memory), math.sqrt(by_peak * by_memory), max(by_peak, by_memory)
+
+
+def span(seconds: Sequence[float], miss: float) -> Span:
+    """Return a span that is wider by what predictions of published times miss."""
+    low, likely, high = seconds
+    return Span(low / (1 + miss), likely, high / (1 - miss) if miss < 1 else math.inf)
+
+
+def answer(plan: Plan, costs: Costs, errors: Mapping[str, Errors], asked: object) -> list[Answer]:
+    """Return how long each number of devices trains, as far as every one gets a sample."""
+    base = plan.base
+    shares = [known.share for known in base.systems.values()]
+    factors = compare(find_speed(base), plan.speed)
+    batch = getattr(asked, "batch_size", None) or max(1, math.floor(max(shares)))
+    devices: Sequence[int] = getattr(asked, "devices")  # noqa: B009
+    found = [
+        cost_model.project(scale(costs, factor), plan.network, base.training, devices, batch)
+        for factor in factors
+    ]
+    answers = []
+    for rows in zip(*found, strict=True):
+        row = rows[0]
+        share = row.batch_size / row.devices
+        reach = INSIDE if min(shares) <= share <= max(shares) else BEYOND
+        worst = max(errors.values(), key=lambda each: each.nine_of_ten)
+        miss = errors.get(reach, worst).nine_of_ten
+        time = span([each.seconds for each in rows], miss)
+        watts, price = getattr(asked, "watts", None), getattr(asked, "price", None)
+        answers.append(
+            Answer(
+                row.devices, row.batch_size, row.epochs, reach, time,
+                time.times(row.devices * watts / KILOWATT_HOUR) if watts else None,
+                time.times(row.devices * price / HOUR) if price else None,
+            )
+        )  # fmt: skip
+    return answers
+
+
+@dataclass(frozen=True)
+class Check:
+    """A published time of another device, beside what this way of projecting says of it."""
+
+    family: Family
+    system: str
+    known: KnownTime
+    seconds: Span
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether the published time lies in the span."""
+        return self.seconds.low <= self.known.seconds <= self.seconds.high
+
+    @property
+    def error(self) -> float:
+        """The likely time over the published one, minus 1."""
+        return self.seconds.likely / self.known.seconds - 1
+
+
+def check_others(plan: Plan, costs: Costs, errors: Mapping[str, Errors]) -> list[Check]:
+    """Predict the published times of the other devices from the costs of this family alone."""
+    miss = errors[INSIDE].nine_of_ten if INSIDE in errors else errors[BEYOND].nine_of_ten
+    checks = []
+    for family in plan.others:
+        factors = compare(find_speed(plan.base), find_speed(family))
+        for name, known in family.systems.items():
+            seconds = []
+            for factor in factors:
+                scaled = replace(
+                    scale(costs, factor),
+                    gradient_bytes=family.costs.gradient_bytes,
+                    overlap=family.costs.overlap,
+                )
+                # A batch counts what this family counts: images, sentences or tokens.
+                seconds.append(family.predict(scaled, known))
+            checks.append(Check(family, name, known, span(seconds, miss)))
+    return checks
+
+
+def answer_device(request: Request, plan: Plan) -> Measured:
+    """Answer how long so many of these devices train, and how well such answers do."""
+    base = plan.base
+    errors = count_errors(judge([base, *plan.others]))
+    costs = fit_to_all(base)
+    rows = answer(plan, costs, errors, request.arguments)
+    count = base.training.train_samples
+    alike = [
+        each
+        for each in plan.others
+        if each.training.train_samples == count and find_device(each) is not None
+    ]
+    checks = check_others(replace(plan, others=alike), costs, errors)
+    title = (
+        f"{request.arguments.benchmark} on devices with {plan.speed.tflops:g} TFLOP/s and "
+        f"{plan.speed.gigabytes_per_second:g} GB/s, from the published times of {base.title}"
+    )
+    notes = []
+    if checks:
+        inside = sum(check.is_inside for check in checks)
+        worst = max(checks, key=lambda check: abs(check.error))
+        notes.append(
+            f"{inside} of {len(checks)} published times of other devices lie in the range that "
+            f"this family gives for them; the likely time misses most for {worst.system}: "
+            f"{worst.error:+.0%}"
+        )
+    facts = {
+        "like": base.name,
+        "speed": asdict(plan.speed),
+        "network": asdict(plan.network),
+        "answers": [asdict(row) for row in rows],
+        "checks": [
+            {"family": each.family.name, "system": each.system, "devices": each.known.devices,
+             "published_seconds": each.known.seconds, **asdict(each.seconds)}
+            for each in checks
+        ],
+    }  # fmt: skip
+    tables = [Table(title, COLUMNS, rows)]
+    if checks:
+        tables.append(Table("Other published devices, from this family alone", CHECKS, checks))
+    return Measured(tables=tables, notes=notes, facts=facts, found=(title, rows))
+
+
+def _describe_span(attribute: str, unit: float, row: Answer) -> str | None:
+    found = getattr(row, attribute)
+    if found is None:
+        return None
+    low, likely, high = (f"{each / unit:,.3g}" for each in (found.low, found.likely, found.high))
+    return f"{likely} ({low} to {high})"
+
+
+COLUMNS = (
+    Column("devices", "devices", "{:,}"),
+    Column("batch", "batch_size", "{:,}"),
+    Column("epochs", "epochs", "{:.1f}"),
+    Column("minutes", partial(_describe_span, "seconds", 60)),
+    Column("kWh", partial(_describe_span, "kilowatt_hours", 1)),
+    Column("cost", partial(_describe_span, "cost", 1)),
+    Column("reach", lambda row: row.reach if row.reach == BEYOND else None),
+)
+CHECKS = (
+    Column("family", lambda row: row.family.name),
+    Column("system", "system"),
+    Column("devices", lambda row: row.known.devices, "{:,}"),
+    Column("minutes, published", lambda row: row.known.seconds / 60, "{:.3f}"),
+    Column("likely (range)", partial(_describe_span, "seconds", 60)),
+    Column("in the range", lambda row: "yes" if row.is_inside else "no"),
+)
+
+
+def draw_device(path: Path, _: Request, measured: Measured) -> None:
+    """Draw the likely minutes by devices, in their range."""
+    title, rows = measured.found
+    with draw_figure(path, columns=1, column_inches=6) as (figure, (axes,)):
+        devices = [row.devices for row in rows]
+        minutes = [row.seconds.times(1 / 60) for row in rows]
+        low, high = [each.low for each in minutes], [each.high for each in minutes]
+        axes.fill_between(devices, low, high, color=OURS, alpha=0.2)
+        axes.plot(devices, [each.likely for each in minutes], "o-", color=OURS)
+        axes.set_xscale("log", base=2)
+        axes.set(yscale="log", xlabel="devices", ylabel="minutes to the target")
+        figure.suptitle(title, fontsize="small", wrap=True)
+
+
+STUDY = Study("like", plan_device, answer_device, figure=draw_device)

@@ -1,0 +1,1 @@
+"""Tests of the projection: the model, published times, and the commands."""

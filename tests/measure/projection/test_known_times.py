@@ -1,0 +1,280 @@
+"""What the cost model says of published times and of devices that nobody measured."""
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cepheid.measure.studies.projection import published
+from cepheid.measure.studies.projection.cost_model import Costs, Network
+from cepheid.measure.studies.projection.device import Speed, compare, find_device
+from cepheid.measure.studies.projection.known import (
+    BEYOND,
+    DIVIDED,
+    EXPONENTS,
+    INSIDE,
+    LINEAR,
+    Family,
+    KnownTime,
+    choose_exponents,
+    fit_costs,
+    leave_sizes_out,
+    list_known,
+    load_families,
+)
+from cepheid.rules.errors import UserError
+from cepheid.rules.host import ROOT
+from cepheid.tools.measure.__main__ import main
+from tests.measure.projection.test_projection import FAST, SLOW, TRAINING
+
+
+def make_family(true: Costs, systems: Mapping[str, KnownTime]) -> Family:
+    """Return a family whose systems take exactly as long as these costs say."""
+    blank = replace(true, fixed_seconds=0, sample_seconds=0, exponent=1.0, divided=0.5)
+    family = Family(
+        "made_up", "made up", "nowhere", "none", "bf16", blank, Network(FAST, SLOW, 8), TRAINING,
+        systems,
+    )  # fmt: skip
+    exact = {
+        name: replace(each, seconds=family.predict(true, each)) for name, each in systems.items()
+    }
+    return replace(family, systems=exact)
+
+
+SYSTEMS = {
+    str(devices): KnownTime(devices, 4096, 1.0, 12.0) for devices in (8, 32, 64, 128, 512, 1024)
+}
+
+
+@given(
+    st.floats(1e-4, 1e-2),
+    st.floats(1e-4, 1e-2),
+    st.floats(0, 1),
+    st.sampled_from(EXPONENTS),
+)
+def test_a_fit_finds_the_costs_that_made_the_times(
+    fixed: float, sample: float, overlap: float, exponent: float
+) -> None:
+    true = Costs(fixed, sample, 4e6, overlap=overlap, exponent=exponent)
+    family = make_family(true, SYSTEMS)
+    times = list(family.systems.values())
+    found = fit_costs(family, times, [exponent])
+    for each in times:
+        assert family.predict(found, each) == pytest.approx(each.seconds, rel=2e-3)
+
+
+def test_an_exponent_is_found_where_there_is_one_and_only_there() -> None:
+    curved = make_family(Costs(0.0, 0.003, 4e6, exponent=0.8), SYSTEMS)
+    times = list(curved.systems.values())
+    assert choose_exponents(curved, times) == EXPONENTS
+    assert fit_costs(curved, times, EXPONENTS).exponent == 0.8
+    straight = make_family(Costs(0.01, 0.003, 4e6), SYSTEMS)
+    times = list(straight.systems.values())
+    assert fit_costs(straight, times, choose_exponents(straight, times)).exponent == 1.0
+    assert choose_exponents(curved, list(curved.systems.values())[:3]) == LINEAR
+
+
+def test_what_devices_of_a_replica_share_is_found() -> None:
+    shared = {
+        "8": KnownTime(8, 512, 1.0, 12.0),
+        "64": KnownTime(64, 512, 1.0, 12.0),
+        "128": KnownTime(128, 512, 1.0, 12.0),
+        "512": KnownTime(512, 512, 1.0, 12.0, replica=4),
+    }
+    family = make_family(Costs(0.002, 0.003, 0.0, divided=0.8), shared)
+    assert fit_costs(family, list(family.systems.values())).divided == 0.8
+    # With three sizes left nobody can tell it, and the assumption stands.
+    assert fit_costs(family, list(family.systems.values())[1:]).divided == 0.5
+    assert 0.8 in DIVIDED
+
+
+def test_sizes_with_the_same_share_tell_nothing_of_a_step() -> None:
+    alike = {"8": KnownTime(8, 64, 1.0, 10.0), "16": KnownTime(16, 128, 1.0, 10.0)}
+    family = make_family(Costs(0.01, 0.003, 0.0), alike)
+    found = fit_costs(family, list(family.systems.values()))
+    assert found.fixed_seconds == 0
+    assert found.sample_seconds == pytest.approx(0.003 + 0.01 / 8, rel=1e-2)
+
+
+def test_a_size_is_predicted_without_its_systems() -> None:
+    family = make_family(Costs(0.01, 0.003, 4e6), SYSTEMS)
+    slow = replace(family.systems["128"], seconds=10 * family.systems["128"].seconds)
+    twice = {**family.systems, "128": slow, "128 too": slow}
+    found = {each.system: each for each in leave_sizes_out(replace(family, systems=twice))}
+    assert found["128"].error == pytest.approx(-0.9, abs=1e-3)
+    assert found["128 too"].error == pytest.approx(-0.9, abs=1e-3)
+    assert [each.from_smaller is None for each in found.values()][:3] == [True, True, False]
+    assert {name for name, each in found.items() if each.reach == BEYOND} == {"8", "1024"}
+
+
+GOLDEN: Mapping[str, Mapping[str, tuple[float, str, float]]] = {
+    # By family: the worst prediction in percent, its system, and that of the largest system.
+    "resnet50": {
+        "tpu_v3": (-9.2, "tpu-v3-512", 4.9),
+        "v100": (-17.6, "Fujitsu abci", -17.6),
+        "h100": (-9.1, "HPE n2", -2.2),
+        "l40s": (62.2, "l40s_n16", 62.2),
+    },
+    "ssd": {"tpu_v3": (12.9, "tpu-v3-1024", -7.6), "v100": (13.0, "dgx2h", 2.0)},
+    "mask_rcnn": {"tpu_v3": (-21.8, "tpu-v3-32", -12.0), "v100": (-23.2, "dgx1_n24", -23.2)},
+    "gnmt": {"tpu_v3": (8.5, "tpu-v3-32", 7.3), "v100": (19.4, "dgx2h", -4.3)},
+    "transformer": {"tpu_v3": (-4.7, "tpu-v3-256", 0.4), "v100": (11.8, "dgx2h_n30", -5.5)},
+    "llama2_70b_lora": {
+        "h100_4_0": (34.7, "Supermicro n8", -22.3),
+        "gb200_5_0": (-6.1, "Dell 16", -5.3),
+        "h200_5_0": (-33.5, "Oracle n64", -33.5),
+        "mi300x_5_0": (-10.7, "Mango 4", -10.7),
+        "b200_5_1": (3.4, "UF n8", -2.7),
+        "gb200_5_1": (38.8, "tyche 8", -4.0),
+        "gb300_5_1": (83.4, "theia 8", -9.0),
+    },
+    "stable_diffusion": {
+        "h100_4_0": (6.7, "eos_n8", 4.5),
+        "gb200_5_0": (-12.4, "tyche 512", -12.4),
+        "h200_5_0": (-35.5, "Google n8", -35.5),
+    },
+    "bert": {
+        "h100_4_0": (47.9, "eos_n434", 47.9),
+        "h200_5_0": (12.5, "HPE n1", -7.2),
+        "gb200_5_0": (-49.0, "tyche 512", -49.0),
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def judged() -> Mapping[str, list[published.Judged]]:
+    """Judge every published family once."""
+    return {benchmark: published.judge(load_families(benchmark)) for benchmark in GOLDEN}
+
+
+def test_published_times_are_predicted_as_documented(
+    judged: Mapping[str, list[published.Judged]],
+) -> None:
+    assert list_known().keys() == GOLDEN.keys()
+    for benchmark, families in GOLDEN.items():
+        found = {each.family.name: each.predictions for each in judged[benchmark]}
+        assert found.keys() == families.keys()
+        for name, (worst, system, largest) in families.items():
+            by_size = max(found[name], key=lambda each: each.known.devices)
+            by_error = max(found[name], key=lambda each: abs(each.error))
+            seen = [100 * by_error.error, 100 * by_size.error]
+            assert seen == pytest.approx([worst, largest], abs=0.06), (benchmark, name)
+            assert by_error.system == system
+
+
+def test_nine_of_ten_times_are_predicted_within_a_fifth_inside_of_the_fitted_shares(
+    judged: Mapping[str, list[published.Judged]],
+) -> None:
+    every = [family for families in judged.values() for family in families]
+    errors = published.count_errors(every)
+    inside, beyond = errors[INSIDE], errors[BEYOND]
+    assert (inside.number, inside.within_goal) == (114, 106)
+    assert (beyond.number, beyond.within_goal) == (36, 28)
+    assert inside.median == pytest.approx(0.046, abs=1e-3)
+    assert inside.nine_of_ten == pytest.approx(0.176, abs=2e-3)
+
+
+def test_records_are_those_of_today(judged: Mapping[str, list[published.Judged]]) -> None:
+    for benchmark, families in judged.items():
+        path = ROOT / f"docs/projections/{benchmark}.json"
+        recorded = json.loads(path.read_text(encoding="utf-8"))["families"]
+        for family in families:
+            errors = [row["error"] for row in recorded[family.family.name]["systems"]]
+            today = [each.error for each in family.predictions]
+            assert errors == pytest.approx(today, abs=1e-6), (benchmark, family.family.name)
+
+
+def test_published_minutes_are_those_of_the_logs() -> None:
+    table = ROOT.parent / "shared/published_logs/expected_scores.csv"
+    if not table.is_file():
+        pytest.skip(f"{table} is not here")
+    with table.open(encoding="utf-8") as file:
+        scored = {
+            (row["results_folder"].split("/")[-2], row["results_folder"].split("/")[-1]): row
+            for row in csv.DictReader(file)
+        }
+    names = {"ssd": "ssd", "resnet50": "resnet", "gnmt": "gnmt", "mask_rcnn": "mask"}
+    seen = 0
+    for benchmark, short in {**names, "transformer": "transformer"}.items():
+        for family in load_families(benchmark):
+            for name, each in family.systems.items():
+                row = scored.get((name, short))
+                if row:
+                    seen += 1
+                    minutes = float(row["olympic_mean_minutes"])
+                    assert each.seconds / 60 == pytest.approx(minutes, abs=6e-4)
+    assert seen >= 5
+
+
+def test_a_device_takes_as_long_as_its_peak_and_its_memory_say() -> None:
+    assert compare(Speed(100, 1000), Speed(50, 1000)) == pytest.approx((1, 2**0.5, 2))
+    faster = compare(Speed(100, 1000), Speed(200, 4000))
+    assert faster == pytest.approx((0.25, 8**-0.5, 0.5))
+    families = [family for name in GOLDEN for family in load_families(name)]
+    unknown = {family.device for family in families if find_device(family) is None}
+    assert unknown == {"NVIDIA GB300, a GPU"}
+
+
+# The command --------------------------------------------------------------------------------------
+
+
+def test_published_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, figure = tmp_path / "p.json", tmp_path / "p.png"
+    call = ["transformer", "--published", "--figure", str(figure), "--output", str(out)]
+    assert main(["project", *call]) == 0
+    said = capsys.readouterr().out
+    assert "dgx2h_n30" in said
+    assert "12 of 12 times that were not fitted are predicted within 20%" in said
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    facts = json.loads(out.read_text())
+    first = facts["families"]["tpu_v3"]["systems"][0]
+    assert first["error"] == pytest.approx(-0.018, abs=1e-3)
+
+
+def test_devices_that_share_samples_stand_beside_the_paper(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["project", "ssd", "--published"]) == 0
+    said = capsys.readouterr().out
+    assert "Kumar et al., figure 10" in said
+    assert "1.63" in said
+
+
+def test_how_long_a_device_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, figure = tmp_path / "d.json", tmp_path / "d.png"
+    call = ["resnet50", "--like", "h100", "--peak", "312", "--bandwidth", "2039"]
+    call += ["--within", "nvlink3", "--between", "infiniband_hdr", "--devices", "1,8,64,512,2048"]
+    call += ["--watts", "800", "--price", "1.5", "--figure", str(figure), "--output", str(out)]
+    assert main(["project", *call]) == 0
+    said = capsys.readouterr().out
+    assert "Other published devices, from this family alone" in said
+    assert "12 of 18 published times of other devices lie in the range" in said
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    rows = json.loads(out.read_text())["answers"]
+    assert [row["devices"] for row in rows] == [1, 8, 64, 512, 2048]
+    for row in rows:
+        low, likely, high = row["seconds"].values()
+        assert low < likely < high
+        hours = likely / 3600
+        assert row["kilowatt_hours"]["likely"] == pytest.approx(row["devices"] * hours * 0.8)
+        assert row["cost"]["likely"] == pytest.approx(row["devices"] * hours * 1.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (["resnet50", "--like", "h10"], r'did you mean "h100"'),
+        (["kfac", "--published"], "no published times are known for kfac"),
+        (["llama2_70b_lora", "--like", "gb300_5_1"], "no peak and bandwidth of NVIDIA GB300"),
+        (["resnet50", "--like", "h100", "--peak", "0"], "--peak 0.0: expected"),
+        (["resnet50", "--like", "h100", "--within", "nvlink9"], "no known link"),
+    ],
+)
+def test_what_cannot_be_answered_says_why(call: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        main(["project", *call])
