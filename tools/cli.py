@@ -1,5 +1,6 @@
 """`cepheid`: one console command whose sub-commands are the other files of this folder."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 
@@ -82,6 +83,10 @@ def console() -> None:
     """Entry point of the installed command `cepheid`."""
     if sys.platform == "win32":
         sys.exit("cepheid: Windows is not supported; fix: run it in WSL 2, a Linux in Windows")
+    if "_ARGCOMPLETE" in os.environ:  # a shell completes a line
+        from cepheid.tools.console.completion import complete
+
+        complete(COMMANDS)
     run_tool(main)
 
 

@@ -262,3 +262,38 @@ def test_severities_are_coloured_on_a_terminal_alone(monkeypatch: pytest.MonkeyP
     assert program.colour(text, Path("file")) == text
     monkeypatch.setenv("NO_COLOR", "1")
     assert program.colour(text) == text
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("cepheid ru", {"run"}),
+        ("cepheid run --sca", {"--scale"}),
+        ("cepheid run galaxy_s", {"galaxy_shape"}),
+        ("cepheid run galaxy_shape --scale m", {"mini"}),
+        ("cepheid run kfac --set opt_mom", {"opt_momentum="}),
+        ("cepheid measure spe", {"speed"}),
+        ("cepheid measure speed --onl", {"--only"}),
+    ],
+)
+def test_a_shell_completes_commands_options_and_benchmarks(
+    line: str, expected: set[str], tmp_path: Path
+) -> None:
+    told = tmp_path / "told"
+    variables = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
+    variables |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(told), "_ARGCOMPLETE_IFS": "\n"}
+    code = "from cepheid.tools.cli import console; console()"
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **variables}, check=True, cwd=ROOT
+    )
+    assert expected <= {word.strip() for word in told.read_text().split("\n")}
+
+
+def test_completion_costs_nothing_otherwise() -> None:
+    program = (
+        "import sys; from cepheid.tools import cli; cli.main(['--version']); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, cwd=ROOT
+    )
+    assert not {"argcomplete", "cepheid.tools.console.completion"} & set(done.stdout.split())
