@@ -64,8 +64,8 @@ def _write_files(site: Site, processes: int) -> Iterator[File]:
     yield from make_parts(make, len(parts), processes)
     yield from lists.make_copies(site)
     yield from _read_pictures(site.entries)
-    for name in ("site.css", "site.js", "costs.js", "compare.js"):
-        yield name, (STATIC / name).read_bytes()
+    for path in sorted(STATIC.rglob("*.*")):
+        yield path.relative_to(STATIC).as_posix(), path.read_bytes()
 
 
 def _list_parts(site: Site) -> Iterator[Make]:

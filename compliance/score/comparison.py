@@ -147,7 +147,8 @@ def describe(first: str, second: str, speed: Ratio) -> str:
     if speed.value < 1:
         return describe(second, first, speed.inverse)
     return (
-        f"{first} is {format_ratio(speed.value)}× faster than {second}, {interval} ({runs} runs)."
+        f"{first} is {format_ratio(speed.value)} times as fast as {second}, {interval} "
+        f"({runs} runs)."
     )
 
 

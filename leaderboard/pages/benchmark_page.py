@@ -12,15 +12,16 @@ from cepheid.compliance.score.kinds import GENERATION, MINUTES, TRAINING
 from cepheid.leaderboard.plots import curves, scaling
 from cepheid.leaderboard.plots.aggregate import format_ratio_interval
 from cepheid.leaderboard.plots.plot import Plot, Table
-from cepheid.leaderboard.plots.scaling import Family, group_families, name_family
+from cepheid.leaderboard.plots.scaling import Family
 from cepheid.leaderboard.rows.cells import format_percent, format_reference, format_value
 from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.leaderboard.rows.tables import rank_rows
+from cepheid.leaderboard.site.records import describe_levels
 from cepheid.leaderboard.site.reported import load_sets
 from cepheid.leaderboard.site.view import (
     ScoreCell,
     Site,
-    choose_colours,
+    choose_unit,
     find_half_width,
     make_score_cell,
     render,
@@ -35,8 +36,8 @@ from cepheid.rules.systems import PeakShare
 class DeviceLine:
     """A result with a score. Numbers are None where the logs do not tell.
 
-    ``efficiency`` is the speed-up over the family's smallest system, divided by how many times as
-    many devices there are.
+    ``efficiency`` is the speed-up over the fastest of the smallest systems with this device,
+    divided by how many times as many devices there are.
     """
 
     entry: Entry
@@ -59,7 +60,8 @@ class DeviceLine:
 
 def measure_devices(entries: Sequence[Entry]) -> Iterator[DeviceLine]:
     """Measure the results with a score, in their order."""
-    families = {family.label: family for family in group_families(entries)}
+    unit = choose_unit(entries)
+    families = {family.label: family for family in scaling.group_families(entries)}
     for entry in entries:
         score = entry.standing.score
         if score is None:
@@ -72,14 +74,14 @@ def measure_devices(entries: Sequence[Entry]) -> Iterator[DeviceLine]:
             score_name="time to train" if trains else "images/s",
             score=minutes if trains and minutes is not None else score.main.mean,
             score_text=format_value(
-                entry.kind, minutes if trains and minutes is not None else score.main.mean
+                entry.kind, minutes if trains and minutes is not None else score.main.mean, unit
             ),
             minutes=minutes if trains else None,
             device_minutes=minutes * entry.devices if trains and minutes is not None else None,
             throughput_name=_name_throughput(entry),
             throughput=_find_throughput(entry, minutes, score.main.mean),
             efficiency=_find_efficiency(
-                entry, families.get(name_family(entry)) if entry.is_scored else None
+                entry, families.get(entry.hardware.device) if entry.is_scored else None
             ),
             kilojoules=entry.kilojoules,
         )
@@ -104,13 +106,10 @@ def _find_throughput(entry: Entry, minutes: float | None, mean: float) -> float 
 
 
 def _find_efficiency(entry: Entry, family: Family | None) -> float | None:
-    """Return the parallel efficiency, None without a score and for a family of one system."""
-    if family is None or len(family.values) < 2 or entry.standing.score is None:
+    """Return the parallel efficiency, None without a score and for one number of devices."""
+    if family is None or len(family.best) < 2:
         return None
-    (first, base), *_ = family.values.items()
-    mean = entry.standing.score.main.mean
-    speed_up = base / mean if entry.kind is TRAINING else mean / base
-    return speed_up * first / entry.devices
+    return family.find_efficiency(entry.devices, entry.standing.cost)
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,13 @@ class Division:
     plots: tuple[Plot, ...]
     other_targets: tuple[Table, ...]
     per_device: tuple[DeviceLine, ...]
-    unranked: tuple[Entry, ...]
+    unranked: tuple[tuple[Entry, ScoreCell], ...]
+
+    @property
+    def progress_unit(self) -> str:
+        """What counts the way to the target: epochs in most logs of MLPerf, else samples."""
+        has_epochs = any(line.entry.progress.epochs is not None for line in self.lines)
+        return "epochs" if has_epochs else "samples"
 
     @property
     def has_rcp(self) -> bool:
@@ -182,9 +187,7 @@ def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
     definition = next((entry.definition for entry in entries if entry.definition), None)
     names = sorted({entry.names.division for entry in entries}, key=lambda n: (n != "closed", n))
     divisions = [
-        _make_division(
-            name, [entry for entry in entries if entry.names.division == name], definition
-        )
+        _make_division(site, name, [entry for entry in entries if entry.names.division == name])
         for name in names
     ]
     row = entries[0]
@@ -201,16 +204,19 @@ def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
         generation=METRICS if row.kind is GENERATION else (),
         elsewhere=[one for one in load_sets() if row.names.benchmark in one.about],
         round_kind=row.round_kind,
+        levels=describe_levels(entry for entry in entries if entry.level),
     )
 
 
-def _make_division(name: str, entries: Sequence[Entry], definition: Definition | None) -> Division:
+def _make_division(site: Site, name: str, entries: Sequence[Entry]) -> Division:
+    definition = next((entry.definition for entry in entries if entry.definition), None)
     ranked = [entry for entry in entries if entry.has_score]
     half_width = find_half_width(ranked)
-    of = choose_colours(ranked)
+    unit = choose_unit(ranked)
+    of = site.colour(ranked)
     best = next((entry for entry in ranked if entry.is_ranked and entry.level), None)
     lines = [
-        _make_line(entry, rank, of.get(entry.id), half_width, best)
+        _make_line(entry, rank, of.get(entry.id), make_score_cell(entry, half_width, unit), best)
         for entry, rank in rank_rows(ranked)
     ]
     plots = curves.plot_results(ranked, of, definition, name) if ranked else []
@@ -218,7 +224,7 @@ def _make_division(name: str, entries: Sequence[Entry], definition: Definition |
     if entries[0].kind is TRAINING:
         what = "accelerators" if any(entry.hardware.accelerators for entry in ranked) else "nodes"
         families = scaling.group_families(ranked)
-        field = scaling.plot_scaling(families, name, what, "minutes")
+        field = scaling.plot_scaling(families, name, what, "minutes", site.devices)
         plots += filter(None, (field, scaling.plot_convergence(ranked, of, name)))
         targets = definition.quality if definition else ()
         other_targets = (curves.tabulate_other_targets(ranked, target) for target in targets)
@@ -230,12 +236,12 @@ def _make_division(name: str, entries: Sequence[Entry], definition: Definition |
         (*plots, energy) if energy else tuple(plots),
         tuple(filter(None, other_targets)),
         tuple(measure_devices(ranked)),
-        tuple(entry for entry in entries if not entry.has_score),
+        tuple((entry, make_score_cell(entry, 1.0)) for entry in entries if not entry.has_score),
     )
 
 
 def _make_line(
-    entry: Entry, rank: Rank | None, colour: int | None, half_width: float, best: Entry | None
+    entry: Entry, rank: Rank | None, colour: int | None, cell: ScoreCell, best: Entry | None
 ) -> Line:
     behind = _compare_with_best(best, entry)
     return Line(
@@ -243,7 +249,7 @@ def _make_line(
         rank,
         entry.name,
         colour,
-        make_score_cell(entry, half_width),
+        cell,
         behind.value if behind else None,
         _format_behind(behind) if behind and entry is not best else "",
         format_reference(entry),

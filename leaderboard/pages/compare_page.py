@@ -11,28 +11,27 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.score.levels import Level
-from cepheid.compliance.score.trimmed import two_sided_quantile
 from cepheid.leaderboard.pages.lists import list_facts
+from cepheid.leaderboard.plots.plot import get_shape
 from cepheid.leaderboard.rows.entry import Entry, Run
-from cepheid.leaderboard.site.records import collect_hyperparameters
+from cepheid.leaderboard.site.records import (
+    collect_hyperparameters,
+    describe_for_ratios,
+    list_quantiles,
+)
 from cepheid.leaderboard.site.view import Site, make_score_cell, render
 
 PAGE = "compare.html"
 POINTS_MAX = 100  # of the curve of a run
 TEXT_MAX = 200  # characters of a fact
-QUANTILES = 400  # steps of one over the degrees of freedom, from 0 to 1
 
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:
     """Make the page, whose address names the results to compare after #."""
     scored = [entry for entry in site.entries if entry.level is not None]
     data = {
-        "student": [
-            round(two_sided_quantile(QUANTILES / max(step, 1e-6)), 6)
-            for step in range(QUANTILES + 1)
-        ],
-        "results": [_describe_result(entry) for entry in scored],
+        "student": list_quantiles(),
+        "results": [_describe_result(site, entry) for entry in scored],
     }
     yield PAGE, render(site, "compare.html", PAGE, data=data, count=len(scored))
 
@@ -44,9 +43,8 @@ def make_details(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, st
         yield f"results/{entry.id}.js", f"addDetails({json.dumps(entry.id)},{content});\n"
 
 
-def _describe_result(entry: Entry) -> dict[str, Any]:
-    assert entry.level is not None
-    level, hardware = entry.level, entry.hardware
+def _describe_result(site: Site, entry: Entry) -> dict[str, Any]:
+    hardware, colour = entry.hardware, site.devices[entry.hardware.device]
     cell = make_score_cell(entry, 1.0)
     return {
         "id": entry.id,
@@ -61,20 +59,9 @@ def _describe_result(entry: Entry) -> dict[str, Any]:
         "framework": hardware.framework,
         "batch": entry.batch_size,
         "score": cell.text if entry.is_scored else f"{cell.text} (time, no score)",
-        **_describe_level(level),
-        "runs": level.runs,
-        "own": _describe_level(level.own) if level.own else None,
-        "charged": level.is_charged,
-    }
-
-
-def _describe_level(level: Level) -> dict[str, Any]:
-    return {
-        "basis": level.basis,
-        "mean": level.log_mean,
-        "variance": level.variance,
-        "degrees": level.degrees,
-        "points": [[one.point, one.share, one.variance, one.degrees] for one in level.loadings],
+        "colour": colour,
+        "shape": get_shape(colour),
+        **describe_for_ratios(entry),
     }
 
 

@@ -45,7 +45,12 @@ def list_facts(system: Mapping[str, object]) -> Iterator[tuple[str, str]]:
 
 
 def _format_value(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    """Format a value of a description as text, whatever its shape: without braces."""
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{key}: {_format_value(one)}" for key, one in value.items())
+    elif isinstance(value, list):
+        value = ", ".join(map(_format_value, value))
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
     return escape(text[:TEXT_MAX])
 
 

@@ -9,21 +9,19 @@ from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.summary import Span
 from cepheid.compliance.score.kinds import GENERATION, format_minutes, format_number
 from cepheid.leaderboard.plots import curves, scaling
-from cepheid.leaderboard.plots.plot import Scale, Tick
+from cepheid.leaderboard.plots.scale import Scale, Tick
 from cepheid.leaderboard.rows.cells import format_reference
 from cepheid.leaderboard.rows.data import describe_entry
 from cepheid.leaderboard.rows.entry import Entry, Run
 from cepheid.leaderboard.rows.runs import list_metrics
 from cepheid.leaderboard.rows.statuses import describe_decision, list_decisions
+from cepheid.leaderboard.site.markup import mark, write_bar, write_spans
 from cepheid.leaderboard.site.view import (
     Site,
     describe_standing,
     find_half_width,
     make_score_cell,
-    mark,
     render,
-    write_bar,
-    write_spans,
 )
 from cepheid.rules.digests import digest_code
 from cepheid.rules.metrics import METRICS
@@ -78,7 +76,8 @@ def make_pages(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, str]
 def _render_page(site: Site, entry: Entry) -> str:
     definition = entry.definition
     metrics = list_metrics(definition) if definition else []
-    rcp = scaling.plot_rcp(entry)
+    colour = site.devices.get(entry.hardware.device, 0)
+    rcp = scaling.plot_rcp(entry, colour)
     return render(
         site,
         "result.html",
@@ -90,7 +89,8 @@ def _render_page(site: Site, entry: Entry) -> str:
         metrics=metrics,
         runs=[_make_run_line(site, entry, run, metrics) for run in entry.runs],
         lines=make_time_lines(entry.runs),
-        plots=curves.plot_results([entry], {entry.id: 0}, definition, "result"),
+        plots=curves.plot_results([entry], {entry.id: colour}, definition, "result"),
+        colour=colour,
         generation=METRICS if entry.kind is GENERATION else (),
         rcp=rcp,
         rcp_said=format_reference(entry),

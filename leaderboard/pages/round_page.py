@@ -1,10 +1,11 @@
 """The round: for each scale and division a table with a row for each system, and every result."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cepheid.compliance.score.comparison import Ratio
-from cepheid.compliance.score.kinds import GENERATION
+from cepheid.compliance.score.kinds import GENERATION, TRAINING
+from cepheid.leaderboard.pages.benchmark_page import measure_devices
 from cepheid.leaderboard.plots.aggregate import (
     Aggregate,
     compute_aggregate,
@@ -12,14 +13,20 @@ from cepheid.leaderboard.plots.aggregate import (
     get_key,
     plot_profiles,
 )
-from cepheid.leaderboard.plots.ranking import Ranking, VendorMark, choose_marks, make_ranking
+from cepheid.leaderboard.plots.ranking import Ranking, make_ranking
+from cepheid.leaderboard.rows.cells import format_value, suggest_command
 from cepheid.leaderboard.rows.entry import Entry, Tab, group_entries
+from cepheid.leaderboard.site.history import trace_bests
 from cepheid.leaderboard.site.view import ScoreCell, Site, make_score_cell, render
 
 
 @dataclass(frozen=True)
 class Column:
-    """A benchmark: its page, what runs, what is good, and its ranking."""
+    """A benchmark: its page, what runs, what is good, and its ranking.
+
+    ``facts`` are sentences: what the least device-time is, and what changed since the last round.
+    ``commands`` make scores of results that have too few runs.
+    """
 
     name: str
     title: str
@@ -29,6 +36,8 @@ class Column:
     better: str
     provisional: str
     ranking: Ranking | None
+    facts: tuple[str, ...]
+    commands: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -37,18 +46,19 @@ class SystemRow:
 
     first: Entry
     name: str
-    ids: str
+    has_levels: bool
     cells: tuple[ScoreCell | None, ...]
     ratio: Ratio | None
     ratio_text: str
 
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:
-    """Make a page for every tab, and the first of them once more as the start page."""
-    for number, tab in enumerate(site.tabs):
+    """Make a page for every tab, and that with the most to see once more as the start page."""
+    first = max(site.tabs, key=lambda tab: sum(e.is_ranked for e in tab.entries), default=None)
+    for tab in site.tabs:
         text = _render_page(site, tab)
         yield tab.page, text
-        if number == 0:
+        if tab is first:
             yield "index.html", text
     if not site.tabs:
         yield "index.html", render(site, "empty.html", "index.html")
@@ -57,10 +67,11 @@ def make_pages(site: Site) -> Iterator[tuple[str, str]]:
 def _render_page(site: Site, tab: Tab) -> str:
     known = [entry for entry in tab.entries if entry.is_known]
     members = group_entries(known, lambda entry: entry.names.benchmark)
-    marks = choose_marks(known)
     ranked = [entry for entry in known if entry.is_ranked]
-    made = [_make_column(entries, marks) for _, entries in sorted(members.items())]
+    made = [_make_column(site, entries) for _, entries in sorted(members.items())]
+    made.sort(key=lambda column: not column.commands)  # what a reader has just run is first
     columns = [column for column in made if column.ranking]
+    scored = {entry.names.benchmark for entry in ranked}
     total = compute_aggregate(tab, site.reference)
     return render(
         site,
@@ -69,9 +80,9 @@ def _render_page(site: Site, tab: Tab) -> str:
         tab=tab,
         columns=columns,
         without_score=[column for column in made if not column.ranking],
-        marks=marks,
+        scored=scored,
         ranked=ranked,
-        rows=list(_make_rows(ranked, [column.name for column in columns], total)),
+        rows=list(_make_rows(ranked, [c.name for c in columns if c.name in scored], total)),
         aggregate=total,
         profiles=plot_profiles(tab),
         unranked=[make_score_cell(e, 1.0) for e in tab.entries if not e.is_ranked],
@@ -82,7 +93,7 @@ def _render_page(site: Site, tab: Tab) -> str:
     )
 
 
-def _make_column(entries: Sequence[Entry], marks: Mapping[str, VendorMark]) -> Column:
+def _make_column(site: Site, entries: Sequence[Entry]) -> Column:
     row, definition = entries[0], entries[0].definition
     return Column(
         name=row.names.benchmark,
@@ -92,8 +103,27 @@ def _make_column(entries: Sequence[Entry], marks: Mapping[str, VendorMark]) -> C
         has_most_first=row.kind is GENERATION,
         better=row.kind.better,
         provisional=row.provisional_targets,
-        ranking=make_ranking(entries, marks),
+        ranking=make_ranking(entries, site.colour(entries)),
+        facts=tuple(_list_facts(site, entries)),
+        commands=tuple(filter(None, map(suggest_command, entries))),
     )
+
+
+def _list_facts(site: Site, entries: Sequence[Entry]) -> Iterator[str]:
+    """List in sentences what a ranking by time does not show."""
+    lines = [line for line in measure_devices(entries) if line.entry.is_ranked]
+    known = [line for line in lines if line.device_minutes is not None]
+    if len({line.entry.devices for line in known}) > 1:
+        least = min(known, key=lambda line: line.device_minutes or 0.0)
+        minutes = format_value(TRAINING, least.device_minutes or 0.0)
+        yield f"Least device-time, and so cost: {least.name}, {minutes} × {least.entry.hardware}."
+    for line in trace_bests(site.rounds):
+        step = line.steps[-1]
+        if line.group == entries[0].group and step.round == site.rounds[-1].label:
+            if step.change:
+                yield f"First place since the last round: {step.change}."
+            elif len(line.steps) == 1:
+                yield "New in this round."
 
 
 def _make_rows(
@@ -121,7 +151,7 @@ def _make_rows(
         yield SystemRow(
             first,
             first.name,
-            " ".join(entry.id for entry in cells if entry and entry.level),
+            any(entry and entry.level for entry in cells),
             tuple(make_score_cell(e, 1.0) if e else None for e in cells),
             ratio,
             format_ratio_interval(ratio) if ratio else "",

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cepheid.compliance.score.kinds import GENERATION, format_minutes, format_number
 from cepheid.leaderboard.plots.plot import (
-    COLOURS,
     LOG_RATIO,
     Axis,
     Guide,
@@ -22,7 +21,8 @@ from cepheid.leaderboard.rows.entry import Entry, Run
 from cepheid.rules.definition import Definition
 from cepheid.rules.metrics import QualityTarget
 
-RESULTS_MAX = 200  # drawn in one plot
+RESULTS_MAX = 8  # drawn in one plot, the fastest
+RESULTS_KEPT = 20  # for readers who filter
 RUNS_MAX = 12  # lines in one plot; of more runs, medians are drawn
 LOST_MAX = 0.1  # of what a steadily improving metric gains
 LEVELS = (
@@ -50,24 +50,26 @@ def plot_quality(
     name: str,
 ) -> list[Plot]:
     """Make a plot for each metric: a line for each run, or medians and bands of many runs."""
-    drawn = [entry for entry in entries if entry.id in colours][:RESULTS_MAX]
+    kept = [entry for entry in entries if entry.id in colours][:RESULTS_KEPT]
+    drawn = kept[:RESULTS_MAX]
     ends = [
         run.course.curve[-1].seconds for entry in drawn for run in entry.runs if run.course.curve
     ]
     is_log = bool(ends) and max(ends) > LOG_RATIO * min(ends) > 0
     found = []
     for target in metrics:
+        more: list[Series] = []
         if sum(len(entry.runs) for entry in drawn) > RUNS_MAX:
-            series = [_make_median(entry, target.metric, colours[entry.id]) for entry in drawn]
-            what = "Each line is the median over the runs of a result, the band all of its runs."
+            series = [_make_median(entry, target.metric, colours[entry.id]) for entry in kept]
+            series, more = series[:RESULTS_MAX], series[RESULTS_MAX:]
+            what = "Lines are medians over the runs of a result, bands all of its runs."
         else:
             series = [
                 _make_series(entry, run, target.metric, colours[entry.id])
                 for entry in drawn
                 for run in entry.runs
             ]
-            what = "Each line is one run; one that ends in a cross did not converge."
-        shown = [entry for entry in drawn if colours[entry.id] < COLOURS]
+            what = "Each line is one run; a cross at its end: it did not converge."
         made = make_plot(
             f"{name}-{target.metric}",
             f"{target.metric} against time",
@@ -75,11 +77,16 @@ def plot_quality(
             Axis(f"{target.metric}, {target.better} is better", is_log=False),
             series,
             guides=[Guide(target.target, f"target {target.target:g}")],
-            table=_tabulate_numbers(shown, target.metric),
-            description=(f"{what} The dashed horizontal line is the target, {target}."),
+            table=_tabulate_numbers(drawn, target.metric),
+            more=more,
+            description=f"{what}{_say_how_many(entries, drawn)}",
         )
         found += [made] if made else []
     return found
+
+
+def _say_how_many(entries: Sequence[Entry], drawn: Sequence[Entry]) -> str:
+    return f" The fastest {len(drawn)} of {len(entries)} results." if drawn != [*entries] else ""
 
 
 def _make_series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
@@ -90,7 +97,8 @@ def _make_series(entry: Entry, run: Run, metric: str, colour: int) -> Series:
     )
     name = entry.name
     end: Mark = "none" if run.summary.converged else "cross_at_end"
-    return Series(name, points, colour, "solid", end, in_legend=colour < COLOURS, key=entry.id)
+    device = entry.hardware.device
+    return Series(name, points, colour, "solid", end, legend=device, key=entry.id)
 
 
 def _make_median(entry: Entry, metric: str, colour: int) -> Series:
@@ -99,7 +107,7 @@ def _make_median(entry: Entry, metric: str, colour: int) -> Series:
         [(p.seconds / 60, p.metrics[metric]) for p in run.course.curve if metric in p.metrics]
         for run in entry.runs
     ]
-    points, low, high = [], [], []
+    points, band = [], []
     for made in itertools.zip_longest(*curves):
         here = [point for point in made if point is not None]
         if 2 * len(here) <= len(entry.runs):
@@ -107,18 +115,16 @@ def _make_median(entry: Entry, metric: str, colour: int) -> Series:
         minutes = statistics.median(point[0] for point in here)
         values = [point[1] for point in here]
         points.append((minutes, statistics.median(values)))
-        low.append((minutes, min(values)))
-        high.append((minutes, max(values)))
-    band = (*low, *reversed(high)) if colour < COLOURS else ()
+        band.append((minutes, min(values), max(values)))
     return Series(
         entry.name,
         tuple(points),
         colour,
         "solid",
         "none",
-        in_legend=colour < COLOURS,
+        legend=entry.hardware.device,
         key=entry.id,
-        band=band,
+        band=tuple(band),
     )
 
 
@@ -162,7 +168,7 @@ def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> T
 
     The levels lie on the way from the worst first evaluation to the target, in this metric alone.
     """
-    shown = [entry for entry in entries if entry.has_score][:COLOURS]
+    shown = [entry for entry in entries if entry.has_score][:RESULTS_MAX]
     firsts = [
         run.course.curve[0].metrics[target.metric]
         for entry in shown
@@ -227,7 +233,6 @@ def plot_generation(entries: Sequence[Entry], colours: Mapping[str, int], name: 
         (
             (entry.name, f"{images:,}", format_number(seconds), format_number(images / seconds))
             for entry in drawn
-            if colours[entry.id] < COLOURS
             for images, seconds in medians[entry.id].items()
         ),
     )
@@ -242,7 +247,7 @@ def plot_generation(entries: Sequence[Entry], colours: Mapping[str, int], name: 
                 entry.name,
                 tuple((images, value(images, s)) for images, s in medians[entry.id].items()),
                 colours[entry.id],
-                in_legend=colours[entry.id] < COLOURS,
+                legend=entry.hardware.device,
                 key=entry.id,
             )
             for entry in drawn

@@ -1,27 +1,29 @@
 """Plots as plain geometry: what a template needs to draw an SVG and the table beneath it.
 
-No library is used, because a build draws thousands of plots, each in a millisecond or less.
+No library is used, because a build draws thousands of plots, each in a millisecond or less. Pages
+on which readers filter also get the same series as data, which ``charts.js`` draws again with
+Observable Plot.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
+
+from cepheid.leaderboard.plots.scale import LARGEST, LEAST, TICKS_MAX, Scale, Tick, format_tick
 
 WIDTH, HEIGHT = 480.0, 300.0
 LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 12.0, 46.0
 COLOURS = 8  # further series are grey
 MARKS_WITH_TITLES_MAX = 400
-TICKS_MAX = 9
-LEAST, LARGEST = 1e-100, 1e100  # numbers beyond these are drawn as 0, or not at all
 LOG_RATIO = 8  # values further apart than this get a logarithmic axis
 
+_VENDOR = re.compile(r"^(NVIDIA|AMD|Intel(\(R\))?) (GeForce |Radeon )?")
 Line = Literal["solid", "dashed", "none"]
 Mark = Literal["dot", "cross", "cross_at_end", "none"]
 SHAPES = ("disc", "square", "diamond", "triangle", "plus")  # by colour, for those who see none
-LABELS_MAX = 6  # series that are named beside their ends
-LABEL_WIDTH, LABEL_HEIGHT, LABEL_LENGTH = 104.0, 13.0, 16
+NAME_LENGTH = 20  # characters beside a line
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,10 @@ class Axis:
 class Series:
     """Points in one colour. ``ends`` are intervals in y, one for each point, or nothing.
 
-    ``key`` is the result that the points belong to, or several with blanks between them; then
-    ``keys`` has that of each point. ``band`` are the corners of an area behind.
+    ``legend`` is what the legend calls it, the label by default; empty for not at all. ``key`` is
+    the result that the points belong to, or several with blanks between them; then ``keys`` has
+    that of each point. ``band`` has x, least and greatest y of an area behind. With ``is_best`` the
+    line goes through the least value at each x. ``is_derived`` says that it follows from another.
     """
 
     label: str
@@ -55,10 +59,23 @@ class Series:
     line: Line = "solid"
     mark: Mark = "dot"
     ends: tuple[tuple[float, float] | None, ...] = ()
-    in_legend: bool = True
+    legend: str | None = None
     key: str = ""
     keys: tuple[str, ...] = ()
-    band: tuple[tuple[float, float], ...] = ()
+    band: tuple[tuple[float, float, float], ...] = ()
+    is_best: bool = False
+    is_derived: bool = False
+
+    @property
+    def place_in_legend(self) -> str:
+        """What the legend calls it; empty where it is not in the legend."""
+        return self.label if self.legend is None else self.legend
+
+    @property
+    def short(self) -> str:
+        """What stands beside its end: without submitter and vendor."""
+        text = _VENDOR.sub("", self.label.rsplit("/", 1)[-1])
+        return text if len(text) <= NAME_LENGTH else text[: NAME_LENGTH - 1] + "…"
 
 
 @dataclass(frozen=True)
@@ -75,14 +92,6 @@ class Table:
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Tick:
-    """Where a tick stands and what it says."""
-
-    place: float
-    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,25 +121,14 @@ class DrawnSeries:
 
 
 @dataclass(frozen=True)
-class DirectLabel:
-    """The name of a series beside its last point."""
-
-    x: float
-    y: float
-    text: str
-    colour: int
-    key: str
-
-
-@dataclass(frozen=True)
 class LegendLine:
     """A line of the legend."""
 
     colour: int
     shape: str
     line: Line
+    mark: Mark
     label: str
-    key: str
 
 
 @dataclass(frozen=True)
@@ -157,8 +155,8 @@ class Plot:
     series: tuple[DrawnSeries, ...]
     guides: tuple[DrawnGuide, ...]
     legend: tuple[LegendLine, ...]
-    labels: tuple[DirectLabel, ...]
     table: Table | None
+    data: Mapping[str, Any]
     width: float = WIDTH
     height: float = HEIGHT
     left: float = LEFT
@@ -177,27 +175,30 @@ def make_plot(
     guides: Sequence[Guide] = (),
     table: Table | None = None,
     description: str = "",
+    more: Sequence[Series] = (),
 ) -> Plot | None:
-    """Make a plot of all finite points, or return None; ``name`` is unique on its page."""
+    """Make a plot of all finite points, or return None; ``name`` is unique on its page.
+
+    ``more`` are series that a reader sees where a filter leaves out those before them.
+    """
+    data = _describe(x, y, series, more, guides)
     finite = [_keep_finite(one, x.is_log is True, y.is_log is True) for one in series]
     beyond = sum(a > x.limit or b > y.limit for one in finite for a, b in one.points)
     series = [_clip(one, x.limit, y.limit) for one in finite]
-    named = _pick_named(series)
-    right = WIDTH - (LABEL_WIDTH if named else RIGHT)
     xs = [point[0] for one in series for point in one.points]
     ys = [point[1] for one in series for point in one.points]
     if not xs:
         return None
     ends = [value for one in series for pair in one.ends if pair for value in pair]
-    ends += [corner[1] for one in series for corner in one.band]
-    across = _make_scale(xs, x, LEFT, right)
+    ends += [value for one in series for corner in one.band for value in corner[1:]]
+    across = _make_scale(xs, x, LEFT, WIDTH - RIGHT)
     up = _make_scale([*ys, *ends, *(guide.value for guide in guides)], y, HEIGHT - BOTTOM, TOP)
     titled = sum(len(one.points) for one in series) <= MARKS_WITH_TITLES_MAX
     drawn = tuple(_draw_series(one, across, up, x, y, titled) for one in series)
     legend = dict.fromkeys(
-        LegendLine(s.colour, get_shape(s.colour), s.line, s.label, s.key)
+        LegendLine(s.colour, get_shape(s.colour), s.line, s.mark, s.place_in_legend)
         for s in series
-        if s.in_legend and s.points
+        if s.place_in_legend and s.points
     )
     if beyond:
         description += f" {beyond} point{' lies' if beyond == 1 else 's lie'} beyond the axis."
@@ -213,9 +214,8 @@ def make_plot(
         series=drawn,
         guides=tuple(_draw_guide(guide, up) for guide in guides),
         legend=tuple(legend) if len(legend) > 1 else (),
-        labels=tuple(_place_labels(named, across, up)),
         table=table,
-        right=right,
+        data=data,
     )
 
 
@@ -232,81 +232,42 @@ def _clip(one: Series, x_limit: float, y_limit: float) -> Series:
     return replace(one, points=points)
 
 
-def _pick_named(series: Sequence[Series]) -> list[Series]:
-    """Pick the series that are named beside their ends: one of each label, if they are few."""
-    by_label = {
-        s.label: s for s in reversed(series) if s.in_legend and s.points and s.key and not s.keys
+def _describe(
+    x: Axis, y: Axis, series: Sequence[Series], more: Sequence[Series], guides: Sequence[Guide]
+) -> dict[str, Any]:
+    """Describe a plot as data, in units of its axes, for ``charts.js``."""
+
+    def describe_axis(axis: Axis) -> dict[str, Any]:
+        given = sorted(set(axis.values)) if 0 < len(set(axis.values)) <= TICKS_MAX else []
+        names = [[value, axis.show(value)] for value in given]
+        limit = axis.limit if math.isfinite(axis.limit) else None
+        return {"label": axis.label, "log": axis.is_log, "zero": axis.from_zero, "limit": limit,
+                "ticks": names}  # fmt: skip
+
+    def shorten(values: Iterable[float]) -> list[float]:
+        return [float(f"{value:.5g}") for value in values]
+
+    kept = ("label", "short", "colour", "line", "mark", "key", "keys", "is_best")
+    drawn = [_keep_finite(one, x.is_log is True, y.is_log is True) for one in (*series, *more)]
+    return {
+        "x": describe_axis(x),
+        "y": describe_axis(y),
+        "most": len({one.key for one in series}) if more else None,
+        "series": [
+            {name: getattr(one, name) for name in kept}
+            | {"legend": one.place_in_legend, "shape": get_shape(one.colour)}
+            | {"points": list(map(shorten, one.points)), "band": list(map(shorten, one.band))}
+            | {"ends": [pair and shorten(pair) for pair in one.ends]}
+            for one in drawn
+            if not one.is_derived
+        ],
+        "guides": [[guide.value, guide.label] for guide in guides],
     }
-    named = list(by_label.values())
-    return named if 1 < len(named) <= LABELS_MAX else []
-
-
-def _place_labels(named: Sequence[Series], across: "Scale", up: "Scale") -> Iterator[DirectLabel]:
-    """Place the names beside the last points, one below the other where they would overlap."""
-    ends = [(up(s.points[-1][1]), across(s.points[-1][0]), s) for s in named]
-    ends.sort(key=lambda end: (end[0], end[2].label))
-    last = -math.inf
-    for y, x, one in ends:
-        last = max(y + 4, last + LABEL_HEIGHT)
-        text = one.label.rsplit("/", 1)[-1]
-        short = text if len(text) <= LABEL_LENGTH else text[: LABEL_LENGTH - 1] + "…"
-        yield DirectLabel(round(x + 7, 1), round(last, 1), short, one.colour, one.key)
 
 
 def pick_colour(number: int) -> int:
     """Return the number of the colour of the n-th series."""
     return min(number, COLOURS)
-
-
-def format_tick(value: float) -> str:
-    """Return a number as an axis shows it: ``1,000``, ``0.05``, ``2.5M``."""
-    if abs(value) >= 1e6:
-        return f"{value / 1e6:g}M"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A map from values to places, ``low`` to ``first`` and ``high`` to ``last``."""
-
-    low: float
-    high: float
-    is_log: bool
-    first: float
-    last: float
-
-    def __call__(self, value: float) -> float:
-        """Return the place of a value."""
-        low, high = self._ends
-        share = ((math.log10(value) if self.is_log else value) - low) / (high - low)
-        return round(self.first + share * (self.last - self.first), 1)
-
-    @cached_property
-    def _ends(self) -> tuple[float, float]:
-        is_log = self.is_log
-        return (math.log10(self.low), math.log10(self.high)) if is_log else (self.low, self.high)
-
-    def make_ticks(
-        self, show: Callable[[float], str], given: Sequence[float] = ()
-    ) -> tuple[Tick, ...]:
-        """Return ticks at the given values if they are few, otherwise at round values."""
-        if 0 < len(given) <= TICKS_MAX:
-            return tuple(_drop_close([Tick(self(value), show(value)) for value in sorted(given)]))
-        values = (
-            _pick_log_ticks(self.low, self.high)
-            if self.is_log
-            else _pick_ticks(self.low, self.high)
-        )
-        return tuple(Tick(self(value), show(value)) for value in values)
-
-
-def _drop_close(ticks: Sequence[Tick]) -> Iterator[Tick]:
-    """Drop ticks whose labels would touch that of the tick before."""
-    last = -math.inf
-    for tick in ticks:
-        if abs(tick.place - last) >= 4 + 7 * len(tick.label):
-            last = tick.place
-            yield tick
 
 
 def _make_scale(values: Sequence[float], axis: Axis, first: float, last: float) -> Scale:
@@ -327,27 +288,6 @@ def _make_scale(values: Sequence[float], axis: Axis, first: float, last: float) 
     return Scale(low - below, high + 0.06 * width, False, first, last)
 
 
-def _pick_ticks(low: float, high: float) -> list[float]:
-    """Return four to nine round values."""
-    rough = (high - low) / 6
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
-
-
-def _pick_log_ticks(low: float, high: float) -> list[float]:
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for factors in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9)):
-        values = [f * 10.0**decade for decade in decades for f in factors]
-        inside = [value for value in values if low <= value <= high]
-        if len(inside) >= 4 or (factors == (1, 2, 5) and len(inside) == 3):
-            break
-    if len(inside) < 2:
-        inside = [value for value in _pick_ticks(low, high) if value > 0]
-    return inside[:: math.ceil(len(inside) / TICKS_MAX) or 1]
-
-
 def _keep_finite(one: Series, x_log: bool, y_log: bool) -> Series:
 
     def keep_ends(pair: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -365,6 +305,7 @@ def _keep_finite(one: Series, x_log: bool, y_log: bool) -> Series:
     keys = tuple(one.keys[number] for _, _, number in kept) if one.keys else ()
     is_drawn = all(abs(value) <= LARGEST for corner in one.band for value in corner)
     is_drawn &= all(corner[0] >= LEAST or not x_log for corner in one.band)
+    is_drawn &= all(corner[1] >= LEAST or not y_log for corner in one.band)
     return replace(one, points=points, ends=ends, keys=keys, band=one.band if is_drawn else ())
 
 
@@ -372,8 +313,10 @@ def _draw_series(
     one: Series, across: Scale, up: Scale, x: Axis, y: Axis, titled: bool
 ) -> DrawnSeries:
     places = [(across(a), up(b)) for a, b in one.points]
-    line = " ".join(f"{a:g},{b:g}" for a, b in places) if len(places) > 1 else ""
-    band = " ".join(f"{across(a):g},{up(b):g}" for a, b in one.band)
+    ordered = pick_best(one.points) if one.is_best else one.points
+    line = " ".join(f"{across(a):g},{up(b):g}" for a, b in ordered) if len(ordered) > 1 else ""
+    corners = [(a, low) for a, low, _ in one.band] + [(a, b) for a, _, b in reversed(one.band)]
+    band = " ".join(f"{across(a):g},{up(b):g}" for a, b in corners)
     marks = []
     if one.mark == "cross_at_end" and places:
         marks.append(DrawnMark(*places[-1], "cross", f"{one.label}: did not converge"))
@@ -387,6 +330,14 @@ def _draw_series(
             marks.append(DrawnMark(a, b, one.mark, title, low, high, key))
     path = line if one.line != "none" else ""
     return DrawnSeries(one.label, one.colour, one.line, path, tuple(marks), one.key, band)
+
+
+def pick_best(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Pick the least value at each x, from the left to the right."""
+    best: dict[float, float] = {}
+    for x, y in points:
+        best[x] = min(y, best.get(x, math.inf))
+    return sorted(best.items())
 
 
 def _draw_guide(guide: Guide, up: Scale) -> DrawnGuide:

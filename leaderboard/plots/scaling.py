@@ -3,7 +3,8 @@
 import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from cepheid.compliance.score.convergence import Expected, list_expected
 from cepheid.compliance.score.kinds import MINUTES, format_minutes, format_number
@@ -14,6 +15,7 @@ from cepheid.leaderboard.plots.plot import (
     Series,
     make_plot,
     make_table,
+    pick_best,
     pick_colour,
 )
 from cepheid.leaderboard.rows.entry import Entry
@@ -25,88 +27,92 @@ BATCH_DRAWN_MAX = 10_000_000
 
 @dataclass(frozen=True)
 class Family:
-    """Results on different numbers of the same device; value by number, the best of each.
+    """Results on different numbers of one device; ``costs`` has number and cost of each.
 
-    ``ids`` are the permalinks of these results, by number; numbers of papers have none.
+    ``ids`` are their permalinks, in the same order; numbers of papers have none.
     """
 
     label: str
-    values: Mapping[int, float]
-    ids: Mapping[int, str] = field(default_factory=dict)
+    costs: tuple[tuple[int, float], ...]
+    ids: tuple[str, ...] = ()
+
+    @cached_property
+    def best(self) -> Mapping[int, float]:
+        """The least cost for each number of devices, the smallest number first."""
+        return {int(number): cost for number, cost in pick_best(self.costs)}
+
+    def find_efficiency(self, number: int, cost: float) -> float:
+        """Return the speed-up over the best smallest system for each time as many devices."""
+        (first, base), *_ = self.best.items()
+        return base / cost * first / number
 
 
-def group_families(entries: Sequence[Entry]) -> list[Family]:
-    """Group results with a score by submitter, device and framework, the largest first."""
-    families: dict[str, dict[int, tuple[float, str]]] = {}
+def group_families(entries: Iterable[Entry]) -> list[Family]:
+    """Group results with a score by device, those on most numbers of devices first.
+
+    Who submitted them, and with which framework, makes no difference.
+    """
+    groups: dict[str, list[Entry]] = {}
     for entry in entries:
-        score = entry.standing.score
-        if score is None or not score.is_score:
-            continue
-        value, kind = score.main.mean, entry.kind
-        best = families.setdefault(name_family(entry), {})
-        if entry.devices not in best or kind.cost(value) < kind.cost(best[entry.devices][0]):
-            best[entry.devices] = value, entry.id
+        if entry.is_scored:
+            groups.setdefault(entry.hardware.device, []).append(entry)
     made = [
         Family(
-            label,
-            {number: best[number][0] for number in sorted(best)},
-            {number: best[number][1] for number in sorted(best)},
+            device,
+            tuple((entry.devices, entry.standing.cost) for entry in members),
+            tuple(entry.id for entry in members),
         )
-        for label, best in families.items()
+        for device, members in groups.items()
     ]
-    return sorted(made, key=lambda family: (-len(family.values), family.label))
+    return sorted(made, key=lambda family: (-len(family.best), family.label))
 
 
-def name_family(entry: Entry) -> str:
-    """Name what a family has in common: submitter, device and framework."""
-    hardware = entry.hardware
-    device = hardware.accelerator if hardware.accelerators else hardware.processor
-    return ", ".join(filter(None, (entry.names.submitter, device, hardware.framework)))
+def plot_scaling(
+    families: Sequence[Family],
+    name: str,
+    what: str,
+    unit: str,
+    colours: Mapping[str, int] | None = None,
+) -> Plot | None:
+    """Plot time against the number of devices: every result, and the ideal line of each family.
 
-
-def plot_scaling(made: Sequence[Family], name: str, what: str, unit: str) -> Plot | None:
-    """Plot time against the number of devices, with the ideal line of each family.
-
-    ``what`` is what the x axis counts. Returns None where no family has two numbers of devices.
+    ``what`` is what the x axis counts, ``colours`` has that of each device. Returns None where
+    all results are on one number of devices.
     """
-    drawn = [family for family in made if len(family.values) > 1][:COLOURS]
-    if not drawn:
+    numbers = {number for family in families for number in family.best}
+    if len(numbers) < 2:
         return None
     series, rows = [], []
-    for number, family in enumerate(drawn):
-        (first, base), *_ = family.values.items()
-        ideal = tuple((n, base * first / n) for n in family.values)
-        colour, keys = pick_colour(number), tuple(family.ids.values())
-        key = " ".join(keys)
-        points = tuple(family.values.items())
-        series.append(Series(family.label, points, colour, key=key, keys=keys))
+    for place, family in enumerate(families):
+        colour = colours[family.label] if colours else pick_colour(place)
+        key = " ".join(family.ids) or family.label
+        points = tuple((float(number), cost) for number, cost in family.costs)
+        (first, base), *_ = family.best.items()
+        ideal = tuple((float(n), base * first / n) for n in family.best)
+        series.append(Series(family.label, points, colour, key=key, keys=family.ids, is_best=True))
         series.append(
-            Series(family.label, ideal, colour, "dashed", "none", in_legend=False, key=key)
+            Series("", ideal, colour, "dashed", "none", legend="", key=key, is_derived=True)
         )
-        for count, value in family.values.items():
-            speed_up = base / value
+        for count, cost in family.best.items():
+            efficiency = family.find_efficiency(count, cost)
             rows.append(
                 (
                     family.label,
                     f"{count:,}",
-                    format_minutes(value),
-                    f"{speed_up:.2f}×",
-                    f"{100 * speed_up * first / count:.0f}%",
+                    format_minutes(cost),
+                    f"{base / cost:.2f}×",
+                    f"{100 * efficiency:.0f}%",
                 )
             )
     return make_plot(
         f"{name}-scaling",
         f"Time against {what}",
-        Axis(
-            what,
-            is_log=True,
-            limit=DEVICES_DRAWN_MAX,
-            values=tuple({float(n) for f in drawn for n in f.values}),
-        ),
+        Axis(what, is_log=True, limit=DEVICES_DRAWN_MAX, values=tuple(map(float, numbers))),
         Axis(unit, is_log=True),
         series,
         table=make_table((" ", what, unit, "speed-up", "efficiency"), rows),
-        description="The dashed lines show ideal scaling: twice as many devices, half the time.",
+        description="Lines join the fastest result on each number of devices; dotted lines show "
+        "ideal scaling: twice as many devices, half the time.",
     )
 
 
@@ -129,22 +135,20 @@ def plot_convergence(
         if entry.id not in colours or entry.batch_size is None or not known:
             continue
         median, pair = statistics.median(known), (min(known), max(known))
-        number = colours[entry.id]
         point = ((float(entry.batch_size), median),)
         series.append(
             Series(
                 entry.name,
                 point,
-                number,
+                colours[entry.id],
                 "none",
                 ends=(pair,),
-                in_legend=number < COLOURS,
+                legend=entry.hardware.device,
                 key=entry.id,
             )
         )
-        if number < COLOURS:
-            row = (entry.name, f"{entry.batch_size:,}", format_number(median))
-            rows.append((*row, f"{format_number(pair[0])} to {format_number(pair[1])}"))
+        row = (entry.name, f"{entry.batch_size:,}", format_number(median))
+        rows.append((*row, f"{format_number(pair[0])} to {format_number(pair[1])}"))
     known_points = load_reference_points(entries[0]) if definition else ()
     reference = tuple((float(p.batch_size), p.mean / samples_in_epoch) for p in known_points)
     if reference:
@@ -194,14 +198,22 @@ def plot_energy(entries: Sequence[Entry], colours: Mapping[str, int], name: str)
         if time is not None and energy is not None
     }
     series = [
-        Series(entry.name, (points[entry.id],), colours[entry.id], "none", key=entry.id)
+        Series(
+            entry.name,
+            (points[entry.id],),
+            colours[entry.id],
+            "none",
+            legend=entry.hardware.device,
+            key=entry.id,
+        )
         for entry, _, _ in measured
         if entry.id in points
     ]
     front = find_front(points.values())
     if len(front) > 1:
         label = "no other is faster and needs less"
-        series.append(Series(label, _make_stairs(front), COLOURS, "dashed", "none"))
+        stairs = _make_stairs(front)
+        series.append(Series(label, stairs, COLOURS, "dashed", "none", is_derived=True))
     rows = [
         (entry.name, format_number(energy), entry.energy.not_measured)
         for entry, energy, _ in measured
@@ -240,7 +252,7 @@ def _find_minutes(entry: Entry) -> float | None:
     return score.estimates[MINUTES].mean if score and MINUTES in score.estimates else None
 
 
-def plot_rcp(entry: Entry) -> Plot | None:
+def plot_rcp(entry: Entry, colour: int) -> Plot | None:
     """Plot rule T21: samples of the reference, the least plausible mean, and this result."""
     definition, test = entry.definition, entry.judged.convergence
     if definition is None or test is None:
@@ -265,10 +277,10 @@ def plot_rcp(entry: Entry) -> Plot | None:
     series = [
         Series("runs of the reference", runs, COLOURS, "none"),
         Series("mean of the reference", means, COLOURS, mark="none"),
-        Series("least and greatest plausible mean", least, 7, "dashed", "none"),
-        Series("greatest plausible mean", greatest, 7, "dashed", "none", in_legend=False),
-        Series("runs of this result", own, 0, "none"),
-        Series("mean of this result", mean, 0, "none", "cross"),
+        Series("least and greatest plausible mean", least, COLOURS, "dashed", "none"),
+        Series("greatest plausible mean", greatest, COLOURS, "dashed", "none", legend=""),
+        Series("runs of this result", own, colour, "none"),
+        Series("mean of this result", mean, colour, "none", "cross"),
     ]  # fmt: skip
     rows = [
         ("reference", f"{one.batch_size:,}", f"{one.mean:,.0f}", f"{low:,.0f} to {high:,.0f}")

@@ -1,10 +1,12 @@
 """The numbers of a result as people read them: score, time, interval, what they rest on, energy."""
 
+import math
+import shlex
 from collections.abc import Mapping
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read.summary import PARALLEL, PRECISIONS
-from cepheid.compliance.score.kinds import MINUTES, BenchmarkKind, format_number
+from cepheid.compliance.score.kinds import MINUTES, BenchmarkKind, Unit, format_number
 from cepheid.compliance.score.trimmed import Estimate
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.rules.metrics import METRICS
@@ -53,11 +55,24 @@ def format_generation(entry: Entry) -> list[str]:
 
 
 def format_interval(entry: Entry) -> str:
-    """Format the 95% interval of what ranks the result."""
+    """Format the 95% interval of what ranks the result, in the unit of tables of text."""
     score = entry.standing.score.main if entry.standing.score else None
     if score is None or score.low is None or score.high is None:
         return ""
-    return f"{entry.kind.format(score.low)} to {entry.kind.format(score.high)}"
+    return format_ends(score.mean, score.low, score.high, Unit(entry.kind.unit))
+
+
+def format_ends(mean: float, low: float, high: float, unit: Unit) -> str:
+    """Format an interval with so many decimals that its width is seen: ``12.07 to 12.12``.
+
+    It has at least the decimals of the mean.
+    """
+    mean, low, high = (value * unit.factor for value in (mean, low, high))
+    least = max(0, 2 - math.floor(math.log10(abs(mean)))) if mean else 2
+    width = high - low
+    decimals = max(least, math.ceil(0.5 - math.log10(width))) if width > 0 else least
+    decimals = min(decimals, least + 3)
+    return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
 
 
 def describe_basis(entry: Entry) -> str:
@@ -139,16 +154,31 @@ def format_update(entry: Entry) -> str:
     return "" if ratio is None else f"{ratio:.2f}×"
 
 
-def format_value(kind: BenchmarkKind, value: float) -> str:
-    """Format a value of the metric that ranks results, with a unit that suits it: ``18.1 s``."""
-    unit = kind.choose_unit(value)
+def format_value(kind: BenchmarkKind, value: float, unit: Unit | None = None) -> str:
+    """Format a value of the metric that ranks results, in a unit that suits it: ``18.1 s``."""
+    unit = unit or kind.choose_unit(value)
     return f"{unit.format(value)} {unit.name}"
 
 
-def format_range(entry: Entry) -> str:
-    """Format the 95% interval of what ranks the result, in the unit of its mean."""
+def format_range(entry: Entry, unit: Unit | None = None) -> str:
+    """Format the 95% interval of what ranks the result, in the unit of its mean by default."""
     score = entry.standing.score.main if entry.standing.score else None
     if score is None or score.low is None or score.high is None:
         return ""
-    unit = entry.kind.choose_unit(score.mean)
-    return f"{unit.format(score.low)} to {unit.format(score.high)}"
+    unit = unit or entry.kind.choose_unit(score.mean)
+    return format_ends(score.mean, score.low, score.high, unit)
+
+
+def suggest_command(entry: Entry) -> str:
+    """Return the command that makes a score of a result with too few runs; else nothing.
+
+    It is known for the reference's code alone: whoever runs other code knows how.
+    """
+    folder, names, runs = entry.judged.folder.path, entry.names, entry.judged.runs
+    is_ours = all(run.text("code_digest") and run.code is None for run in runs)
+    if not (entry.standing.so_far and is_ours and names.scale) or folder.is_absolute():
+        return ""
+    more = "" if names.division == "closed" else f" --division {names.division}"
+    more += " --framework keras" if "keras" in entry.hardware.framework.casefold() else ""
+    output = escape(shlex.quote(str(folder.parents[2])))
+    return f"cepheid run {names.benchmark} --scale {names.scale}{more} --output {output}"

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cepheid.compliance.finding import Finding, escape
+from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.summary import Course, Pace, RunSummary
 from cepheid.compliance.read.texts import PNG
@@ -43,6 +43,11 @@ from cepheid.rules.definition import Definition, Runs
 from cepheid.rules.systems import PeakShare
 
 PICTURE_BYTES_MAX = 2**20
+AVAILABILITIES = {  # in words of descriptions of our rounds and of MLPerf's
+    "preview": ("preview",),
+    "research": ("research", "rdi", "internal", "unofficial"),
+    "available": ("available", "cloud", "onprem", "on-prem"),
+}
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -201,9 +206,11 @@ class Entry:
 
     @property
     def availability(self) -> str:
-        """Whether the system can be bought, as its description says."""
+        """Whether the system can be bought: a word of ``AVAILABILITIES``, empty where unsaid."""
         status = self.judged.system.get("status")
-        return escape(status[:40]) if isinstance(status, str) else ""
+        said = status.casefold() if isinstance(status, str) else ""
+        return next((word for word, parts in AVAILABILITIES.items()
+                     if any(part in said for part in parts)), "other" if said else "")  # fmt: skip
 
     @property
     def batch_size(self) -> int | None:

@@ -27,6 +27,7 @@ from cepheid.rules.events import is_integer
 from cepheid.rules.rounds import Round
 
 COUNT_MAX = 1_000_000  # nodes, or accelerators of a node
+EPOCHS_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -187,9 +188,13 @@ class _PublishedRound(RoundKind):
 
     def find_progress(self, result: JudgedResult) -> Progress:
         held = result.benchmark.runs if result.benchmark else None
+        samples = average_kept([run.samples for run in result.runs], held)
+        epochs = average_kept([run.epochs for run in result.runs], held)
+        if epochs and epochs > EPOCHS_MAX:  # some logs call the number of samples so
+            samples, epochs = epochs, None
         return Progress(
-            samples=average_kept([run.samples for run in result.runs], held),
-            epochs=average_kept([run.epochs for run in result.runs], held),
+            samples=samples,
+            epochs=epochs,
             update_time_ratio=find_update_time_ratio(result.runs),
         )
 

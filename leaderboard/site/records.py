@@ -13,6 +13,8 @@ from typing import Any
 from cepheid.compliance.read.summary import Point, Scalar
 from cepheid.compliance.score.comparison import Rank
 from cepheid.compliance.score.kinds import SCORE, TRAINING
+from cepheid.compliance.score.levels import Level
+from cepheid.compliance.score.trimmed import two_sided_quantile
 from cepheid.leaderboard.plots.aggregate import compute_aggregate
 from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.data import describe_entry, describe_level
@@ -23,6 +25,7 @@ from cepheid.leaderboard.site.view import Site
 from cepheid.rules.definition import Definition
 
 POINTS_MAX = 300  # of the quality curve of one run
+QUANTILES = 400  # steps of one over the degrees of freedom, from 0 to 1
 
 
 def write_index(site: Site) -> str:
@@ -214,3 +217,41 @@ def _keep_finite(values: Mapping[str, float]) -> dict[str, float]:
 
 def _is_finite(value: object) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
+
+
+def list_quantiles() -> list[float]:
+    """List Student's quantiles by one over the degrees of freedom, for ``ratios.js``."""
+    steps = (step / QUANTILES for step in range(QUANTILES + 1))
+    return [round(two_sided_quantile(1 / max(step, 1e-9)), 6) for step in steps]
+
+
+def describe_for_ratios(entry: Entry) -> dict[str, Any]:
+    """Describe what ``ratios.js`` compares a result by, as short as it can be."""
+    level = entry.level
+    assert level is not None
+    own = _shorten_level(level.own) if level.own else None
+    return {
+        **_shorten_level(level), "runs": level.runs, "own": own, "charged": level.is_charged
+    }  # fmt: skip
+
+
+def _shorten_level(level: Level) -> dict[str, Any]:
+    def shorten(value: float | None) -> float | None:
+        return None if value is None else float(f"{value:.10g}")
+
+    return {
+        "basis": level.basis,
+        "mean": shorten(level.log_mean),
+        "variance": shorten(level.variance),
+        "degrees": level.degrees,
+        "points": [
+            [one.point, shorten(one.share), shorten(one.variance), one.degrees]
+            for one in level.loadings
+        ],
+    }
+
+
+def describe_levels(entries: Iterable[Entry]) -> dict[str, Any]:
+    """Describe what a page needs to compare its results in a browser."""
+    results = {entry.id: describe_for_ratios(entry) for entry in entries}
+    return {"student": list_quantiles(), "results": results}

@@ -172,10 +172,10 @@ def _draw_paper(
         families = [
             Family(
                 label,
-                {
-                    n: 1e6 / rate
+                tuple(
+                    (n, 1e6 / rate)
                     for n, rate in _pair_columns(raw[table], settings["x"], settings["y"])
-                },
+                ),
             )
             for table, label in zip(settings["tables"], settings["labels"], strict=True)
         ]
@@ -185,7 +185,7 @@ def _draw_paper(
     families = [
         Family(
             label,
-            dict(
+            tuple(
                 _pair_columns(
                     {**entry, "rows": [row for row in entry["rows"] if row[by] == label]},
                     settings["x"],
@@ -308,7 +308,7 @@ def _draw_tpus(members: Sequence[PublishedScore]) -> Iterator[Plot]:
         by_batch = tuple(sorted((float(size or 0), value) for size, value in mean.items()))
         epochs.append(Series(benchmark, by_batch, pick_colour(number)))
     families = [
-        Family(benchmark, {one.cores or 0: 60 * one.minutes for one in scores})
+        Family(benchmark, tuple((one.cores or 0, 60 * one.minutes) for one in scores))
         for benchmark, scores in mine.items()
     ]
     drawn = (

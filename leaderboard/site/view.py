@@ -1,79 +1,32 @@
-"""What all pages share: the site as a whole, links, templates, the spread of a result's runs.
+"""What all pages share: the site as a whole, links, templates, the spread of a result's runs."""
 
-Markup that pages hold by the thousand is written here at once, because a template takes ten times
-as long for each cell. Every text is escaped, as a template does.
-"""
-
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
-from html import escape as escape_markup
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from cepheid.compliance.finding import escape
-from cepheid.compliance.read.summary import Span
 from cepheid.compliance.report.rulebook import read_rules
-from cepheid.compliance.score.kinds import BenchmarkKind, format_minutes, format_number
+from cepheid.compliance.score.kinds import BenchmarkKind, Unit, format_minutes, format_number
 from cepheid.compliance.score.trimmed import Estimate
-from cepheid.leaderboard.plots.plot import get_shape, pick_colour
-from cepheid.leaderboard.rows.cells import describe_basis, find_time, format_range, format_value
+from cepheid.leaderboard.plots.plot import COLOURS, get_shape, pick_colour
+from cepheid.leaderboard.rows.cells import (
+    describe_basis,
+    find_time,
+    format_range,
+    format_value,
+    suggest_command,
+)
 from cepheid.leaderboard.rows.entry import Entry, Run, Tab, group_entries
+from cepheid.leaderboard.rows.runs import find_dates
 from cepheid.leaderboard.site.evidence import Beside, Evidence
 from cepheid.leaderboard.site.history import Round, Since, add_current, compare_with_last
-
-if TYPE_CHECKING:  # not part of the core
-    from markupsafe import Markup
-
-_MARKUP = re.compile("[&<>\"']")
-
-
-def write_text(value: object) -> str:
-    """Write a value as text of a page: no markup, no control characters."""
-    text = escape(str(value))
-    return escape_markup(text) if _MARKUP.search(text) else text
-
-
-def mark(markup: str) -> "Markup":
-    """Return text whose markup templates leave as it is."""
-    from markupsafe import Markup
-
-    return Markup(markup)
-
-
-def write_rows(rows: Iterable[Sequence[str]]) -> "Markup":
-    """Write the rows of a plain table. Most hold numbers, so a row is looked at as a whole."""
-    return mark("\n".join(f"<tr><td>{_write_cells(row)}</td></tr>" for row in rows))
-
-
-def _write_cells(row: Sequence[str]) -> str:
-    text = "".join(row)
-    is_plain = text.isprintable() and not _MARKUP.search(text)
-    return "</td><td>".join(row if is_plain else map(write_text, row))
-
-
-def write_spans(spans: Iterable[tuple[int, Span]]) -> "Markup":
-    """Write the rows of the table beneath a time line."""
-    return mark(
-        "\n".join(
-            f"<tr><td>{number}</td><td>{write_text(span.kind)}</td><td>{write_text(span.note)}</td>"
-            f'<td class="number">{span.start_seconds:.3f}</td>'
-            f'<td class="number">{span.stop_seconds:.3f}</td></tr>'
-            for number, span in spans
-        )
-    )
-
-
-def write_bar(kind: str, title: str, x: float, y: float, width: float) -> "Markup":
-    """Write a bar of a time line."""
-    return mark(
-        f'<rect class="{write_text(kind)}" x="{x}" y="{y}" width="{width}" height="17">'
-        f"<title>{write_text(title)}</title></rect>"
-    )
-
+from cepheid.leaderboard.site.markup import soften, write_rows
 
 if TYPE_CHECKING:
     import jinja2
@@ -125,6 +78,42 @@ class Site:
     def since(self) -> dict[str, Since]:
         """What has become of each result with a score since the last round, by permalink."""
         return compare_with_last(self.rounds)
+
+    @cached_property
+    def devices(self) -> Mapping[str, int]:
+        """The colour of each device on all pages: those with the most results have one."""
+        counts = Counter(e.hardware.device for e in self.entries if not e.standing.is_rejected)
+        order = sorted(counts, key=lambda device: (-counts[device], device))
+        return {device: pick_colour(number) for number, device in enumerate(order)}
+
+    def list_devices(self, entries: Iterable[Entry]) -> list[tuple[str, int]]:
+        """List the devices of some results with their colours; those without one are together."""
+        names = {entry.hardware.device for entry in entries}
+        found = {n: c for n, c in self.devices.items() if n in names and c < COLOURS}
+        others = {"other devices": COLOURS} if len(found) < len(names & self.devices.keys()) else {}
+        return [*(found | others).items()]
+
+    @cached_property
+    def last_run(self) -> str:
+        """The day of the last run, which says how old the site is: nothing here reads a clock."""
+        days = (find_dates(run.started_ms for run in e.judged.runs) for e in self.entries)
+        return max((found[1] for found in days if found), default="")
+
+    @property
+    def about(self) -> str:
+        """Say in a sentence what the site is."""
+        results, who = len(self.entries), len({e.names.submitter for e in self.entries})
+        return (
+            "How fast systems train deep networks to a given quality: "
+            f"{results:,} result{'' if results == 1 else 's'} of {who} "
+            f"submitter{'' if who == 1 else 's'}, each computed from its run logs and checked "
+            "against the rules."
+        )
+
+    def colour(self, entries: Iterable[Entry]) -> dict[str, int]:
+        """Return the colour of each result that is not rejected: that of its device."""
+        shown = (entry for entry in entries if not entry.standing.is_rejected)
+        return {entry.id: self.devices[entry.hardware.device] for entry in shown}
 
     def link(self, page: str, path: Path) -> str:
         """Return the link from a page to a submitted file or folder, empty without one."""
@@ -201,7 +190,7 @@ def load_templates() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters["rows"] = write_rows
+    made.filters.update(rows=write_rows, soften=soften)
     made.globals.update(
         format_minutes=format_minutes,
         format_number=format_number,
@@ -209,6 +198,8 @@ def load_templates() -> "jinja2.Environment":
         describe_standing=describe_standing,
         explain=explain,
         get_shape=get_shape,
+        is_history=is_history,
+        suggest_command=suggest_command,
     )
     return made
 
@@ -228,8 +219,16 @@ def render(site: Site, template: str, page: str, **context: Any) -> str:
     return made.render(site=site, page=page, root="../" * depth, **context) + "\n"
 
 
+def is_history(entry: Entry) -> bool:
+    """Return whether a published round has accepted a result in which we find errors."""
+    return entry.standing.verdict == "fail" and entry.judged.judged_in.as_published
+
+
 def describe_standing(entry: Entry) -> str:
     """Say what stands in place of a score, or beside it in a round of MLPerf."""
+    if is_history(entry):
+        rules = ", ".join(dict.fromkeys(finding.rule for finding in entry.standing.errors))
+        return f"accepted by MLPerf; deviates from our reading of {rules}"
     return entry.standing.text or entry.standing.verdict
 
 
@@ -270,10 +269,20 @@ class ScoreCell:
     time_text: str
 
 
-def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
+def choose_unit(entries: Iterable[Entry]) -> Unit | None:
+    """Choose the unit in which all numbers of a table are read; None without any."""
+    known = [(entry.kind, entry.standing.score.main.mean) for entry in entries
+             if entry.standing.score and entry.standing.score.main.mean > 0]  # fmt: skip
+    if not known:
+        return None
+    ends = [math.log(value) for _, value in known]
+    return known[0][0].choose_unit(math.exp((min(ends) + max(ends)) / 2))
+
+
+def make_score_cell(entry: Entry, half_width: float, unit: Unit | None = None) -> ScoreCell:
     """Make the cell of a score with its spread.
 
-    ``half_width`` is that of the drawing, as a share of the mean.
+    ``half_width`` is that of the drawing, as a share of the mean; ``unit`` is that of its table.
     """
     kind = entry.kind
     value = entry.standing.score.main.mean if entry.standing.score else None
@@ -282,12 +291,12 @@ def make_score_cell(entry: Entry, half_width: float) -> ScoreCell:
     return ScoreCell(
         entry,
         value,
-        "" if value is None else format_value(kind, value),
-        format_range(entry),
+        "" if value is None else format_value(kind, value, unit),
+        format_range(entry, unit),
         draw_spread(entry, half_width),
         "" if so_far is None else format_value(kind, so_far),
         time,
-        format_value(kind, time.mean) if time else "",
+        format_value(kind, time.mean, unit) if time else "",
     )
 
 
@@ -341,9 +350,3 @@ def _draw_dot(kind: BenchmarkKind, run: Run, find_place: Callable[[float], float
     note = "" if run.counts else ", dropped from the mean"
     title = f"{name}: {format_value(kind, run.value)}{note}"
     return Dot(find_place(run.value), "counted" if run.counts else "dropped", title)
-
-
-def choose_colours(entries: Sequence[Entry]) -> dict[str, int]:
-    """Choose a colour for each result that is not rejected, the best first."""
-    shown = [entry for entry in entries if not entry.standing.is_rejected]
-    return {entry.id: pick_colour(number) for number, entry in enumerate(shown)}

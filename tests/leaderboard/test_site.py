@@ -87,7 +87,8 @@ def test_the_pages(mixed: dict[str, str]) -> None:
     assert {name for name in mixed if "/" not in name} == {
         "index.html", "full-closed.html", "mini-closed.html", "mini-open.html", "compare.html",
         "elsewhere.html", "results.json", "results.schema.json", "results.csv", "files.txt",
-        "site.css", "site.js", "costs.js", "compare.js", "glossary.html",
+        "site.css", "site.js", "costs.js", "compare.js", "ratios.js", "charts.js", "icon.svg",
+        "glossary.html",
     }  # fmt: skip
     assert {name for name in mixed if name.startswith("benchmarks/")} == {
         "benchmarks/star_shape-full.html", "benchmarks/star_shape-mini.html",
@@ -102,8 +103,11 @@ def test_markup_from_logs_and_descriptions_is_text(field: dict[str, str]) -> Non
             assert "<script>alert" not in text, name
             assert "\u202e" not in text, name
             assert len(text) < 3_000_000
-            scripts = re.findall(r"<script[^>]*>", text)
-            more = {"compare.html": 2}.get(name, name.startswith("benchmarks/"))
+            scripts = re.findall(r'<script src="[^"]*"></script>', text)
+            data = re.findall(r'<script type="application/json"[^>]*>([^<]*)</script>', text)
+            assert len(scripts) + len(data) == text.count("<script"), name
+            assert all(json.loads(one) for one in data), name
+            more = {"compare.html": 5}.get(name, 5 * name.startswith("benchmarks/"))
             assert len(scripts) == 1 + more, name
             assert "<b>3</b>" not in text, name
     assert "&lt;script&gt;alert(&#39;box&#39;)&lt;/script&gt;" in field["systems/dodgy/odd.html"]
@@ -162,7 +166,8 @@ def test_a_rejected_result_has_reasons_and_no_number(mixed: dict[str, str]) -> N
 
 
 def test_the_spread_shows_every_run(mixed: dict[str, str]) -> None:
-    table = mixed["benchmarks/star_shape-mini.html"].split("</table>")[0]
+    page = mixed["benchmarks/star_shape-mini.html"].split("</table>")[0]
+    table = "".join(re.findall(r'<svg class="spread".*?</svg>', page, re.DOTALL))
     assert table.count("<circle") == 5 + 4
     assert table.count("did not converge</title>") == 1
     assert table.count("dropped from the mean</title>") == 1  # of the time; a score drops none
@@ -252,6 +257,13 @@ def test_one_run_is_provisional(star_shape: Definition) -> None:
     make_pages(files)
     assert "provisional: 1 of 5 runs" in files["mini-closed.html"]
     assert "so far" in files[MINI]
+    for name in ("index.html", MINI, "benchmarks/star_shape-mini.html"):
+        assert "cepheid run star_shape --scale mini --output out" in files[name], name
+    row = files["index.html"].split('class="ranking"')[1].split("</table>")[0]
+    assert " so far</b>" in row  # a hollow mark on the axis of the ranking
+    assert "1 of 5 runs" in row
+    assert ' hollow"' in row
+    assert "data-rank" not in row
 
 
 def test_a_provisional_score_is_shown_and_never_ranked(star_shape: Definition) -> None:
@@ -275,11 +287,12 @@ def test_a_provisional_score_is_shown_and_never_ranked(star_shape: Definition) -
     sentence = "provisional: its targets may still change"
     page = files["full-closed.html"]
     assert page.count(sentence) == 2
-    assert 'class="ranking"' not in page
+    assert page.count(' hollow"') == 2
+    assert "data-rank" not in page
     assert re.search(r'class="score">[0-9.]+ (s|min)<', page)
     assert files["benchmarks/star_shape-full.html"].count(sentence) == 4
     assert sentence in files["results/acme/box/star_shape-full-closed.html"]
-    assert 'class="ranking"' in files["mini-closed.html"]
+    assert files["mini-closed.html"].count("data-rank") >= 2
     assert sentence not in files["mini-closed.html"]
 
 
@@ -447,9 +460,9 @@ def test_a_small_version_says_what_it_is_first_and_in_its_plots(field: dict[str,
     assert re.search(rf"</h1>\s*<p class=\"lead\"><b>A small version.*{said}", page)
     captions = re.findall(r"<figcaption>.*?</figcaption>", page)
     assert captions
-    assert all(said in caption for caption in captions)
+    assert all("star_shape, mini" in caption for caption in captions)
     ranking = field["mini-closed.html"].split('aria-labelledby="ranking-2"')[1]
-    assert said in ranking.split("<table")[0]
+    assert said in ranking.split("</section")[0]
 
 
 def test_the_glossary_explains_terms_metrics_and_rules(field: dict[str, str]) -> None:

@@ -51,9 +51,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         build_leaderboard.main([str(root / "now"), "--output", str(root / "site"), *history])
         script = root / "site" / "site.js"
         text = script.read_text(encoding="utf-8")
-        at_once = "ROWS_AT_ONCE = 50, ROWS_MANY = 100;"
+        at_once = "ROWS_AT_ONCE = 50, ROWS_MANY = 100,"
         assert text.count(at_once) == 1
-        script.write_text(text.replace(at_once, f"ROWS_AT_ONCE = {ROWS}, ROWS_MANY = {ROWS};"))
+        script.write_text(text.replace(at_once, f"ROWS_AT_ONCE = {ROWS}, ROWS_MANY = {ROWS},"))
         yield root / "site"
 
 
@@ -143,7 +143,8 @@ def test_all_rows_are_printed_and_saved(visitor: Visitor) -> None:
     assert [name in line for name, line in zip(printed, saved[1:], strict=True)] == [True] * SYSTEMS
     _need_options(visitor)
     page.emulate_media(media="print")
-    assert count_rows(visitor) == SYSTEMS
+    assert page.locator("table.ranking tbody tr:visible").count() == SYSTEMS
+    assert count_rows(visitor) == 0  # of the table over all benchmarks: most cells would be empty
     assert page.locator("p.pages").first.is_hidden()
 
 

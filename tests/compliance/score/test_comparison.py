@@ -105,9 +105,9 @@ def test_the_aggregate_is_the_geometric_mean() -> None:
     ("found", "text"),
     [
         (Ratio(1.8, 1.7, 1.9, (5, 5)),
-         "a is 1.80× faster than b, 95% interval 1.70–1.90 (5 and 5 runs)."),
+         "a is 1.80 times as fast as b, 95% interval 1.70–1.90 (5 and 5 runs)."),
         (Ratio(0.5, 0.4, 0.625, (5, 7)),
-         "b is 2.00× faster than a, 95% interval 1.60–2.50 (7 and 5 runs)."),
+         "b is 2.00 times as fast as a, 95% interval 1.60–2.50 (7 and 5 runs)."),
         (Ratio(1.1, 0.9, 1.3, (5, 5)),
          "No difference between a and b can be claimed from 5 and 5 runs: "
          "ratio 1.10, 95% interval 0.90–1.30."),
