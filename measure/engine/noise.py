@@ -52,6 +52,16 @@ def open_noise(task: Any) -> None:
     task.data = task.ahead = Noise(task)
 
 
+def leave_out_files(task: Any) -> None:
+    """Let the warm-up begin with the weights of the seed, and predict nothing.
+
+    Given weights are a file as large as some datasets, and nothing is evaluated on noise, where
+    translations of the longest sentences take minutes.
+    """
+    task.workload = replace(task.workload, load_given=None)
+    task.predict_noise = lambda: None
+
+
 def hold_weights(task: Any) -> None:
     """Let updates compute all that they compute, at a rate of 0.
 

@@ -135,8 +135,12 @@ class Request:
             raise UserError(f"{self.definition.name} generates and does not train{why}")
 
     def require_extras(self) -> Definition:
-        """Return the definition. Raise UserError where a package is missing with which it runs."""
-        extras.require_for_runs(self.definition.extras)
+        """Return the definition. Raise UserError where a package is missing with which it runs.
+
+        Noise needs none of those that read a dataset.
+        """
+        is_real = getattr(self.arguments, "input", REAL) == REAL
+        extras.require_for_runs(self.definition.extras if is_real else ())
         return self.definition
 
 

@@ -18,6 +18,7 @@ from cepheid.measure.engine.noise import (
     REAL,
     SYNTHETIC,
     hold_weights,
+    leave_out_files,
     open_noise,
     place_at_largest_step,
 )
@@ -180,8 +181,7 @@ def make_task(
 ) -> Any:  # fmt: skip
     """Create a task, build and warm it up, and open its data: real ones, noise, or none.
 
-    Where noise stands for data nothing is evaluated, and the warm-up leaves that out. The first
-    step on noise is the largest of the training, where its steps differ.
+    The first step on noise is the largest of the training, where its steps differ.
 
     ``source`` is a workload, a module with one, or what creates a task; by default it is the
     benchmark's own.
@@ -194,7 +194,7 @@ def make_task(
         task.warm_up(definition.generation.warm_up_images)
     elif is_warm:
         if inputs == SYNTHETIC:
-            task.predict_noise = lambda: None  # translations of the longest sentences take minutes
+            leave_out_files(task)
         task.warm_up()
     if inputs == REAL:
         task.open_data()
