@@ -177,7 +177,7 @@ def excerpt(chance: random.Random, lines: Lines, records: int) -> Lines:
 def parse(content: bytes, path: Path = PATHS[0]) -> RunLog:
     """The log that ``content`` is, without a file."""
     reading = Reading()
-    reading.read_file(io.BytesIO(content))
+    reading.read_file(io.BufferedReader(io.BytesIO(content)))
     return make_run_log(path, reading)
 
 

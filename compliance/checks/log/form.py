@@ -19,7 +19,7 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
     yield from _check_dialects(run, log_rules.dialect)
     tolerated = log_rules.tolerated
     problems = run.other_problems if "around" in tolerated else run.problems
-    reported = [p for p in problems if p.lost or p.kind not in tolerated]
+    reported = [p for p in problems if p.lost or p.foreign or p.kind not in tolerated]
     groups = _group_by_mistake(reported)
     for problem, times in groups:
         if problem.message == TOO_MANY and any(times >= PROBLEMS_MAX for _, times in groups):

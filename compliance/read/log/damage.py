@@ -51,6 +51,7 @@ _labels = [(re.compile(pattern), cause) for pattern, cause in _LABELS.items()]
 _CUT = re.compile(r",?\s*(|t|tr|tru|f|fa|fal|fals|n|nu|nul|-|\.|[eE][+-]?)$")
 """The rest of a line that ends within a record, from where it is no JSON."""
 
+WRAPPED = Cause("wrapped", "the record goes on on the next line")
 _PYTHON = re.compile(r"'|None\b|True\b|False\b")
 
 
@@ -83,7 +84,7 @@ def explain_json(text: str, error: Exception) -> tuple[Cause, int | None]:
     if "escape" in what:
         cause = Cause("escape", "a backslash in it escapes nothing")
     elif what.startswith("Unterminated string") or _CUT.match(text, at):
-        cause = Cause("wrapped", "the record goes on on the next line")
+        cause = WRAPPED
     elif _PYTHON.match(text, at):
         cause = Cause("python", "it is written as Python writes its values")
     else:
@@ -98,6 +99,42 @@ def find_not_utf8(text: bytes) -> int:
     except UnicodeDecodeError as error:
         return error.start
     return -1
+
+
+WRAPPED_LINES_MAX = 64
+WRAPPED_BYTES_MAX = 32 * 2**10  # of a record with all its lines
+
+
+def join_wrapped(text: bytes, start: int, stem: bytes) -> tuple[bytes, int] | None:
+    """Join a record that a terminal wrapped to one line; return it, and where its last line ends.
+
+    The record begins in the line at ``start``. None where that line needs no other one, or where
+    those that follow, up to the next ``stem``, do not make it JSON.
+    """
+    end = text.find(b"\n", start) + 1
+    marker = text.rfind(stem, start, end)
+    brace = text.find(b"{", marker, end)
+    if not end or marker < 0 or brace < 0 or _is_json(text[brace:end]):
+        return None
+    until = text.find(stem, end, start + WRAPPED_BYTES_MAX)
+    until = start + WRAPPED_BYTES_MAX if until < 0 else until
+    joined = text[start:end].rstrip(b"\r\n")
+    for _ in range(WRAPPED_LINES_MAX):
+        line_end = text.find(b"\n", end, until) + 1 or len(text)
+        if line_end > until or end == len(text):
+            return None
+        joined, end = joined + text[end:line_end].rstrip(b"\r\n"), line_end
+        if joined.rstrip().endswith(b"}") and _is_json(joined[brace - start :]):
+            return joined + b"\n", end
+    return None
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def skip_blanks(text: str, start: int) -> int:

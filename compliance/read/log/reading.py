@@ -11,15 +11,15 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import BinaryIO
 
-from cepheid.compliance.read.log import damage, records, version_05
+from cepheid.compliance.read.log import damage, records, unpack, version_05
 from cepheid.compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
 from cepheid.compliance.read.log.fields import find_field_problems, format_field
 from cepheid.compliance.read.log.records import (
     FIELDS,
     Event,
     Problem,
+    Source,
     count_keys,
     is_finite,
     make_decoder,
@@ -35,6 +35,15 @@ _MARKER = MARKER.encode()
 _V06_RECORD = re.compile(rb":::MLL " + V06_HEAD + rb"(\{.*\})\s*", re.DOTALL)
 _V06_HEAD = re.compile(r":::MLL[ \t]+([0-9.]{1,40})[ \t]+(\w{1,200})[ \t]?:[ \t]+", re.ASCII)
 _RECORD_BYTES_MIN = len(PLAIN) + sum(map(len, FIELDS))  # of a usual line, and then some
+
+
+def find_open_record(text: bytes) -> int:
+    """Return where a last record begins that may go on behind the text, else where it ends."""
+    marker = text.rfind(STEM, max(len(text) - damage.WRAPPED_BYTES_MAX, 0))
+    if marker < 0 or not text.endswith(b"\n") or b"}\n" in text[marker:]:
+        return len(text)
+    start = text.rfind(b"\n", 0, marker) + 1
+    return start if len(text) - start <= damage.WRAPPED_BYTES_MAX else len(text)
 
 
 class _StopReadingError(Exception):
@@ -82,12 +91,27 @@ class Reading:
             self.problems.append(Problem(problem.line, "file", records.TOO_MANY, lost=True))
             raise _StopReadingError
 
-    def read_file(self, file: BinaryIO) -> None:
-        """Read all lines of a file."""
-        for chunk in records.read_pieces(file):
-            if self.is_stopped:
-                break
-            self.read_lines(chunk)
+    def read_file(self, file: Source) -> None:
+        """Read all lines of a file, also of one that is packed."""
+        opened, size, carried = file, 0, b""
+        try:
+            opened, packed_as = unpack.open_plain(file)
+            for problem in packed_as:
+                self.add(problem)
+            for chunk in records.read_pieces(opened):
+                if self.is_stopped:
+                    break
+                size += len(chunk)
+                whole = carried + chunk if carried else chunk
+                at = find_open_record(whole)
+                self.read_lines(whole[:at])
+                carried = whole[at:]
+            self.read_lines(carried)
+        except unpack.DamagedError as error:
+            self.add_problem(None, "file", f"the file is damaged: {error}", lost=True)
+        if size > records.FILE_BYTES_MAX and opened is not file:
+            message = f"unpacked, the file is larger than {records.FILE_BYTES_MAX // 2**20} MiB"
+            self.add_problem(None, "file", message, lost=True)
 
     def read_lines(self, chunk: bytes) -> None:
         """Read the next lines, of which only the last may be too long."""
@@ -114,44 +138,52 @@ class Reading:
                 number, at = number + kept.count(b"\n", at, end), end
                 continue
             end = kept.find(b"\n", marker, end) + 1 or end
-            line_feeds, taken = self.read_block(number, kept[at:end])
-            if line_feeds is None:
-                limit = taken
+            parsed = self.parse_within_bounds(number, kept[at:end])
+            if isinstance(parsed, Block):
+                self.add_block(parsed)
+                number, at = number + parsed.line_feeds, end
+                limit = min(2 * limit, BLOCK_BYTES)
+            elif parsed:
+                limit = parsed
             else:
-                limit = min(2 * limit, BLOCK_BYTES) if at + taken == end else ODD_BYTES
-                number, at = number + line_feeds, at + taken
+                end = self.read_first_line(number, kept, at)
+                number, at, limit = number + kept.count(b"\n", at, end), end, ODD_BYTES
         last = kept[kept.rfind(b"\n") + 1 :]
         if last and _MARKER.startswith(last):
             message = "the log ends in the middle of a record"
             self.add_problem(number, "truncated", message, lost=True)
         return number - first + chunk.count(b"\n", len(kept))
 
-    def read_block(self, number: int, text: bytes) -> tuple[int | None, int]:
-        """Read whole lines with a record: all at once where nothing is odd, else an odd one alone.
+    def parse_within_bounds(self, number: int, text: bytes) -> Block | int:
+        """Parse whole lines with a record all at once if nothing is odd, and within the bounds.
 
-        Return the number of line feeds, and how many bytes were read. Where an odd line is among
-        others, nothing is: the number is None, and so many bytes are to be tried instead.
+        Where an odd line is among others, return how many bytes to try instead, 0 for the first.
         """
         is_within_bounds = (  # each value takes one byte or more
             self.record_bytes + len(text) <= records.RECORD_BYTES_MAX
             and self.values + len(text) <= records.VALUES_MAX
             and len(self.events) + len(text) // _RECORD_BYTES_MIN <= records.EVENTS_MAX
         )
-        parsed: Block | int = 0
-        if is_within_bounds:
-            parsed = parse_block(number, text, is_text=self.is_text, is_lenient=self.is_lenient)
-        if isinstance(parsed, Block):
-            self.add_block(parsed)
-            return parsed.line_feeds, len(text)
-        first_line = text.find(b"\n") + 1
-        if parsed:
-            return None, max(parsed, first_line)
-        line = text[: first_line or len(text)]
-        if STEM in line:
+        if not is_within_bounds:
+            return 0
+        return parse_block(number, text, is_text=self.is_text, is_lenient=self.is_lenient)
+
+    def read_first_line(self, number: int, text: bytes, start: int) -> int:
+        """Read the line at ``start`` with care, and those that its record goes on on.
+
+        Return where the next line begins.
+        """
+        end = text.find(b"\n", start) + 1 or len(text)
+        if text.find(STEM, start, end) < 0:
+            self.check_other_text(number, text[start:end])
+        elif joined := damage.join_wrapped(text, start, STEM):
+            line, end = joined
+            message = f"{damage.WRAPPED.message}, and was joined"
+            self.add(Problem(number, "json", message, case=damage.WRAPPED.case, foreign=True))
             self.read_line(number, line)
         else:
-            self.check_other_text(number, line)
-        return first_line and 1, len(line)
+            self.read_line(number, text[start:end])
+        return end
 
     def add_block(self, block: Block) -> None:
         """Add the records of a block and their problems."""

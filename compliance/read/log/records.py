@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from sys import intern
-from typing import Annotated, Any, BinaryIO, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -37,8 +37,9 @@ class Problem(NamedTuple):
     """Something on a line (None: the file as a whole) that does not follow rule T1.
 
     ``lost`` says that a record could not be read. Then no check can judge what follows from a
-    complete log. ``case`` is that of the code of T1 where the cause is known, ``column`` (from 1)
-    where on the line it shows.
+    complete log. ``foreign`` says that it was read although mlcommons' checker, as other programs,
+    does not: packed files, and records wrapped by a terminal. ``case`` is that of the code of T1
+    where the cause is known, ``column`` (from 1) where on the line it shows.
     """
 
     line: int | None
@@ -48,6 +49,7 @@ class Problem(NamedTuple):
     lost: bool = False
     case: str = ""
     column: int | None = None
+    foreign: bool = False
 
 
 class Event(Struct, kw_only=True, eq=False, gc=False):
@@ -183,7 +185,20 @@ def is_finite(value: object) -> bool:
     return all(map(is_finite, inner))
 
 
-def read_pieces(file: BinaryIO) -> Iterator[bytes]:
+class Source(Protocol):
+    """A file that is read in pieces, and whose beginning can be seen before."""
+
+    def peek(self, size: int = 0, /) -> bytes:
+        """Return the next bytes and leave them there."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return the next bytes."""
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        """Return the next bytes, at most to the end of their line."""
+
+
+def read_pieces(file: Source) -> Iterator[bytes]:
     """Return the file in pieces that end where a line ends.
 
     Of a line that is too long, a piece holds a part that is too long as well. Nothing is read

@@ -149,6 +149,11 @@ class RunLog:
         """True when the file holds a record that could not be read."""
         return any(problem.lost for problem in self.other_problems)
 
+    @cached_property
+    def is_foreign(self) -> bool:
+        """True when the log was read in a form that mlcommons' checker does not read."""
+        return any(problem.foreign for problem in self.other_problems)
+
     @property
     def has_ended(self) -> bool:
         """True when the log says that its run is over."""
