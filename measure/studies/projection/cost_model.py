@@ -256,8 +256,9 @@ def project(
     training: Training,
     devices: Sequence[int],
     batch_per_device: int,
+    least_share: float = 1.0,
 ) -> list[Projection]:
-    """Project to each number of devices, as far as every one gets a sample.
+    """Project to each number of devices, as far as every one gets so much of a sample.
 
     Each has ``batch_per_device`` samples, until the largest batch size at which ``training`` knows
     the epochs; more devices share that.
@@ -267,7 +268,7 @@ def project(
     projections = []
     for count in devices:
         batch = min(count * batch_per_device, largest)
-        if count > batch:
+        if batch / count < least_share:
             break
         step, epochs = predict_step(costs, network, count, batch), training.epochs_at(batch)
         rate = batch / step.seconds

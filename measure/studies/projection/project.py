@@ -62,8 +62,9 @@ EXAMPLES = """\
 examples:
   cepheid measure project resnet50 --published --figure published.png
   cepheid measure project resnet50 --like h100 --peak 312 --bandwidth 2039 --within nvlink3 \\
-      --between infiniband_hdr --devices 1,8,64,512,2048 --watts 800 --price 1.5
-      a device of 312 TFLOP/s and 2,039 GB/s that draws 800 W and costs 1.5 an hour
+      --between infiniband_hdr --devices 1,8,64,512,2048 --watts 800 --idle-watts 300 --price 1.5
+      a device of 312 TFLOP/s and 2,039 GB/s that draws 800 W, or 300 W while it waits, and
+      costs 1.5 an hour
   cepheid measure project resnet50 --within nvlink4 --between infiniband_ndr --faster 5000
       the measured step on a device that is 5,000 times as fast
 
@@ -309,6 +310,8 @@ STUDY = Study(
         Option("--bandwidth GB", "of its memory, in 10^9 bytes a second (default: as --peak)",
                float, least=1e-3, most=1e6),
         Option("--watts W", "what a device draws, with its part of the node", float, least=1e-3),
+        Option("--idle-watts W", "what it draws while it waits for others (default: as --watts)",
+               float, least=0),
         Option("--price X", "what a device costs in an hour, in any currency", float, least=1e-6),
         Option("--from DIR", "what `cepheid measure scaling` wrote (default: "
                "results/scaling-<benchmark>-<scale>)", Path, more={"dest": "source"}),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cepheid.measure.studies.projection import published
 from cepheid.measure.studies.projection.cost_model import Costs, Network
-from cepheid.measure.studies.projection.device import Speed, compare, find_device
+from cepheid.measure.studies.projection.device import Speed, compare, find_device, find_watts
 from cepheid.measure.studies.projection.known import (
     BEYOND,
     DIVIDED,
@@ -220,6 +220,28 @@ def test_a_device_takes_as_long_as_its_peak_and_its_memory_say() -> None:
     assert unknown == {"NVIDIA GB300, a GPU"}
 
 
+def test_published_power_falls_as_devices_wait() -> None:
+    """From one node's power, computing and idle, that of 8 and 64 follows within 7%."""
+    facts = json.loads((ROOT / "docs/projections/energy.json").read_text(encoding="utf-8"))
+    alone = {row["benchmark"]: row for row in facts["rows"] if row["nodes"] == 1}
+    errors = {}
+    for row in facts["rows"]:
+        energy = row["nodes"] * row["watts"] * row["seconds"] / 3.6e6
+        assert energy == pytest.approx(row["kilowatt_hours"], rel=1e-3)
+        one = alone[row["benchmark"]]
+        ideal = one["seconds"] * row["samples"] / one["samples"] / row["nodes"]
+        efficiency = ideal / row["seconds"]
+        watts = find_watts(one["watts"], facts["idle_watts"], efficiency)
+        errors[row["benchmark"], row["nodes"]] = 100 * (watts / row["watts"] - 1)
+    assert errors == pytest.approx(
+        {
+            ("resnet", 1): 0, ("resnet", 8): -3.6, ("retinanet", 1): 0, ("retinanet", 8): -6.6,
+            ("llama2_70b_lora", 1): 0, ("llama2_70b_lora", 8): -2.2, ("llama2_70b_lora", 64): -1.6,
+        },
+        abs=0.06,
+    )  # fmt: skip
+
+
 # The command --------------------------------------------------------------------------------------
 
 
@@ -249,7 +271,18 @@ def test_how_long_a_device_takes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     out, figure = tmp_path / "d.json", tmp_path / "d.png"
     call = ["resnet50", "--like", "h100", "--peak", "312", "--bandwidth", "2039"]
     call += ["--within", "nvlink3", "--between", "infiniband_hdr", "--devices", "1,8,64,512,2048"]
-    call += ["--watts", "800", "--price", "1.5", "--figure", str(figure), "--output", str(out)]
+    call += [
+        "--watts",
+        "800",
+        "--idle-watts",
+        "300",
+        "--price",
+        "1.5",
+        "--figure",
+        str(figure),
+        "--output",
+        str(out),
+    ]
     assert main(["project", *call]) == 0
     said = capsys.readouterr().out
     assert "Other published devices, from this family alone" in said
@@ -257,12 +290,24 @@ def test_how_long_a_device_takes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert figure.read_bytes().startswith(b"\x89PNG")
     rows = json.loads(out.read_text())["answers"]
     assert [row["devices"] for row in rows] == [1, 8, 64, 512, 2048]
+    powers = []
     for row in rows:
         low, likely, high = row["seconds"].values()
         assert low < likely < high
         hours = likely / 3600
-        assert row["kilowatt_hours"]["likely"] == pytest.approx(row["devices"] * hours * 0.8)
+        powers.append(1000 * row["kilowatt_hours"]["likely"] / row["devices"] / hours)
         assert row["cost"]["likely"] == pytest.approx(row["devices"] * hours * 1.5)
+    assert powers[0] == pytest.approx(800)
+    assert powers == sorted(powers, reverse=True)
+    assert 300 < powers[-1] < 600
+
+
+def test_devices_that_share_samples_are_answered_for(capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["llama2_70b_lora", "--like", "gb200_5_0", "--devices", "8,64,512,2048"]
+    assert main(["project", *call]) == 0
+    answers, _, rest = capsys.readouterr().out.partition("Other published")
+    assert "512" in answers
+    assert "2,048 devices and more would have less work each" in rest
 
 
 @pytest.mark.parametrize(
@@ -273,6 +318,7 @@ def test_how_long_a_device_takes(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (["llama2_70b_lora", "--like", "gb300_5_1"], "no peak and bandwidth of NVIDIA GB300"),
         (["resnet50", "--like", "h100", "--peak", "0"], "--peak 0.0: expected"),
         (["resnet50", "--like", "h100", "--within", "nvlink9"], "no known link"),
+        (["resnet50", "--like", "h100", "--idle-watts", "9"], "expected --watts, and at least"),
     ],
 )
 def test_what_cannot_be_answered_says_why(call: list[str], message: str) -> None:
