@@ -39,9 +39,29 @@ def environment(tmp_path: Path) -> dict[str, str]:
             "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["hosts.sh", "slurm.sh"])
+@pytest.mark.parametrize("name", ["hosts.sh", "slurm.sh", "pbs.sh"])
 def test_the_shell_reads_them(name: str) -> None:
     subprocess.run(["bash", "-n", str(HOSTS.with_name(name))], check=True)
+
+
+def test_pbs_gives_every_node_as_many_ranks_and_one_place_to_meet(tmp_path: Path) -> None:
+    (tmp_path / "nodes").write_text("beta\nbeta\nalpha\nalpha\n")  # the first need not sort first
+    mpirun = tmp_path / "mpirun"
+    mpirun.write_text('#!/bin/sh\npwd\necho "$MASTER_ADDR $MASTER_PORT"\nprintf "%s\\n" "$@"\n')
+    mpirun.chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}", "PBS_NODEFILE": str(tmp_path / "nodes"),
+        "PBS_O_WORKDIR": str(tmp_path), "PBS_JOBID": "21234[5].server", "RUN": "run.sh --runs +1",
+    }  # fmt: skip
+    line = ["bash", str(HOSTS.with_name("pbs.sh"))]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    where, meeting, *arguments = done.stdout.splitlines()
+    assert where == str(tmp_path)
+    assert meeting == "beta 11234"
+    assert arguments == [
+        "-np", "4", "--map-by", "ppr:2:node", "--bind-to", "numa",
+        "-x", "MASTER_ADDR", "-x", "MASTER_PORT", "run.sh", "--runs", "+1",
+    ]  # fmt: skip
 
 
 def test_torchrun_has_the_binding_that_the_page_names() -> None:
