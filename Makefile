@@ -29,7 +29,7 @@ CORE_TESTS := tests/rules tests/compliance tests/leaderboard tests/test_house.py
 	tests/test_imports.py tests/test_docstrings.py tests/test_continuous_integration.py \
 	tests/tools/test_core_alone.py
 
-.PHONY: help docs run test tests test-promises test-all test-gpu first-gpu test-core lint types check check-targets repeat clean
+.PHONY: help docs run test tests test-promises test-all test-gpu first-gpu test-core lint types check check-targets measurements repeat clean
 
 help:
 	@echo "make run            one run of galaxy_shape at mini scale, checked, with table and page"
@@ -46,6 +46,7 @@ help:
 	@echo "make docs           the documentation as a site, in build/docs"
 	@echo "make check          check everything under submissions/ against the rules"
 	@echo "make repeat         repeat a recorded run of each benchmark and compare it"
+	@echo "make measurements   what docs/measurements records, on a quiet machine; resumes"
 	@echo "make check-targets  measure again that the targets separate correct from broken models"
 
 $(BIN)/python $(VENV_CORE)/bin/python:
@@ -120,6 +121,9 @@ check: $(VENV)/.installed-run
 
 repeat: $(VENV)/.installed-test
 	$(BIN)/cepheid measure pending --repeat
+
+measurements: $(VENV)/.installed-run
+	@PATH="$(CURDIR)/$(BIN):$$PATH" docs/measurements/record.sh
 
 check-targets: $(VENV)/.installed-run
 	for definition in benchmarks/*/benchmark.yaml; do \

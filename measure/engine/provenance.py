@@ -151,7 +151,7 @@ def describe_making(asked: Any, ranks: "Ranks") -> dict[str, Any]:
     description = system.describe("local", ranks)
     return {
         "machine": {key: description[key] for key in (*HARDWARE, "framework", "software")},
-        "command": getattr(asked, "command", ""),
+        "command": str(getattr(asked, "command", "")),
         "commit": find_commit(),
         "code_digest": digest_code(ROOT, asked.benchmark),
     }

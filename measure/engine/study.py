@@ -89,6 +89,11 @@ class Request:
         """What shows the progress, opened when it is needed: it needs more than the core."""
         return self.open_display(None)
 
+    @property
+    def command(self) -> str:
+        """The command line as the user gave it, "" for a program that runs a study by itself."""
+        return str(getattr(self.arguments, "command", ""))
+
     @cached_property
     def definition(self) -> Definition:
         """The definition of the benchmark at the scale of the command line."""

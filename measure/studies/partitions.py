@@ -5,15 +5,23 @@ All take turns on the same ranks, so that other work on the machine slows them a
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine import options
 from cepheid.measure.engine.noise import NO_DATA
 from cepheid.measure.engine.options import Option
-from cepheid.measure.engine.study import Column, Measured, Request, Study
+from cepheid.measure.engine.study import (
+    REPORTED,
+    Column,
+    Measured,
+    Request,
+    Study,
+    draw_figure,
+)
 from cepheid.measure.engine.turns import (
     MIB,
     Timing,
@@ -45,7 +53,7 @@ EXAMPLES = """\
 examples:
   torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure partitions resnet50
   torchrun --standalone --nproc-per-node 4 -m cepheid.tools.measure partitions resnet50 \\
-      --sizes 256,512
+      --sizes 256,512 --output partitions.json --figure partitions.png
 
 exit codes: 0 fine; 2 wrong use
 """
@@ -123,7 +131,40 @@ def measure(request: Request, config: RunConfig) -> Measured:
             least = find_break_even(measured, grid, by_processor)
             where = f"from {least} pixels on" if least else "at no size measured"
             notes.append(f"{grid} parts are faster than one rank in {what}: {where}")
-    return Measured(measured, notes=notes)
+    facts = {
+        "benchmark": config.definition.name,
+        "scale": config.definition.scale,
+        "ranks": request.ranks.world_size,
+        "global_batch_size": config.global_batch_size,
+        "sizes": [asdict(size) for size in measured],
+    }
+    return Measured(measured, notes=notes, facts=facts)
+
+
+def draw_factors(path: Path, request: Request, measured: Measured) -> None:
+    """Draw how many times as fast as one rank each way is, by the size of the images."""
+    definition, facts = request.definition, measured.facts
+    pixels = [size.pixels for size in measured.rows]
+    labels = [label for label in measured.rows[0].wall if label != ALONE]
+    with draw_figure(path, columns=2) as (figure, (left, right)):
+        for number, label in enumerate(labels):
+            look: dict[str, Any] = {"label": label, "color": f"C{number}"}
+            factors = [
+                size.wall[ALONE].median_seconds / size.wall[label].median_seconds
+                for size in measured.rows
+            ]
+            left.plot(pixels, factors, "o-", **look)
+            of_processor = [size.compare_processor(label) for size in measured.rows]
+            right.plot(pixels, of_processor, "o-", **look)
+        for axes, what in ((left, "wall time"), (right, "processor time, without waiting")):
+            axes.axhline(1, color=REPORTED, linewidth=0.8)
+            axes.set_xscale("log", base=2)
+            axes.set_ylim(bottom=0)
+            axes.set(title=what, xlabel="pixels a side", ylabel="times as fast as one rank")
+            axes.set_xticks(pixels, list(map(str, pixels)))
+            axes.legend()
+        title = f"{definition.name}, {definition.scale} scale: {facts['ranks']} ranks"
+        figure.suptitle(f"{title} share {facts['global_batch_size']} images")
 
 
 def measure_size(config: RunConfig, ranks: "TorchRanks", pixels: int, rounds: int) -> SizeTimings:
@@ -223,6 +264,7 @@ STUDY = Study(
     prepare_config,
     measure,
     list_columns,
+    draw_factors,
     is_timed=True,
     has_ranks=True,
     description=DESCRIPTION,
@@ -237,5 +279,7 @@ STUDY = Study(
         options.offer_rounds(7),
         options.offer_settings("a setting of the reference, as for `cepheid run`"),
         *options.DEVICES,
+        options.FIGURE,
+        options.FILE,
     ),
 )  # fmt: skip

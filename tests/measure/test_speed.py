@@ -286,12 +286,23 @@ def test_a_share_of_noise_that_is_no_multiple_of_its_pieces() -> None:
     assert pieces[0].inputs is pieces[1].inputs
 
 
+def test_arms_are_found_in_the_facts_of_measurements() -> None:
+    from cepheid.measure.studies.speed.figure import list_arms
+
+    sides = {"baseline": {"label": "plain", "seconds": (1,)},
+             "reference": {"label": "reference", "seconds": (2,)}}  # fmt: skip
+    assert list_arms({**sides, "overhead": 1.0}) == {"plain": (1,), "reference": (2,)}
+    arms = {"flat": {"seconds": [3]}, "peak_bytes": {"flat": 5}}
+    assert list_arms(arms) == {"flat": [3]}
+
+
 def test_a_profile_on_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Time, shares, memory, arithmetic, and which machine, command and code they are of."""
-    out = tmp_path / "gnmt.json"
+    out, figure = tmp_path / "gnmt.json", tmp_path / "gnmt.png"
     arguments = ["gnmt", "--input", "synthetic", "--rounds", "3", "--data", str(tmp_path / "data"),
                  "--set", "compile=off", "--set", "precision=fp32"]  # fmt: skip
-    assert main(["speed", *arguments, "--output", str(out)]) == 0
+    assert main(["speed", *arguments, "--output", str(out), "--figure", str(figure)]) == 0
+    assert figure.read_bytes().startswith(b"\x89PNG")
     assert "its arithmetic" in capsys.readouterr().out
     written = json.loads(out.read_text())
     found = written["profile"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cepheid.measure.engine import options, own_process
 from cepheid.measure.engine.noise import INPUTS
 from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.provenance import find_commit
 from cepheid.measure.engine.recorded_points import (
     PointFolder,
     describe_point,
@@ -178,7 +179,7 @@ def _measure_here(request: Request, jobs: Sequence[Job]) -> Measured:
         return own_process.run_on_ranks(job.ranks, measure_ranks, job)
 
     failed = measure_missing(jobs, folder, measure_job, request.observer, _describe_point)
-    return _describe(folder, configuration, failed)
+    return _describe(folder, configuration, failed, request.command)
 
 
 def _measure_launched(request: Request, job: Job) -> Measured:
@@ -198,14 +199,17 @@ def _measure_launched(request: Request, job: Job) -> Measured:
         return Measured()
     folder = PointFolder(output, Point)
     folder.keep(point)
-    return _describe(folder, configuration, ())
+    return _describe(folder, configuration, (), request.command)
 
 
 def _describe(
-    folder: PointFolder[Point], configuration: Mapping[str, Any], failed: Sequence[str]
+    folder: PointFolder[Point],
+    configuration: Mapping[str, Any],
+    failed: Sequence[str],
+    command: str,
 ) -> Measured:
     """Write scaling.json and the figure; return the points with what they say about input."""
-    points = write_scaling(folder, configuration)
+    points = write_scaling(folder, configuration, command)
     kind = "the same batch for all" if configuration["mode"] == STRONG else "a batch for each rank"
     title = (
         f"{configuration['benchmark']}, {configuration['scale']} scale: {configuration['mode']} "
@@ -218,12 +222,19 @@ def _describe(
     return Measured(tables=[table], notes=notes, is_fine=not failed)
 
 
-def write_scaling(folder: PointFolder[Point], configuration: Mapping[str, Any]) -> Sequence[Point]:
-    """Write ``scaling.json`` with all points and the numbers that follow; return the points."""
+def write_scaling(
+    folder: PointFolder[Point], configuration: Mapping[str, Any], command: str = ""
+) -> Sequence[Point]:
+    """Write ``scaling.json`` with all points and the numbers that follow; return the points.
+
+    The last ``command`` that measured a point stands in it, and the commit of the code today.
+    """
     points = folder.load_points()
     columns = list_columns(points)
     content = {
         "configuration": configuration,
+        "command": command,
+        "commit": find_commit(),
         "table": [name_values(columns, point) for point in points],
         "points": list(map(describe_point, points)),
     }

@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -200,6 +201,7 @@ def measure_all(request: Request, measures: "Mapping[str, Measure]") -> Measured
     subject = Subject(config, ranks, task, *settings, unseen.show_run, observer.count, inputs)
     rows = []
     facts = {"result": config.result_name, "implementation": implementation}
+    facts["ranks"] = ranks.world_size
     for name, measure in measures.items():
         measurement = measure(subject)
         facts[name] = measurement.facts
@@ -217,6 +219,12 @@ def _describe_implementation(facts: Mapping[str, Any]) -> str:
     return "\n".join(["  " + ", ".join(parts), *reasons])
 
 
+def _draw(path: Path, request: Request, measured: Measured) -> None:
+    from cepheid.measure.studies.speed.figure import draw_speed  # with what only measuring needs
+
+    draw_speed(path, request, measured)
+
+
 STUDY = Study(
     "speed",
     choose_measurements,
@@ -228,6 +236,7 @@ STUDY = Study(
         Column("reference", lambda row: row[1].reference),
         Column("result", lambda row: row[1].result),
     ),
+    figure=_draw,
     is_timed=True,
     has_ranks=True,
     others=(Study("list", Request.require_extras, list_measurements),),
@@ -244,6 +253,7 @@ STUDY = Study(
         options.offer_input(REAL, ", then only --profile without --only"),
         options.DATA,
         *options.DEVICES,
+        options.FIGURE,
         options.FILE,
     ),
 )  # fmt: skip

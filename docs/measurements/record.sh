@@ -1,0 +1,48 @@
+#!/bin/bash
+# Records what docs/measurements has tables of, one after the other, on a machine that does nothing else: make measurements
+# What has a file is not measured again, so that a stopped run goes on; remove a file to measure it anew.
+cd "$(dirname "$0")/../.." || exit 2
+kept=docs/measurements/$(uname -m)-$(nproc)
+mkdir -p "$kept"
+failed=0
+
+keep() {  # keep NAME RANKS WHAT… : `cepheid measure WHAT…` on so many ranks, as NAME.json and NAME.png
+    local name=$1 ranks=$2; shift 2
+    [ -e "$kept/$name.json" ] && return
+    until awk '{exit !($1 < 0.3)}' /proc/loadavg; do echo "$name: waits until the load is below 0.3"; sleep 20; done
+    echo "$name"
+    local start=(python3 -m cepheid.tools.measure)
+    [ "$ranks" -gt 1 ] && start=(torchrun --standalone --nproc-per-node "$ranks" -m cepheid.tools.measure)
+    OMP_NUM_THREADS=1 "${start[@]}" "$@" --output "$kept/$name.json" --figure "$kept/$name.png" || failed=1
+}
+
+scale() {  # scale BENCHMARK WHAT… : throughput by ranks, whose command keeps its points itself
+    local name=scaling-$1
+    [ -e "$kept/$name/scaling.json" ] && return
+    until awk '{exit !($1 < 0.3)}' /proc/loadavg; do echo "$name: waits until the load is below 0.3"; sleep 20; done
+    OMP_NUM_THREADS=1 python3 -m cepheid.tools.measure scaling "$@" --ranks 1,2 --output "$kept/$name" || failed=1
+}
+
+full=(--scale full --input synthetic --set threads=1 --set precision=fp32)
+keep profile-transformer-1-sentence 1 speed transformer "${full[@]}" --profile --rounds 5 --set global_batch_size=1
+keep profile-gnmt-1-sentence 1 speed gnmt "${full[@]}" --profile --rounds 5 --set global_batch_size=1
+for name in resnet50 chest_xray ssd; do
+    keep "profile-$name" 1 speed $name "${full[@]}" --profile --rounds 5 --set compile=off --set global_batch_size=8
+done
+keep profile-mask_rcnn 1 speed mask_rcnn "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=1
+keep profile-video_prediction 1 speed video_prediction "${full[@]}" --profile --rounds 3 --set global_batch_size=2
+keep profile-kfac 1 speed kfac "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=8 --set kfac_stale=false
+for name in transformer gnmt ssd mask_rcnn; do
+    keep "update-$name" 2 speed $name --only update --rounds 15
+    keep "sums-$name" 2 speed $name --only sums --rounds 15
+done
+for name in resnet50 transformer mask_rcnn; do keep "shared-$name" 2 speed $name --only shared --rounds 7; done
+for name in resnet50 ssd; do
+    keep "partitions-$name" 2 partitions $name --sizes 64,128,256,512
+    keep "partitions-$name-4" 4 partitions $name --sizes 128,256
+done
+for name in resnet50 chest_xray kfac transformer gnmt ssd mask_rcnn video_prediction galaxy_shape galaxy_bnn galaxy_vae; do
+    scale $name
+done
+python3 docs/measurements/tables.py || failed=1
+exit $failed

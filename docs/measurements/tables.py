@@ -1,0 +1,135 @@
+"""The tables of docs/measurements/records.md, from the JSON files beside it.
+
+    python docs/measurements/tables.py        writes the page from all files below this folder
+
+A file is what a study wrote with ``--output``; each has its machine, commit, command and load.
+"""
+
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PAGE = HERE / "records.md"
+HEAD = """\
+# Measured
+
+`docs/measurements/tables.py` writes this page from the JSON files in this folder. `make
+measurements` records them on a quiet machine; [Full width without a dataset](README.md) says what
+they hold. Times are medians. A load above 0.3 before a measurement began makes its times
+unreliable; shares are then approximate, memory and bytes exact.
+"""
+PHASES = ("data", "forward", "backward", "communication", "update")
+Facts = Mapping[str, Any]
+
+
+def read_files(folder: Path) -> Iterator[tuple[str, Facts]]:
+    """Yield the name below ``folder`` and the content of each file of a study."""
+    for path in sorted(folder.rglob("*.json")):
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        if "machine" in facts or "points" in facts:
+            yield path.relative_to(folder).with_suffix("").as_posix(), facts
+
+
+def list_profiles(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+    """Yield a row for each profile of a step."""
+    for name, facts in files:
+        if "profile" not in facts:
+            continue
+        found, seconds = facts["profile"], statistics.median(facts["profile"]["seconds"])
+        shares, flops = found["shares"], found.get("flops", {})
+        known = sum(shares.get(phase, 0.0) for phase in PHASES)
+        share = flops.get("share_of_peak")
+        yield [
+            name, str(found["global_batch_size"]), name_machine(facts), f"{1000 * seconds:,.1f}",
+            *(f"{shares.get(phase, 0.0):.1%}" for phase in PHASES), f"{1 - known:.1%}",
+            f"{found['kernel_share']:.0%}" if found["kernels"]["on"] == "device" else "",
+            f"{found['peak_bytes'] / 2**20:,.0f}",
+            f"{flops['tflops_per_second']:.3g}" if flops else "",
+            f"{share:.1%}" if share else "", *name_origin(facts),
+        ]  # fmt: skip
+
+
+def list_arms(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+    """Yield a row for each arm of a comparison of ways to share updates, sums or models."""
+    for name, facts in files:
+        for measured in ("update", "sums", "shared"):
+            arms = facts.get(measured, {})
+            first = next(iter(arms.values()), None)
+            for label, arm in arms.items():
+                seconds = statistics.median(arm["seconds"])
+                ratio = statistics.median(first["seconds"]) / seconds if first else 1.0
+                yield [name, label, f"{1000 * seconds:,.1f}", f"{ratio:.2f}", *name_origin(facts)]
+
+
+def list_sizes(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+    """Yield a row for each size of images that ranks share."""
+    for name, facts in files:
+        for size in facts.get("sizes", ()):
+            alone, *ways = size["wall"]
+            base = statistics.median(size["wall"][alone]["seconds"])
+            for way in ways:
+                seconds = statistics.median(size["wall"][way]["seconds"])
+                row = [f"{1000 * base:,.0f}", f"{base / seconds:.2f}", *name_origin(facts)]
+                yield [name, str(size["pixels"]), way, *row]
+
+
+def list_ranks(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+    """Yield a row for each number of ranks."""
+    for name, facts in files:
+        for row, point in zip(facts.get("table", ()), facts.get("points", ()), strict=True):
+            origin = [facts.get("commit", ""), f"{point['load_before']:.1f}"]
+            rate = row["samples_per_second"]["median"]
+            efficiency = row["efficiency"][row["input"]]["median"]
+            count = str(row["ranks"])
+            yield [Path(name).parent.name, count, f"{rate:,.4g}", f"{efficiency:.2f}", *origin]
+
+
+def name_machine(facts: Facts) -> str:
+    """Return the accelerator of a file, or its processor."""
+    machine = facts["machine"]
+    return str(machine["accelerator"] or machine["processor"])
+
+
+def name_origin(facts: Facts) -> list[str]:
+    """Return the commit, or the beginning of the digest of the code, and the load before."""
+    load = facts.get("load_before")
+    return [facts["commit"] or facts["code_digest"][:12], "" if load is None else f"{load:.1f}"]
+
+
+TABLES = {
+    "A step, by phase": (
+        ("file", "batch", "on", "ms", *PHASES, "other", "kernels", "MiB", "TFLOPS", "of the peak",
+         "code", "load"), list_profiles,
+    ),
+    "Ways to share updates, sums and models": (
+        ("file", "way", "ms", "times as fast as the first", "code", "load"), list_arms,
+    ),
+    "Several ranks for each image": (
+        ("file", "pixels", "way", "one rank, ms", "times as fast", "code", "load"), list_sizes,
+    ),
+    "Throughput by ranks": (
+        ("benchmark", "ranks", "samples/s", "efficiency", "code", "load"), list_ranks,
+    ),
+}  # fmt: skip
+
+
+def write_page(folder: Path = HERE) -> str:
+    """Return the page: a table of each kind that has files, and the commands that made them."""
+    files = list(read_files(folder))
+    parts = [HEAD]
+    for title, (heads, list_rows) in TABLES.items():
+        if rows := [*list_rows(files)]:
+            lines = [heads, ["---"] * len(heads), *rows]
+            parts += [f"## {title}\n", *(f"| {' | '.join(line)} |" for line in lines), ""]
+    commands = [f"- {name}: `{facts['command']}`" for name, facts in files if facts.get("command")]
+    parts += ["## Commands\n", *commands] if commands else ["Nothing is recorded yet."]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(write_page(), encoding="utf-8")
+    sys.stdout.write(f"written: {PAGE}\n")
