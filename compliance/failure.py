@@ -7,8 +7,7 @@ result, such as a full disk or wrong use, is raised as everywhere.
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,16 +30,26 @@ class Failures:
     def __init__(self) -> None:
         self.findings: list[Finding] = []
 
-    @contextmanager
-    def caught(self, path: Path) -> Iterator[None]:
+    def caught(self, path: Path) -> "_Caught":
         """Make a finding about ``path`` of what the block raises, unless it concerns no result."""
-        try:
-            yield
-        except Exception as error:
-            if concerns_no_result(error):
-                raise
-            report = describe_failure if self.findings else report_failure
-            self.findings.append(report(path, error))
+        return _Caught(self, path)
+
+
+class _Caught:
+    """What ``Failures.caught`` returns. Each log is judged within nine: they must cost little."""
+
+    def __init__(self, failures: Failures, path: Path) -> None:
+        self._failures, self._path = failures, path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, Exception) or concerns_no_result(error):
+            return False
+        found = self._failures.findings
+        found.append((describe_failure if found else report_failure)(self._path, error))
+        return True
 
 
 def isolate(

@@ -87,7 +87,7 @@ def judge_unit(unit: Unit) -> JudgedUnit:
     with failures.caught(path):
         if unit.keep != "findings":
             summary = summarize(logs, unit.keep == "courses", definition)
-        if unit.judged_in.is_mlperf and not unit.judged_in.as_published:
+        if summary.runs and unit.judged_in.is_mlperf and not unit.judged_in.as_published:
             summary = refuse_broken(summary, logs, place)
     convergence, of_mlcommons, traces = None, None, tuple[RunTrace, ...]()
     benchmark = find_round_benchmark(logs.runs[0], place) if logs.runs else None

@@ -111,7 +111,8 @@ def read_logs(
     """
     runs = tuple(runlog.read(path, with_digests, is_lenient) for path in folder.runs)
     power_of = folder.power_of or {}
-    joules = {run.path.stem: measure_joules(run, power_of.get(run.path.stem, ())) for run in runs}
+    stems = [(run, run.path.stem) for run in runs] if power_of else []
+    joules = {stem: measure_joules(run, power_of.get(stem, ())) for run, stem in stems}
     return ResultLogs(
         folder,
         runs,

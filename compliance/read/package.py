@@ -55,7 +55,7 @@ def read(path: Path, layout: Layout = "cepheid", may_be_empty: bool = False) -> 
     if not is_there:
         raise UserError(f"{path}: there is no such file or folder")
     absolute = Path(os.path.abspath(path))
-    reader = _make_reader(path, layout)
+    reader = _make_reader(absolute, layout, path.is_absolute())
     if not path.is_dir():
         return Package(path, (reader.read_single_log(absolute),), is_single_log=True)
     strays = tuple(map(reader.show, find_strays(absolute))) if layout == "cepheid" else ()
@@ -74,12 +74,13 @@ def find_around_log(path: Path, layout: Layout = "cepheid") -> Submitter:
 
     Neither needs to exist yet, and nothing is raised.
     """
-    return _make_reader(path, layout).read_single_log(Path(os.path.abspath(path)))
+    absolute = Path(os.path.abspath(path))
+    return _make_reader(absolute, layout, path.is_absolute()).read_single_log(absolute)
 
 
-def _make_reader(path: Path, layout: Layout) -> Reader:
+def _make_reader(absolute: Path, layout: Layout, keep_absolute: bool) -> Reader:
     reader_of = {"cepheid": Reader, "mlperf": MlperfReader}[layout]
-    return reader_of(Path(os.path.abspath(path)), keep_absolute=path.is_absolute())
+    return reader_of(absolute, keep_absolute)
 
 
 def _explain_unread_logs(path: Path, package: Package) -> str:

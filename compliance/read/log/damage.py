@@ -114,7 +114,7 @@ def join_wrapped(text: bytes, start: int, stem: bytes) -> tuple[bytes, int] | No
     end = text.find(b"\n", start) + 1
     marker = text.rfind(stem, start, end)
     brace = text.find(b"{", marker, end)
-    if not end or marker < 0 or brace < 0 or _is_json(text[brace:end]):
+    if not end or marker < 0 or brace < 0 or not _goes_on(text[brace:end]):
         return None
     until = text.find(stem, end, start + WRAPPED_BYTES_MAX)
     until = start + WRAPPED_BYTES_MAX if until < 0 else until
@@ -127,6 +127,16 @@ def join_wrapped(text: bytes, start: int, stem: bytes) -> tuple[bytes, int] | No
         if joined.rstrip().endswith(b"}") and _is_json(joined[brace - start :]):
             return joined + b"\n", end
     return None
+
+
+def _goes_on(line: bytes) -> bool:
+    """Return whether a line is no JSON because it ends too early."""
+    text = line.decode(errors="replace").rstrip()
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return explain_json(text, error)[0].case == WRAPPED.case
+    return False
 
 
 def _is_json(text: bytes) -> bool:

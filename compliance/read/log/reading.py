@@ -133,21 +133,21 @@ class Reading:
             newline = kept.rfind(b"\n", at, at + limit)
             end = (newline if newline >= 0 else kept.find(b"\n", at + limit)) + 1 or len(kept)
             marker = kept.rfind(STEM, at, end)  # the last one: much text may follow it
-            if marker < 0:
-                self.check_other_text(number, kept[at:end])
-                number, at = number + kept.count(b"\n", at, end), end
-                continue
-            end = kept.find(b"\n", marker, end) + 1 or end
-            parsed = self.parse_within_bounds(number, kept[at:end])
+            read_to = kept.find(b"\n", marker, end) + 1 or end if marker >= 0 else at
+            parsed = self.parse_within_bounds(number, kept[at:read_to]) if marker >= 0 else None
             if isinstance(parsed, Block):
                 self.add_block(parsed)
-                number, at = number + parsed.line_feeds, end
-                limit = min(2 * limit, BLOCK_BYTES)
+                number, limit = number + parsed.line_feeds, min(2 * limit, BLOCK_BYTES)
             elif parsed:
                 limit = parsed
-            else:
-                end = self.read_first_line(number, kept, at)
-                number, at, limit = number + kept.count(b"\n", at, end), end, ODD_BYTES
+                continue
+            elif parsed == 0:
+                end = read_to = self.read_first_line(number, kept, at)
+                number, limit = number + kept.count(b"\n", at, end), ODD_BYTES
+            if read_to < end:  # nothing but text
+                self.check_other_text(number, kept[read_to:end])
+                number += kept.count(b"\n", read_to, end)
+            at = end
         last = kept[kept.rfind(b"\n") + 1 :]
         if last and _MARKER.startswith(last):
             message = "the log ends in the middle of a record"
