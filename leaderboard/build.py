@@ -77,6 +77,7 @@ def _list_parts(site: Site) -> Iterator[Make]:
     yield compare_page.make_pages
     yield history_page.make_pages
     yield lists.make_decisions_page
+    yield lists.make_feed
     yield lists.make_elsewhere_page
     yield lists.make_glossary_page
     for start in range(0, len(site.entries), RESULTS_OF_PART):

@@ -104,6 +104,15 @@ class NotConfirmed(Decision):
     on: datetime.date
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reproduction(Decision):
+    """A result that the organisers ran again and found confirmed; ``reason`` says how (S9)."""
+
+    reason: str
+    who: str
+    on: datetime.date
+
+
 KINDS: Mapping[str, type[Decision]] = {
     "waivers": Waiver,
     "disputes": Dispute,
@@ -111,6 +120,7 @@ KINDS: Mapping[str, type[Decision]] = {
     "withdrawals": Withdrawal,
     "receipts": Receipt,
     "not_confirmed": NotConfirmed,
+    "reproduced": Reproduction,
 }
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cepheid.compliance.score.kinds import BenchmarkKind
 from cepheid.leaderboard.plots.plot import Axis, Plot, Series, make_plot, make_table
 from cepheid.leaderboard.rows.cells import format_value
 from cepheid.leaderboard.rows.entry import Entry, make_slug
@@ -86,7 +85,7 @@ def _plot_line(line: Line, name: str, title: str, labels: Sequence[str]) -> Plot
             )
         )
     rows = [
-        (step.round, step.day, step.id, _show(line.kind, step.value), str(step.change or ""))
+        (step.round, step.day, step.id, format_value(line.kind, step.value), str(step.change or ""))
         for step in line.steps
     ]
     return make_plot(
@@ -133,7 +132,3 @@ def _name_round(labels: Sequence[str], value: float) -> str:
     return (
         labels[number - 1][:24] if abs(value - number) < 1e-9 and 0 < number <= len(labels) else ""
     )
-
-
-def _show(kind: BenchmarkKind, value: float) -> str:
-    return format_value(kind, value)

@@ -17,10 +17,18 @@ from cepheid.leaderboard.rows.statuses import (
 )
 from cepheid.leaderboard.site.evidence import CopiedFolder
 from cepheid.leaderboard.site.reported import load_sets
-from cepheid.leaderboard.site.view import Site, find_half_width, load_terms, make_score_cell, render
+from cepheid.leaderboard.site.view import (
+    Site,
+    find_half_width,
+    load_templates,
+    load_terms,
+    make_score_cell,
+    render,
+)
 from cepheid.rules import rounds
 
 ELSEWHERE, GLOSSARY, DECISIONS = "elsewhere.html", "glossary.html", "decisions.html"
+FEED = "changes.xml"
 TEXT_MAX = 2000
 
 
@@ -129,3 +137,9 @@ def _render_files(site: Site, folder: CopiedFolder, digests: Mapping[str, str]) 
         for file in folder.files
     ]
     return render(site, "files.html", folder.page, folder=folder, lines=lines)
+
+
+def make_feed(site: Site) -> Iterator[tuple[str, str]]:
+    """Make a feed, Atom, of what changed since the publication: an entry for each day."""
+    if site.changes:
+        yield FEED, load_templates().get_template("changes.xml").render(site=site) + "\n"

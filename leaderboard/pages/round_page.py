@@ -1,5 +1,6 @@
 """The round: for each scale and division a table with a row for each system, and every result."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,7 +26,8 @@ class Column:
     """A benchmark: its page, what runs, what is good, and its ranking.
 
     ``facts`` are sentences: what the least device-time is, and what changed since the last round.
-    ``commands`` make scores of results that have too few runs.
+    ``commands`` make scores of results that have too few runs. ``spark`` are the points of a small
+    line: the best result over the rounds that can be compared.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Column:
     ranking: Ranking | None
     facts: tuple[str, ...]
     commands: tuple[str, ...]
+    spark: str
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ def _make_column(site: Site, entries: Sequence[Entry]) -> Column:
         ranking=make_ranking(entries, site.colour(entries)),
         facts=tuple(_list_facts(site, entries)),
         commands=tuple(filter(None, map(suggest_command, entries))),
+        spark=_draw_spark(site, entries[0].group),
     )
 
 
@@ -124,6 +128,19 @@ def _list_facts(site: Site, entries: Sequence[Entry]) -> Iterator[str]:
                 yield f"First place since the last round: {step.change}."
             elif len(line.steps) == 1:
                 yield "New in this round."
+
+
+def _draw_spark(site: Site, group: tuple[str, str, str]) -> str:
+    line = next((one for one in trace_bests(site.rounds) if one.group == group), None)
+    steps = [step for step in line.steps if step.part == line.steps[-1].part] if line else []
+    values = [math.log(step.value) for step in steps if step.value > 0]
+    if len(values) < 2:
+        return ""
+    low, width = min(values), (max(values) - min(values)) or 1.0
+    return " ".join(
+        f"{2 + 56 * place / (len(values) - 1):.1f},{14 - 12 * (value - low) / width:.1f}"
+        for place, value in enumerate(values)
+    )
 
 
 def _make_rows(

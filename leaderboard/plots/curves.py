@@ -25,13 +25,7 @@ RESULTS_MAX = 8  # drawn in one plot, the fastest
 RESULTS_KEPT = 20  # for readers who filter
 RUNS_MAX = 12  # lines in one plot; of more runs, medians are drawn
 LOST_MAX = 0.1  # of what a steadily improving metric gains
-LEVELS = (
-    0.5,
-    0.25,
-    0.1,
-    0.05,
-    0.0,
-)  # of the way left to the target, for the table of other targets
+LEVELS = (0.5, 0.25, 0.1, 0.05, 0.0)  # of the way left to the target, for other targets
 
 
 def plot_results(

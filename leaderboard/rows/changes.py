@@ -79,18 +79,17 @@ class SpeedChange:
             return "not comparable: the definition of the benchmark has changed"
         if self.ratio is None:
             return "cannot be tested: an index does not say all that a comparison needs"
-        speed = f"{format_ratio(self.ratio)}× as fast"
+        is_slower = self.verdict == "slower"  # a ratio that is claimed is never below 1
+        speed = f"{format_ratio(1 / self.ratio if is_slower else self.ratio)} times as fast"
+        speed += " before" if is_slower else ""
         if self.verdict == "not tested":
             return f"{speed}; it was not tested whether this is more than chance"
         if self.low is None or self.high is None:
             return f"{speed}; too few runs for an interval, no change can be claimed"
-        interval = f"95% interval {format_ratio(self.low)}–{format_ratio(self.high)}"
-        said = (
-            "no change can be claimed"
-            if self.verdict == "no difference"
-            else f"really {self.verdict}"
-        )
-        return f"{said}: {speed}, {interval}"
+        ends = (1 / self.high, 1 / self.low) if is_slower else (self.low, self.high)
+        interval = "–".join(map(format_ratio, ends))
+        said = "no change can be claimed" if self.verdict == "no difference" else self.verdict
+        return f"{said}: {speed}, 95% interval {interval}"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from cepheid.compliance.read.decisions import (
     NotConfirmed,
     Objection,
     Receipt,
+    Reproduction,
     Waiver,
     Withdrawal,
 )
@@ -153,6 +154,8 @@ def describe_decision(one: Decision) -> Line:
             kind, text = "withdrawal", one.reason
         case NotConfirmed():
             kind, text = "not confirmed", one.reason
+        case Reproduction():
+            kind, text = "reproduced", one.reason
         case Receipt():
             kind, text = (
                 "receipt",

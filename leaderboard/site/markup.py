@@ -35,6 +35,22 @@ def soften(name: object) -> "Markup":
     return mark(re.sub(r"([_./-])(?=[^_./-])", r"\1<wbr>", write_text(name)))
 
 
+_PAPER = re.compile(
+    r"\b(?:doi:(10\.[0-9]{4,9}/[\w.-]*\w)|arXiv:([0-9]{4}\.[0-9]{4,5}))\b", re.ASCII
+)
+
+
+def write_links(source: str) -> "Markup":
+    """Write a source as text in which identifiers of papers are links."""
+
+    def link(found: re.Match[str]) -> str:
+        doi, number = found.groups()
+        address = f"doi.org/{doi}" if doi else f"arxiv.org/abs/{number}"
+        return f'<a href="https://{address}" rel="noreferrer">{found[0]}</a>'
+
+    return mark(_PAPER.sub(link, write_text(source)))
+
+
 def write_rows(rows: Iterable[Sequence[str]]) -> "Markup":
     """Write the rows of a plain table. Most hold numbers, so a row is looked at as a whole."""
     return mark("\n".join(f"<tr><td>{_write_cells(row)}</td></tr>" for row in rows))

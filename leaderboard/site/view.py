@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from cepheid.compliance.finding import escape
+from cepheid.compliance.read.decisions import Reproduction
 from cepheid.compliance.report.rulebook import read_rules
 from cepheid.compliance.score.kinds import BenchmarkKind, Unit, format_minutes, format_number
 from cepheid.compliance.score.trimmed import Estimate
@@ -24,9 +25,10 @@ from cepheid.leaderboard.rows.cells import (
 )
 from cepheid.leaderboard.rows.entry import Entry, Run, Tab, group_entries
 from cepheid.leaderboard.rows.runs import find_dates
+from cepheid.leaderboard.rows.statuses import list_decisions
 from cepheid.leaderboard.site.evidence import Beside, Evidence
 from cepheid.leaderboard.site.history import Round, Since, add_current, compare_with_last
-from cepheid.leaderboard.site.markup import soften, write_rows
+from cepheid.leaderboard.site.markup import soften, write_links, write_rows
 
 if TYPE_CHECKING:
     import jinja2
@@ -73,6 +75,12 @@ class Site:
     def rounds(self) -> list[Round]:
         """The earlier rounds and this one; empty without earlier ones."""
         return add_current(self.earlier, self.round, self.entries) if self.earlier else []
+
+    @cached_property
+    def ranks_before(self) -> dict[str, int]:
+        """The rank that each result had in the last round, by permalink."""
+        last = self.earlier[-1].results if self.earlier else {}
+        return {name: rank for name, one in last.items() if (rank := one.get("rank"))}
 
     @cached_property
     def since(self) -> dict[str, Since]:
@@ -190,7 +198,7 @@ def load_templates() -> "jinja2.Environment":
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(rows=write_rows, soften=soften)
+    made.filters.update(rows=write_rows, soften=soften, cite=write_links)
     made.globals.update(
         format_minutes=format_minutes,
         format_number=format_number,
@@ -199,6 +207,7 @@ def load_templates() -> "jinja2.Environment":
         explain=explain,
         get_shape=get_shape,
         is_history=is_history,
+        is_reproduced=is_reproduced,
         suggest_command=suggest_command,
     )
     return made
@@ -217,6 +226,11 @@ def render(site: Site, template: str, page: str, **context: Any) -> str:
     depth = page.count("/")
     made = load_templates().get_template(template)
     return made.render(site=site, page=page, root="../" * depth, **context) + "\n"
+
+
+def is_reproduced(entry: Entry) -> bool:
+    """Return whether the organisers ran the result again and found it confirmed."""
+    return any(isinstance(one, Reproduction) for one in list_decisions(entry.judged.who, entry))
 
 
 def is_history(entry: Entry) -> bool:

@@ -58,7 +58,7 @@ def test_only_a_real_change_is_claimed(
     assert found.speed
     assert found.speed.verdict == verdict
     assert found.speed.ratio == pytest.approx(1 / factor)
-    assert ("really" in str(found)) == (verdict != "no difference")
+    assert (f" {verdict}: " in str(found)) == (verdict != "no difference")
 
 
 def test_times_of_another_definition_are_not_compared(document: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ def _build_second(star_shape: Definition, *options: str) -> tuple[str, dict[str,
 def test_the_best_over_the_rounds(first: dict[str, Any], star_shape: Definition) -> None:
     page, index = _build_second(star_shape)
     Page(page)
-    assert "really faster: 1." in page
+    assert "faster: 1." in page
     assert page.count("<circle") == 2
     assert "Not in this round: acme/gone/star_shape-mini-closed" in page
     since = {result["id"]: result["since_last_round"] for result in index["results"]}
@@ -79,7 +79,7 @@ def test_what_is_not_comparable_is_not_compared_in_silence(
     Path("old.json").write_text(json.dumps(first))
     page, index = _build_second(star_shape, "--history", "old.json")
     assert all(text in page for text in says)
-    assert "really" not in page
+    assert "faster:" not in page
     (since,) = (r["since_last_round"] for r in index["results"] if r["id"] == NAME)
     assert (since["verdict"], since["ratio"]) == (verdict, None)
     has_changed = "definition of the benchmark has changed" in page.split("<h2", 1)[1]

@@ -122,7 +122,7 @@ def test_every_page_is_well_formed_and_leads_somewhere(field: dict[str, str]) ->
         assert "style" not in page.attributes, name
         for link in page.links:
             target = link.split("#")[0]
-            if not target or link == "data:,":
+            if not target or link.startswith(("https://doi.org/10.", "https://arxiv.org/abs/")):
                 continue
             assert not re.match(r"[a-z+.-]+:|//", link), (name, link)
             here = (Path("site") / name).parent / unquote(target)
@@ -412,7 +412,7 @@ def test_what_changed_between_two_builds(star_shape: Definition) -> None:
     assert changed.kind == "changed"
     text = str(changed)
     assert re.search(r"score minutes: 1\.\d+ → 0\.\d+ \(-", text)
-    assert re.search(r"really faster: 1\.\d+× as fast, 95% interval 1\.\d+–1\.\d+\n", text)
+    assert re.search(r"faster: 1\.\d+ times as fast, 95% interval 1\.\d+–1\.\d+\n", text)
     assert re.search(r"run 0 minutes: 1\.\d+ → ", text)
     assert "acme/odd/star_shape-mini-closed" not in found
 

@@ -97,7 +97,7 @@ def test_the_history_names_its_rounds(visitor: Visitor) -> None:
     page = visitor.open("history.html")
     assert page.get_by_role("heading", level=1).inner_text().startswith("History v1.0")
     assert page.locator("figure.plot svg").first.is_visible()
-    assert "really faster" in page.locator("section table").first.inner_text()
+    assert "faster: " in page.locator("section table").first.inner_text()
     page.get_by_role("link", name="box0").first.click()
     assert page.url.endswith("results/acme/box0/star_shape-mini-closed.html")
 

@@ -117,7 +117,7 @@ def test_diff_needs_nothing_else(star_shape: Definition) -> None:
     same, ended, in_json = run_lines(lines, HIDE, Path.cwd()).values()
     assert (same.returncode, same.stdout, same.stderr) == (0, "nothing changed\n", "")
     assert ended.returncode == 1, ended.stderr
-    assert "2.72× as fast; it was not tested whether this is more than chance" in ended.stdout
+    assert "2.72 times as fast; it was not tested whether this is more than chance" in ended.stdout
     assert "score minutes: " in ended.stdout
     assert "scipy is not installed; it comes with the extra score: " in ended.stderr
     assert json.loads(in_json.stdout)[0]["speed"]["verdict"] == "not tested"

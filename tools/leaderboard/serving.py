@@ -165,6 +165,7 @@ KINDS = {
     ".csv": "text/csv; charset=utf-8",
     ".txt": "text/plain; charset=utf-8",
     ".png": "image/png",
+    ".svg": "image/svg+xml",
 }
 _POLICY = b"default-src 'none';"
 

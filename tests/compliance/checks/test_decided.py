@@ -60,6 +60,7 @@ def find(judged_in: Round, decisions: str) -> tuple[list[str], bool, str]:
         ),
         (f"withdrawals:\n - {{{SAID}}}", ["S8.withdrawn"], False, "withdrawn"),
         (f"not_confirmed:\n - {{{SAID}}}", ["S13.not_confirmed"], False, "scored"),
+        (f"reproduced:\n - {{{SAID}}}", [], False, "scored"),
         (f"objections:\n - {{{AGAINST}}}", ["S11.open"], False, "scored"),
         (f"objections:\n - {{{AGAINST}, verdict: refused}}", [], False, "scored"),
         (f"objections:\n - {{{AGAINST}, verdict: upheld}}", ["S11.upheld"], True, "rejected"),

@@ -114,6 +114,7 @@ COMPLETE = {
     "withdrawals": "{path: a, reason: it was measured wrongly, who: Jane Doe, on: 2026-12-31}",
     "receipts": "{path: a, on: 2026-06-30}",
     "not_confirmed": "{path: a, reason: it was never available, who: Jane Doe, on: 2026-12-31}",
+    "reproduced": "{path: a, reason: three runs on its own machine, who: Jane Doe, on: 2026-12-31}",
 }
 
 
