@@ -83,6 +83,43 @@ def test_the_script_of_measurements_has_commands_that_exist() -> None:
         assert only in find_measurements(definition.load(name, "mini"))
 
 
+# docs/claims.md: each claim has a verdict, each command can be run --------------------------------
+
+VERDICTS = r"\*\*(confirmed|in part|not confirmed)\*\*.*|not measured|not testable here"
+
+
+def list_claims() -> list[list[str]]:
+    lines = (ROOT / "docs/claims.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [row for row in rows if len(row) == 4 and row[0] not in ("claim", "---")]
+
+
+def test_claims_have_verdicts_and_what_was_measured_has_a_record_and_a_command() -> None:
+    claims = list_claims()
+    assert len(claims) > 50
+    for claim, verdict, record, command in claims:
+        assert re.fullmatch(VERDICTS, verdict), claim
+        if verdict.startswith("**"):
+            assert command, claim
+            assert "](" in record or command == "the same", claim
+
+
+def test_the_commands_of_claims_name_what_exists() -> None:
+    """Benchmarks, comparisons and measurements of speed; nothing is measured."""
+    from cepheid.measure.studies.epochs import load_comparison
+    from cepheid.measure.studies.speed.speed import find_measurements
+    from cepheid.tools.measure.__main__ import MEASUREMENTS
+
+    text = " ".join(command for *_, command in list_claims())
+    for study, name, rest in re.findall(r"measure (\w+) (\w+)([^`]*)`", text):
+        assert study in MEASUREMENTS
+        assert name in definition.names()
+        for only in re.findall(r"--only (\w+)", rest):
+            assert only in find_measurements(definition.load(name, "mini"))
+        for compared in re.findall(r"--compare (\w+)", rest if study == "epochs" else ""):
+            assert load_comparison(name, "mini", compared)
+
+
 # docs/cluster: a list of hosts, with a made-up ssh that stays on this machine ---------------------
 
 
