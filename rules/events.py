@@ -92,6 +92,13 @@ _READ = EventRule(
     "string",
     meaning="digest of the bytes that the run read, computed after run_stop (T27)",
 )
+_USE = EventRule(
+    "machine_use",
+    Phase.AFTER,
+    "at most once",
+    "object",
+    meaning="load_before, and idle_share, stolen_share and own_share of the time of all processors",
+)
 _WEIGHTS = "SHA-256 of the file with the weights, in hexadecimal"
 _TRAINING = (
     EventRule("weights_digest", _N, "at most once", "string",
@@ -107,6 +114,7 @@ _TRAINING = (
     _stop("run_stop", _T, "once", ("status", "samples_count"),
           "the clock stops; metadata.status: success or aborted"),
     _READ,
+    _USE,
     EventRule("plain_update_ms", Phase.AFTER, "at most once", "number",
               meaning="milliseconds of an update without a preconditioner, all else equal"),
 )  # fmt: skip
@@ -126,6 +134,9 @@ _GENERATION = (
     _stop("run_stop", _T, "once", ("status", "samples_count"),
           "the clock stops; metadata.status: success or aborted"),
     _READ,
+    _USE,
+    EventRule("image_projections", Phase.AFTER, "at most once", "any",
+              meaning="a number for each judged image, by which some can be made again (T24)"),
 )  # fmt: skip
 
 _OF_KIND: Mapping[Kind, tuple[EventRule, ...]] = {"train": _TRAINING, "generate": _GENERATION}
@@ -164,6 +175,7 @@ METADATA_TYPES: Mapping[str, ValueType] = MappingProxyType(
 )
 """The type of each metadata field in the table."""
 
+MACHINE_SHARES = ("idle_share", "stolen_share", "own_share")  # in machine_use
 GENERATION_SECONDS = ("sampling_seconds", "decoding_seconds")  # lists in generation_times
 NOT_DIGESTED = "not digested: "  # begins data_read, instead of a digest, where there is none
 REASON_METADATA = "reason"  # a string in run_stop; a run that gave up early has it (rule T11)

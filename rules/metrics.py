@@ -15,6 +15,7 @@ COUNT_TOLERANCE = 1e-6  # of a share: float32 rounds to 6e-8
 EQUAL_TOLERANCE = 1e-5
 PRECISION_TOLERANCE = 0.005  # of average precisions, which are no exact function of the overlap
 LOSS_TOLERANCE = 0.95  # for losses in bfloat16
+EXCESS_ERRORS = 3.0  # standard errors of the interval of an excess
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Relations:
     first is the mean over ten overlaps, 0.50 to 0.95, and a larger one forgives less.
     ``choices`` are mean cross-entropies, each with the entry of ``model`` that says among how many
     classes or words. ``least`` are errors that the noise of the reference's data does not allow.
+    ``excesses`` are the largest ``compute_excess`` of several shares, each with the usual one.
     """
 
     counted: tuple[str, ...] = ()
@@ -57,6 +59,7 @@ class Relations:
     precisions: tuple[tuple[str, str, str], ...] = ()
     choices: Mapping[str, str] = field(default_factory=dict)
     least: Mapping[str, float] = field(default_factory=dict)
+    excesses: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     def find_wrong_counts(
         self, metrics: Mapping[str, float], samples: int
@@ -69,8 +72,13 @@ class Relations:
                 if abs(value - nearest) > COUNT_TOLERANCE:
                     yield name, nearest
 
-    def find_contradictions(self, metrics: Mapping[str, float]) -> Iterator[tuple[str, str, str]]:
-        """Yield each metric that contradicts others, with what it must be by them, in words."""
+    def find_contradictions(
+        self, metrics: Mapping[str, float], samples: int
+    ) -> Iterator[tuple[str, str, str]]:
+        """Yield each metric that contradicts others, with what it must be by them, in words.
+
+        ``samples`` were evaluated.
+        """
         for names in self.ascending:
             for low, high in itertools.pairwise(names):
                 if metrics.get(low, -math.inf) > metrics.get(high, math.inf) + EQUAL_TOLERANCE:
@@ -83,6 +91,13 @@ class Relations:
             distance = abs(metrics.get(other, math.nan) - origin)
             if _differ(metrics.get(name, math.nan), distance):
                 yield name, f"{distance:g}", f"{other} is {metrics[other]:g}, from {origin:g}"
+        for name, usual in self.excesses.items():
+            shares = {share: metrics.get(share, math.nan) for share in usual}
+            if all(0 <= share <= 1 for share in shares.values()):
+                excess = compute_largest_excess(shares, usual, samples)
+                if _differ(metrics.get(name, math.nan), excess):
+                    given = ", ".join(f"{share} {value:g}" for share, value in shares.items())
+                    yield name, f"{excess:g}", f"it follows from {given}"
         for name, accuracy in self.losses.items():
             least = LOSS_TOLERANCE * (1 - metrics.get(accuracy, math.nan)) * math.log(2)
             if metrics.get(name, math.nan) < least:
@@ -101,6 +116,33 @@ def _differ(value: float, expected: float) -> bool:
     return abs(value - expected) > EQUAL_TOLERANCE * max(1.0, abs(expected))
 
 
+def compute_largest_excess(
+    shares: Mapping[str, float], usual: Mapping[str, float], count: int
+) -> float:
+    """Return the largest of the excesses of shares, each of ``count``, over the usual ones."""
+    return max(compute_excess(share, usual[name], count) for name, share in shares.items())
+
+
+def compute_excess(share: float, usual: float, count: int) -> float:
+    """Return by how much a share at least exceeds a usual one; both are measured on ``count``.
+
+    It is the lower end of Newcombe's interval for a difference (1998, method 10), three standard
+    errors wide, in which true galaxies have an excess above 0 with a probability of 0.1%.
+    """
+    least, _ = _find_wilson_interval(share, count)
+    _, most = _find_wilson_interval(usual, count)
+    return share - usual - math.hypot(share - least, most - usual)
+
+
+def _find_wilson_interval(share: float, count: int) -> tuple[float, float]:
+    """Return the ends of Wilson's interval of a share of ``count``."""
+    squares = EXCESS_ERRORS**2
+    middle = share + squares / (2 * count)
+    half = EXCESS_ERRORS * math.sqrt(share * (1 - share) / count + squares / (4 * count**2))
+    scale = 1 + squares / count
+    return (middle - half) / scale, (middle + half) / scale
+
+
 def parse_relations(facts: Mapping[str, Any]) -> Relations:
     """Read the section ``relations`` of a definition."""
     return Relations(
@@ -115,6 +157,7 @@ def parse_relations(facts: Mapping[str, Any]) -> Relations:
         tuple((ap, at_50, at_75) for ap, at_50, at_75 in facts.get("precisions", ())),
         dict(facts.get("choices", {})),
         dict(facts.get("least", {})),
+        {name: dict(usual) for name, usual in facts.get("excesses", {}).items()},
     )
 
 

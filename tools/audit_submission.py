@@ -23,6 +23,7 @@ from cepheid.tools.audit.comparison import (
 )
 from cepheid.tools.audit.containment import SHARE_FLAG, SYSTEM, UNCONTAINED_FLAG
 from cepheid.tools.audit.newness import judge_newness
+from cepheid.tools.audit.remake import judge_images
 from cepheid.tools.audit.rerun import (
     FLAG,
     SECONDS_MIN,
@@ -66,6 +67,9 @@ more than between two converged runs. This detects another model, other data or 
 measure; it cannot distinguish two seeds. With --tolerance each value at each evaluation is judged,
 and the runs may differ by one evaluation. On the machine of the log, with the same threads and
 libraries, expect 0.
+
+Of a closed run that generates, the reference also makes 20 of the judged images again from the seed
+and the definition's weights, and compares them with the projections in the log (rule T24).
 
 Times are judged if this machine has the processor and accelerators of the log's description, and
 computes as the log says: without --set, and not in bfloat16 if its processor would only emulate
@@ -194,6 +198,7 @@ def _judge(
             logged, rerun.overrides, has_bfloat16=has_bfloat16()
         )
     verdicts += judge_newness(logged, again, rerun.span)
+    verdicts += judge_images(logged, chosen, data)
     return [*verdicts, *judge_times(logged, again, otherwise)]
 
 

@@ -12,6 +12,11 @@ distinct_share, new_share
     not nearer than those of real galaxies that were held out. Nearer means: than 99% of them are.
     As many images of each kind are compared, so that real galaxies have 0.99 in both; a
     repeated image has 0 in the one, a training image that is shown again 0 in the other.
+
+copied_excess
+    By how much more generated images than held-out galaxies are near to a training image in what
+    shifts, turns, other fluxes, colours or sizes do not change (``memorisation``), at least: the
+    lower end of an interval. Above 0 they are training images in disguise.
 """
 
 import math
@@ -21,11 +26,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from cepheid.benchmarks.galaxy_generation import memorisation
 from cepheid.benchmarks.galaxy_vae.framework_free import scale_fluxes
 from cepheid.reference.galaxies import properties
 from cepheid.reference.run.generation import Times
 from cepheid.reference.run.report import Table, Value
-from cepheid.rules.metrics import compute_generation_scores, percentile
+from cepheid.rules.metrics import compute_generation_scores, compute_largest_excess, percentile
 
 CELL_PIXELS = 4
 NEARER_THAN_PERCENT = 1.0
@@ -36,10 +42,11 @@ SECONDS_PER_DAY = 86_400
 
 
 class Measured(NamedTuple):
-    """What the metrics see of images: properties (n, p) and cells (n, bands, y, x)."""
+    """What the metrics see of images: properties (n, p), cells (n, bands, y, x), descriptions."""
 
     properties: np.ndarray
     cells: np.ndarray
+    described: np.ndarray  # (n, numbers), by ``memorisation``
 
 
 def measure(images: np.ndarray, model: Mapping[str, Any], data: Mapping[str, Any]) -> Measured:
@@ -50,8 +57,9 @@ def measure(images: np.ndarray, model: Mapping[str, Any], data: Mapping[str, Any
             Measured(
                 properties.measure(part, bands, pixel_scale_arcsec),
                 average_cells(part, model["mean_maxima"]),
+                memorisation.describe(part, bands),
             )
-            for part in _split(images)
+            for part in split(images)
         ]
     )
 
@@ -73,20 +81,26 @@ def compute_metrics(
     ``held_out`` and ``training`` are images, (n, bands, y, x), in units of the sky noise. The first
     generated ones are compared with the held-out ones, of which there may be any number.
     """
-    real = measure(held_out, model, data)
+    real, known = (measure(images, model, data) for images in (held_out, training))
     distances = properties.compute_distances(generated.properties, real.properties, data["bands"])
     compared = min(len(generated.cells), len(real.cells))
     new, true = generated.cells[:compared], real.cells[:compared]
-    known = np.concatenate([average_cells(part, model["mean_maxima"]) for part in _split(training)])
+    near = memorisation.measure_near_shares(
+        generated.described[:compared], real.described, known.described, data["bands"]
+    )
     return {
         "generated_distance": properties.average_distances(distances),
         "distinct_share": _count_far(_find_nearest_other(new), _find_nearest_other(true)),
-        "new_share": _count_far(_find_nearest_known(new, known), _find_nearest_known(true, known)),
+        "new_share": _count_far(
+            _find_nearest_known(new, known.cells), _find_nearest_known(true, known.cells)
+        ),
+        "copied_excess": compute_largest_excess(near, memorisation.USUAL, compared),
+        **{f"near_{name}_share": share for name, share in near.items()},
         **{f"distance_{name}": value for name, value in distances.items()},
     }
 
 
-def _split(images: np.ndarray) -> list[np.ndarray]:
+def split(images: np.ndarray) -> list[np.ndarray]:
     """Return parts of images, (n, bands, y, x), that need little memory; at least one."""
     firsts = range(0, max(1, len(images)), IMAGES_TOGETHER)
     return [images[first : first + IMAGES_TOGETHER] for first in firsts]

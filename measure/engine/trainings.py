@@ -82,7 +82,8 @@ def train(
 ) -> tuple[Curve, Mapping[str, Any]]:
     """Make one run, to the targets or through the whole budget.
 
-    Returns its quality curve and the facts about its implementation.
+    Returns its quality curve and the facts about its implementation. Of a run that generates, only
+    the images that are judged are made: their noise is their own, and nothing is timed.
     """
     from cepheid.reference.run.log import RunLogWriter
     from cepheid.reference.run.task import run_task
@@ -101,7 +102,14 @@ def train(
 
     free_earlier_tasks()
     task = training.create(ranks)
-    run_task(task, training.config, RunLogWriter(None), record)
+    if asked := training.config.definition.generation:
+        start = time.monotonic()
+        task.build()
+        task.open_data()
+        images = task.decode(task.sample(asked.counts[-1], asked.repetitions[-1] - 1))
+        evaluations.append((asked.images, task.evaluate(images)))
+    else:
+        run_task(task, training.config, RunLogWriter(None), record)
     seconds = time.monotonic() - start
     curve = Curve(training.variant, training.config.seed, seconds, tuple(evaluations))
     return curve, task.implementation()

@@ -94,6 +94,8 @@ def run(
         outcome = replace(outcome, times=tuple(times))
         task.synchronize()
         timed.end(reached=outcome.reached, reason=outcome.reason)
+    if outcome.is_finite:
+        log.event("image_projections", task.project(images))
     return outcome
 
 

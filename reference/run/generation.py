@@ -65,6 +65,9 @@ class ImageMaker(Protocol):
     def evaluate(self, images: Images) -> dict[str, float]:
         """Return all metrics of images that were timed."""
 
+    def project(self, images: Images) -> list[float]:
+        """Return a number for each image, by which it can be told when made again (rule T24)."""
+
 
 class JudgedImageMaker(ImageMaker, Protocol):
     """What a benchmark declares: it also opens the dataset, and shows what it made."""

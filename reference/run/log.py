@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from cepheid.reference.machine import use
 from cepheid.reference.run import logfile
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.logfile import RecordFile
@@ -26,6 +27,7 @@ class RunLogWriter:
         self._samples = 0
         self._partial = logfile.make_partial_path(path) if path else None
         self._file = RecordFile(self._partial, is_new=True) if self._partial else None
+        self._load_before = use.read_load()
 
     def close(self) -> Path | None:
         """Close the log of a run that is over, and return its final path.
@@ -79,8 +81,12 @@ class RunLogWriter:
 
     @contextmanager
     def time_run(self) -> Iterator["TimedRun"]:
-        """Enclose the block in run_start and exactly one run_stop, also on errors and Ctrl-C."""
+        """Enclose the block in run_start and exactly one run_stop, also on errors and Ctrl-C.
+
+        After run_stop comes how much of the machine the run had for itself, where that is known.
+        """
         timed = TimedRun()
+        before = use.read()
         self.event("run_start")
         try:
             yield timed
@@ -89,6 +95,9 @@ class RunLogWriter:
             raise
         reason = {"reason": timed.reason} if timed.reason else {}
         self.event("run_stop", status=timed.status, samples_count=self._samples, **reason)
+        after = use.read()
+        if before and after and (found := use.describe(self._load_before, before, after)):
+            self.event("machine_use", found)
 
     def start_block(self, block: Block) -> None:
         """Write that training towards the next evaluation begins."""

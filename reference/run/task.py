@@ -110,6 +110,7 @@ class GenerationTask(BenchmarkTask):
         self.build, self.warm_up = self.maker.build, self.maker.warm_up
         self.sample, self.decode = self.maker.sample, self.maker.decode
         self.synchronize, self.evaluate = self.maker.synchronize, self.maker.evaluate
+        self.project = self.maker.project
         self.implementation, self.pictures = self.maker.implementation, self.maker.pictures
 
     def open_data(self) -> None:

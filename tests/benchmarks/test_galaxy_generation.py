@@ -24,6 +24,7 @@ from cepheid.reference.torch.trainer import Trainer
 from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Evidence
+from cepheid.tools.audit import remake
 from tests.distributed import on_ranks
 from tests.tasks import ALONE, build, create
 from tests.test_benchmark_contract import GENERATION, configuration
@@ -271,6 +272,23 @@ def test_the_images_do_not_depend_on_the_number_of_ranks(
         assert found == on_each[0][1]
         assert found == pytest.approx(quality, rel=1e-3, abs=1e-4)
         assert [taken.images for taken in times] == [1, 3, 12]
+
+
+def test_judged_images_can_be_made_again(config: RunConfig) -> None:
+    made: Any = build(config)
+    images = made.decode(made.sample(GENERATION.counts[-1], GENERATION.repetitions[-1] - 1))
+    logged, rows = made.project(images), remake.choose_images([0.5, 1.5, 2.5])
+    assert len(logged) == GENERATION.counts[-1]
+    assert sorted(rows) == [0, 1, 2]
+
+    def differ(numbers: list[float], seed: int) -> float:
+        rows = range(len(numbers))
+        return remake.measure_difference(numbers, rows, seed, config.definition, config.data_root)
+
+    assert differ(logged, config.seed) < 0.01
+    assert differ(logged, config.seed + 1) > remake.DIFFERENCE_MAX
+    assert differ([1.01 * number for number in logged], config.seed) < remake.DIFFERENCE_MAX
+    assert differ([2 * number for number in logged], config.seed) > remake.DIFFERENCE_MAX
 
 
 def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:

@@ -2,12 +2,15 @@
 
 from types import MappingProxyType
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from cepheid.benchmarks.galaxy_generation import quality
+from cepheid.benchmarks.galaxy_generation import memorisation, quality
+from cepheid.measure.studies.shallow import copied
 from cepheid.reference.run.generation import Times
+from cepheid.rules import definition
 
 BANDS, PIXELS = "gr", 16
 MODEL = MappingProxyType({"mean_maxima": (5.0, 5.0)})
@@ -58,6 +61,54 @@ def test_training_images_are_not_new_however_they_are_turned(orientation: int) -
     if orientation >= 4:
         replayed = replayed.flip(3)
     assert compute_quality(replayed)["new_share"] == 0
+
+
+def alter(change: copied.Alter) -> Tensor:
+    wide = np.pad(TRAINING.numpy(), ((0, 0), (0, 0), (4, 4), (4, 4)))
+    return torch.from_numpy(change(wide, np.random.default_rng(4)))[:, :, 4:-4, 4:-4]
+
+
+@pytest.mark.parametrize("change", [copied.shift, copied.rescale, copied.blend])
+def test_altered_training_images_are_copies(change: copied.Alter) -> None:
+    assert compute_quality(alter(change))["copied_excess"] > 0
+
+
+@pytest.mark.parametrize("seed", range(3, 7))
+def test_new_galaxies_are_no_copies(seed: int) -> None:
+    assert compute_quality(galaxies(300, seed))["copied_excess"] <= 0
+
+
+def test_a_few_copies_among_new_galaxies_are_found() -> None:
+    mixed = torch.cat([NEW[:150], alter(copied.shift)[:150]])
+    assert compute_quality(mixed)["copied_excess"] > 0
+
+
+@pytest.mark.parametrize("scale", ["full", "mini"])
+def test_the_definition_has_the_usual_shares_of_the_code(scale: str) -> None:
+    known = definition.load("galaxy_generation", scale).relations.excesses["copied_excess"]
+    assert known == {f"near_{name}_share": share for name, share in memorisation.USUAL.items()}
+
+
+@pytest.mark.parametrize("way", memorisation.USUAL)
+def test_descriptions_leave_alone_what_they_should(way: str) -> None:
+    wide = np.pad(galaxies(40, 8).numpy(), ((0, 0), (0, 0), (8, 8), (8, 8)))
+    turned = 3 * np.rot90(np.roll(wide, (2, -1), (2, 3)), 1, (2, 3))
+    if way != "look":
+        turned = turned * np.array([0.7, 1.4])[None, :, None, None]
+    first, second = (
+        memorisation.split(memorisation.describe(images, BANDS), BANDS)[way]
+        for images in (wide, turned)
+    )
+    np.testing.assert_allclose(first, second, atol=0.02)
+
+
+def test_no_light_is_described_by_finite_numbers() -> None:
+    for images in (
+        np.zeros((2, 2, 16, 16)),
+        np.full((2, 2, 16, 16), np.nan),
+        np.zeros((0, 2, 16, 16)),
+    ):
+        assert np.isfinite(memorisation.describe(images, BANDS)).all()
 
 
 def test_noise_has_another_distribution() -> None:

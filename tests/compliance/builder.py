@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cepheid.rules import rcp, rounds
@@ -15,6 +16,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.digests import derive_seed
 from cepheid.rules.events import MARKER, find_event_type
 from cepheid.rules.hyperparameters import EVAL_OFFSET
+from cepheid.rules.metrics import compute_largest_excess
 
 Record = dict[str, Any]
 
@@ -177,13 +179,22 @@ def generation_records(
         first = metrics[definition.quality[0].metric]
         log.event("eval_accuracy", first, samples_count=images, metrics=metrics)
         log.event("eval_stop", samples_count=images)
-    _stop(log, images, converged)
+    drawn = random.Random(f"images {own} {index}")
+    projections = [drawn.gauss(0, 9) for _ in range(definition.generation.counts[-1])]
+    _stop(log, images, converged, {"image_projections": projections} if counts is None else {})
     return log.records
 
 
-def _stop(log: LogBuilder, samples: int, converged: bool) -> None:
+def _stop(
+    log: LogBuilder,
+    samples: int,
+    converged: bool,
+    then: Mapping[str, object] = MappingProxyType({}),  # what comes after run_stop
+) -> None:
     if converged:
         log.event("run_stop", status="success", samples_count=samples)
+        for key, value in then.items():
+            log.event(key, value)
         log.event("data_read", log.definition.data_digest or DATA_DIGEST)
     else:
         log.event("run_stop", status="aborted", samples_count=samples, reason="out of memory")
@@ -275,6 +286,8 @@ def keep_relations(definition: Definition, metrics: dict[str, float]) -> dict[st
     relations, samples = definition.relations, definition.evaluation_samples
     for name, (other, origin) in relations.distances.items():
         metrics[other] = origin + metrics[name]
+    for name, usual in relations.excesses.items():
+        metrics |= {of: 0.9 if metrics[name] > 0 else share / 2 for of, share in usual.items()}
     for name in relations.counted:
         metrics[name] = min(round(metrics[name] * samples) / samples, 1.0)
     for name, at_50, at_75 in relations.precisions:
@@ -288,6 +301,9 @@ def keep_relations(definition: Definition, metrics: dict[str, float]) -> dict[st
             metrics[high] = max(metrics[low], metrics[high])
     for name, (other, origin) in relations.distances.items():
         metrics[name] = abs(metrics[other] - origin)
+    for name, usual in relations.excesses.items():
+        shares = {of: metrics[of] for of in usual}
+        metrics[name] = compute_largest_excess(shares, usual, samples)
     for name, parts in relations.means.items():
         metrics |= dict.fromkeys(parts, metrics[name])
     return metrics

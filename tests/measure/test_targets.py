@@ -119,7 +119,8 @@ def test_more_seeds_make_a_miss_less_probable() -> None:
 
 def test_a_run_that_generates_misses_by_its_metrics() -> None:
     target = GENERATION.quality[0]
-    others = {other.metric: 1.0 for other in GENERATION.quality[1:]}  # of all seeds
+    reached = {"higher": 1.0, "lower": -1.0}
+    others = {other.metric: reached[other.better] for other in GENERATION.quality[1:]}  # all seeds
 
     def judge(*values: float) -> float | None:
         curves = [

@@ -300,7 +300,8 @@ def test_relations_are_part_of_the_digest_and_name_hyperparameters() -> None:
 def find_all(chosen: Definition, metrics: dict[str, float]) -> list[str]:
     relations = chosen.relations
     wrong = [name for name, _ in relations.find_wrong_counts(metrics, chosen.evaluation_samples)]
-    return [*wrong, *(name for name, _, _ in relations.find_contradictions(metrics))]
+    contradictions = relations.find_contradictions(metrics, chosen.evaluation_samples)
+    return [*wrong, *(name for name, _, _ in contradictions)]
 
 
 @pytest.mark.parametrize(("name", "scale"), PAIRS)
@@ -314,10 +315,10 @@ def test_relations_concern_the_metrics_of_the_definition(name: str, scale: str) 
 
 def _list_names(relations: Relations) -> Iterator[str]:
     yield from relations.counted
-    for names in (*relations.ascending, *relations.means.values()):
+    for names in (*relations.ascending, *relations.means.values(), *relations.excesses.values()):
         yield from names
     yield from (*relations.means, *relations.distances, *relations.losses)
-    yield from (*relations.choices, *relations.least)
+    yield from (*relations.choices, *relations.least, *relations.excesses)
     yield from relations.losses.values()
     yield from (name for names in relations.precisions for name in names)
     yield from (other for other, _ in relations.distances.values())
@@ -338,6 +339,9 @@ def test_whatever_breaks_a_relation_is_found(name: str, scale: str) -> None:
     for loss, accuracy in chosen.relations.losses.items():
         assert loss in find_all(chosen, {**honest, accuracy: 0.9, loss: 0.06})
         assert loss not in find_all(chosen, {**honest, accuracy: 0.9, loss: 0.07})
+    for metric, usual in chosen.relations.excesses.items():
+        for share in usual:
+            assert metric in find_all(chosen, {**honest, share: 0.5})
     for name, at_50, at_75 in chosen.relations.precisions:
         course = {**honest, at_50: 0.6, at_75: 0.4}
         possible = {ap for ap in (0.2, 0.25, 0.27, 0.49, 0.51, 0.6)
@@ -351,4 +355,4 @@ def test_rounding_is_no_cheat() -> None:
         metrics = {"accuracy": accuracy, "top5": accuracy - 1e-7}
         samples = 3 if accuracy == 1 / 3 else 50_000
         assert not list(relations.find_wrong_counts(metrics, samples))
-        assert not list(relations.find_contradictions(metrics))
+        assert not list(relations.find_contradictions(metrics, samples))

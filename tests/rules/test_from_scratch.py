@@ -269,6 +269,24 @@ def test_the_constants_of_generation() -> None:
     assert (quality.CELL_PIXELS, quality.NEARER_THAN_PERCENT) == (4, 1.0)
 
 
+def test_descriptions_of_generated_images() -> None:
+    pytest.importorskip("galsim", reason="needs the extra galsim")
+    from cepheid.benchmarks.galaxy_generation import memorisation
+    from cepheid.rules.metrics import compute_excess
+
+    axis = np.arange(32) - 15.5
+    y, x = np.meshgrid(axis, axis, indexing="ij")
+    a, b, flux = RANDOM.uniform(1, 9, (3, 5, 6, 1, 1))
+    images = flux * np.exp(-((x - 1) ** 2 / a + (x + y) ** 2 / b) / 4)
+    expected = memorisation.describe(images, "ugrizy")
+    np.testing.assert_allclose(page.describe(images), expected, rtol=2e-3, atol=2e-3)
+    ways = memorisation.split(np.arange(26)[None], "ugrizy")
+    columns = {name: (int(part[0, 0]), int(part[0, -1])) for name, part in ways.items()}
+    assert columns == {"look": (0, 12), "shape": (5, 12), "form": (13, 25)}
+    for share in (0.0, 0.02, 0.06, 0.4, 1.0):
+        assert page.excess(share, 0.05, 700) == pytest.approx(compute_excess(share, 0.05, 700))
+
+
 def test_metrics_of_images() -> None:
     torch = pytest.importorskip("torch", reason="needs the extra torch")
     pytest.importorskip("simplejpeg", reason="the task imports the extra imagenet")

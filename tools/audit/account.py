@@ -16,9 +16,10 @@ CODE_PROVES = {
     "task": "the submitted code gives the curves below; it was not read: read it",
     "foreign": "the submitted program writes the log below; it could print a recorded one: read it",
 }
-NEWNESS = {
+PROVEN = {
     "newness": "the code wrote this log during the audit",
     "own durations": "it is not the old log with other times",
+    "judged images": "the definition's weights made them, from the noise of the seed",
 }
 NOT_PROVEN = (
     "that the other runs of the result are as honest as this one; another audit draws another",
@@ -135,8 +136,8 @@ def _say_what_proves(verdict: Verdict) -> str:
         return "nothing"
     if verdict.agrees is False:
         return "the log, or this repetition, is not what it should be"
-    if verdict.what in NEWNESS:
-        return NEWNESS[verdict.what]
+    if verdict.what in PROVEN:
+        return PROVEN[verdict.what]
     if verdict.what == "evaluations":
         return "the run needs as many samples"
     if "time" in verdict.what or "latency" in verdict.what or "images" in verdict.what:

@@ -1,15 +1,16 @@
 """T24: what a run of generation has generated, and in what time."""
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from itertools import combinations, zip_longest
 
-from cepheid.compliance.checks.registry import Needs, Place, rule
+from cepheid.compliance.checks.registry import Needs, Place, find_division, rule
 from cepheid.compliance.finding import Finding, breach, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog, is_time, read_repetitions
 from cepheid.rules.definition import Definition
-from cepheid.rules.events import GENERATION_SECONDS, REASON_METADATA, STATUS_ABORTED
+from cepheid.rules.events import GENERATION_SECONDS, REASON_METADATA, STATUS_ABORTED, is_number
 
 CLOCK_TOLERANCE_MS = 2.0  # of rounding, twice
 UNTIMED_SHARE_MAX = 0.03  # of an interval, beside the repetitions; 2.3% was recorded
@@ -28,6 +29,7 @@ def check_generation(run: RunLog, definition: Definition, place: Place) -> Itera
     if not findings:
         yield from _check_growth(run)
         yield from _check_images(run, definition)
+        yield from _check_projections(run, definition, place)
 
 
 def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
@@ -181,6 +183,23 @@ def _check_images(run: RunLog, definition: Definition) -> Iterator[Finding]:
     stop = run.all("run_stop")[0]
     if run.all("eval_stop") and stop.metadata["samples_count"] != images:
         yield _report_miscount(run, stop, images)
+
+
+def _check_projections(run: RunLog, definition: Definition, place: Place) -> Iterator[Finding]:
+    """Check that a closed run has a number for each judged image, so that any can be made again."""
+    assert definition.generation is not None
+    event, count = run.first("image_projections"), definition.generation.counts[-1]
+    logged = event.value if event else None
+    numbers = logged if isinstance(logged, list) else []
+    is_sound = all(is_number(number) and math.isfinite(number) for number in numbers)
+    if not run.converged or find_division(run, place) != "closed":
+        return
+    if len(numbers) != count or not is_sound or len(set(numbers)) < count / 2:
+        got = "no such event" if event is None else f"{len(numbers)} numbers"
+        yield breach(
+            run, event or run.all("run_stop")[0], "T24.projections", count=count, got=got,
+            distinct=len(set(map(str, numbers))),
+        )  # fmt: skip
 
 
 def _report_miscount(run: RunLog, event: Event, images: int) -> Finding:

@@ -82,7 +82,9 @@ def check_order(run: RunLog, place: Place) -> Iterator[Finding]:
         yield from _check_end(run)
 
 
-_AFTER = {key for key, known in EVENTS["train"].items() if known.phase is Phase.AFTER}
+_AFTER = {
+    key for known in EVENTS.values() for key, rule in known.items() if rule.phase is Phase.AFTER
+}
 
 
 def _check_end(run: RunLog) -> Iterator[Finding]:

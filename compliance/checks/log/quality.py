@@ -18,6 +18,8 @@ def check_relations(run: RunLog, event: Event, definition: Definition) -> Iterat
     """Check one evaluation that has all metrics, each of them finite."""
     metrics = event.metadata["metrics"]
     samples = definition.evaluation_samples
+    if definition.generation:  # as many images of each kind are compared
+        samples = min(samples, definition.generation.counts[-1])
     for name, nearest in definition.relations.find_wrong_counts(metrics, samples):
         yield breach(
             run,
@@ -28,7 +30,7 @@ def check_relations(run: RunLog, event: Event, definition: Definition) -> Iterat
             nearest=nearest,
             value=format_value(metrics[name]),
         )
-    for name, expected, because in definition.relations.find_contradictions(metrics):
+    for name, expected, because in definition.relations.find_contradictions(metrics, samples):
         yield breach(
             run,
             event,

@@ -9,21 +9,53 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from cepheid.compliance.checks.time.pace import list_intervals, measure_blocks
-from cepheid.compliance.finding import Finding, breach
+from cepheid.compliance.finding import Finding, breach, format_value
+from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.events import MACHINE_SHARES, is_number
 
 RUNS_RATIO_MAX = 4.0
+OTHERS_SHARE_MAX = 0.1  # of the processors' time; of a machine without other work, 0.01 to 0.03
 BOOT_TOLERANCE_MS = 60_000.0  # a clock may be set between two runs
 BOOT_TOLERANCE_SHARE = 1e-3  # and it may be slewed
 
 
 def check_steadiness(runs: Sequence[RunLog]) -> Iterator[Finding]:
     """Warn of runs that one machine, with nothing else to do, would not have made like this."""
+    yield from _check_use(runs)
     yield from _check_pace(runs)
     timed = sorted((run for run in runs if _find_boot_ms(run) is not None), key=_find_start_ms)
     for before, run in pairwise(timed):
         yield from _check_boot(before, run)
         yield from _check_initialisation(before, run)
+
+
+def _check_use(runs: Sequence[RunLog]) -> Iterator[Finding]:
+    """Warn of the run during which other work took most of the machine, where it took much."""
+    busiest: tuple[float, RunLog, Event] | None = None
+    for run in runs:
+        event = run.first("machine_use")
+        if event is None or not isinstance(event.value, dict):
+            continue  # T2 reports another type
+        shares = [event.value.get(name) for name in MACHINE_SHARES]
+        if not all(is_number(share) and 0 <= share <= 1 for share in shares):
+            yield breach(run, event, "T19.machine_use", use=format_value(event.value))
+            continue
+        idle, stolen, own = map(float, shares)
+        # What other ranks compute is not in the own time of the first.
+        others = 1 - idle - own if read_ranks(run) == 1 else stolen
+        if others > OTHERS_SHARE_MAX and (busiest is None or others > busiest[0]):
+            busiest = others, run, event
+    if busiest:
+        others, run, event = busiest
+        use = format_value(event.value)
+        yield breach(run, event, "T19.busy", others=others, most=OTHERS_SHARE_MAX, use=use)
+
+
+def read_ranks(run: RunLog) -> object:
+    """Return how many ranks a run says that it had."""
+    how = run.value("implementation")
+    return how.get("ranks") if isinstance(how, dict) else None
 
 
 def measure_pace_ms(run: RunLog) -> float | None:

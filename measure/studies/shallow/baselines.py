@@ -36,6 +36,7 @@ PHRASES: Mapping[str, str] = {
     "shifted": "training images, rolled by up to two pixels",
     "rescaled": "training images, rolled and with other fluxes",
     "blended": "training images with a tenth of another",
+    "warped": "training images at any angle, in another size and other colours",
 }
 """What each baseline does; ``ROWS`` says where it applies, ``find_baseline`` how it runs."""
 OF_PICTURES = ("random_patches", "two_layers", "gradients", "neighbours")
@@ -47,7 +48,7 @@ ROWS: Mapping[str, Sequence[str]] = {
     "gnmt": ("dictionary",),
     "transformer": ("dictionary",),
     "video_prediction": ("copy_last",),
-    "galaxy_generation": ("shifted", "rescaled", "blended"),
+    "galaxy_generation": ("shifted", "rescaled", "blended", "warped"),
 }
 DESCRIPTION = f"""\
 Try shallow baselines on the targets of a benchmark at mini scale: known means that do not learn the
@@ -100,6 +101,7 @@ def find_baseline(name: str) -> Baseline:
         "shifted": copied.alter(copied.shift),
         "rescaled": copied.alter(copied.rescale),
         "blended": copied.alter(copied.blend),
+        "warped": copied.alter(copied.warp),
     }
     return Baseline(name, PHRASES[name], runs[name])
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
+from torch import nn
 
 from cepheid.benchmarks.galaxy_generation import quality as of_images
 from cepheid.benchmarks.video_prediction import quality as of_frames
@@ -13,6 +14,7 @@ from cepheid.reference.galaxies.stamps import crop_middle
 
 CLIPS_TOGETHER = 100
 FARTHEST, SPREAD, SHARE = 2, 0.15, 0.1  # pixels, of ln flux, of the other image in a blend
+ZOOM, JITTER, MOVED = 0.15, 0.03, 0.7  # spreads of ln size and of ln flux in each band; pixels
 Alter = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
@@ -58,6 +60,24 @@ def rescale(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
 def blend(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """Return images (n, bands, y, x), each with a tenth of another one."""
     return (1 - SHARE) * images + SHARE * images[random.permutation(len(images))]
+
+
+def warp(images: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return images (n, bands, y, x), moved, turned by any angle and of other sizes and colours."""
+    count, bands, pixels, _ = images.shape
+    angle, factor = random.uniform(0, 2 * np.pi, count), np.exp(ZOOM * random.normal(size=count))
+    cosine, sine = np.cos(angle) / factor, np.sin(angle) / factor
+    moved = random.uniform(-MOVED, MOVED, (2, count)) * 2 / pixels
+    back = np.array([[cosine, -sine, moved[0]], [sine, cosine, moved[1]]], np.float32)
+    grid = nn.functional.affine_grid(
+        torch.from_numpy(back).permute(2, 0, 1), list(images.shape), align_corners=False
+    )
+    warped = nn.functional.grid_sample(
+        torch.from_numpy(images), grid, mode="bicubic", align_corners=False
+    )
+    colours = np.exp(JITTER * random.normal(size=(count, bands, 1, 1)))
+    made: np.ndarray = warped.numpy() * (colours / factor[:, None, None, None] ** 2)
+    return made.astype(np.float32)
 
 
 def alter(change: Alter) -> Callable[[Trial], Iterator[Metrics]]:

@@ -18,6 +18,7 @@ GOOD = {
     "generated_distance": 0.0,
     "distinct_share": 1.0,
     "new_share": 1.0,
+    "copied_excess": -0.05,
     **dict.fromkeys(definition.load("galaxy_generation", "mini").reported, 0.0),
 }
 
@@ -45,18 +46,21 @@ def test_a_run_from_the_first_line_to_the_last(
     assert outcome.samples == 3 * 1 + 2 * 10
     keys = [event["key"] for event in events]
     of_a_count = ["generation_start", "generation_times", "generation_stop"]
-    judged = ["eval_start", "eval_accuracy", "eval_stop", "run_stop", "data_read"]
+    judged = ["eval_start", "eval_accuracy", "eval_stop", "run_stop", "machine_use"]
+    judged += ["image_projections", "data_read"]
     assert keys[keys.index("run_start") :] == ["run_start", *of_a_count, *of_a_count, *judged]
     assert keys.index("weights_digest") < keys.index("init_stop")
     first, second = (event for event in events if event["key"] == "generation_times")
     assert first["value"] == {"sampling_seconds": [1.0] * 3, "decoding_seconds": [2.0] * 3}
     assert (first["metadata"]["images_count"], second["metadata"]["images_count"]) == (1, 10)
     assert len(second["value"]["sampling_seconds"]) == 2
-    for event in events[-5:-1]:
+    *_, accuracy, _, stop, _, _, _ = events
+    for event in events[-7:-3]:
         assert event["metadata"]["samples_count"] == 23
-    assert events[-4]["value"] == GOOD["generated_distance"]
-    assert events[-4]["metadata"]["metrics"] == GOOD
-    assert events[-2]["metadata"]["status"] == "success"
+    assert accuracy["value"] == GOOD["generated_distance"]
+    assert accuracy["metadata"]["metrics"] == GOOD
+    assert stop["metadata"]["status"] == "success"
+    assert events[-2]["value"] == [len(task.judged)]
     assert [taken.seconds for taken in task.times] == [(3.0,) * 3, (3.0,) * 2]
 
 
@@ -91,8 +95,9 @@ def test_a_target_that_is_missed_aborts_and_says_why(
     task.quality = {**GOOD, "distinct_share": value}
     outcome, events = execute(config, task, tmp_path / "result_0.txt")
     assert not outcome.reached
-    assert events[-2]["metadata"]["status"] == "aborted"
-    assert "distinct_share" in events[-2]["metadata"]["reason"]
+    stop = next(event for event in events if event["key"] == "run_stop")
+    assert stop["metadata"]["status"] == "aborted"
+    assert "distinct_share" in stop["metadata"]["reason"]
     assert "NaN" not in (tmp_path / "result_0.txt").read_text()
 
 

@@ -93,9 +93,9 @@ def test_at_any_moment_all_logs_are_closed_and_nothing_is_lost(how: str, tmp_pat
             keys = [record["key"] for record in read_events(log)]
             ends = [key for key in keys if key in ("run_stop", "init_aborted")]
             assert len(ends) == 1, log
-            assert keys[-1] == ends[0] or keys[-2:] == ["run_stop", "data_read"], log
+            assert keys[-1] == ends[0] or "run_stop" in keys[-3:-1], log
         for log in whole:
-            assert read_events(log)[-2]["metadata"]["status"] == "success"
+            assert '"status": "success"' in log.read_text()
             assert read_events(log)[-1]["value"] == "d" * 64
             assert log.with_suffix(".kept").exists() or how == "SIGKILL"
         for log in broken_off:

@@ -116,10 +116,21 @@ CASES = {
         lambda records: put(records, "data_read", value="0" * 64)),
     "other weights": ("T25.other_weights", "weights_digest", 0,
                       lambda records: put(records, "weights_digest", value="c" * 64)),
+    "no numbers of images": ("T24.projections", "run_stop", 0, drop("image_projections")),
+    "a number is missing": ("T24.projections", "image_projections", 0,
+        lambda records: edit(records, "image_projections", lambda r: r["value"].pop())),
+    "a number is text": ("T24.projections", "image_projections", 0,
+        lambda records: edit(records, "image_projections",
+                             lambda r: r["value"].__setitem__(1, "0.5"))),
+    "one number for all images": ("T24.projections", "image_projections", 0,
+        lambda records: edit(records, "image_projections",
+                             lambda r: r.update(value=[1.5] * len(r["value"])))),
+    "numbers that are none": ("T24.projections", "image_projections", 0,
+        lambda records: put(records, "image_projections", value={"numbers": 3})),
     "no weights": ("T2.missing", "init_stop", 0, drop("weights_digest")),
     "generation after the evaluation": (
         "T3.out_of_turn", "run_stop", 0,
-        lambda records: [*records[:-2], *_three(records), *records[-2:]]),
+        lambda records: [*records[:-3], *_three(records), *records[-3:]]),
     "times twice": ("T3.out_of_turn", "generation_times", 1,
                     lambda records: _twice(records, "generation_times")),
     "an event of training": ("T2.unknown_key", "block_start", 0, lambda records: _rename(records)),
@@ -133,8 +144,8 @@ def _three(records: list[Record]) -> list[Record]:
     first = line_number(records, "generation_start", 2) - 1
     again = copy.deepcopy(records[first : first + 3])
     for record in again:
-        record["time_ms"] = records[-2]["time_ms"]
-        record["metadata"]["monotonic_ms"] = records[-2]["metadata"]["monotonic_ms"]
+        record["time_ms"] = records[-3]["time_ms"]
+        record["metadata"]["monotonic_ms"] = records[-3]["metadata"]["monotonic_ms"]
     return again
 
 

@@ -5,11 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.checks.result.steady import RUNS_RATIO_MAX, measure_pace_ms
+from cepheid.compliance.checks.result.steady import (
+    RUNS_RATIO_MAX,
+    check_steadiness,
+    measure_pace_ms,
+)
 from cepheid.compliance.checks.time import pace
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition
-from tests.compliance.builder import Record, run_records, write_log, write_result
+from tests.compliance.builder import Record, edit, run_records, write_log, write_result
 from tests.compliance.judging import find_all
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
@@ -60,6 +64,16 @@ def begin_early(records: list[Record]) -> None:
     shift(records, stop["time_ms"] + 1000 - start["time_ms"])
 
 
+def use(idle: float, stolen: float, own: float) -> Callable[[list[Record]], None]:
+    def change(records: list[Record]) -> None:
+        stop = next(n for n, record in enumerate(records) if record["key"] == "run_stop")
+        shares = {"idle_share": idle, "stolen_share": stolen, "own_share": own}
+        event = {"key": "machine_use", "value": {"load_before": 0.5, "processors": 2, **shares}}
+        records.insert(stop + 1, {**records[stop + 1], **event})
+
+    return change
+
+
 CHANGES: dict[str, tuple[Callable[[list[Record]], None], str]] = {
     "a block of a busy machine": (stretch("block", 5.0, 2), ""),
     "an uneven block": (stretch("block", 7.0, 2), "T4.uneven"),
@@ -72,6 +86,11 @@ CHANGES: dict[str, tuple[Callable[[list[Record]], None], str]] = {
     "a clock that was slewed": (move(0, 20_000), ""),
     "1970": (move(-52 * YEAR_MS, 0), "T4.date"),
     "2099": (move(75 * YEAR_MS, 0), "T4.date"),
+    "a machine of its own": (use(0.49, 0.0, 0.5), ""),
+    "a desktop": (use(0.42, 0.01, 0.5), ""),
+    "another program on one of two cores": (use(0.02, 0.0, 0.5), "T19.busy"),
+    "a host that gives time to others": (use(0.3, 0.2, 0.5), "T19.busy"),
+    "shares that are none": (use(7.0, 0.0, 0.5), "T19.machine_use"),
     "initialised early": (begin_early, "T19.early_init"),
 }
 
@@ -87,6 +106,14 @@ def test_odd_times_are_a_warning_and_busy_machines_are_not(name: str, tmp_path: 
     assert [each for each in found if each.is_error] == []
     codes = {each.code for each in found if each.severity == "warning"}
     assert code in codes if code else not codes, found
+
+
+@pytest.mark.parametrize(("stolen", "codes"), [(0.0, []), (0.3, ["T19.busy"])])
+def test_other_ranks_are_no_other_work(stolen: float, codes: list[str], tmp_path: Path) -> None:
+    records = edit(run_records(MINI), "implementation", lambda r: r["value"].update(ranks=4))
+    use(0.0, stolen, 0.2)(records)
+    run = runlog.read(write_log(tmp_path / "result_0.txt", records))
+    assert [finding.code for finding in check_steadiness([run])] == codes
 
 
 def ratio(values: list[float]) -> float:
