@@ -50,7 +50,7 @@ def describe(images: np.ndarray, bands: str) -> np.ndarray:
 
 
 def split(described: np.ndarray, bands: str) -> Mapping[str, np.ndarray]:
-    """Return the columns of each way to describe an image."""
+    """Return the columns of each way to describe images, (n, numbers) of all and of each."""
     colours, fixed = len(bands) - 1, 2 + len(bands)
     fixed_end = colours + fixed
     return {
