@@ -12,7 +12,7 @@ from pathlib import Path
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools.console.program import EXIT_FINE, run_tool
-from cepheid.tools.peer import agreement, changed
+from cepheid.tools.peer import agreement, changed, speed
 
 README = ROOT / "compliance" / "README.md"
 PUBLISHED_LOGS = Path(
@@ -23,6 +23,7 @@ TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
     "changed": (README, lambda: changed.make_table(PUBLISHED_LOGS)),
     "agreement": (AGREEMENT, agreement.make_tables),
 }
+SPEED = "speed"  # a table that agreement shows as one of its columns
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,12 +31,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cepheid.tools.peer", description=__doc__)
     parser.add_argument(
         "table",
-        choices=tuple(TABLES),
+        choices=(*TABLES, SPEED),
         help="changed: changes to a published log; agreement: published rounds as they are, from "
-        f"clones in the folder that {agreement.VARIABLE} names",
+        f"clones in the folder that {agreement.VARIABLE} names; speed: how fast both are there, "
+        "which the table of the agreement shows",
     )
     parser.add_argument("--write", action="store_true", help="write it into its document")
     arguments = parser.parse_args(argv)
+    if arguments.table == SPEED:
+        print(speed.measure_rounds())
+        return EXIT_FINE
     file, make = TABLES[arguments.table]
     text = make()
     if arguments.write:

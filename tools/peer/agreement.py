@@ -33,6 +33,7 @@ WHOLE = {f"mlperf-{name}" for name in (
     "training-0.6", "training-4.0", "training-5.0", "training-5.1", "hpc-2.0", "hpc-3.0",
 )}  # fmt: skip
 SAMPLE, SEED = 200, 51  # logs of each other round, drawn at random with a fixed seed
+SPEED = "speed"  # the kind of what speed.py measures: milliseconds of the processor for each log
 PACKAGES = 5  # whole submissions of each other round
 FACTOR_WITHIN = 1e-9
 
@@ -80,16 +81,20 @@ def compare_rounds(folder: Path, only: Sequence[str] = ()) -> list[Compared]:
     record = folder / RECORD
     known = read_record(record)
     done = {(each.round, each.kind, each.path) for each in known}
-    with record.open("a", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, [field.name for field in fields(Compared)])
-        if not known:
-            writer.writeheader()
-        for name, repository in find_repositories(folder).items():
-            for each in compare_round(name, repository, done) if not only or name in only else ():
-                writer.writerow(asdict(each))
-                file.flush()
-                known.append(each)
+    for name, repository in find_repositories(folder).items():
+        for each in compare_round(name, repository, done) if not only or name in only else ():
+            add_to_record(record, [each])
+            known.append(each)
     return known
+
+
+def add_to_record(path: Path, compared: Sequence[Compared]) -> None:
+    """Append what was compared to a file, at once, so that nothing is lost."""
+    with path.open("a", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Compared)])
+        if not path.stat().st_size:
+            writer.writeheader()
+        writer.writerows(map(asdict, compared))
 
 
 def read_record(path: Path) -> list[Compared]:
@@ -187,15 +192,20 @@ def make_tables() -> str:
 
 def write_table(compared: Sequence[Compared]) -> Iterator[str]:
     """Write one row of Markdown for each round: what was compared, and how often both agree."""
-    yield "| round | logs | both accept | both refuse | disagree | RCP verdicts | disagree |"
-    yield "|---|---|---|---|---|---|---|"
+    yield (
+        "| round | logs | both accept | both refuse | disagree | RCP verdicts | disagree "
+        "| times as fast |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
     for name in (name for name in rounds.names() if any(each.round == name for each in compared)):
         of_round = [each for each in compared if each.round == name]
         logs = [each for each in of_round if each.kind == "log"]
         results = [each for each in of_round if each.kind == "result"]
         said = Counter(each.ours for each in logs if each.is_equal)
+        ratio = [float(each.peer) / float(each.ours) for each in of_round if each.kind == SPEED]
         apart = [sum(not each.is_equal for each in kind) for kind in (logs, results)]
         yield (
             f"| `{name}` | {len(logs):,} | {said['SUCCESS']:,} | {said['FAILED']:,} | {apart[0]} "
-            f"| {len(results) or '–'} | {apart[1] if results else '–'} |"
+            f"| {len(results) or '–'} | {apart[1] if results else '–'} "
+            f"| {f'{ratio[-1]:.1f}' if ratio else '–'} |"
         )

@@ -101,9 +101,8 @@ def parse_block(
 def _parse_block(number: int, text: bytes, is_text: bool, is_lenient: bool) -> Block:
     dialect: Dialect = "mllog" if text.rfind(PLAIN) >= 0 else "mll"  # faster than ``in``
     marker = PLAIN if dialect == "mllog" else _V06
-    split = _split_plain(number, text, marker) or _split(
-        number, text, marker, is_text=is_text, is_lenient=is_lenient
-    )
+    how = {"is_text": is_text, "is_lenient": is_lenient}
+    split = _split_begun(number, text, marker, **how) or _split(number, text, marker, **how)
     contents, numbers = split.contents, split.numbers
     problems = list[Problem]()
     if len(text) > records.VALUES_PER_RECORD_MAX:
@@ -126,13 +125,14 @@ def _parse_block(number: int, text: bytes, is_text: bool, is_lenient: bool) -> B
     metadata = list(map(_get_metadata, events))
     joined = b"\n".join(contents)
     colons = joined.count(b":")
-    is_usual = colons == other_keys + sum(map(len, metadata))
-    if dialect == "mllog" and not (is_usual and is_lenient):
+    keys = other_keys + sum(map(len, metadata))
+    if colons != keys:
+        keys += sum([len(v) for v in map(_get_value, events) if type(v) is dict])
+    if dialect == "mllog" and not (colons == keys and is_lenient):
         untyped = _find_untyped(events)
         problems += [Problem(numbers[at], "schema", UNTYPED) for at in untyped]
-        other_keys -= len(untyped)
-        is_usual = colons == other_keys + sum(map(len, metadata))
-    if not is_usual:
+        keys, other_keys = keys - len(untyped), other_keys - len(untyped)
+    if colons != keys:
         _demand_different_keys(joined, colons - other_keys, metadata, events)
     if dialect == "mllog" and not is_lenient and not _all_name_their_source(metadata):
         message = "metadata does not name the file and lineno that wrote the record"
@@ -155,15 +155,33 @@ def _demand(holds: bool) -> None:
         raise _OddError
 
 
-def _split_plain(number: int, text: bytes, marker: bytes) -> _Split | None:
-    """Split lines that all begin with the marker; return None if one does not."""
-    if not text.startswith(marker):
+def _split_begun(
+    number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient: bool
+) -> _Split | None:
+    """Split lines of which each record begins one, with other lines among them; else return None.
+
+    Most lines of most logs are records, so that only the few others cost something each.
+    """
+    before, *contents = (b"\n" + text).rsplit(b"\n" + marker)  # much faster than split
+    if not contents or before.rfind(STEM) >= 0:
         return None
-    contents = text[len(marker) :].rsplit(b"\n" + marker)  # much faster than split
-    line_feeds = text.count(b"\n")
-    if len(contents) != line_feeds + (not text.endswith(b"\n")):
-        return None
-    return _Split(contents, range(number, number + len(contents)), (), line_feeds, len(text))
+    outside, first, line = [before], number, number + before.count(b"\n")
+    numbers: Sequence[int] = range(line, line + len(contents))
+    if others := [at for at, content in enumerate(contents) if b"\n" in content]:
+        lines, begun = list[int](), 0
+        for at in others:
+            contents[at], _, other = contents[at].partition(b"\n")
+            if other.rfind(STEM) >= 0:
+                return None
+            lines += range(line, line + at + 1 - begun)
+            line, begun = lines[-1] + 2 + other.count(b"\n"), at + 1
+            outside.append(other)
+        numbers = [*lines, *range(line, line + len(contents) - begun)]
+    if not text.isascii() or b"\0" in text:
+        _demand_text(outside, is_text, is_lenient)
+    line_feeds = max(line - 1, numbers[-1]) - first
+    record_bytes = len(text) - sum(map(len, outside))
+    return _Split(contents, numbers, (), line_feeds, record_bytes)
 
 
 def _split(number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient: bool) -> _Split:
@@ -230,10 +248,8 @@ def _demand_different_keys(
     of ``colons`` must be there when the objects are written again. What msgspec dropped held at
     least one, and only an escape, ``\u003a``, makes more of them.
     """
-    values = list(map(_get_value, events))
-    if colons != sum(map(len, metadata)) + sum([len(v) for v in values if type(v) is dict]):
-        _demand(b"\\" not in text or b"\\u003" not in text)  # most blocks have no "\\" at all
-        _demand(_encode((metadata, values)).count(b":") == colons)
+    _demand(b"\\" not in text or b"\\u003" not in text)  # most blocks have no "\\" at all
+    _demand(_encode((metadata, list(map(_get_value, events)))).count(b":") == colons)
 
 
 def _split_heads(lines: Sequence[bytes]) -> tuple[list[bytes], list[re.Match[bytes]]]:

@@ -10,8 +10,15 @@ import pytest
 from cepheid.rules.errors import UserError
 from cepheid.tools.peer import agreement
 from cepheid.tools.peer.__main__ import README, read_table, replace_table
-from cepheid.tools.peer.agreement import Compared, compare_round, compare_rounds, write_table
+from cepheid.tools.peer.agreement import (
+    Compared,
+    add_to_record,
+    compare_round,
+    compare_rounds,
+    write_table,
+)
 from cepheid.tools.peer.changed import CHANGES, Change, lay_out, locate_log, read_lines
+from cepheid.tools.peer.speed import draw_logs, measure_round
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.checks.test_mlperf import submit
@@ -46,7 +53,21 @@ def test_logs_and_results_are_compared_and_recorded(tmp_path: Path) -> None:
     ]
     assert compared[1].we_say == "value lars_epsilon"
     assert compare_rounds(tmp_path) == compared  # from the record, where nothing is added
-    assert "| `mlperf-training-4.0` | 5 | 4 | 1 | 0 | 1 | 0 |" in write_table(compared)
+    assert "| `mlperf-training-4.0` | 5 | 4 | 1 | 0 | 1 | 0 | – |" in write_table(compared)
+
+
+def test_the_table_shows_how_fast_both_are(tmp_path: Path) -> None:
+    pytest.importorskip("mlperf_logging")
+    repository = tmp_path / "training_results_v4.0"
+    submit(repository, [resnet_40(index) for index in range(5)])
+    logs = draw_logs("mlperf-training-4.0", repository, number=2)
+    measured = measure_round("mlperf-training-4.0", logs, turns=1)
+    assert len(logs) == 2
+    assert float(measured.peer) > float(measured.ours) > 0
+    add_to_record(tmp_path / agreement.RECORD, [measured])
+    *_, row = write_table(compare_rounds(tmp_path))
+    assert row.startswith("| `mlperf-training-4.0` | 5 | 5 | 0 | 0 | 1 | 0 | ")
+    assert float(row.split("|")[-2]) > 1
 
 
 def test_a_comparison_that_was_stopped_goes_on(tmp_path: Path) -> None:
