@@ -118,17 +118,19 @@ def open_arrays(folder: Path) -> dict[str, np.memmap]:
     return arrays
 
 
-def drop_caches(folder: Path) -> None:
+def drop_caches(folder: Path) -> bool:
     """Ask the operating system to forget the cached pages of the folder's arrays; needs no root.
 
-    Does nothing where the system has no such call. Raises StoreError as ``read_manifest`` does.
+    Returns False where the system has no such call, as macOS. Raises StoreError as
+    ``read_manifest`` does.
     """
     manifest = read_manifest(folder)
     if not hasattr(os, "posix_fadvise"):
-        return
+        return False
     for array in manifest.arrays.values():
         with explain_system_errors(folder / array.file), open(folder / array.file, "rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return True
 
 
 def _parse_manifest(folder: Path) -> Manifest:

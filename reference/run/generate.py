@@ -26,8 +26,8 @@ class Generator(ImageMaker, Protocol):
     data_digest: str
     """Digest of the prepared data, from the manifest alone."""
 
-    def drop_caches(self) -> None:
-        """Drop the data files from the file caches of the operating system (rule T6)."""
+    def drop_caches(self) -> bool | None:
+        """Drop the data files from the file caches (rule T6); False where that is impossible."""
 
     def open_data(self) -> None:
         """Open the dataset. Nothing touches it before."""
@@ -67,8 +67,7 @@ def run(
     assert schedule is not None, "the definition of a benchmark that generates"
     with log.before_the_clock():
         log.write_identity(config)
-        task.drop_caches()
-        log.event("cache_clear", True)
+        log.event("cache_clear", task.drop_caches() is not False)
         with log.initialisation():
             on_progress(GenerationProgress(Stage.INITIALISING))
             log.write_settings(config)

@@ -91,9 +91,12 @@ class BenchmarkTask:
         """Return what a plan should tell about the settings though it is allowed."""
         return ()
 
-    def drop_caches(self) -> None:
-        """Drop the dataset from the file caches of the operating system (rule T6)."""
-        store.drop_caches(self.folder)
+    def drop_caches(self) -> bool:
+        """Drop the dataset from the file caches of the operating system (rule T6).
+
+        Returns False where that is not possible.
+        """
+        return store.drop_caches(self.folder)
 
 
 class GenerationTask(BenchmarkTask):

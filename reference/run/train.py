@@ -25,8 +25,8 @@ class Task(Protocol):
     data_digest: str
     """Digest of the prepared data, from the manifest alone."""
 
-    def drop_caches(self) -> None:
-        """Drop the data files from the file caches of the operating system (rule T6)."""
+    def drop_caches(self) -> bool | None:
+        """Drop the data files from the file caches (rule T6); False where that is impossible."""
 
     def build(self) -> int:
         """Make model and optimizer, and return the number of trainable parameters."""
@@ -89,8 +89,7 @@ def run(
     """Train until every quality target holds or the budget is spent, and log it (T2 to T11)."""
     with log.before_the_clock():
         log.write_identity(config)
-        task.drop_caches()
-        log.event("cache_clear", True)
+        log.event("cache_clear", task.drop_caches() is not False)
         with log.initialisation():
             on_progress(Progress(Stage.INITIALISING))
             log.write_settings(config)

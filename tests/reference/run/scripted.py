@@ -27,8 +27,9 @@ class Scripted:
     def __init__(self) -> None:
         self.diary: list[str] = []
 
-    def drop_caches(self) -> None:
+    def drop_caches(self) -> bool | None:
         self.diary.append("drop_caches")
+        return None
 
     def build(self) -> int:
         self.diary.append("build")
