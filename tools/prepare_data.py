@@ -64,6 +64,12 @@ COMMAND = Command(
             Path,
             "DIR",
         ),
+        declare(
+            "--limit",
+            "prepare the first N samples of each part, as `cepheid run --limit` needs them",
+            int,
+            "N",
+        ),
         declare("--verify", "read every byte and compare digests; prepare nothing", bool),
         declare(
             "--verify-reader",
@@ -99,6 +105,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = COMMAND.parse(argv)
     usual = definition.load(_find_benchmark(arguments.benchmark, arguments.scale), arguments.scale)
     chosen = _vary(usual, arguments.overrides)
+    if arguments.limit is not None:
+        from cepheid.reference.run.config import limit_samples
+
+        chosen = limit_samples(chosen, arguments.limit)
     output = _choose_export_path(chosen, arguments)
     extras.require_for_data(chosen.extras)
     if arguments.stage:
@@ -133,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if output:
         _export(chosen, folder, output, terminal)
     if chosen.data != usual.data:
-        terminal.tell("a variant's data: the definition has no digest to compare with")
+        terminal.tell("other data: the definition has no digest to compare with")
         return EXIT_FINE
     if chosen.data_digest and manifest.digest != chosen.data_digest:
         terminal.tell(

@@ -63,6 +63,9 @@ def _print_end(session: "Session") -> None:
     from cepheid.tools.run.ending import describe_end
 
     chosen, output = session.config.definition, session.request.output
+    if chosen.data.get("is_subset"):
+        print("--limit: data, devices and evaluation work; a run that counts needs all samples")
+        return
     result = find_result_folder(output, session.config).path
     print(describe_end(chosen, result, output, chosen.runs.required), flush=True)
 

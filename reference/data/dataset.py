@@ -27,7 +27,8 @@ class Parameters:
     for values that make no sense. ``version`` is to be raised by every change that stores something
     else. ``recorded`` are the settings that the manifest has, in this order. Settings often include
     a ``source``: what is drawn, or which files are read. ``sources`` are those that there are,
-    ``distributed`` those of which a user puts the files into a folder of that name.
+    ``distributed`` those of which a user puts the files into a folder of that name. With
+    ``is_subset`` these files need not be complete: a run of ``--limit`` only tries them.
     """
 
     generator: ClassVar[str]
@@ -77,6 +78,8 @@ class Parameters:
         """Return the parameters for the manifest."""
         settings = {name: getattr(self, name) for name in self.recorded}
         facts = {"generator_version": self.version, **settings, **self.describe()}
+        if getattr(self, "is_subset", False):
+            facts["is_subset"] = True
         plain: dict[str, Any] = store.convert_to_json(facts)
         return plain
 
@@ -102,8 +105,9 @@ def select_settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict
 
     Raises StoreError for a setting that ``kind`` does not have.
     """
-    asked = {key: value for key, value in data.items() if key != "generator"}
     known = [field.name for field in fields(kind)]
+    left_out = {"generator", "is_subset"} - {*known}  # what is drawn needs no mark: it is complete
+    asked = {key: value for key, value in data.items() if key not in left_out}
     for key in asked:
         if key not in known:
             raise StoreError(

@@ -91,7 +91,10 @@ class RunConfig:
 
     def list_shared_settings(self) -> dict[str, Any]:
         """Return what all runs of a result have in common (rule T18), as plain JSON."""
+        counts = {"train": self.definition.train_samples}
+        subset = {"subset": counts} if self.definition.data.get("is_subset") else {}
         return {
+            **subset,
             "round": events.CURRENT_ROUND,
             "benchmark": self.definition.name,
             "scale": self.definition.scale,
@@ -109,6 +112,26 @@ class RunConfig:
     @property
     def _seed_0(self) -> int:
         return self.seed - self.index
+
+
+def limit_samples(definition: Definition, samples: int) -> Definition:
+    """Return the definition on the first ``samples`` of each part, for a run that only tries.
+
+    It has two evaluations. Its digest stays, so that T10 refuses its logs. Distributed files need
+    not be complete (``is_subset``). Raises UserError for less than one sample.
+    """
+    if samples < 1:
+        raise UserError(f"--limit {samples}: expected 1 or more samples")
+    data = dict(definition.data)
+    for key in ("train_samples", "evaluation_samples"):
+        data[key] = min(samples, data[key])
+    data["is_subset"] = True
+    timing = replace(
+        definition.timing,
+        eval_every_samples=min(samples, definition.timing.eval_every_samples),
+        max_samples=min(2 * samples, definition.timing.max_samples),
+    )
+    return replace(definition, data=MappingProxyType(data), timing=timing)
 
 
 def configure(

@@ -84,7 +84,7 @@ def test_a_catalogue_of_ones_own_is_prepared_ahead(
     assert prepare_data.main(command) == 0
     printed = capsys.readouterr().out
     assert "8 samples of galaxies" in printed
-    assert "a variant's data" in printed
+    assert "other data: the definition has no digest" in printed
     assert prepare_data.main([*command, "--verify"]) == 0
 
 

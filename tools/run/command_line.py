@@ -8,7 +8,7 @@ from pathlib import Path
 from cepheid.benchmarks import registry
 from cepheid.reference.machine.accelerators import use_device
 from cepheid.reference.machine.placement import find_placement
-from cepheid.reference.run.config import configure
+from cepheid.reference.run.config import configure, limit_samples
 from cepheid.reference.run.execution import describe_choices
 from cepheid.reference.session.frameworks import find_framework, find_own_task
 from cepheid.reference.session.request import Request, WantedRuns, replace_old_keys
@@ -69,6 +69,13 @@ COMMAND = Command(
             "list benchmarks with minutes, disk and devices; of a benchmark all settings, variants "
             "and presets, with what each division allows; then stop",
             bool,
+        ),
+        declare(
+            "--limit",
+            "try the benchmark on the first N samples of each part, with two evaluations; files of "
+            "a distributed dataset need not be complete, and the logs never count (T10)",
+            int,
+            "N",
         ),
         declare("--scale", "mini (minutes on two cores) or full (default)", default="full"),
         declare("--division", "closed (default) or open", default="closed"),
@@ -138,6 +145,8 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     if not arguments.benchmark:
         raise UserError("no benchmark given; `cepheid run --list` shows them all")
     chosen = definition.load(arguments.benchmark, arguments.scale)
+    if arguments.limit is not None:
+        chosen = limit_samples(chosen, arguments.limit)
     if arguments.output is None:
         raise UserError("--output is missing: give the folder for the run logs")
     _refuse_output(arguments.output)
@@ -148,6 +157,8 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     # A plan shows everything that the closed division refuses, not only the first value.
     is_closed_plan = arguments.dry_run and arguments.division == "closed"
     overrides, notes = replace_old_keys(arguments.overrides, chosen.execution)
+    if arguments.limit is not None:
+        notes += (f"--limit {arguments.limit}: this run only tries, and never counts (T10)",)
     config = configure(
         chosen,
         division="open" if is_closed_plan else arguments.division,

@@ -57,6 +57,7 @@ class CocoParameters(dataset.Parameters):
     evaluation_samples: int
     source: str = REAL
     masks: bool = False
+    is_subset: bool = False
 
     def __post_init__(self) -> None:
         self.check_source()
@@ -148,7 +149,8 @@ class Photographs(PackedImages):
 
 def _plan(parameters: CocoParameters, work: Work) -> Contents:
     counts = parameters.train_samples, parameters.evaluation_samples
-    listing = annotations.list_images(work.folder.with_name(REAL), *counts, parameters.masks)
+    kinds = parameters.masks, parameters.is_subset
+    listing = annotations.list_images(work.folder.with_name(REAL), *counts, *kinds)
     objects = Known(Ragged(listing.ends * OBJECT.itemsize), listing.objects.tobytes())
     known = {"objects": objects, **(_arrange_masks(listing) if parameters.masks else {})}
     return Packing(listing.files, {"image_id": listing.image_ids}, known).plan(

@@ -86,7 +86,13 @@ class Listing:
     masks: Sequence[bytes] = ()
 
 
-def list_images(source: Path, train: int, evaluation: int, has_masks: bool = False) -> Listing:
+def list_images(
+    source: Path,
+    train: int,
+    evaluation: int,
+    has_masks: bool = False,
+    is_subset: bool = False,
+) -> Listing:
     """Read both files of annotations, and the sizes of the image files without opening them.
 
     Raises StoreError where something is missing, cannot be read or contradicts itself, or if there
@@ -107,6 +113,10 @@ def list_images(source: Path, train: int, evaluation: int, has_masks: bool = Fal
         for image in one.images
         if objects[image.id] or part == PARTS[1]
     ]
+    if is_subset:  # the first of those that are there
+        there = [each for each in used if (source / _name_image(source, *each[:2])).is_file()]
+        groups = [[each for each in there if each[0] == part] for part in PARTS]
+        used = [*groups[0][:train], *groups[1][:evaluation]]
     names = [_name_image(source, part, image) for part, image, _ in used]
     _check_counts(source, [part for part, _, _ in used], (train, evaluation))
     with explain_unreadable():

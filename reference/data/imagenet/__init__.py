@@ -50,6 +50,7 @@ class ImageNetParameters(dataset.Parameters):
     train_samples: int
     evaluation_samples: int
     seed: int = 20260101
+    is_subset: bool = False
 
     def __post_init__(self) -> None:
         self.check_source()
@@ -91,7 +92,8 @@ def _plan(parameters: ImageNetParameters, work: Work) -> Contents:
         )
         drawn.draw_files(source, draw, classes, counts, work.processes, report)
     with explain_unreadable():
-        listing = layout.list_files(source, parameters.classes, *counts.values())
+        list_files = layout.list_some_files if parameters.is_subset else layout.list_files
+        listing = list_files(source, parameters.classes, *counts.values())
     return Packing(
         SourceFiles(source, listing.names, listing.sizes_bytes, places=listing.places),
         {"label": listing.labels.astype(np.int32)},

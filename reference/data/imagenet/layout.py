@@ -86,6 +86,36 @@ def list_files(source: Path, classes: int, train: int, validation: int) -> Listi
     return Listing(names, paths, places, np.array(labels, np.int64), np.array(sizes, np.int64))
 
 
+def list_some_files(source: Path, classes: int, train: int, validation: int) -> Listing:
+    """List the first files of as many classes as there are, for a run that only tries.
+
+    There may be fewer classes and more files. Raises StoreError where there are fewer files.
+    """
+    parts = []
+    for part, count in ((TRAIN, train), (VALIDATION, validation)):
+        folders = _list_folders(source / part) if (source / part).is_dir() else []
+        found = sorted(
+            (place, name, file, size)
+            for name in folders[:classes]
+            for place, (file, size) in enumerate(_list_images(source / part / name).items())
+        )
+        if len(found) < count:
+            raise StoreError(
+                f"{source / part}: {len(found):,} images in class folders, --limit asks for "
+                f"{count:,}; fix: give a smaller one"
+            )
+        parts.append(sorted((name, file, size) for _, name, file, size in found[:count]))
+    names = tuple(dict.fromkeys(name for part in parts for name, _, _ in part))
+    ordered = tuple(sorted(names)[:classes])
+    rows = [
+        (f"{part}/{name}/{file}", ordered.index(name) if name in ordered else 0, size)
+        for part, found in zip((TRAIN, VALIDATION), parts, strict=True)
+        for name, file, size in found
+    ]
+    paths, labels, sizes = zip(*rows, strict=True)
+    return Listing(ordered, paths, paths, np.array(labels, np.int64), np.array(sizes, np.int64))
+
+
 def _check_training(folder: Path, found: Mapping[str, Files], classes: int, images: int) -> None:
     packed = sorted(path.name for path in folder.glob("*.tar"))
     if packed:

@@ -51,6 +51,7 @@ class RadiographParameters(dataset.Parameters):
     evaluation_samples: int
     seed: int = 20260101
     pixels: int = 48
+    is_subset: bool = False
 
     def __post_init__(self) -> None:
         self.check_source()
@@ -82,7 +83,7 @@ def _plan(parameters: RadiographParameters, work: Work) -> Contents:
         source = work.folder.with_name(f"{work.folder.name}-files")
         seed, pixels, report = parameters.seed, parameters.pixels, work.report_part(0, 2)
         drawings.draw_files(source, seed, pixels, counts, work.processes, report)
-    listing = layout.list_images(source, *counts)
+    listing = layout.list_images(source, *counts, parameters.is_subset)
     findings = Known(Fixed(listing.labels.dtype, (len(FINDINGS),)), listing.labels)
     return Packing(
         listing.files, {"patient": listing.patients}, {"findings": findings}, USUAL

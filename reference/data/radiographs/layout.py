@@ -68,7 +68,7 @@ class Listing:
     digest: str
 
 
-def list_images(source: Path, train: int, evaluation: int) -> Listing:
+def list_images(source: Path, train: int, evaluation: int, is_subset: bool = False) -> Listing:
     """Read table and lists, and the sizes of the image files without opening them.
 
     Raises StoreError where something is missing, cannot be read or contradicts itself, if a patient
@@ -78,6 +78,12 @@ def list_images(source: Path, train: int, evaluation: int) -> Listing:
     digest = hashlib.sha256()
     entries = _read_entries(table, digest)
     parts = [_read_list(source / name, digest) for name in LISTS]
+    if is_subset:  # the first of those that are there
+        there = _find_places(source)
+        parts = [
+            [image for image in part if image in there][:count]
+            for part, count in zip(parts, (train, evaluation), strict=True)
+        ]
     for name, part, wanted in zip(LISTS, parts, (train, evaluation), strict=True):
         if len(part) != wanted:
             raise StoreError(
@@ -180,14 +186,20 @@ def _read_text(path: Path, digest: "hashlib._Hash") -> str:
         raise StoreError(f"{path}: is no text ({error.reason}). Download it again.") from error
 
 
-def _find_files(source: Path, images: Sequence[str]) -> SourceFiles:
-    """Find the files in the folders of the archives, with one listing of each folder."""
-    sizes: dict[str, tuple[str, int]] = {}
+def _find_places(source: Path) -> Mapping[str, tuple[str, int]]:
+    """Return place and size of each file in the folders of the archives, by its name."""
+    places: dict[str, tuple[str, int]] = {}
     with explain_unreadable():
         for folder in (IMAGES, *ARCHIVES):
             if (source / folder).is_dir():
                 for file in (source / folder).iterdir():
-                    sizes.setdefault(file.name, (f"{folder}/{file.name}", file.stat().st_size))
+                    places.setdefault(file.name, (f"{folder}/{file.name}", file.stat().st_size))
+    return places
+
+
+def _find_files(source: Path, images: Sequence[str]) -> SourceFiles:
+    """Find the files in the folders of the archives, with one listing of each folder."""
+    sizes = _find_places(source)
     if missing := [image for image in images if image not in sizes]:
         raise StoreError(
             f"{source / IMAGES / missing[0]}: there is no such file, nor {len(missing) - 1:,} "

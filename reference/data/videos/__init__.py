@@ -53,6 +53,7 @@ class VideoParameters(dataset.Parameters):
     seed: int = 20260101  # of what is drawn
     pixels: int = FEWEST_PIXELS
     frames: int = 12
+    is_subset: bool = False
 
     def __post_init__(self) -> None:
         self.check_samples()

@@ -38,6 +38,7 @@ from cepheid.reference.data.wmt.vocabulary import (
 from cepheid.rules.host import atomic_write
 
 PARTS = 3  # text, counting tokens and packing count equally
+LINES_PER_SAMPLE = 4  # that are read for a subset: some pairs are left out
 MOSES_PACKAGES = ("sacremoses", "subword-nmt")
 
 
@@ -119,6 +120,9 @@ class _Source:
         names = parallel_text.choose_files(source, asked.train_files)
         train = parallel_text.open_corpus(source, names)
         evaluation = parallel_text.open_corpus(source, asked.evaluation_files)
+        if asked.is_subset:
+            train = train.keep_first(LINES_PER_SAMPLE * asked.train_samples)
+            evaluation = evaluation.keep_first(asked.evaluation_samples)
         check_evaluation(evaluation, asked.evaluation_samples)
         check_training(train, asked.train_samples)
         vocabulary = self._make_vocabulary(train)
@@ -153,10 +157,15 @@ class _Source:
         train = parallel_text.open_distributed(source, names)
         check_training(train, asked.train_samples)
         segments = parallel_text.read_test_sets(source, asked.evaluation_files)
+        if asked.is_subset:
+            train = train.keep_first(LINES_PER_SAMPLE * asked.train_samples)
+            first = slice(asked.evaluation_samples)
+            segments = segments[0][first], segments[1][first]
         made_of = hashlib.sha256(
             json.dumps(
                 [
                     parallel_text.compute_digest(train),
+                    *([len(train)] if asked.is_subset else []),
                     segments,
                     asked.longest_words,
                     store.find_versions(MOSES_PACKAGES),
@@ -216,6 +225,7 @@ class _Source:
     def _make_vocabulary(self, corpus: Corpus) -> Path:
         size, digest = self.parameters.vocabulary, parallel_text.compute_digest(corpus)
         made_of = f"{TextParameters.version}-{size}-{digest[:8]}"
+        made_of += f"-{len(corpus)}" if self.parameters.is_subset else ""
         vocabulary = self.work.folder.with_name(
             f"{TextParameters.generator}-vocabulary-{made_of}{MODEL_SUFFIX}"
         )

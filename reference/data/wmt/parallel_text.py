@@ -15,7 +15,7 @@ references have them too (sacrebleu's ``wmt14/full``).
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -56,6 +56,10 @@ class Corpus:
             for language in LANGUAGES
         )
         return first, second
+
+    def keep_first(self, pairs: int) -> "Corpus":
+        """Return the same files, of which only the first pairs count."""
+        return replace(self, starts=tuple(min(start, pairs) for start in self.starts))
 
     def count_lines(self) -> dict[str, int]:
         """Return the number of lines of each pair of files, by its name."""

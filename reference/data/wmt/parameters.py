@@ -75,6 +75,7 @@ class TextParameters(dataset.Parameters):
     grammar: int = 1
     merges: int = 0
     longest_words: int = 80
+    is_subset: bool = False
     train_files: tuple[str, ...] = (TRAIN,)
     evaluation_files: tuple[str, ...] = (EVALUATION,)
 

@@ -191,6 +191,13 @@ def test_a_plan_refuses_a_place_that_cannot_be_written(tmp_path: Path, option: s
     assert said in planned.stdout.splitlines()
 
 
+def test_a_plan_says_that_a_limited_run_never_counts(tmp_path: Path) -> None:
+    places = ["--data", tmp_path / "data", "--output", tmp_path / "out"]
+    planned = cepheid_run(*PLAN, "--limit", "64", *places)
+    assert planned.returncode == 0, planned.stderr
+    assert "note:    --limit 64: this run only tries, and never counts (T10)" in planned.stdout
+
+
 def test_a_plan_refuses_a_disk_that_is_too_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
