@@ -24,6 +24,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         ("project", "projection.project", "the time to train on machines that are not here"),
         ("epochs", "epochs_study", "epochs to the target by batch size or by setting"),
         ("staleness", "staleness", "what old gradients cost: asynchronous SGD, simulated"),
+        ("stragglers", "stragglers", "seconds to the target where one worker is slow"),
         ("costs", "costs.costs", "what each step of an optimizer costs in an update"),
         ("formats", "formats", "how fast a disk reads images, by packing"),
         ("partitions", "partitions", "what it brings that ranks share each image"),
