@@ -1,16 +1,17 @@
 """How fast a disk gives images, by how they are packed: `cepheid measure formats`."""
 
-import importlib.util
+import importlib
 import io
+import multiprocessing
 import os
 import shutil
 import statistics
-import struct
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.turns import format_spread
+from cepheid.measure.studies.packings import PACKINGS, Packing, is_installed
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError
 
@@ -31,172 +33,28 @@ which needs no root) before each measurement; names and inodes stay cached, and 
 hypervisor or a storage server keeps. On a shared file system each open costs more: the column
 `files` says how many files there are. Numbers are medians; brackets hold the smallest and the
 largest. The command needs room for twice the contents and deletes what it wrote.
+
+With --readers N, N processes read all contents once together, each its part in random order, or
+its files where a format can only be read in order. The time is from the first begin to the last
+end: what a node with as many loaders gets.
 """
 EXAMPLES = """\
 examples:
   cepheid measure formats                                   on the disk of data/
-  cepheid measure formats --data /lustre/me --files 50000   on a shared file system
+  cepheid measure formats --data /lustre/me --files 50000 --readers 8
+                                                            on a shared file system, by 8 processes
   cepheid measure formats --png                             radiographs: how fast PNG is decoded
 
 exit codes: 0 fine; 2 wrong use
 """
 FEWEST_FILES = 10
-SHARD_FILES = 1000  # contents of a folder or of a file with some of them
 
 MEAN_KB, SHORTEST_KB, LONGEST_KB = 110, 10, 600
 LOG_SPREAD = 0.6  # of the lengths, as of ImageNet's files
 SPARE_BYTES = 2**28
+ALL_ARE_READY_SECONDS = 0.5
 
 PIXELS, SEEN_PIXELS, IMAGES = 1024, 224, 12  # of PNG files
-
-
-# Ways to pack many small files, each written and read by its usual library -----------------------
-
-
-@dataclass(frozen=True)
-class Packing:
-    """One way to pack files: written once into a new folder, then read in order or at any places.
-
-    ``read(folder, None)`` returns all contents from first to last, and ``read(folder, order)``
-    those at these places, unless they can be read ``only_in_order``. Each has a length.
-    ``package`` is what it needs, if anything.
-    """
-
-    name: str
-    write: Callable[[Path, Sequence[bytes]], None]
-    read: Callable[[Path, Sequence[int] | None], Iterator[Any]]
-    package: str = ""
-    only_in_order: bool = False
-
-
-def _find_file(folder: Path, number: int) -> Path:
-    return folder / f"{number // SHARD_FILES:05}" / f"{number:08}.JPEG"
-
-
-def _write_files(folder: Path, contents: Sequence[bytes]) -> None:
-    """Write a file for each content, a thousand in a folder, as ImageNet is distributed."""
-    for number, content in enumerate(contents):
-        path = _find_file(folder, number)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-
-def _read_files(folder: Path, order: Sequence[int] | None) -> Iterator[bytes]:
-    if order is None:
-        order = range(sum(1 for _ in folder.glob("*/*")))
-    return (_find_file(folder, number).read_bytes() for number in order)
-
-
-def _write_raw(folder: Path, contents: Sequence[bytes]) -> None:
-    """Write one file, and the place where each content ends: ragged rows of a store."""
-    import numpy as np
-
-    (folder / "all.bin").write_bytes(b"".join(contents))
-    np.save(folder / "ends.npy", np.cumsum([len(content) for content in contents]))
-
-
-def _read_raw(folder: Path, order: Sequence[int] | None) -> Iterator[bytes]:
-    import numpy as np
-
-    ends = np.load(folder / "ends.npy")
-    file = np.memmap(folder / "all.bin", np.uint8, mode="r")
-    numbers = range(len(ends)) if order is None else order
-    return (file[ends[i - 1] if i else 0 : ends[i]].tobytes() for i in numbers)
-
-
-def _write_tar(folder: Path, contents: Sequence[bytes]) -> None:
-    """Write tar files of a thousand contents."""
-    for first in range(0, len(contents), SHARD_FILES):
-        with tarfile.open(folder / f"{first // SHARD_FILES:06}.tar", "w") as tar:
-            for number, content in enumerate(contents[first : first + SHARD_FILES], first):
-                entry = tarfile.TarInfo(f"{number:08}.jpg")
-                entry.size = len(content)
-                tar.addfile(entry, io.BytesIO(content))
-
-
-def _read_tar(folder: Path, order: Sequence[int] | None) -> Iterator[bytes]:
-    """Read by WebDataset, one file after the other."""
-    import webdataset
-
-    shards = [str(path) for path in sorted(folder.glob("*.tar"))]
-    return (sample["jpg"] for sample in webdataset.WebDataset(shards, shardshuffle=False))
-
-
-def _write_lmdb(folder: Path, contents: Sequence[bytes]) -> None:
-    """Write a memory-mapped B-tree in one file."""
-    import lmdb
-
-    size = 2 * sum(map(len, contents)) + 2**24
-    with lmdb.open(str(folder), map_size=size) as database, database.begin(write=True) as put:
-        for number, content in enumerate(contents):
-            put.put(struct.pack(">Q", number), content, append=True)
-
-
-def _read_lmdb(folder: Path, order: Sequence[int] | None) -> Iterator[bytes]:
-    import lmdb
-
-    database = lmdb.open(str(folder), readonly=True, lock=False, readahead=order is None)
-    with database, database.begin() as read:
-        if order is None:
-            yield from (content for _, content in read.cursor())
-        else:
-            yield from (read.get(struct.pack(">Q", number)) for number in order)
-
-
-def _write_hdf5(folder: Path, contents: Sequence[bytes]) -> None:
-    """Write one flat HDF5 data set of bytes, and one of the ends."""
-    import h5py
-    import numpy as np
-
-    with h5py.File(folder / "all.h5", "w") as file:
-        file["all"] = np.frombuffer(b"".join(contents), np.uint8)
-        file["ends"] = np.cumsum([len(content) for content in contents])
-
-
-def _read_hdf5(folder: Path, order: Sequence[int] | None) -> Iterator[Any]:
-    import h5py
-
-    with h5py.File(folder / "all.h5", "r") as file:
-        ends, flat = file["ends"][:], file["all"]
-        for number in range(len(ends)) if order is None else order:
-            yield flat[ends[number - 1] if number else 0 : ends[number]]
-
-
-def _write_tfrecord(folder: Path, contents: Sequence[bytes]) -> None:
-    """Write records of TensorFlow, a thousand in a file."""
-    import tensorflow
-
-    for first in range(0, len(contents), SHARD_FILES):
-        path = str(folder / f"{first // SHARD_FILES:06}.tfrecord")
-        with tensorflow.io.TFRecordWriter(path) as writer:
-            for content in contents[first : first + SHARD_FILES]:
-                writer.write(content)
-
-
-def _read_tfrecord(folder: Path, order: Sequence[int] | None) -> Iterator[Any]:
-    """Read by tf.data."""
-    import tensorflow
-
-    paths = [str(path) for path in sorted(folder.glob("*.tfrecord"))]
-    records = tensorflow.data.TFRecordDataset(paths, buffer_size=2**23)
-    return iter(records.as_numpy_iterator())
-
-
-PACKINGS = (
-    Packing("folder of files", _write_files, _read_files),
-    Packing("raw file and index", _write_raw, _read_raw),
-    Packing("LMDB", _write_lmdb, _read_lmdb, "lmdb"),
-    Packing("HDF5, flat", _write_hdf5, _read_hdf5, "h5py"),
-    Packing("WebDataset shards", _write_tar, _read_tar, "webdataset", only_in_order=True),
-    Packing(
-        "TFRecord (tf.data)", _write_tfrecord, _read_tfrecord, "tensorflow", only_in_order=True
-    ),
-)
-
-
-def is_installed(packing: Packing) -> bool:
-    """Return True if the package that a way needs is installed."""
-    return not packing.package or importlib.util.find_spec(packing.package) is not None
 
 
 def drop_from_caches(folder: Path) -> None:
@@ -224,6 +82,7 @@ class ReadingRates:
     cold_in_order: list[float] = field(default_factory=list)
     cold_shuffled: list[float] = field(default_factory=list)  # stays empty where it is impossible
     warm_in_order: list[float] = field(default_factory=list)
+    cold_shared: list[float] = field(default_factory=list)  # by several processes, if asked for
 
 
 def make_contents(count: int) -> list[bytes]:
@@ -249,7 +108,7 @@ def check_space(folder: Path, needed: int) -> None:
 
 
 def measure_reading(
-    way: Packing, contents: Sequence[bytes], data_root: Path, rounds: int
+    way: Packing, contents: Sequence[bytes], data_root: Path, rounds: int, readers: int = 1
 ) -> ReadingRates:
     """Pack contents in a temporary folder and read them again and again.
 
@@ -263,6 +122,7 @@ def measure_reading(
     with tempfile.TemporaryDirectory(prefix="formats-", dir=data_root) as name:
         folder = Path(name)
         way.write(folder, contents)
+        rates.files = sum(1 for path in folder.rglob("*") if path.is_file())
         for _ in range(rounds):
             drop_from_caches(folder)
             rates.cold_in_order.append(_time_reading(way.read(folder, None), expected))
@@ -270,7 +130,9 @@ def measure_reading(
             drop_from_caches(folder)
             if not way.only_in_order:
                 rates.cold_shuffled.append(_time_reading(way.read(folder, order), expected))
-        rates.files = sum(1 for path in folder.rglob("*") if path.is_file())
+            if readers > 1:
+                drop_from_caches(folder)
+                rates.cold_shared.append(_time_readers(way, folder, order, readers, expected))
     return rates
 
 
@@ -289,6 +151,60 @@ def _time_reading(contents: Iterator[Any], expected_bytes: int) -> float:
     seconds = time.perf_counter() - start
     assert total == expected_bytes, f"{total} bytes of {expected_bytes} were read"
     return count / seconds
+
+
+def _time_readers(
+    way: Packing, folder: Path, order: Sequence[int], readers: int, expected_bytes: int
+) -> float:
+    """Return contents per second of processes that read all of them once, together."""
+    spawn = multiprocessing.get_context("spawn")  # libraries with threads do not survive a fork
+    number = PACKINGS.index(way)
+    parts = [_find_part(way, folder, order, (place, readers)) for place in range(readers)]
+    with ProcessPoolExecutor(readers, mp_context=spawn) as pool:
+        list(pool.map(_prepare_reader, [way.package] * readers))
+        begin = time.monotonic() + ALL_ARE_READY_SECONDS
+        spans = list(pool.map(partial(_read_part, number, begin), *zip(*parts, strict=True)))
+    starts, ends, sizes, counts = zip(*spans, strict=True)
+    assert sum(sizes) == expected_bytes, f"{sum(sizes)} bytes of {expected_bytes} were read"
+    return float(sum(counts) / (max(ends) - min(starts)))
+
+
+def _prepare_reader(package: str) -> None:
+    """Import what a reader needs, and take long enough that each process of the pool gets one."""
+    if package:
+        importlib.import_module(package)
+    time.sleep(ALL_ARE_READY_SECONDS)
+
+
+def _find_part(
+    way: Packing, folder: Path, order: Sequence[int], place: tuple[int, int]
+) -> tuple[Path, Sequence[int] | None]:
+    """Return the folder and the contents of the reader at a ``place``: its number, and of how many.
+
+    What can only be read in order is shared by files, which stand as links in a folder of its own.
+    """
+    number, readers = place
+    if not way.only_in_order:
+        return folder, order[number::readers]
+    mine = folder / f"reader-{number}"
+    mine.mkdir(exist_ok=True)
+    for path in sorted(each for each in folder.iterdir() if each.is_file())[number::readers]:
+        if not (mine / path.name).exists():
+            os.link(path, mine / path.name)
+    return mine, None
+
+
+def _read_part(
+    way: int, begin: float, folder: Path, order: Sequence[int] | None
+) -> tuple[float, float, int, int]:
+    """Read a part from a moment on; return begin, end, bytes and contents."""
+    time.sleep(max(0.0, begin - time.monotonic()))
+    start, total, count = time.monotonic(), 0, 0
+    if order is not None or any(folder.iterdir()):
+        for content in PACKINGS[way].read(folder, order):
+            count += 1
+            total += len(content)
+    return start, time.monotonic(), total, count
 
 
 def require_packages(request: Request) -> None:
@@ -311,7 +227,7 @@ def measure(request: Request, _: None) -> Measured:
             if not is_installed(way):
                 observer.tell(f"{way.name}: left out, {way.package} is not installed")
                 continue
-            rows.append(measure_reading(way, contents, folder, asked.rounds))
+            rows.append(measure_reading(way, contents, folder, asked.rounds, asked.readers))
             observer.tell(
                 f"{way.name}: {format_rates(rows[-1].cold_in_order)} images/s cold, in order"
             )
@@ -378,6 +294,11 @@ STUDY = Study(
             lambda rates: format_rates(rates) if rates else "not possible",
         ),
         Column("warm, in order", "warm_in_order", format_rates),
+        Column(
+            "cold, all readers",
+            "cold_shared",
+            lambda rates: format_rates(rates) if rates else "",
+        ),
     ),
     is_timed=True,
     others=(Study("png", require_packages, measure_png, is_timed=True),),
@@ -386,6 +307,9 @@ STUDY = Study(
     options=(
         Option("--files N", "how many files (default: 5000)", int, 5000, least=FEWEST_FILES),
         Option("--rounds N", "measurements of each (default: 3)", int, 3, least=1),
+        Option(
+            "--readers N", "processes that read together (default: 1)", int, 1, least=1, most=256
+        ),
         Option("--png", "decode grey PNG files of 1,024 x 1,024 pixels instead", bool),
         options.DATA,
     ),
