@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "check": ("cepheid.tools.check_compliance", "check run logs and submissions against the rules"),
     "summary": (
         "cepheid.tools.summarize_results",
-        "print one row per result: time to train, or the reason it has none",
+        "print a row for each result: its time, or the reason for none",
     ),
     "leaderboard": (
         "cepheid.tools.build_leaderboard",
@@ -39,7 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "audit": ("cepheid.tools.audit_submission", "repeat one logged run and compare the two"),
     "round": (
         "cepheid.tools.manage_round",
-        "lead a round: receipts, status, preview, publication (docs/organisers.md)",
+        "lead a round: receipts to publication (docs/organisers.md)",
     ),
     "describe-system": ("cepheid.tools.describe_system", "describe this machine for a submission"),
     "new-benchmark": (
@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "rehearse": (
         "cepheid.measure.rehearsal.rehearse",
-        "play benchmarks on a device that pretends to be an accelerator",
+        "play benchmarks on a device that pretends to be a GPU",
     ),
     "rcp": (
         "cepheid.measure.studies.convergence_points",
@@ -105,7 +105,7 @@ def _describe_commands() -> str:
             "usage: cepheid COMMAND …        (cepheid COMMAND --help explains each)",
             "       cepheid --version",
             "",
-            "Training benchmarks with rules, run logs that can be checked, and results to trust.",
+            "Training benchmarks with rules, logs that can be checked, and results to trust.",
             "",
             *list_commands(COMMANDS),
             "",

@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 from urllib.parse import quote
 
@@ -21,6 +22,7 @@ from cepheid.rules.host import atomic_write
 
 GROUPED_MIN = 4  # findings of one cause; fewer are shown each
 PLACES_MAX = 3  # of the others that are named
+COLUMNS, LEAST_COLUMNS = 80, 30  # of a terminal; and of the last column of a table
 
 
 def format_text(findings: Sequence[Finding], logs: int) -> str:
@@ -72,12 +74,13 @@ def format_table(findings: Sequence[Finding]) -> list[str]:
         means = known.means if known else "and more of the rule"
         rows.append((code, SEVERITIES[level], f"{count:,}", f"{files[kind]:,}", means))
     width = max(len(code) for code, *_ in rows)
-    return [
-        "",
-        *(f"{code:<{width}}  {level:<7} {count:>8} {where:>7}  {what}".rstrip()
-          for code, level, count, where, what in rows),
-        "every finding by itself: --format json, sarif or github",
-    ]  # fmt: skip
+    lines = [""]
+    for code, severity, number, where, what in rows:
+        start = f"{code:<{width}}  {severity:<7} {number:>8} {where:>7}  "
+        room = max(COLUMNS - len(start), LEAST_COLUMNS)
+        first, *others = wrap(what, room, break_on_hyphens=False)
+        lines += [start + first, *(" " * len(start) + other for other in others)]
+    return [*lines, "every finding by itself: --format json, sarif or github"]
 
 
 def format_verdict(findings: Sequence[Finding], logs: int) -> str:

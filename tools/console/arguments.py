@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from cepheid.measure.engine.study import Study
 
 FOLDERS = "a result's folder, a submitter's folder, or a folder of those"
+
+COLUMNS = 80  # of a terminal that nobody has widened
 
 Argument = tuple[str, Mapping[str, Any]]
 
@@ -68,10 +71,23 @@ def make_command_parser(command: str, description: str, epilog: str) -> argparse
     """Make the parser of `cepheid COMMAND`; description and epilog keep their line breaks."""
     return _Parser(
         prog=f"cepheid {command}",
-        description=description,
-        epilog=epilog,
+        description=_wrap(description),
+        epilog=_wrap(epilog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+
+def _wrap(text: str) -> str:
+    """Return a text whose prose fits COLUMNS; indentation stays, and commands are not broken."""
+    lines = []
+    for line in text.splitlines():
+        start = line[: len(line) - len(line.lstrip())]
+        is_command = line.lstrip().startswith(("cepheid ", "torchrun ", "srun ")) or "\\" in line
+        if len(line) <= COLUMNS or is_command:
+            lines.append(line)
+        else:
+            lines += textwrap.wrap(line, COLUMNS, subsequent_indent=start, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def offer_data() -> Argument:
