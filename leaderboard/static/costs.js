@@ -7,10 +7,12 @@ const money = (value) => (value >= 100 ? Math.round(value).toLocaleString("en-US
 
 function showCosts() {
   for (const cell of document.querySelectorAll("td[data-cost]")) {
-    const { device, minutes, devices } = cell.parentElement.dataset;
-    const cost = minutes === "" ? NaN : (byDevice(device) * minutes * devices) / 60;
+    const { device, minutes, low, high, devices } = cell.parentElement.dataset;
+    const find = (time) => (time ? (byDevice(device) * time * devices) / 60 : NaN), cost = find(minutes);
     cell.dataset.value = Number.isFinite(cost) ? cost : "";
+    Object.assign(cell.dataset, Number.isFinite(find(low)) ? { low: find(low), high: find(high) } : {});
     cell.textContent = Number.isFinite(cost) ? money(cost) : "";
+    if (Number.isFinite(find(low))) cell.append(make("span", { className: "muted" }, ` ${money(find(low))}–${money(find(high))}`));
   }
   for (const area of document.querySelectorAll(".pareto")) {
     const rows = [...area.parentElement.querySelectorAll('table[data-table="more"] tbody tr')];
