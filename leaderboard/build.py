@@ -59,7 +59,8 @@ def _write_files(site: Site, processes: int) -> Iterator[File]:
     parts = list(_list_parts(site))
 
     def make(number: int) -> list[File]:
-        return [(name, _encode(text)) for name, text in parts[number](site)]
+        known: dict[str, bytes] = {}  # the start page is one of the others: sent once
+        return [(n, known.setdefault(text, _encode(text))) for n, text in parts[number](site)]
 
     yield from make_parts(make, len(parts), processes)
     yield from lists.make_copies(site)
@@ -71,8 +72,7 @@ def _write_files(site: Site, processes: int) -> Iterator[File]:
 def _list_parts(site: Site) -> Iterator[Make]:
     """List what can be made by itself in any process, what takes long first."""
     yield round_page.make_pages
-    for _, _, page in site.benchmarks:  # one by one: they are the largest
-        yield partial(benchmark_page.make_page, page=page)
+    yield benchmark_page.make_pages
     yield _make_index
     yield lists.make_system_pages
     yield compare_page.make_pages

@@ -14,7 +14,7 @@ from cepheid.leaderboard.plots.aggregate import format_ratio_interval
 from cepheid.leaderboard.plots.plot import Plot, Table
 from cepheid.leaderboard.plots.scaling import Family
 from cepheid.leaderboard.rows.cells import format_percent, format_reference, format_value
-from cepheid.leaderboard.rows.entry import Entry
+from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.leaderboard.rows.tables import rank_rows
 from cepheid.leaderboard.site.records import describe_levels
 from cepheid.leaderboard.site.reported import load_sets
@@ -176,10 +176,11 @@ class Division:
         return sorted({line.entry.hardware.device for line in self.per_device})
 
 
-def make_page(site: Site, page: str) -> Iterator[tuple[str, str]]:
-    """Make the page of a benchmark and scale."""
-    entries = [e for e in site.entries if e.is_known and e.benchmark_page == page]
-    yield page, _render_page(site, page, entries)
+def make_pages(site: Site) -> Iterator[tuple[str, str]]:
+    """Make a page for each benchmark and scale that has a result."""
+    known = (entry for entry in site.entries if entry.is_known)
+    for page, entries in group_entries(known, lambda entry: entry.benchmark_page).items():
+        yield page, _render_page(site, page, entries)
 
 
 def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
