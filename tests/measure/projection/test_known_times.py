@@ -179,6 +179,14 @@ def test_nine_of_ten_times_are_predicted_within_a_fifth_inside_of_the_fitted_sha
     assert inside.nine_of_ten == pytest.approx(0.176, abs=2e-3)
 
 
+def test_rings_between_nodes_miss_as_documented() -> None:
+    (family,) = (family for family in load_families("resnet50") if family.name == "h100")
+    rings = replace(family, network=replace(family.network, shape="nodes"))
+    found = {each.system: each for each in leave_sizes_out(rings)}
+    assert found["eos_n316"].smaller_error == pytest.approx(0.43, abs=0.01)
+    assert found["coreweave_n448"].error == pytest.approx(0.22, abs=0.01)
+
+
 def test_records_are_those_of_today(judged: Mapping[str, list[published.Judged]]) -> None:
     for benchmark, families in judged.items():
         path = ROOT / f"docs/projections/{benchmark}.json"
