@@ -37,11 +37,12 @@ def _check_use(runs: Sequence[RunLog]) -> Iterator[Finding]:
         event = run.first("machine_use")
         if event is None or not isinstance(event.value, dict):
             continue  # T2 reports another type
-        shares = [event.value.get(name) for name in MACHINE_SHARES]
-        if not all(is_number(share) and 0 <= share <= 1 for share in shares):
+        logged = [event.value.get(name) for name in MACHINE_SHARES]
+        shares = [share for share in logged if is_number(share) and 0 <= share <= 1]
+        if len(shares) < len(logged):
             yield breach(run, event, "T19.machine_use", use=format_value(event.value))
             continue
-        idle, stolen, own = map(float, shares)
+        idle, stolen, own = shares
         # What other ranks compute is not in the own time of the first.
         others = 1 - idle - own if read_ranks(run) == 1 else stolen
         if others > OTHERS_SHARE_MAX and (busiest is None or others > busiest[0]):
