@@ -194,6 +194,8 @@ def _check_projections(run: RunLog, definition: Definition, place: Place) -> Ite
     is_sound = all(is_number(number) and math.isfinite(number) for number in numbers)
     if not run.converged or find_division(run, place) != "closed":
         return
+    if event is None and (run.grows or not run.is_complete):
+        return
     if len(numbers) != count or not is_sound or len(set(numbers)) < count / 2:
         got = "no such event" if event is None else f"{len(numbers)} numbers"
         yield breach(
