@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from torch.autograd import DeviceType
 
 from cepheid.measure.engine.noise import SYNTHETIC
 from cepheid.measure.engine.turns import configure_open, make_task
@@ -340,3 +341,24 @@ def test_operations_of_a_step_have_shares_that_add_up() -> None:
     assert sum(shares.values()) == pytest.approx(1)
     assert shares["aten::addmm"] > 0
     assert list(shares.values()) == sorted(shares.values(), reverse=True)
+
+
+def test_each_time_of_an_accelerator_is_counted_once() -> None:
+    """What torch found on an H200: operations, their kernels, and the step of an optimizer."""
+
+    def event(key: str, on: str, microseconds: float, count: int, is_marked: bool = False) -> Any:
+        return SimpleNamespace(
+            key=key, device_type=getattr(DeviceType, on), is_user_annotation=is_marked, count=count,
+            self_cpu_time_total=9.0, self_device_time_total=microseconds,
+        )  # fmt: skip
+
+    found = [
+        event("aten::mm", "CPU", 60.0, 4),
+        event("aten::view", "CPU", 0.0, 4),
+        event("void gemm<float>", "CUDA", 60.0, 4),
+        event("void replayed<float>", "CUDA", 40.0, 6),
+        event("Optimizer.step#Adam.step", "CUDA", 30.0, 2, is_marked=True),
+    ]
+    kernels = profiles.count_operations(found, steps=2)
+    assert kernels.shares == pytest.approx({"aten::mm": 0.6, "kernels of graphs": 0.4})
+    assert (kernels.seconds, kernels.count, kernels.on) == (50e-6, 5, "device")

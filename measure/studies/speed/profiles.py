@@ -1,7 +1,7 @@
 """Where the time of a training step goes, and what it needs: `cepheid measure speed --profile`."""
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from cepheid.rules.hyperparameters import EVAL_OFFSET
 from cepheid.rules.systems import TERA, compute_share, find_peak
 
 PROFILED_STEPS, TOP_SHOWN = 3, 8
+OF_GRAPHS = "kernels of graphs"
 
 
 def measure_profile(subject: Subject) -> Measurement:
@@ -101,16 +102,32 @@ def profile_kernels(task: Any, steps: int = PROFILED_STEPS) -> Kernels:
     """Observe the operations of some steps."""
     from torch.profiler import profile
 
-    with profile() as profiler:  # everything that torch can observe here
+    with profile(acc_events=True) as profiler:  # everything that torch can observe here
         take_steps(task, steps)
-    found = profiler.key_averages()
-    kind = "device" if any(each.self_device_time_total for each in found) else "cpu"
-    times = {each.key: getattr(each, f"self_{kind}_time_total") for each in found}
-    total = sum(times.values()) or 1
+    return count_operations(profiler.key_averages(), steps)
+
+
+def count_operations(found: Iterable[Any], steps: int) -> Kernels:
+    """Return what torch's profiler ``found`` in so many steps.
+
+    Of an accelerator it has each time twice: at the kernel, and at the operation that issued it;
+    and again at what a program marks, such as the step of an optimizer. Kernels that no operation
+    issued, those of a graph, share a name.
+    """
+    from torch.autograd import DeviceType
+
+    found = [each for each in found if not getattr(each, "is_user_annotation", False)]
+    kernels = [each for each in found if each.device_type != DeviceType.CPU]
+    operations = [each for each in found if each.device_type == DeviceType.CPU]
+    kind = "device" if kernels else "cpu"
+    times = {each.key: getattr(each, f"self_{kind}_time_total") for each in operations}
+    counted = kernels or [each for each in operations if times[each.key]]
+    total = sum(getattr(each, f"self_{kind}_time_total") for each in counted) or 1
+    if kernels and (rest := total - sum(times.values())) > 0:
+        times[OF_GRAPHS] = rest
     ordered = sorted(times.items(), key=lambda item: -item[1])
     shares = {name: time / total for name, time in ordered if time}
-    count = sum(each.count for each in found if times[each.key])
-    return Kernels(shares, total / 1e6 / steps, count / steps, kind)
+    return Kernels(shares, total / 1e6 / steps, sum(each.count for each in counted) / steps, kind)
 
 
 def read_peak_bytes(subject: Subject) -> int:
