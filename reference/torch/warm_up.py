@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -105,7 +106,8 @@ def warm_up(trainer: Any) -> None:
         trainer.samples = first
         settings = fit_pieces(trainer)
         with rule.explain_large_step(settings):
-            settings = execution.autotune(settings, trainer.step_on_noise, trainer.ranks)
+            with one_noise(trainer):
+                settings = execution.autotune(settings, trainer.step_on_noise, trainer.ranks)
             trainer.step_on_noise(settings)
             trainer.optimizer.step()
         step_on_other_noise(trainer, others)
@@ -118,6 +120,16 @@ def warm_up(trainer: Any) -> None:
     if preconditioner.rehearses:
         with as_built(trainer):
             preconditioner.rehearse(lambda: trainer.step_on_noise(trainer.execution))
+
+
+@contextmanager
+def one_noise(trainer: Any) -> Iterator[None]:
+    """Draw noise once for all steps in the context: on a GPU drawing takes longer than a step."""
+    trainer.draw_noise = cache(trainer.draw_noise)
+    try:
+        yield
+    finally:
+        del trainer.draw_noise
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from torch import nn
 
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch import workload
+from cepheid.reference.torch.devices.kinds import Processor
 from cepheid.reference.torch.parallel.plan import TensorPlan
 from cepheid.reference.torch.parallel.stale import delay_gradients
 from cepheid.reference.torch.pieces import Pieces, cut
@@ -141,6 +142,23 @@ def test_the_smallest_workload_trains_and_resumes() -> None:
     assert resumed.model.weight.item() == task.model.weight.item() == pytest.approx(expect(0)[1])
     assert task.predict(torch.ones(3, 1)).shape == (3, 1)
     assert not hasattr(task, "report")
+
+
+def test_ways_to_compute_are_compared_on_the_same_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing it takes longer than a step on a GPU, and would hide which way is the fastest."""
+    monkeypatch.setattr(Processor, "list_precisions", lambda device: ("fp32", "bf16"))
+    drawn: list[int] = []
+
+    def draw(shape: Any, count: int, generator: torch.Generator) -> tuple[Any, Any]:
+        drawn.append(count)
+        return ONE_WEIGHT.make_noise(shape, count, generator)
+
+    task = build(configure_one_weight("galaxy_shape", "precision=auto"),
+                 make=ONE_WEIGHT.vary(make_noise=draw))  # fmt: skip
+    task.warm_up()
+    assert task.execution.because["precision"].startswith("fastest step")
+    assert len(drawn) <= 4  # for memory, for all ways together, for the last step, for predictions
+    assert "draw_noise" not in vars(task)
 
 
 # Old gradients -----------------------------------------------------------------------------------
