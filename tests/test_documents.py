@@ -41,6 +41,17 @@ def test_the_page_of_measurements_is_generated() -> None:
     assert tables.write_page() == tables.PAGE.read_text(encoding="utf-8")
 
 
+def test_the_page_says_of_each_measurement_whether_noise_has_a_meaning() -> None:
+    from cepheid.measure.studies.speed.speed import ON_A_DATASET, find_measurements
+
+    page = (ROOT / "docs/measurements/README.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `measure speed")]
+    trained = [definition.load(name, "mini") for name in definition.names()]
+    for name in {key for d in trained if d.kind == "train" for key in find_measurements(d)}:
+        (row,) = (each for each in rows if re.search(rf"(--|--only |`){name}`", each))
+        assert ("| no: " in row) == (name in ON_A_DATASET), row
+
+
 def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
     machine = {"accelerator": None, "processor": "a CPU"}
     made = {"machine": machine, "commit": "", "code_digest": "c" * 64, "load_before": 0.1}
