@@ -48,6 +48,7 @@ With --compare NAME it measures some of the steps for each of several settings, 
 each against the baseline with the same settings.
 
 With --ladder it measures instead what makes the baseline fast, step by step, without the optimizer.
+On an accelerator its overhead is the time of an update without kernels.
 
 Steps that change only what travels between ranks or nodes are left out where there is one; start
 the command with torchrun for these. The output says what is projected from measured parts, and what
@@ -286,6 +287,7 @@ def measure_rungs(request: Request, setups: Sequence[Setup]) -> Measured:
                 phase: f"{rung.phases_ms.get(phase, 0.0):,.1f}"
                 for phase in ("forward", "backward", "update", "other")
             },
+            "overhead": "" if rung.overhead_ms is None else f"{rung.overhead_ms:,.1f}",
             "reported": reported[rung.name],
         }
         for place, rung in enumerate(ladder.rungs)

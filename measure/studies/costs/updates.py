@@ -27,6 +27,7 @@ from cepheid.measure.studies import epochs
 from cepheid.measure.studies.costs import inverses
 from cepheid.measure.studies.costs.declared import Costs, Step
 from cepheid.measure.studies.costs.inverses import PROJECTED_RANKS, find_kfac
+from cepheid.measure.studies.speed.profiles import profile_kernels
 from cepheid.reference.run.execution import add_switches
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
@@ -298,6 +299,7 @@ class MeasuredRung:
     """The time of an update, its phases on this rank, and how much faster it is than others.
 
     ``speedup`` is over the rung before, ``speedup_in_all`` over the first one (``turns.divide``).
+    ``kernel_seconds`` are those that an accelerator computes in an update; the rest is overhead.
     """
 
     name: str
@@ -305,6 +307,14 @@ class MeasuredRung:
     phases_ms: Mapping[str, float]
     speedup: tuple[float, float, float]
     speedup_in_all: tuple[float, float, float]
+    kernel_seconds: float | None = None
+
+    @property
+    def overhead_ms(self) -> float | None:
+        """The milliseconds of an update without kernels, None where processors compute."""
+        if self.kernel_seconds is None:
+            return None
+        return 1000 * (self.timing.median_seconds - self.kernel_seconds)
 
 
 @dataclass(frozen=True)
@@ -338,7 +348,9 @@ def measure_ladder(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]
         task.use_execution(task.execution)  # threads belong to the process
         phases = profile_steps(task, counts[timing.label]).phases_ms
         faster = divide(timings[max(0, place - 1)], timing), divide(timings[0], timing)
-        rungs.append(MeasuredRung(timing.label, timing, phases, *faster))
+        kernels = profile_kernels(task)
+        busy = kernels.seconds if kernels.on == "device" else None
+        rungs.append(MeasuredRung(timing.label, timing, phases, *faster, busy))
     first = next(iter(tasks.values()))
     threads = int(first.implementation()["threads_per_rank"])
     batch = first.config.global_batch_size

@@ -1,0 +1,1 @@
+"""Old gradients and slow workers."""

@@ -1,0 +1,118 @@
+"""What docs/measurements and docs/claims.md say: tables are generated, commands exist."""
+
+import importlib.util
+import json
+import re
+import subprocess
+from pathlib import Path
+from types import ModuleType
+
+from cepheid.rules import definition
+from cepheid.rules.host import ROOT
+
+# docs/measurements: the page is what its files say ------------------------------------------------
+
+
+def load_tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs/measurements/tables.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_measurements_is_generated() -> None:
+    """Run docs/measurements/tables.py after a file has changed."""
+    tables = load_tables()
+    assert tables.write_page() == tables.PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_says_of_each_measurement_whether_noise_has_a_meaning() -> None:
+    from cepheid.measure.studies.speed.speed import ON_A_DATASET, find_measurements
+
+    page = (ROOT / "docs/measurements/README.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `measure speed")]
+    trained = [definition.load(name, "mini") for name in definition.names()]
+    for name in {key for d in trained if d.kind == "train" for key in find_measurements(d)}:
+        (row,) = (each for each in rows if re.search(rf"(--|--only |`){name}`", each))
+        assert ("| no: " in row) == (name in ON_A_DATASET), row
+
+
+def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
+    machine = {"accelerator": None, "processor": "a CPU"}
+    made = {"machine": machine, "commit": "", "code_digest": "c" * 64, "load_before": 0.1}
+    arms = {name: {"seconds": [each] * 3} for name, each in (("whole", 0.2), ("parts", 0.1))}
+    point = {"ranks": 2, "samples_per_second": {"median": 64.0}, "input": "real",
+             "efficiency": {"real": {"median": 0.8}}}  # fmt: skip
+    files = {
+        "profile": {**made, "command": "cepheid measure …", "profile": {
+            "seconds": [0.1, 0.2, 0.3], "shares": {"forward": 0.25, "backward": 0.5},
+            "kernel_share": 1.0, "kernels": {"on": "cpu"}, "peak_bytes": 2**20,
+            "global_batch_size": 8}},
+        "update": {**made, "update": arms},
+        "partitions": {**made, "sizes": [{"pixels": 64, "wall": arms}]},
+        "scaling-x/scaling": {"commit": "abc", "table": [point], "points": [{"load_before": 0}]},
+        "scaling-x/2": {"ranks": 2},  # a point by itself
+    }  # fmt: skip
+    for name, content in files.items():
+        path = tmp_path / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(content))
+    page = load_tables().write_page(tmp_path)
+    for row in (
+        "| profile | 8 | a CPU | 200.0 | 0.0% | 25.0% | 50.0% | 0.0% | 0.0% | 25.0% |",
+        "| update | parts | 100.0 | 2.00 | cccccccccccc | 0.1 |",
+        "| partitions | 64 | parts | 200 | 2.00 |",
+        "| scaling-x | 2 | 64 | 0.80 | abc | 0.0 |",
+        "- profile: `cepheid measure …`",
+    ):
+        assert row in page
+    assert page.count("## ") == 5
+
+
+def test_the_script_of_measurements_has_commands_that_exist() -> None:
+    """Options are read, nothing is measured."""
+    from cepheid.measure.studies.speed.speed import find_measurements
+
+    script = (ROOT / "docs/measurements/record.sh").read_text(encoding="utf-8")
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    for name, only in re.findall(r"(?m)^ *keep .* speed (\w+) --only (\w+)", script):
+        assert only in find_measurements(definition.load(name, "mini"))
+
+
+# docs/claims.md: each claim has a verdict, each command can be run --------------------------------
+
+VERDICTS = r"\*\*(confirmed|in part|not confirmed)\*\*.*|not measured|not testable here"
+
+
+def list_claims() -> list[list[str]]:
+    lines = (ROOT / "docs/claims.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return [row for row in rows if len(row) == 4 and row[0] not in ("claim", "---")]
+
+
+def test_claims_have_verdicts_and_what_was_measured_has_a_record_and_a_command() -> None:
+    claims = list_claims()
+    assert len(claims) > 50
+    for claim, verdict, record, command in claims:
+        assert re.fullmatch(VERDICTS, verdict), claim
+        if verdict.startswith("**"):
+            assert command, claim
+            assert "](" in record or command == "the same", claim
+
+
+def test_the_commands_of_claims_name_what_exists() -> None:
+    """Benchmarks, comparisons and measurements of speed; nothing is measured."""
+    from cepheid.measure.studies.epochs import load_comparison
+    from cepheid.measure.studies.speed.speed import find_measurements
+    from cepheid.tools.measure.__main__ import MEASUREMENTS
+
+    text = " ".join(command for *_, command in list_claims())
+    for study, name, rest in re.findall(r"measure (\w+) (\w+)([^`]*)`", text):
+        assert study in MEASUREMENTS
+        assert name in definition.names()
+        for only in re.findall(r"--only (\w+)", rest):
+            assert only in find_measurements(definition.load(name, "mini"))
+        for compared in re.findall(r"--compare (\w+)", rest if study == "epochs" else ""):
+            assert load_comparison(name, "mini", compared)
