@@ -117,14 +117,21 @@ def plan_device(request: Request) -> Plan:
     return Plan(base, list(families.values()), speed, network)
 
 
-def scale(costs: Costs, factor: float) -> Costs:
-    """Return the costs of a device that takes so many times as long for its own work."""
-    return replace(
-        costs,
-        fixed_seconds=factor * costs.fixed_seconds,
-        sample_seconds=factor * costs.sample_seconds,
-        update_seconds=factor * costs.update_seconds,
-    )
+def scale(costs: Costs, factors: Sequence[float]) -> list[Costs]:
+    """Return the costs of a device that takes so many times as long: at least, likely, at most.
+
+    Nobody knows whether the seconds of a step, however many samples it has, are the device's or its
+    host's: at least they shrink as the device is faster, and at most they grow as it is slower.
+    """
+    low, likely, high = factors
+    return [
+        replace(
+            costs,
+            fixed_seconds=of_step * costs.fixed_seconds,
+            sample_seconds=factor * costs.sample_seconds,
+        )
+        for factor, of_step in ((low, min(low, 1)), (likely, likely), (high, max(high, 1)))
+    ]
 
 
 def compare(base: Speed, other: Speed) -> tuple[float, float, float]:
@@ -155,10 +162,8 @@ def answer(plan: Plan, costs: Costs, errors: Mapping[str, Errors], asked: Any) -
     least, most = min(shares), max(shares)
     batch = asked.batch_size or max(1, math.floor(most))
     found = [
-        cost_model.project(
-            scale(costs, factor), plan.network, base.training, asked.devices, batch, min(1, least)
-        )
-        for factor in compare(find_speed(base), plan.speed)
+        cost_model.project(scaled, plan.network, base.training, asked.devices, batch, min(1, least))
+        for scaled in scale(costs, compare(find_speed(base), plan.speed))
     ]
     worst = max(errors.values(), key=lambda each: each.nine_of_ten)
     answers = []
@@ -205,16 +210,12 @@ def check_others(plan: Plan, costs: Costs, errors: Mapping[str, Errors]) -> list
     checks = []
     for family in plan.others:
         factors = compare(find_speed(plan.base), find_speed(family))
+        size, overlap = family.costs.gradient_bytes, family.costs.overlap
+        scaled = [
+            replace(each, gradient_bytes=size, overlap=overlap) for each in scale(costs, factors)
+        ]
         for name, known in family.systems.items():
-            seconds = []
-            for factor in factors:
-                scaled = replace(
-                    scale(costs, factor),
-                    gradient_bytes=family.costs.gradient_bytes,
-                    overlap=family.costs.overlap,
-                )
-                # A batch counts what this family counts: images, sentences or tokens.
-                seconds.append(family.predict(scaled, known))
+            seconds = [family.predict(each, known) for each in scaled]
             checks.append(Check(family, name, known, span(seconds, miss)))
     return checks
 
