@@ -22,7 +22,7 @@ from cepheid.compliance.read import package
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.mlperf.rule_files import RuleSet, require_rule_set
+from cepheid.rules.mlperf.rule_files import RuleSet, find_rule_sets, require_rule_set
 from cepheid.rules.rounds import Round
 from cepheid.tools.peer.asked import CRASH, check_package, compare_convergence, judge_log
 
@@ -62,7 +62,7 @@ def find_repositories(folder: Path) -> Mapping[str, Path]:
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if match := REPOSITORY.fullmatch(path.name):
             found[f"mlperf-{match[1]}-{match[2]}"] = path
-    return {name: path for name, path in found.items() if name in rounds.names()}
+    return {name: path for name, path in found.items() if name in find_rule_sets()}
 
 
 def require_repositories() -> Path:

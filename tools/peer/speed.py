@@ -30,7 +30,7 @@ from cepheid.tools.peer.agreement import (
 )
 from cepheid.tools.peer.asked import judge_log
 
-LOGS, TURNS = 40, 3
+LOGS, TURNS = 20, 3
 
 
 def measure_rounds() -> str:

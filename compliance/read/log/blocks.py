@@ -160,9 +160,12 @@ def _split_begun(
 ) -> _Split | None:
     """Split lines of which each record begins one, with other lines among them; else return None.
 
-    Most lines of most logs are records, so that only the few others cost something each.
+    All may bear the label of the first one, as those of one rank do. Most lines of most logs are
+    records, so that only the few others cost something each.
     """
-    before, *contents = (b"\n" + text).rsplit(b"\n" + marker)  # much faster than split
+    at = text.find(STEM)
+    label = text[text.rfind(b"\n", 0, at) + 1 : at]
+    before, *contents = (b"\n" + text).rsplit(b"\n" + label + marker)  # much faster than split
     if not contents or before.rfind(STEM) >= 0:
         return None
     outside, first, line = [before], number, number + before.count(b"\n")
@@ -178,10 +181,11 @@ def _split_begun(
             outside.append(other)
         numbers = [*lines, *range(line, line + len(contents) - begun)]
     if not text.isascii() or b"\0" in text:
-        _demand_text(outside, is_text, is_lenient)
+        _demand_text([label, *outside, b""], is_text, is_lenient)
+    labels = () if is_lenient or not label else (label,) * len(contents)
     line_feeds = max(line - 1, numbers[-1]) - first
     record_bytes = len(text) - sum(map(len, outside))
-    return _Split(contents, numbers, (), line_feeds, record_bytes)
+    return _Split(contents, numbers, labels, line_feeds, record_bytes)
 
 
 def _split(number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient: bool) -> _Split:
