@@ -205,6 +205,7 @@ def test_every_dataset_has_a_size_and_our_results_a_time() -> None:
     for name in definition.names():
         for scale in definition.scales(name):
             assert costs.find_disk(definition.load(name, scale)), (name, scale)
+        assert costs.find_memory(definition.load(name, "mini")), name
     reference = costs.find_reference(definition.load("galaxy_shape", "mini"))
     assert reference is not None
     assert 5 < reference.seconds < 60

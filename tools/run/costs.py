@@ -1,5 +1,6 @@
 """What a benchmark costs before anybody has run it here: minutes, disk, devices; and the table."""
 
+import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.host import ROOT
 from cepheid.rules.metrics import QualityTarget
 
+MEMORY = ROOT / "docs" / "memory.json"  # what runs had in memory
 OURS = ROOT / "submissions" / "cepheid"  # a checkout has it, an installation does not
 
 DISK_GB: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
@@ -74,6 +76,18 @@ def describe_disk(chosen: Definition) -> str:
     return f"{files:g} + {prepared:g} GB" if files else f"{prepared:g} GB"
 
 
+def find_memory(chosen: Definition) -> float | None:
+    """Return the most gigabytes that a run on processors had in memory, where it was measured.
+
+    `cepheid measure speed NAME --only memory` measures it; an installation has no records.
+    """
+    if not MEMORY.is_file():
+        return None
+    recorded = json.loads(MEMORY.read_text(encoding="utf-8"))["peak_resident_bytes"]
+    peak = recorded.get(f"{chosen.name}-{chosen.scale}")
+    return None if peak is None else peak / 1e9
+
+
 def describe_minutes(reference: Reference | None) -> str:
     """Return the minutes of a run, or a dash for none."""
     return f"{reference.seconds / 60:.1f}" if reference else "-"
@@ -89,12 +103,13 @@ def list_costs() -> Iterator[Mapping[str, str]]:
     for name in definition.names():
         for scale in definition.scales(name):
             chosen = definition.load(name, scale)
-            reference = find_reference(chosen)
+            reference, memory = find_reference(chosen), find_memory(chosen)
             yield {
                 "benchmark": name,
                 "scale": scale,
                 "min": describe_minutes(reference),
-                "disk": describe_disk(chosen),
+                "disk": describe_disk(chosen).removesuffix(" GB"),
+                "RAM": "-" if memory is None else f"{memory:.1f}",
                 "on": describe_devices(chosen),
                 "quality": shorten_targets(chosen.quality, chosen.provisional),
             }
@@ -108,7 +123,8 @@ def shorten_targets(quality: Sequence[QualityTarget], provisional: str | None) -
 
 LEGEND = """\
 min: minutes of a run of our reference on two processors (-: not run).
-disk, about: files that you put there + what is prepared from them.
+disk, RAM: in GB. Of disk, about: files that you put there + what is prepared
+from them; of RAM: the most of a short run on processors (-: not measured).
 quality: the first metric with a target, +N: more, *: provisional, because
 nobody has measured it here. `cepheid run NAME --list` shows targets and
 settings, `cepheid doctor NAME` how long NAME takes here."""
