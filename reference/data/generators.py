@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cepheid.reference.data import store
 from cepheid.rules.errors import UserError
 
 
@@ -64,6 +63,8 @@ def count_train_samples(data: Mapping[str, Any], data_root: Path) -> int | None:
     """Return the training samples of a prepared dataset, where it may have fewer than asked for."""
     if not _find_dataset(data).parse(data).may_have_fewer:
         return None
+    from cepheid.reference.data import store  # needs NumPy
+
     count: int = store.read_manifest(folder(data, data_root)).parameters["train_samples"]
     return count
 
