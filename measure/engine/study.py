@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from cepheid.measure.engine.noise import REAL
+from cepheid.measure.engine.noise import REAL, SYNTHETIC
 from cepheid.measure.engine.options import DEVICES, Option
 from cepheid.reference.machine.accelerators import use_device
 from cepheid.reference.machine.placement import find_placement
@@ -144,7 +144,7 @@ class Request:
 
         Noise needs none of those that read a dataset.
         """
-        is_real = getattr(self.arguments, "input", REAL) == REAL
+        is_real = getattr(self.arguments, "input", REAL) != SYNTHETIC
         extras.require_for_runs(self.definition.extras if is_real else ())
         return self.definition
 
