@@ -83,7 +83,7 @@ class RunLogWriter:
     def time_run(self) -> Iterator["TimedRun"]:
         """Enclose the block in run_start and exactly one run_stop, also on errors and Ctrl-C.
 
-        After run_stop comes how much of the machine the run had for itself, where that is known.
+        After run_stop of a run that reached its targets comes how much of the machine it had.
         """
         timed = TimedRun()
         before = use.read()
@@ -96,7 +96,9 @@ class RunLogWriter:
         reason = {"reason": timed.reason} if timed.reason else {}
         self.event("run_stop", status=timed.status, samples_count=self._samples, **reason)
         after = use.read()
-        if before and after and (found := use.describe(self._load_before, before, after)):
+        if timed.status == events.STATUS_ABORTED or before is None or after is None:
+            return
+        if found := use.describe(self._load_before, before, after):
             self.event("machine_use", found)
 
     def start_block(self, block: Block) -> None:

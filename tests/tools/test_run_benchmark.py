@@ -109,7 +109,7 @@ def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_p
     )
     assert ended.returncode == 1, ended.stderr
     (log,) = tmp_path.glob("results/*/*/result_0.txt")
-    last = events(log)[-3]
+    last = events(log)[-2]
     assert last["key"] == "run_stop"
     assert last["metadata"]["status"] == "aborted"  # type: ignore[index]
 

@@ -46,7 +46,7 @@ def test_a_run_from_the_first_line_to_the_last(
     assert outcome.samples == 3 * 1 + 2 * 10
     keys = [event["key"] for event in events]
     of_a_count = ["generation_start", "generation_times", "generation_stop"]
-    judged = ["eval_start", "eval_accuracy", "eval_stop", "run_stop", "machine_use"]
+    judged = ["eval_start", "eval_accuracy", "eval_stop", "run_stop"]
     judged += ["image_projections", "data_read"]
     assert keys[keys.index("run_start") :] == ["run_start", *of_a_count, *of_a_count, *judged]
     assert keys.index("weights_digest") < keys.index("init_stop")
@@ -54,8 +54,8 @@ def test_a_run_from_the_first_line_to_the_last(
     assert first["value"] == {"sampling_seconds": [1.0] * 3, "decoding_seconds": [2.0] * 3}
     assert (first["metadata"]["images_count"], second["metadata"]["images_count"]) == (1, 10)
     assert len(second["value"]["sampling_seconds"]) == 2
-    *_, accuracy, _, stop, _, _, _ = events
-    for event in events[-7:-3]:
+    *_, accuracy, _, stop, _, _ = events
+    for event in events[-6:-2]:
         assert event["metadata"]["samples_count"] == 23
     assert accuracy["value"] == GOOD["generated_distance"]
     assert accuracy["metadata"]["metrics"] == GOOD

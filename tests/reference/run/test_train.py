@@ -52,9 +52,9 @@ def test_stops_at_the_first_evaluation_that_reaches_all_targets(
     outcome, events = execute(config, task, tmp_path / "result_0.txt")
     assert outcome == Outcome(True, 256, GOOD)
     assert keys(events).count("run_stop") == 1
-    assert keys(events)[-3:] == ["run_stop", "machine_use", "data_read"]
-    assert events[-3]["metadata"]["status"] == "success"
-    assert events[-3]["metadata"]["samples_count"] == 256
+    assert keys(events)[-2:] == ["run_stop", "data_read"]
+    assert events[-2]["metadata"]["status"] == "success"
+    assert events[-2]["metadata"]["samples_count"] == 256
     assert events[-1]["value"] == task.data_digest
     assert [e["metadata"]["samples_count"] for e in events if e["key"] == "block_stop"] == [
         128,
@@ -66,8 +66,8 @@ def test_one_target_of_two_is_not_enough(config: RunConfig, tmp_path: Path) -> N
     half = quality(0.0, 9.0)
     outcome, events = execute(config, ScriptedTask([half] * 3), tmp_path / "result_0.txt")
     assert not outcome.reached
-    assert events[-3]["metadata"]["status"] == "aborted"
-    assert "300 samples" in events[-3]["metadata"]["reason"]
+    assert events[-2]["metadata"]["status"] == "aborted"
+    assert "300 samples" in events[-2]["metadata"]["reason"]
     assert outcome.samples == 320  # the budget, completed to a whole batch
 
 
