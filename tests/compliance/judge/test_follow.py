@@ -38,7 +38,6 @@ LATER = {"T1", "T2", "T7", "T12", "T13", "T17"}  # rules that also say what is m
 
 NEEDS_MORE = {  # what is certain only by a later line than the one that is named
     "clock started before initialisation ended": at("init_stop") + 1,
-    "a seed that is not the derived one": at("code_digest"),
     "run_stop before run_start": at("eval_stop") + 1,
 }
 OF_ALL_BLOCKS = ("T4.fast_blocks", "T4.gap", "T4.uneven")  # known only when all are there
