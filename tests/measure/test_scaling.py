@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from cepheid.measure.engine import own_process
+from cepheid.measure.engine.noise import INPUTS
 from cepheid.measure.engine.turns import Timing
 from cepheid.measure.studies.partitions import ALONE as ONE_RANK
 from cepheid.measure.studies.partitions import SizeTimings, find_break_even
 from cepheid.measure.studies.scaling import ranks, scaling
 from cepheid.measure.studies.scaling.points import (
     ALONE,
-    INPUTS,
     STRONG,
     TOGETHER,
     WEAK,

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from torch.autograd import DeviceType
+from torch._C._autograd import DeviceType
 
 from cepheid.measure.engine.noise import SYNTHETIC
 from cepheid.measure.engine.turns import configure_open, make_task

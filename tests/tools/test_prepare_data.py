@@ -192,7 +192,7 @@ def test_what_is_left_of_text_is_told_proposed_and_used(
     from tests.reference.data.wmt import replica
     from tests.reference.data.wmt.test_distributed import ALL_KEPT, ASKED, OF_EACH, TEST
 
-    facts = {"vocabulary": 400, "merges": 150, "longest_tokens": 400}
+    facts: dict[str, Any] = {"vocabulary": 400, "merges": 150, "longest_tokens": 400}
     facts |= {"train_samples": ALL_KEPT + 2, "evaluation_samples": TEST}
     facts |= {"train_files": list(ASKED.train_files)}
     tiny.install(tmp_path / "benchmarks", monkeypatch, "gnmt", "full", data=facts)

@@ -114,7 +114,7 @@ def count_operations(found: Iterable[Any], steps: int) -> Kernels:
     and again at what a program marks, such as the step of an optimizer. Kernels that no operation
     issued, those of a graph, share a name.
     """
-    from torch.autograd import DeviceType
+    from torch._C._autograd import DeviceType  # torch.profiler's own
 
     found = [each for each in found if not getattr(each, "is_user_annotation", False)]
     kernels = [each for each in found if each.device_type != DeviceType.CPU]
