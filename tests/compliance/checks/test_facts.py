@@ -85,7 +85,8 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any]]] = [
                                   "system": {**SYSTEM, "framework": "keras 3.15", "software":
                                              {"tensorflow": "2.20.0"}}}),
     *(("implementation.device", {"log": log(device=device), "system": GPUS})
-      for device in ("cpu", "CPU:0", "NVIDIA A100-SXM4-40GB", "H100 SXM", "Some GPU 40 GB")),
+      for device in ("cpu", "CPU:0", "NVIDIA A100-SXM4-40GB", "NVIDIA A100 80GB PCIe", "H100 SXM",
+                     "Some GPU 40 GB")),
     *(("implementation.device", {"log": log(device=device), "system": SYSTEM})
       for device in ("cuda", "NVIDIA GPU", "tpu v3", "xpu:1")),
     *(("implementation.ranks", {"log": log(ranks=ranks), "system": system})
@@ -149,7 +150,7 @@ AGREEMENTS: list[dict[str, Any]] = [
     {"log": log(nodes="1", memory_gib_per_node="7.8"), "system": SYSTEM},
     {"log": log(ranks=8, threads_per_rank=2), "system": THREADS},  # four ranks for each core
     {"log": log(ranks=16, ranks_per_node=8, threads_per_rank=16, device="cuda"), "system": GPUS},
-    {"log": log(ranks=15, ranks_per_node=8, device="NVIDIA A100 80GB PCIe"), "system": GPUS},
+    {"log": log(ranks=15, ranks_per_node=8, device="NVIDIA A100 80GB"), "system": GPUS},
     {"log": {**log(nodes=2, device="NVIDIA A100-SXM4-80GB"), "model_parameters": 10**9},
      "system": GPUS},
     *({"system": {**GPUS, "accelerator": name, "accelerator_memory_gib": memory}}
