@@ -70,7 +70,9 @@ def test_the_tutorial_ends_with_a_submission_without_findings(tmp_path: Path) ->
     missing = printed["cepheid check submissions/acme || true"]
     assert "S2.unfilled notes is still to be filled in" in missing
     assert "S3.unfilled the README.md is still to be written" in missing
-    assert "pass: 5 logs, 0 errors, 1 warning" in printed["cepheid check submissions/acme"]
+    checked = printed["cepheid check submissions/acme"]
+    assert "S4.no_manifest warning" in checked
+    assert "pass: 5 logs, 0 errors, " in checked  # other tests may be other work: T19.busy
     audited = printed["cepheid audit submissions/acme --run-submitted-code"]
     assert "agrees: differs by 0.0% in the second half" in audited
     assert "the submitter's code, contained by bwrap" in audited

@@ -132,6 +132,7 @@ def hides(folder: Path, names: tuple[str, ...]) -> list[str]:
         f"{path}: {name}"
         for path in folder.rglob("*")
         if path.is_file() and path.name not in static and not path.name.endswith("schema.json")
+        if path.parent.name != "vendor"
         for name in names
         if re.search(rf"\b{re.escape(name)}", path.read_text())
     ]
