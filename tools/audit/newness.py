@@ -15,6 +15,7 @@ from cepheid.tools.audit.comparison import Verdict
 
 SLACK_S = 1.0  # a file system counts its times more coarsely than the clock
 ALIKE_MS = 2.0  # two logs that round their times
+SAME_MS = 0.01  # of a single duration, in which two honest runs may differ by less than the above
 ALIKE_COUNT_MIN = 6  # for less, times of one factor are no evidence
 # Blocks of a GPU differ by less than 1 ms from run to run, its evaluations by 4 ms and more. Of the
 # pairs of runs that we recorded, no two were closer in both or, with as many durations, closer than
@@ -82,7 +83,8 @@ def is_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
     """
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=False) if a > 0 and b > 0]
     if len(pairs) < ALIKE_COUNT_MIN:
-        return bool(pairs) and all(abs(a - b) < ALIKE_MS for a, b in pairs)
+        limit = ALIKE_MS if len(pairs) > 1 else SAME_MS
+        return bool(pairs) and all(abs(a - b) < limit for a, b in pairs)
     apart, varies = [], []
     for kind in (pairs[0::2], pairs[1::2]):  # blocks and evaluations take turns
         factor = statistics.median(a / b for a, b in kind)
