@@ -6,10 +6,16 @@ kept=docs/measurements/$(uname -m)-$(nproc)
 mkdir -p "$kept"
 failed=0
 
+wait_until_quiet() {  # wait_until_quiet NAME: until fewer than 0.3 processors are busy for five seconds
+    until python3 -c "from cepheid.reference.machine.use import measure_load; raise SystemExit(measure_load(5) >= 0.3)"; do
+        echo "$1: waits until fewer than 0.3 processors are busy"; sleep 20
+    done
+}
+
 keep() {  # keep NAME RANKS WHAT… : `cepheid measure WHAT…` on so many ranks, as NAME.json and NAME.png
     local name=$1 ranks=$2; shift 2
     [ -e "$kept/$name.json" ] && return
-    until awk '{exit !($1 < 0.3)}' /proc/loadavg; do echo "$name: waits until the load is below 0.3"; sleep 20; done
+    wait_until_quiet "$name"
     echo "$name"
     local start=(python3 -m cepheid.tools.measure)
     [ "$ranks" -gt 1 ] && start=(torchrun --standalone --nproc-per-node "$ranks" -m cepheid.tools.measure)
@@ -19,7 +25,7 @@ keep() {  # keep NAME RANKS WHAT… : `cepheid measure WHAT…` on so many ranks
 scale() {  # scale BENCHMARK WHAT… : throughput by ranks, whose command keeps its points itself
     local name=scaling-$1
     [ -e "$kept/$name/scaling.json" ] && return
-    until awk '{exit !($1 < 0.3)}' /proc/loadavg; do echo "$name: waits until the load is below 0.3"; sleep 20; done
+    wait_until_quiet "$name"
     OMP_NUM_THREADS=1 python3 -m cepheid.tools.measure scaling "$@" --ranks 1,2 --output "$kept/$name" || failed=1
 }
 

@@ -20,6 +20,7 @@ from cepheid.measure.engine.noise import REAL, SYNTHETIC
 from cepheid.measure.engine.options import DEVICES, Option
 from cepheid.reference.machine.accelerators import use_device
 from cepheid.reference.machine.placement import find_placement
+from cepheid.reference.machine.use import measure_load
 from cepheid.rules import definition as definitions
 from cepheid.rules import extras
 from cepheid.rules.definition import Definition
@@ -207,7 +208,7 @@ def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDi
     request = Request(arguments, open_display)
     arms = study.arms(request)
     figure = _prepare_figure(arguments) if study.figure else None
-    load = os.getloadavg()[0]
+    load = measure_load()
     measured, machine = _measure(study, request, arms)
     if find_placement().rank:
         return measured.is_fine

@@ -31,6 +31,15 @@ def read_load() -> float | None:
     return None
 
 
+def measure_load(seconds: float = 2.0) -> float:
+    """Return how many processors were busy, on average, in the ``seconds`` that begin now.
+
+    What this process did a minute ago is not in it, as it is in the load of the system.
+    """
+    share = psutil.cpu_times_percent(seconds)
+    return round((100 - share.idle - getattr(share, "iowait", 0)) / 100 * psutil.cpu_count(), 2)
+
+
 def read() -> Reading | None:
     """Read the clocks of the processors that this process may use; None where there are none."""
     try:

@@ -69,7 +69,7 @@ def run(*arguments: object) -> bool:
 def test_a_study_prints_writes_and_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(os, "getloadavg", lambda: (1000.0, 0.0, 0.0))
+    monkeypatch.setattr(study, "measure_load", lambda: 1000)
     out, figure = tmp_path / "new" / "out.json", tmp_path / "figure.png"
     assert run("a", "b", "--output", out, "--figure", figure)
     printed = capsys.readouterr().out

@@ -34,6 +34,7 @@ from cepheid.measure.studies.scaling.points import (
     name_arm,
 )
 from cepheid.reference.machine.placement import find_placement
+from cepheid.reference.machine.use import measure_load
 from cepheid.rules.errors import UserError
 
 if TYPE_CHECKING:
@@ -151,7 +152,6 @@ def measure_ranks(
     The first rank chooses the execution settings, alone, so that all compute alike. Raises
     UserError where the ranks cannot train so.
     """
-    load = os.getloadavg()[0]
     if job.processors_per_rank:
         keep_to_processors(job.processors_per_rank)
     alone = Companion()
@@ -162,6 +162,7 @@ def measure_ranks(
             if ranks.is_first:
                 prepare(ranks)
             ranks.barrier()
+            load = measure_load()
             device = str(ranks.device)
             chosen = alone.make_task(job, device) if ranks.is_first else None
             execution: Execution = ranks.broadcast(chosen)

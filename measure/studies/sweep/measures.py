@@ -13,7 +13,6 @@ where there are sensors.
 """
 
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -25,6 +24,7 @@ from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.recorded_points import describe_machine
 from cepheid.measure.engine.turns import configure_open, find_middle_half, pick_create
 from cepheid.reference.machine import energy, hardware, system
+from cepheid.reference.machine.use import measure_load
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.frameworks import import_backend
 from cepheid.reference.session.observer import Observer, OnCount, prepare_data
@@ -200,7 +200,7 @@ def measure_training(
     on_progress: OnCount = lambda done, total: None,
 ) -> Point:
     """Build a task and time ``epochs`` of the 100, or as many steps as take a minute."""
-    load = os.getloadavg()[0]
+    load = measure_load()
     task.build()
     task.warm_up()
     task.open_data()
@@ -306,7 +306,7 @@ def measure_generation(
     """Build a task and time the generation of ``images`` images repeatedly."""
     from cepheid.reference.run.generate import time_repetition  # needs numpy
 
-    load = os.getloadavg()[0]
+    load = measure_load()
     task.build()
     task.warm_up(WARM_UP_IMAGES)
     first_seconds = sum(time_repetition(task, images, 0)[0])

@@ -19,6 +19,7 @@ from cepheid.measure.engine.recorded_points import PointFolder, describe_point, 
 from cepheid.measure.engine.study import OURS, Column, draw_figure
 from cepheid.measure.engine.turns import make_task
 from cepheid.measure.studies.sweep.measures import Job
+from cepheid.reference.machine.use import measure_load
 from cepheid.reference.session.frameworks import import_backend
 from cepheid.rules.definition import Block, Definition
 
@@ -116,7 +117,7 @@ def _read(metric: str) -> Callable[[QualityPoint], float | None]:
 def train_once(job: Job, open_display: "OpenDisplay") -> QualityPoint:
     """Train and evaluate in this process, which was started for it."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before the framework is loaded
-    config, load, observer = job.configure(), os.getloadavg()[0], open_display(None)
+    config, load, observer = job.configure(), measure_load(), open_display(None)
     with import_backend(job.framework).start_ranks() as ranks:
         task = make_task(config, ranks)
         end = -(-job.samples // job.size) * job.size
