@@ -2,7 +2,7 @@
 # Records what docs/measurements has tables of, one after the other, on a machine that does nothing else: make measurements
 # What has a file is not measured again, so that a stopped run goes on; remove a file to measure it anew.
 cd "$(dirname "$0")/../.." || exit 2
-kept=docs/measurements/$(uname -m)-$(nproc)
+kept=docs/measurements/$(uname -m)-$(getconf _NPROCESSORS_ONLN)
 mkdir -p "$kept"
 failed=0
 

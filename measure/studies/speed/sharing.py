@@ -80,12 +80,13 @@ def compare_sums(subject: Subject) -> Measurement:
     for timing in subject.time_tasks("steps", tasks, steps):
         task = tasks[timing.label]
         table = _count_bytes_of_step(subject, task, steps)
-        columns = task.mesh_shape[1]
+        shape = task.sharing.mesh_shape
+        columns = shape[1]
         pairs = [(a, b) for a in range(count) for b in range(count)]
         within = sum(table[a][b] for a, b in pairs if a // columns == b // columns) / count
         between = sum(map(sum, table)) / count - within
         size = sum(weight.nbytes for weight in task.model.parameters())
-        formula = predict_bytes(size, task.mesh_shape)
+        formula = predict_bytes(size, shape)
         text = (
             f"{within / MIB:.2f} MiB sent within the row (formula {formula[0] / MIB:.2f}), "
             f"{between / MIB:.2f} MiB to other rows (formula {formula[1] / MIB:.2f}) per rank"
