@@ -21,7 +21,6 @@ from cepheid.reference.run.task import run_task
 from cepheid.reference.session import watcher
 from cepheid.reference.session.artifacts import (
     FinalWeights,
-    Pictures,
     PowerLog,
     keep_pictures,
     keep_report,
@@ -334,11 +333,13 @@ class SingleRun:
         if self.folder and live and closed_log == final_log:
             is_fine = live.judge_result() and outcome.reached
             with session.interruption.allow():
-                keep_report(task, config, self.folder, power.used, session.observer)
-                if outcome.is_finite or not isinstance(task, Pictures):
-                    keep_pictures(task, config, self.folder, session.observer)
-                else:  # nothing that is not finite can be drawn
-                    self.tell(f"run {self.index}: no pictures, because {outcome.reason}")
+                finite = (
+                    task if outcome.is_finite else None
+                )  # nothing else has a report or pictures
+                keep_report(finite, config, self.folder, power.used, session.observer)
+                keep_pictures(finite, config, self.folder, session.observer)
+                if finite is None:
+                    self.tell(f"run {self.index}: no report, no pictures, because {outcome.reason}")
             return is_fine
         return outcome.reached
 

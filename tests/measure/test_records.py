@@ -47,7 +47,7 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
              "efficiency": {"real": {"median": 0.8}}}  # fmt: skip
     files = {
         "profile": {**made, "command": "cepheid measure …", "profile": {
-            "seconds": [0.1, 0.2, 0.3], "shares": {"forward": 0.25, "backward": 0.5},
+            "seconds": [0.1, 0.2, 0.3], "shares": {"forward": 0.25, "backward": 0.5, "other": 0.25},
             "kernel_share": 1.0, "kernels": {"on": "cpu"}, "peak_bytes": 2**20,
             "global_batch_size": 8}},
         "update": {**made, "update": arms},
@@ -61,8 +61,8 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
         path.write_text(json.dumps(content))
     page = load_tables().write_page(tmp_path)
     for row in (
-        "| profile | 8 | a CPU | 200.0 | 0.0% | 25.0% | 50.0% | 0.0% | 0.0% | 25.0% |",
-        "| update | parts | 100.0 | 2.00 | cccccccccccc | 0.1 |",
+        "| profile | 8 | a CPU | 200.0 | 0.0% | 25.0% | 50.0% | 0.0% | 0.0% | other 25.0% |",
+        "| update | parts | 100.0 | 2.00 |  |  | cccccccccccc | 0.1 |",
         "| partitions | 64 | parts | 200 | 2.00 |",
         "| scaling-x | 2 | 64 | 0.80 | abc | 0.0 |",
         "- profile: `cepheid measure …`",
