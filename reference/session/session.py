@@ -19,12 +19,7 @@ from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage
 from cepheid.reference.run.task import run_task
 from cepheid.reference.session import watcher
-from cepheid.reference.session.artifacts import (
-    FinalWeights,
-    PowerLog,
-    keep_pictures,
-    keep_report,
-)
+from cepheid.reference.session.artifacts import FinalWeights, PowerLog, keep_pictures, keep_report
 from cepheid.reference.session.code_digest import (
     digest_code,
     digest_file,
@@ -338,8 +333,8 @@ class SingleRun:
                 )  # nothing else has a report or pictures
                 keep_report(finite, config, self.folder, power.used, session.observer)
                 keep_pictures(finite, config, self.folder, session.observer)
-                if finite is None:
-                    self.tell(f"run {self.index}: no report, no pictures, because {outcome.reason}")
+            if finite is None:
+                self.tell(f"run {self.index}: no report, no pictures, because {outcome.reason}")
             return is_fine
         return outcome.reached
 
