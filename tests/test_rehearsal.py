@@ -137,7 +137,7 @@ def watch_all() -> tuple[dict[str, Counter[Event]], dict[str, str]]:
 def watch() -> tuple[dict[str, Counter[Event]], dict[str, str]]:
     """Return the same from a process of its own, in which torch learns of the device."""
     (watched,) = on_ranks(1, watch_all)
-    return watched  # type: ignore[no-any-return]
+    return watched
 
 
 def read_first(values: Any) -> float:

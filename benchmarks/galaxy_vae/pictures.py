@@ -1,14 +1,12 @@
 """Real, reconstructed and generated galaxies side by side, in colour."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from cepheid.reference.data.sky import colour
 from cepheid.reference.galaxies.pictures import ARCSEC_SHOWN, find_nearest, show_galaxy
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SIGNAL_TO_NOISE = (10, 15, 25, 40, 60, 100, 160, 300)  # of the real galaxies, from left to right
 STRETCH = f"in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide)"
@@ -17,14 +15,12 @@ COLUMNS, INCHES = 8, 1.1  # of the panel of generated galaxies, and the size of 
 
 def draw_panel(
     parameters: Any, real: np.ndarray, reconstructed: np.ndarray, generated: np.ndarray
-) -> "Figure":
+) -> Figure:
     """Return a figure with three rows of galaxies.
 
     All images are noise-free, (n, bands, y, x) in units of the sky noise. Of ``generated``, which
     may be many, each column shows the one whose flux in r is nearest to its real galaxy.
     """
-    from matplotlib.figure import Figure
-
     rows = {
         "real": real,
         "reconstructed": reconstructed,
@@ -51,13 +47,11 @@ def _find_alike(generated: np.ndarray, real: np.ndarray, band: int) -> list[int]
     return find_nearest(made, wanted.tolist())
 
 
-def draw_generated(real: np.ndarray, generated: np.ndarray, parameters: Any) -> "Figure":
+def draw_generated(real: np.ndarray, generated: np.ndarray, parameters: Any) -> Figure:
     """Return a figure of real galaxies above generated ones, noise-free and stretched alike.
 
     Both are (n, bands, y, x) in units of the sky noise, of the same number.
     """
-    from matplotlib.figure import Figure
-
     rows = -(-len(real) // COLUMNS)
     figure = Figure(figsize=(INCHES * COLUMNS, 2 * (INCHES * rows + 0.3)))
     parts = np.ravel(np.asarray(figure.subfigures(2, 1)))

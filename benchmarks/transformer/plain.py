@@ -96,10 +96,9 @@ class Marian(nn.Module):
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Return the logits of every place of ``target``, (sentences, places, vocabulary)."""
         before = pad(target[:, :-1], (1, 0), value=END)
-        logits: Tensor = self.network(
+        return self.network(
             input_ids=source, attention_mask=source != PADDING, decoder_input_ids=before
         ).logits
-        return logits
 
 
 WORKLOAD = simplify(REFERENCE).vary(make_network=lambda shape, norms: Peer(shape.sizes))

@@ -56,7 +56,7 @@ class PretendDevice(Device):
 
     def make_generator(self) -> torch.Generator:
         """Return a generator that draws what one of the CPU does."""
-        return pretend.make_generator()  # type: ignore[no-any-return]
+        return pretend.make_generator()
 
     def fork_rng(self) -> AbstractContextManager[None]:
         """Return a context after which the generator of the CPU is as it was before it."""

@@ -52,6 +52,10 @@ class RunConfig:
         """Epochs by which the schedule of evaluations is moved (rule T8)."""
         return int(self.hyperparameters.get(EVAL_OFFSET, 0))
 
+    def read(self, kind: type[Kind]) -> Kind:
+        """Return the dataclass ``kind``, whose fields are hyperparameters."""
+        return parse_hyperparameters(kind, self.hyperparameters)
+
     def read_variants(self, kind: type[Kind]) -> Kind:
         """Return the dataclass ``kind``, whose fields are variants of the open division."""
         usual = {key: choices[0] for key, choices in self.definition.variants.items()}

@@ -228,12 +228,8 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
 def _enter_ranks(backend: Any, request: Request) -> AbstractContextManager[Ranks]:
     """Start the ranks, or only plan those that the request names."""
     if not request.planned_ranks:
-        started: AbstractContextManager[Ranks] = backend.start_ranks()
-        return started
-    planned: AbstractContextManager[Ranks] = backend.plan_ranks(
-        request.planned_ranks, request.planned_ranks_per_node
-    )
-    return planned
+        return backend.start_ranks()
+    return backend.plan_ranks(request.planned_ranks, request.planned_ranks_per_node)
 
 
 def _describe_left_over(log: Path, weights: Path) -> str:

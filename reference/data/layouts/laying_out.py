@@ -149,8 +149,7 @@ def _describe(found: _Found, given: Path) -> str:
 
 def _read_mark(target: Path) -> Mapping[str, object] | None:
     try:
-        mark: Mapping[str, object] = json.loads((target / MARK).read_text(encoding="utf-8"))
-        return mark
+        return json.loads((target / MARK).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
