@@ -214,7 +214,7 @@ def write_rows(form: str, results: Sequence[JudgedResult]) -> str:
     extras.require("numpy", "scipy")
     from cepheid.leaderboard.rows.data import write_csv, write_json  # here: logs need none of it
     from cepheid.leaderboard.rows.entry import list_rows
-    from cepheid.leaderboard.rows.tables import write_table
+    from cepheid.tools.console.tables import write_table
 
     def write(shown: Sequence[JudgedResult]) -> str:
         rows = list_rows(shown)

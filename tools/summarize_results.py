@@ -16,11 +16,11 @@ from cepheid.compliance.read import package
 from cepheid.compliance.report import formats as report
 from cepheid.leaderboard.rows.data import write_csv, write_json
 from cepheid.leaderboard.rows.entry import Entry, list_rows
-from cepheid.leaderboard.rows.tables import write_markdown, write_table
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import Command, declare, offer_paths, offer_round
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, colour, run_tool
+from cepheid.tools.console.tables import write_markdown, write_table
 
 EXAMPLES = """\
 examples:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from cepheid.compliance.finding import escape
 from cepheid.leaderboard.rows.data import describe_entry, write_csv, write_json
 from cepheid.leaderboard.rows.entry import Entry, list_rows
-from cepheid.leaderboard.rows.runs import Progress
-from cepheid.leaderboard.rows.tables import shorten_names, write_markdown, write_table
+from cepheid.leaderboard.rows.facts import Progress
 from cepheid.rules.definition import Definition
 from cepheid.rules.host import ROOT
 from cepheid.tools import build_leaderboard
+from cepheid.tools.console.tables import shorten_names, write_markdown, write_table
 from tests.compliance import small
 from tests.compliance.builder import (
     BLOCK_MS,

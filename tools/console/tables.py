@@ -5,36 +5,21 @@ number of characters; None is that of a pipe or a file, in which nothing is cut.
 """
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
-from cepheid.compliance.score.comparison import Rank, rank_levels
-from cepheid.compliance.score.kinds import GENERATION, MINUTES, format_number
+from cepheid.compliance.score.kinds import GENERATION, MINUTES, Unit, format_number
 from cepheid.leaderboard.rows.cells import (
+    count,
     describe_basis,
     describe_parallelism,
     describe_precision,
-    find_batch,
-    format_energy,
-    format_generation,
-    format_interval,
+    format_range,
     format_reference,
-    format_score,
-    format_time,
-    format_update,
+    rank_rows,
 )
-from cepheid.leaderboard.rows.entry import Entry, group_entries
+from cepheid.leaderboard.rows.entry import Entry, describe_group, group_entries
 from cepheid.rules.metrics import METRICS
-
-
-def rank_rows(members: Sequence[Entry]) -> list[tuple[Entry, Rank | None]]:
-    """Return each entry with its rank among those with a score, or None; the fastest are first."""
-    levels = [entry.level for entry in members if entry.is_ranked and entry.level is not None]
-    ranks = iter(rank_levels(levels))
-    return [
-        (entry, next(ranks) if entry.is_ranked and entry.level is not None else None)
-        for entry in members
-    ]
-
 
 REASON_LINES_MAX = 8  # of one reason below a table, in a terminal
 REASONS_MAX = 3  # of one entry
@@ -43,10 +28,45 @@ GAP = "  "  # between two columns
 LEAST = 10  # characters of a text that is cut
 ELLIPSIS = "…"
 PROVISIONAL = "prov."  # in place of a rank
-
+SCORE = 3  # the place of the first number among hardware, runs, converged and numbers
+WEAK = "weak"  # the scale of MLPerf HPC that trains many models at once
 SYSTEM, HARDWARE, RUNS, CONVERGED = "system", "hardware", "runs", "converged"
-SAMPLES = "samples"
-_BEGIN = ("", SYSTEM, HARDWARE, RUNS, CONVERGED)
+SAMPLES, INTERVAL = "samples", "95% interval"
+
+Columns = Mapping[str, Callable[[Entry], str]]
+
+
+def _format_score(entry: Entry) -> str:
+    """Format the score, empty for a result that has a time only."""
+    return entry.kind.format(entry.main.mean) if entry.main and entry.is_scored else ""
+
+
+def _format_metric(entry: Entry, name: str) -> str:
+    """Format what was measured; the average of a provisional result stands in brackets."""
+    score, so_far = entry.standing.score, entry.standing.so_far.get(name)
+    found = score.estimates.get(name) if score else None
+    show = entry.kind.format
+    return show(found.mean) if found else "" if so_far is None else f"({show(so_far)})"
+
+
+def _format_energy(entry: Entry) -> str:
+    """Format the energy of a run: ``1.23 kJ a run, not measured: nothing``; empty without it."""
+    if entry.energy is None or entry.kilojoules is None:
+        return ""
+    missing = f", not measured: {entry.energy.not_measured}" if entry.energy.not_measured else ""
+    return f"{format_number(entry.kilojoules)} kJ a run{missing}"
+
+
+def _format_interval(entry: Entry) -> str:
+    return format_range(entry, Unit(entry.kind.unit)) if entry.is_scored else ""
+
+
+def _format_way(entry: Entry) -> str:
+    """Format the samples to the target, or the epochs of rounds that count those."""
+    samples, epochs = entry.progress.samples, entry.progress.epochs
+    if epochs is not None:
+        return f"{epochs:,g} epochs"
+    return "" if samples is None else f"{samples:,.0f}"
 
 
 def _format_scaling(entry: Entry) -> str:
@@ -57,77 +77,77 @@ def _format_scaling(entry: Entry) -> str:
 
 def _format_batch(entry: Entry) -> str:
     """Format the global batch size, in rounds of MLPerf."""
-    batch = find_batch(entry) if entry.round_kind.has_verdicts else None
-    return "" if batch is None else f"{batch:,}"
+    return f"{entry.batch_size:,}" if entry.is_of_mlperf and entry.batch_size is not None else ""
 
 
 def _format_kilojoules(entry: Entry) -> str:
     """Format the energy of a run in rounds of MLPerf; our own say below what was not measured."""
-    known = entry.kilojoules if entry.round_kind.has_verdicts else None
+    known = entry.kilojoules if entry.is_of_mlperf else None
     return "" if known is None else format_number(known)
 
 
-SELDOM: Mapping[str, Callable[[Entry], str]] = {
-    "batch": _format_batch,
-    "RCP": format_reference,
-    "scaled by": _format_scaling,
-    "energy, kJ": _format_kilojoules,
-    "precision": describe_precision,
-    "parallelism": describe_parallelism,
-    "update": format_update,
+def _format_update(entry: Entry) -> str:
+    """Format how many times as long as a plain update one takes, where that was measured."""
+    ratio = entry.progress.update_time_ratio
+    return "" if ratio is None else f"{ratio:.2f}×"
+
+
+def _format_weak(entry: Entry, place: int) -> str:
+    """Format models per minute, how many there were, the minutes, or the devices of each."""
+    weak = entry.standing.weak
+    if weak is None:
+        return ""
+    numbers = weak.models_per_minute, weak.models, weak.minutes
+    return format_number(numbers[place]) if place < len(numbers) else str(weak.instance_scale or "")
+
+
+BEGIN: Columns = {
+    SYSTEM: lambda entry: str(entry.names),
+    HARDWARE: lambda entry: str(entry.hardware),
+    RUNS: lambda entry: str(entry.counts),
+    CONVERGED: lambda entry: str(entry.counts.converged),
 }
+OF_WEAK: Columns = {
+    name: partial(_format_weak, place=place)
+    for place, name in enumerate(("models/min", "models", "minutes", "size"))
+}
+OF_MLPERF: Columns = {
+    "minutes": partial(_format_metric, name=MINUTES), INTERVAL: _format_interval
+}  # fmt: skip
+OF_TRAINING: Columns = {
+    "score, min": _format_score, INTERVAL: _format_interval,
+    "time, min": partial(_format_metric, name=MINUTES),
+}  # fmt: skip
+OF_GENERATION: Columns = {
+    **{metric.heading: partial(_format_metric, name=metric.name) for metric in METRICS},
+    INTERVAL: _format_interval,
+}
+SELDOM: Columns = {
+    "batch": _format_batch, "RCP": format_reference, "scaled by": _format_scaling,
+    "energy, kJ": _format_kilojoules, "precision": describe_precision,
+    "parallelism": describe_parallelism, "update": _format_update,
+}  # fmt: skip
 """Columns that only some tables have something in."""
 
 
-def _make_header(members: Sequence[Entry]) -> tuple[str, ...]:
-    """Name the columns; those of the score depend on the kind of the benchmark."""
+def list_columns(members: Sequence[Entry]) -> Columns:
+    """List the columns of a table after that of the ranks; the kind of benchmark chooses them."""
     if members[0].kind is GENERATION:
-        return (*_BEGIN, *(metric.heading for metric in METRICS), "95% interval")
-    if members[0].names.scale == WEAK:
-        return (*_BEGIN, "models/min", "models", "minutes", "size", SAMPLES, *_list_seldom(members))
-    if members[0].round_kind.has_verdicts:  # of MLPerf, where the score is the time to train
-        return (*_BEGIN, "minutes", "95% interval", SAMPLES, *_list_seldom(members))
-    return (
-        *_BEGIN, "score, min", "95% interval", "time, min", SAMPLES, *_list_seldom(members)
-    )  # fmt: skip
+        return {**BEGIN, **OF_GENERATION}
+    is_weak, is_of_mlperf = members[0].names.scale == WEAK, members[0].is_of_mlperf
+    numbers = OF_WEAK if is_weak else OF_MLPERF if is_of_mlperf else OF_TRAINING
+    seldom = {name: show for name, show in SELDOM.items() if any(map(show, members))}
+    return {**BEGIN, **numbers, SAMPLES: _format_way, **seldom}
 
 
-def _make_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> list[str]:
-    cells = [_format_rank(entry, rank), str(entry.names), str(entry.hardware)]
-    cells += [str(entry.counts), str(entry.counts.converged)]
-    if entry.kind is GENERATION:
-        return [*cells, *format_generation(entry), format_interval(entry)]
-    samples, epochs = entry.progress.samples, entry.progress.epochs
-    way = "" if samples is None else f"{samples:,.0f}"
-    way = way if epochs is None else f"{epochs:,g} epochs"
-    seldom = (SELDOM[name](entry) for name in _list_seldom(members))
-    if entry.names.scale == WEAK:
-        return [*cells, *_format_weak(entry), way, *seldom]
-    if entry.round_kind.has_verdicts:
-        return [*cells, format_time(entry), format_interval(entry), way, *seldom]
-    interval = format_interval(entry) if entry.is_scored else ""
-    return [*cells, format_score(entry), interval, format_time(entry), way, *seldom]
-
-
-WEAK = "weak"  # the scale of MLPerf HPC that trains many models at once
-
-
-def _format_weak(entry: Entry) -> list[str]:
-    """Format models per minute, how many there were, the minutes, and the devices of each."""
-    weak = entry.standing.weak
-    if weak is None:
-        return [""] * 4
-    numbers = weak.models_per_minute, weak.models, weak.minutes
-    return [*map(format_number, numbers), str(weak.instance_scale or "")]
-
-
-def _format_rank(entry: Entry, rank: Rank | None) -> str:
-    """Format the rank; a provisional score has a mark in its place."""
-    return str(rank.value) if rank else PROVISIONAL if entry.standing.doubt else ""
-
-
-def _list_seldom(members: Sequence[Entry]) -> list[str]:
-    return [name for name, format_cell in SELDOM.items() if any(map(format_cell, members))]
+def _make_rows(members: Sequence[Entry]) -> list[list[str]]:
+    """Make a table with its header; a provisional score has a mark in place of its rank."""
+    columns = list_columns(members)
+    rows = [["", *columns]]
+    for entry, rank in rank_rows(members):
+        first = str(rank.value) if rank else PROVISIONAL if entry.standing.doubt else ""
+        rows.append([first, *(show(entry) for show in columns.values())])
+    return rows
 
 
 def write_table(table: Sequence[Entry], width: int | None = None) -> str:
@@ -138,12 +158,11 @@ def write_table(table: Sequence[Entry], width: int | None = None) -> str:
     if not table:
         return "no results"
     parts = []
-    for group, members in group_entries(table, lambda entry: entry.group).items():
-        rows = [list(_make_header(members))]
-        rows += [_make_cells(entry, rank, members) for entry, rank in rank_rows(members)]
+    for members in group_entries(table, lambda entry: entry.group).values():
+        rows = _make_rows(members)
         if width is not None:
             rows = _fit(rows, members, width)
-        title = _wrap(_make_title(group, members), width, "")
+        title = _wrap(_make_title(members), width, "")
         parts.append("\n".join([*title, "", *lay_out(rows), *_write_below(members, width)]))
     return "\n\n".join(parts)
 
@@ -153,11 +172,13 @@ def _fit(rows: list[list[str]], members: Sequence[Entry], width: int) -> list[li
 
     Each only as far as ``width`` asks.
     """
-    if measure(rows) > width:
-        rows = drop_columns(rows, list_empty_columns(rows))
-    for name in _list_silent(members):
+    empty = [name for name, *cells in zip(*rows, strict=True) if not any(cells)]
+    counts = [entry.counts for entry in members]  # which may only say that nothing is missing
+    converged = [CONVERGED] if all(each.converged == each.made for each in counts) else []
+    runs = [RUNS] if all(each.made == each.required for each in counts) else []
+    for names in (empty, converged, runs):
         if measure(rows) > width:
-            rows = drop_columns(rows, [rows[0].index(name)])
+            rows = drop_columns(rows, names)
     for name in (HARDWARE, SYSTEM):
         excess = measure(rows) - width
         if excess > 0:
@@ -171,26 +192,12 @@ def _fit(rows: list[list[str]], members: Sequence[Entry], width: int) -> list[li
             )
             for cells, text in zip(rows[1:], short, strict=True):
                 cells[column] = text
-    if measure(rows) > width and SAMPLES in rows[0]:
-        rows = drop_columns(rows, [rows[0].index(SAMPLES)])
-    return rows
+    return drop_columns(rows, [SAMPLES]) if measure(rows) > width else rows
 
 
-def _list_silent(members: Sequence[Entry]) -> Iterator[str]:
-    """Yield the columns that only say of every entry what is usual: that nothing is missing."""
-    counts = [entry.counts for entry in members]
-    if all(each.converged == each.made for each in counts):
-        yield CONVERGED
-    if all(each.made == each.required for each in counts):
-        yield RUNS
-
-
-def _make_title(group: tuple[str, str, str], members: Sequence[Entry]) -> str:
+def _make_title(members: Sequence[Entry]) -> str:
     provisional = ", provisional targets" if members[0].provisional_targets else ""
-    benchmark, scale, division = group
-    return ", ".join(
-        filter(None, (benchmark, scale and f"{scale} scale", f"{division} division{provisional}"))
-    )
+    return describe_group(*members[0].group) + provisional
 
 
 def _write_below(members: Sequence[Entry], width: int | None) -> list[str]:
@@ -206,14 +213,13 @@ def _write_below(members: Sequence[Entry], width: int | None) -> list[str]:
 def _write_notes(entry: Entry, width: int | None) -> Iterator[str]:
     """Write what a reader must know of a score: slow runs of published results, and energy."""
     slow = entry.counts.made - entry.counts.converged
-    if entry.round_kind.has_verdicts and entry.has_score and slow:
-        runs = "1 run did" if slow == 1 else f"{slow} runs did"
-        yield from _wrap(f"{entry.names}: {runs} not converge: the slowest", width)
-    if text := describe_basis(entry):
+    if entry.is_of_mlperf and entry.has_score and slow:
+        yield from _wrap(
+            f"{entry.names}: {count(slow, 'run')} did not converge: the slowest", width
+        )
+    energy = "" if entry.is_of_mlperf else _format_energy(entry)
+    for text in filter(None, (describe_basis(entry), energy)):
         yield from _wrap(f"{entry.names}: {text}", width)
-    energy = "" if entry.round_kind.has_verdicts else format_energy(entry)
-    if energy:
-        yield from _wrap(f"{entry.names}: {energy}", width)
 
 
 def _write_reasons(entry: Entry, width: int | None) -> Iterator[str]:
@@ -246,41 +252,27 @@ def _wrap(
 def write_markdown(table: Sequence[Entry]) -> str:
     """Write a Markdown table for each group, with a heading."""
     parts = []
-    for group, members in group_entries(table, lambda entry: entry.group).items():
-        lines = [f"## {_escape(_make_title(group, members))}", ""]
-        header = ("", "submitter", *_make_header(members)[1:])
-        lines.append(f"| {' | '.join(header)} |")
-        lines.append("|---" * len(header) + "|")
-        for entry, rank in rank_rows(members):
-            cells = _make_markdown_cells(entry, rank, members)
-            lines.append(f"| {' | '.join(map(_escape, cells))} |")
+    for members in group_entries(table, lambda entry: entry.group).values():
+        (rank, _, *header), *rows = _make_rows(members)
+        lines = [f"## {_escape(_make_title(members))}", ""]
+        lines.append(f"| {' | '.join((rank, 'submitter', SYSTEM, *header))} |")
+        lines.append("|---" * (len(header) + 3) + "|")
+        for entry, (rank, _, *cells) in zip(members, rows, strict=True):
+            if entry.standing.text and not entry.standing.doubt:
+                cells[SCORE] = f"{entry.standing.text} {cells[SCORE]}".strip()
+            shown = map(_escape, (rank, entry.names.submitter, entry.names.system, *cells))
+            lines.append(f"| {' | '.join(shown)} |")
         for entry in members:
-            notes = _list_notes(entry)
-            lines += (
-                ["", *(f"- {_escape(f'{entry.names}: {note}')}" for note in notes)] if notes else []
-            )
+            notes = [f"- {_escape(f'{entry.names}: {note}')}" for note in _list_notes(entry)]
+            lines += ["", *notes] if notes else []
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
-
-
-def _make_markdown_cells(entry: Entry, rank: Rank | None, members: Sequence[Entry]) -> list[str]:
-    rest = _make_cells(entry, rank, members)[3:]
-    cells = [
-        _format_rank(entry, rank),
-        entry.names.submitter,
-        entry.names.system,
-        str(entry.hardware),
-        *rest,
-    ]
-    if entry.standing.text and not entry.standing.doubt:
-        cells[6] = f"{entry.standing.text} {cells[6]}".strip()
-    return cells
 
 
 def _list_notes(entry: Entry) -> list[str]:
     """List why a score has no rank, what it rests on, energy, warnings and waivers."""
     why = entry.standing.text if entry.standing.doubt else ""
-    said = filter(None, (why, describe_basis(entry), format_energy(entry)))
+    said = filter(None, (why, describe_basis(entry), _format_energy(entry)))
     return [*said, *(entry.reasons if entry.has_score else ())]
 
 
@@ -306,15 +298,10 @@ def measure(rows: Sequence[Sequence[str]]) -> int:
     return sum(widths) + len(GAP) * (len(widths) - 1)
 
 
-def drop_columns(rows: Sequence[Sequence[str]], columns: Iterable[int]) -> list[list[str]]:
-    """Return the table without some columns."""
-    left_out = set(columns)
-    return [[cell for column, cell in enumerate(cells) if column not in left_out] for cells in rows]
-
-
-def list_empty_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the columns that have nothing in any row."""
-    return [column for column, (_, *cells) in enumerate(zip(*rows, strict=True)) if not any(cells)]
+def drop_columns(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[list[str]]:
+    """Return the table without the columns of some names."""
+    kept = [column for column, name in enumerate(rows[0]) if name not in names]
+    return [[cells[column] for column in kept] for cells in rows]
 
 
 def cut(text: str, width: int, head: int | None = None) -> str:

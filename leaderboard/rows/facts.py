@@ -1,22 +1,39 @@
-"""What the runs of a result have in common: how many, how far they came, when, their energy."""
+"""What a result is called and ran on, and what its runs have in common: counts, progress, energy.
+
+Names and descriptions of machines are read in the words of our own rounds and of MLPerf's.
+"""
 
 import datetime
 import math
+import os
+import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from cepheid.compliance.finding import escape
 from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.summary import Pace, RunSummary
-from cepheid.compliance.score.standing import average_joules
+from cepheid.compliance.score.kinds import find_kind
+from cepheid.compliance.score.standing import (
+    Standing,
+    average_joules,
+    judge_published,
+    judge_result,
+)
 from cepheid.rules.definition import Definition, Runs
+from cepheid.rules.events import is_integer
 from cepheid.rules.systems import PeakShare, find_peak
 
 HARDWARE = (  # the keys of a system's description that say what it is, whatever it is called
     "nodes", "processor", "processor_cores_per_node", "memory_gib_per_node",
     "accelerators_per_node", "accelerator",
 )  # fmt: skip
+COUNT_MAX = 1_000_000  # nodes, or accelerators of a node
+EPOCHS_MAX = 10_000
+NAME_MAX = 64  # characters of a name that are shown
+UNKNOWN = "unknown"
 _MS_MAX = 253_402_300_800_000  # the year 10000
 
 
@@ -133,11 +150,6 @@ def find_peak_share(result: JudgedResult, pace: Pace | None) -> PeakShare | None
     return pace.compute_share(result.definition, find_peak(result.system, pace.precision))
 
 
-def find_update_time_ratio(runs: Sequence[RunSummary]) -> float | None:
-    """Return the median over the runs whose logs hold a plain update to compare with."""
-    return find_median([run.update_time_ratio or None for run in runs])
-
-
 def list_metrics(definition: Definition) -> list[str]:
     """List the metrics that rank a run, then those that it only reports."""
     return [target.metric for target in definition.quality] + list(definition.reported)
@@ -187,3 +199,142 @@ def find_dates(started_ms: Iterable[float | None]) -> tuple[str, str] | None:
     times = [ms for ms in started_ms if ms is not None]
     days = sorted(text[:10] for ms in times if (text := format_time(ms)) is not None)
     return (days[0], days[-1]) if days else None
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The machine of a result. ``accelerators`` counts those of all nodes, None where unknown."""
+
+    accelerators: int | None
+    accelerator: str
+    processor: str
+    nodes: int
+    framework: str
+
+    @property
+    def device(self) -> str:
+        """The accelerator, or the processor where there is none."""
+        return (self.accelerators and self.accelerator) or self.processor or "unknown"
+
+    def __str__(self) -> str:
+        """Return the accelerators, or the processor where there are none: ``8 x NVIDIA H200``."""
+        if self.accelerators and self.accelerator:
+            return f"{self.accelerators} x {self.accelerator}"
+        return self.processor or "unknown"
+
+
+def find_machine(result: JudgedResult) -> Mapping[str, object]:
+    """Return the description of a machine; without one, what logs of MLPerf HPC say of nodes."""
+    is_described = result.system or not (result.judged_in.is_mlperf and result.runs)
+    return result.system if is_described else result.runs[0].setup
+
+
+def read_hardware(system: Mapping[str, object]) -> Hardware:
+    """Read the machine from a system's description."""
+    nodes = _read_count(system, "nodes") or _read_count(system, "number_of_nodes")
+    per_node = _read_count(system, "accelerators_per_node")
+    return Hardware(
+        accelerators=None if per_node is None else per_node * (nodes or 1),
+        accelerator=_read_text(system, "accelerator", "accelerator_model_name"),
+        processor=_read_text(system, "processor", "host_processor_model_name"),
+        nodes=nodes or 0,
+        framework=_read_text(system, "framework"),
+    )
+
+
+def _read_text(system: Mapping[str, object], *keys: str) -> str:
+    """Return the first of several fields that is a text and not empty."""
+    values = (system.get(key) for key in keys)
+    texts = (escape(value[:200]) for value in values if isinstance(value, str))
+    return next(filter(None, texts), "")
+
+
+def _read_count(system: Mapping[str, object], key: str) -> int | None:
+    """Return a number of something; descriptions of MLPerf write numbers as text.
+
+    No machine has more than ``COUNT_MAX``; the schema says so too, which rounds of MLPerf lack.
+    """
+    value: object = system.get(key)
+    if isinstance(value, str) and re.fullmatch(r" *[0-9]{1,9} *", value):
+        value = int(value)
+    return value if is_integer(value) and 0 <= value <= COUNT_MAX else None
+
+
+@dataclass(frozen=True)
+class Names:
+    """Whose result it is, and of what. ``scale`` is None where the round has none."""
+
+    submitter: str
+    system: str
+    division: str
+    benchmark: str
+    scale: str | None
+
+    def __str__(self) -> str:
+        return f"{self.submitter}/{self.system}"
+
+
+def find_standing(result: JudgedResult) -> Standing:
+    """Return the standing of a result: an error rejects it, in rounds of MLPerf it fails."""
+    if result.judged_in.is_mlperf:
+        is_weak = result.folder.scale == "weak"  # HPC: models per minute
+        return judge_published(result.summary, result.benchmark, result.findings, is_weak)
+    return judge_result(result.runs, result.definition, result.findings, result.convergence)
+
+
+def find_names(result: JudgedResult) -> Names:
+    """Return the names as the folders say, else as the first log says.
+
+    In rounds of MLPerf a benchmark is called as the logs call it, whatever its folder is.
+    """
+    place, is_mlperf = result.place, result.judged_in.is_mlperf
+
+    def find(key: str) -> str | None:
+        return next(filter(None, (run.text(f"submission_{key}") for run in result.runs)), None)
+
+    benchmark = place.benchmark, find("benchmark")
+    return Names(
+        submitter=_name(place.submitter, find("org")),
+        system=_name(place.system, find("platform")),
+        division=_name(place.division, find("division")),
+        benchmark=_name(*(benchmark[::-1] if is_mlperf else benchmark)),
+        scale=place.scale if is_mlperf else _name(place.scale, find("scale")),
+    )
+
+
+def _name(*texts: str | None) -> str:
+    """Return the first text that is not empty."""
+    return escape((next(filter(None, texts), None) or UNKNOWN)[:NAME_MAX])
+
+
+def find_progress(result: JudgedResult) -> Progress:
+    """Return how far the runs of a result that is not rejected came."""
+    definition, kind = result.definition, find_kind(result.definition)
+    ratio = find_median([run.update_time_ratio or None for run in result.runs])
+    if result.judged_in.is_mlperf:
+        held = result.benchmark.runs if result.benchmark else None
+        samples = average_kept([run.samples for run in result.runs], held)
+        epochs = average_kept([run.epochs for run in result.runs], held)
+        if epochs and epochs > EPOCHS_MAX:  # some logs call the number of samples so
+            samples, epochs = epochs, None
+        return Progress(samples, epochs, update_time_ratio=ratio)
+    if definition is None:
+        return Progress(update_time_ratio=ratio)
+    evaluated = [run for run in result.runs if run.converged and run.metrics is not None]
+    return Progress(
+        samples=find_median([kind.count_samples(run) for run in evaluated]),
+        quality=find_median_quality(evaluated, list_metrics(definition)),
+        update_time_ratio=ratio,
+    )
+
+
+def find_code(result: JudgedResult, benchmark: str) -> Path | None:
+    """Return the submitted code of a benchmark: ``benchmarks/<name>`` beside ``results``.
+
+    None without it. A link on the way could lead anywhere, and what is there would be published.
+    """
+    if result.judged_in.is_mlperf or not result.folder.parts:
+        return None
+    folder = Path(os.path.abspath(result.folder.path)).parents[2] / "benchmarks" / benchmark
+    is_link = folder.is_symlink() or folder.parent.is_symlink()
+    return folder if folder.is_dir() and not is_link else None
