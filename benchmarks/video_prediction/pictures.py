@@ -11,7 +11,9 @@ INCHES_PER_FRAME, TITLE_INCHES = 0.55, 0.75
 
 
 def draw_moments(past: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> list[Figure]:
-    """Return a figure for each moment of clips, all uint8 (n, time, y, x, channels).
+    """Return a figure for each moment of two clips, all uint8 (2, time, y, x, channels).
+
+    The first is the best predicted one, the second the typical one.
 
     Each shows strips of all frames, with the current ones in a border, and those larger beside.
     """
@@ -39,7 +41,10 @@ def draw_moment(past: np.ndarray, true: np.ndarray, predicted: np.ndarray, momen
     ):
         place = column / columns * image.shape[1]
         axes.text(place, -4, text, ha="center", va="bottom")
-    figure.suptitle(f"Frame {moment + 1} of {known + follow} of some evaluation clips")
+    figure.suptitle(
+        f"Frame {moment + 1} of {known + follow}: the best prediction of some clips above, "
+        "the typical one below"
+    )
     return figure
 
 
