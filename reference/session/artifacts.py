@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FRAME_MILLISECONDS = 400
 PICTURE_BYTES_MAX = 40_000
-PICTURE_SHARE_MIN = 0.2  # of the width that was drawn, which nobody could read
+SMALLER = ((1.0, 256), (1.0, 64), (0.7, 64))  # shares of the pixels, and colours
 
 
 class FinalWeights:
@@ -205,7 +205,7 @@ def write_pictures(path: Path, task: Pictures) -> None:
     """Draw the pictures of a task and write them as a small PNG, atomically. Raises OSError.
 
     Several figures become an animated PNG. Programs that do not know these show the last one.
-    Pictures have a palette of colours, and lose pixels until they have ``PICTURE_BYTES_MAX``.
+    They lose colours, then pixels, to have ``PICTURE_BYTES_MAX``: noise can stay larger.
     """
     from matplotlib import rc_context
     from PIL import Image  # which matplotlib needs anyway
@@ -217,12 +217,12 @@ def write_pictures(path: Path, task: Pictures) -> None:
             content = BytesIO()
             figure.savefig(content, format="png")
             images.append(Image.open(content).convert("RGB"))
-    share = 1.0
-    while True:
-        size = [max(1, round(share * pixels)) for pixels in images[0].size]
+    written: list[bytes] = []
+    for share, colours in SMALLER:
+        size = [round(share * pixels) for pixels in images[0].size]
         shown = [
-            (image.resize(size) if share < 1 else image).convert(
-                "P", palette=Image.Palette.ADAPTIVE
+            image.resize(size, Image.Resampling.BOX).quantize(
+                colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
             )
             for image in images
         ]
@@ -230,8 +230,8 @@ def write_pictures(path: Path, task: Pictures) -> None:
                   "duration": FRAME_MILLISECONDS} if len(shown) > 1 else {}  # fmt: skip
         content = BytesIO()
         shown[-1].save(content, format="PNG", optimize=True, **moving)
-        if content.tell() <= PICTURE_BYTES_MAX or share < PICTURE_SHARE_MIN:
+        written.append(content.getvalue())
+        if len(written[-1]) <= PICTURE_BYTES_MAX:
             break
-        share *= min(0.95, (PICTURE_BYTES_MAX / content.tell()) ** 0.5)
     with atomic_path(path) as temporary:
-        temporary.write_bytes(content.getvalue())
+        temporary.write_bytes(min(written, key=len))
