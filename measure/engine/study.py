@@ -8,8 +8,7 @@ table, write JSON and figures, and say where other work on the machine disturbed
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -25,11 +24,9 @@ from cepheid.rules import definition as definitions
 from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, cannot_write
-from cepheid.rules.host import FIGURE_STYLE, atomic_path, atomic_write
+from cepheid.rules.host import atomic_write
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from cepheid.reference.run.config import RunConfig
     from cepheid.reference.session.observer import Observer
     from cepheid.reference.torch.ranks.distributed import TorchRanks
@@ -37,8 +34,6 @@ if TYPE_CHECKING:
     OpenDisplay = Callable[[IO[str] | None], Observer]
     """Opens what shows progress: on the terminal, or in a file as on a terminal."""
 
-OURS, REPORTED = "C0", "C5"  # colours of the style
-COLUMN_INCHES = 4.8
 BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
 
 
@@ -105,15 +100,15 @@ class Request:
         """The folder of all datasets."""
         return Path(self.arguments.data or os.environ.get("CEPHEID_DATA", "data"))
 
-    def configure(self, seed: int = 1) -> "RunConfig":
-        """Return the configuration of a run with the settings of ``--set``.
+    def configure(self, seed: int = 1, *settings: str) -> "RunConfig":
+        """Return the configuration of a run with the settings of ``--set``, and further ones.
 
         It is one of the open division: what is measured need not be allowed in a closed result.
         """
         from cepheid.reference.run.config import configure
         from cepheid.reference.session.request import replace_old_keys
 
-        asked = getattr(self.arguments, "overrides", ())
+        asked = [*getattr(self.arguments, "overrides", ()), *settings]
         current, _ = replace_old_keys(asked, self.definition.execution)
         root = self.data_root
         return configure(
@@ -302,26 +297,3 @@ def write_json(path: Path, facts: Mapping[str, Any]) -> None:
         atomic_write(path, json.dumps(facts, indent=1) + "\n")
     except OSError as error:
         raise cannot_write(path, error) from error
-
-
-@contextmanager
-def draw_figure(
-    path: Path, columns: int, column_inches: float = COLUMN_INCHES, inches: float = 3.8
-) -> Iterator[tuple["Figure", list[Any]]]:
-    """Yield a figure with ``columns`` axes side by side, and write it to ``path`` afterwards.
-
-    The file is a PNG and appears when it is complete. Raises UserError where it cannot be written,
-    ModuleNotFoundError without matplotlib.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context(fname=FIGURE_STYLE):
-        figure = Figure(figsize=(column_inches * columns, inches), layout="constrained")
-        axes = figure.subplots(1, columns, squeeze=False)[0]
-        yield figure, list(axes)
-        try:
-            with atomic_path(path) as temporary:
-                figure.savefig(temporary, format="png", metadata={"Software": None})
-        except OSError as error:
-            raise cannot_write(path, error) from error

@@ -64,7 +64,7 @@ def find_brought(names: Iterable[str]) -> set[str]:
 
 
 # What a measurement compares with or reads where it is installed.
-PEERS = {"backpack", "curvlinops", "h5py", "kfac", "lmdb", "transformers", "webdataset"}
+PEERS = {"h5py", "kfac", "lmdb", "transformers", "webdataset"}
 CORE = {
     "argcomplete",
     "jsonschema",

@@ -169,7 +169,6 @@ def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
     for package in ("torch", "galsim", "matplotlib"):
         pytest.importorskip(package)
     from cepheid.measure.studies.scaling import scaling
-    from tests.measure.projection.test_projection import write_folder
 
     monkeypatch.setattr(scaling, "_count_places", lambda: (2, "processors"))
     for variable in (
@@ -181,7 +180,7 @@ def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    folder = str(write_folder(tmp_path)) if "FOLDER" in arguments else ""
+    folder = str(tmp_path / "kept")
     with pytest.raises(UserError, match=says) as raised:
         cli.main([*command.split(), *arguments.replace("FOLDER", folder).split()])
     assert "\n" not in str(raised.value)

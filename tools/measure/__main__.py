@@ -27,7 +27,6 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         ("stragglers", "stragglers", "seconds to the target where one worker is slow"),
         ("costs", "costs.costs", "what each step of an optimizer costs in an update"),
         ("formats", "formats", "how fast a disk reads images, by packing"),
-        ("partitions", "partitions", "what it brings that ranks share each image"),
         ("flops", "flops", "the floating-point operations of the model for a sample"),
         ("fingerprint", "fingerprint", "whether a change of the code changed what is computed"),
         ("resolution", "resolution.resolution", "which differences a benchmark shows"),
