@@ -15,7 +15,8 @@ from torch._C._autograd import DeviceType
 
 from cepheid.measure.engine.noise import SYNTHETIC
 from cepheid.measure.engine.turns import configure_open, make_task
-from cepheid.measure.studies.speed import parts, profiles, speed
+from cepheid.measure.studies.speed import parts, profiles, sharing, speed
+from cepheid.reference.machine import placement
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition
@@ -23,6 +24,7 @@ from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
+from tests.distributed import on_ranks
 
 MINI = definition.load("galaxy_shape", "mini")
 
@@ -269,3 +271,34 @@ def test_each_time_of_an_accelerator_is_counted_once() -> None:
     kernels = profiles.count_operations(found, steps=2)
     assert kernels.shares == pytest.approx({"aten::mm": 0.6, "kernels of graphs": 0.4})
     assert (kernels.seconds, kernels.count, kernels.on) == (50e-6, 5, "device")
+
+
+# Ranks that share images --------------------------------------------------------------------------
+
+
+def _measure_partitions(path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placement, "end_rank", lambda code: None)
+        patch.setattr(sharing, "MOST_PIXELS", 64)
+        main(
+            ["speed", "resnet50", "--only", "partitions", "--input", "synthetic", "--rounds", "3",
+             "--set", "global_batch_size=2", "--data", str(path), "--output", str(path / "p.json")]
+        )  # fmt: skip
+
+
+@pytest.mark.promise  # networks of two ranks are timed in turns
+def test_two_ranks_share_images_and_keep_less(tmp_path: Path) -> None:
+    on_ranks(2, _measure_partitions, tmp_path)
+    arms = json.loads((tmp_path / "p.json").read_text())["partitions"]
+    assert {arm["pixels"] for arm in arms.values()} == {64}
+    assert [arm["way"] for arm in arms.values()] == ["one rank", "shared batch", "images in 2"]
+    assert all(len(arm["seconds"]) == len(arm["processor_seconds"]) == 3 for arm in arms.values())
+    alone, batch, shared = (arm["kept_bytes"] for arm in arms.values())
+    assert batch == pytest.approx(alone / 2, rel=0.15)
+    assert alone / 2 < shared < 0.8 * alone  # a half, and rows of the neighbour
+
+
+def test_one_rank_shares_no_images(tmp_path: Path) -> None:
+    task = SimpleNamespace(world_size=1)
+    with pytest.raises(UserError, match="an image is shared by several ranks; fix: start torchrun"):
+        sharing.compare_partitions(SimpleNamespace(ranks=task))  # type: ignore[arg-type]

@@ -245,7 +245,7 @@ MODELS: Mapping[str, Measure] = {"shared": compare_shared_models}
 
 PARTITIONS = "spatial_partitions"
 ALONE, BATCH = "one rank", "shared batch"
-MOST_PIXELS = 512
+LEAST_PIXELS, MOST_PIXELS = 64, 512
 
 
 def compare_partitions(subject: Subject) -> Measurement:
@@ -257,7 +257,8 @@ def compare_partitions(subject: Subject) -> Measurement:
         raise UserError(f"no image can be shared by {count} ranks; fix: start 2 or 4 with torchrun")
     bn_span = ["model_bn_span=0"] if "model_bn_span" in definition.hyperparameters else []
     config = subject.configure("compile=off", "precision=fp32", *bn_span)
-    pixels, rows, facts = int(definition.model["pixels"]), list[Row](), dict[str, Any]()
+    pixels = max(LEAST_PIXELS, int(definition.model["pixels"]))
+    rows, facts = list[Row](), dict[str, Any]()
     while not facts or pixels <= MOST_PIXELS:
         model = MappingProxyType({**definition.model, "pixels": pixels})
         sized = replace(config, definition=replace(definition, model=model))
