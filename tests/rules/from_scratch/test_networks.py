@@ -221,11 +221,12 @@ class Norms:
         return partial(self.kind, **options)
 
 
-def open_reference(name: str, **model: Any) -> tuple[Any, Any, Any]:
+def open_reference(name: str, settings: Any = (), **model: Any) -> tuple[Any, Any, Any]:
     """Return the workload of a benchmark, the facts of a run, and the model's section."""
     chosen = definition.load(name, "mini")
     facts = {**chosen.model, **model}
-    config = configure(dataclasses.replace(chosen, model=MappingProxyType(facts)))
+    changed = dataclasses.replace(chosen, model=MappingProxyType(facts))
+    config = configure(changed, overrides=settings)
     workload = import_task(chosen, "torch").WORKLOAD
     return workload, workload.read_shape(config), facts
 
