@@ -1,11 +1,29 @@
 """Layers as rules/from_scratch.md describes them; each tensor has the law of its first values."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+
+@contextmanager
+def doubles() -> Iterator[None]:
+    """Let everything, the reference too, compute in double precision."""
+    read: Any = torch.from_numpy
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tensor, "float", Tensor.double)
+        patch.setattr(
+            torch, "from_numpy", lambda x: read(x.astype(float) if x.dtype.kind == "f" else x)
+        )
+        torch.set_default_dtype(torch.float64)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(torch.float32)
 
 
 def begin(tensor: Tensor, deviation: float, mean: float = 0.0, is_even: bool = False) -> Any:

@@ -116,6 +116,35 @@ def encode(boxes: Tensor, anchors: Tensor, units: tuple[float, float]) -> Tensor
     return torch.cat([offsets, (boxes[:, 2:] / anchors[:, 2:]).log() / units[1]], 1)
 
 
+def decode(codes: Tensor, anchors: Tensor, units: tuple[float, float]) -> Tensor:
+    """Return the boxes, corners, of codes for anchors, centres."""
+    middle = codes[..., :2] * units[0] * anchors[..., 2:] + anchors[..., :2]
+    size = (codes[..., 2:] * units[1]).clamp(max=4.135).exp() * anchors[..., 2:]
+    return to_corners(torch.cat([middle, size], -1))
+
+
+def suppress(boxes: Tensor, scores: Tensor, largest: float, most: int, is_strict: bool) -> Any:
+    """Return the numbers of boxes that stay, from the best on."""
+    kept: list[int] = []
+    for number in scores.argsort(descending=True)[:most].tolist():
+        overlaps = measure_overlaps(boxes[number : number + 1], boxes[kept])
+        if bool((overlaps <= largest if is_strict else overlaps < largest).all()):
+            kept.append(number)
+    return kept
+
+
+def select(boxes: Tensor, scores: Tensor, model: Any, most: int, is_strict: bool) -> list[Any]:
+    """Return score, label and box of detections, of boxes (n, classes, 4), scores (n, classes)."""
+    found = []
+    for label in range(scores.shape[1]):
+        passing = scores[:, label] > model["least_score"]
+        own, said = boxes[passing, label], scores[passing, label]
+        for number in suppress(own, said, model["largest_overlap"], most, is_strict):
+            found.append((float(said[number]), label + 1, own[number]))
+    found.sort(key=lambda each: -each[0])
+    return found[: model["most_per_image"]]
+
+
 def ssd_loss(model: Any, codes: Tensor, logits: Tensor, truth: Tensor, defaults: Tensor) -> Tensor:
     """Return the loss of one image with ``truth`` (n, 5), corners and labels."""
     boxes, labels = truth[:, :4], truth[:, 4].long()
@@ -176,36 +205,55 @@ class MaskRCNN(nn.Module):
             maps.append(maps[-1][:, :, ::2, ::2])
         return maps
 
+    def observe(self, x: Tensor) -> tuple[list[Any], list[Tensor]]:
+        """Return maps, logits and codes of all levels for each image, and the anchors."""
+        maps, model, anchors = self.find_maps(x), self.model, []
+        hidden = [F.relu(self.proposals[0](each)) for each in maps]
+        for level, each in enumerate(maps):
+            roots = [(r**0.5, model["anchor_sizes"][level]) for r in model["anchor_ratios"]]
+            shapes = [(s / root, s * root) for root, s in roots]
+            anchors.append(torch.tensor(lay_out(each.shape[-1], 4 * 2**level, shapes)))
+        logits, codes = (
+            [list_places(self.proposals[part](each)) for each in hidden] for part in (1, 2)
+        )
+        of_images = zip(
+            zip(*maps, strict=True),
+            zip(*logits, strict=True),
+            zip(*codes, strict=True),
+            strict=True,
+        )
+        return list(of_images), anchors
+
     def forward(self, x: Tensor, truths: list[tuple[Tensor, Tensor, Tensor]]) -> Tensor:
         """Return the mean loss where all anchors and boxes are sampled.
 
         Truths are corners in pixels, labels, and masks within the boxes.
         """
-        maps, model = self.find_maps(x), self.model
-        proposals = [F.relu(self.proposals[0](each)) for each in maps]
-        logits, codes = (
-            [list_places(self.proposals[part](each)) for each in proposals] for part in (1, 2)
-        )
-        anchors = [
-            torch.tensor(
-                lay_out(each.shape[-1], 4 * 2**k, [(s / r**0.5, s * r**0.5) for r in ratios])
-            )
-            for k, each in enumerate(maps)
-            for s, ratios in [(model["anchor_sizes"][k], model["anchor_ratios"])]
-        ]
-        losses = []
-        for image, truth in enumerate(truths):
-            said, coded = (
-                [each[image] for each in logits],
-                [each[image].view(-1, 4) for each in codes],
-            )
+        (images, anchors), losses = self.observe(x), []
+        for (maps, logits, codes), truth in zip(images, truths, strict=True):
             loss = self.learn_proposals(
-                torch.cat(anchors), torch.cat(said), torch.cat(coded), truth
+                torch.cat(anchors), torch.cat(logits), torch.cat(codes), truth
             )
             with torch.no_grad():
-                boxes = torch.cat([self.propose(anchors, said, coded), truth[0]])
-            losses.append(loss + self.learn_boxes([each[image] for each in maps], boxes, truth))
+                boxes = torch.cat([self.propose(anchors, logits, codes, 0), truth[0]])
+            losses.append(loss + self.learn_boxes(maps, boxes, truth))
         return torch.stack(losses).mean()
+
+    def detect(self, x: Tensor) -> list[Any]:
+        """Return the detections of each image, and the pixels of their masks."""
+        (images, anchors), model, found = self.observe(x), self.model, []
+        whole = torch.tensor([[0.0, 0.0, model["pixels"], model["pixels"]]])
+        for maps, logits, codes in images:
+            boxes = self.propose(anchors, logits, codes, 1)
+            said, coded = self.describe(maps, boxes)
+            moved = decode(coded, to_centres(boxes)[:, None], (0.1, 0.2)).clamp(0, model["pixels"])
+            chosen = select(moved[:, 1:], said.softmax(1)[:, 1:], model, len(boxes), True)
+            own, labels = torch.stack([box for _, _, box in chosen]), [each[1] for each in chosen]
+            masks = self.masks(self.align(maps, own, model["mask_bins"]))
+            seen = masks[torch.arange(len(own)), labels].sigmoid()
+            pixels = cut_masks(seen, own, whole.expand(len(own), -1), model["pixels"])
+            found.append((chosen, pixels))
+        return found
 
     def learn_proposals(self, anchors: Tensor, logits: Tensor, codes: Tensor, truth: Any) -> Any:
         corners, model = to_corners(anchors), self.model
@@ -220,34 +268,34 @@ class MaskRCNN(nn.Module):
         )
         chosen = sampled & positive
         wanted = encode(truth[0][owner], anchors, (1.0, 1.0))
-        distances = smooth(codes - wanted, 1 / 9).sum(1)
+        distances = smooth(codes.view(-1, 4) - wanted, 1 / 9).sum(1)
         return (entropies[sampled].sum() + distances[chosen].sum()) / sampled.sum()
 
-    def propose(self, anchors: list[Tensor], logits: list[Tensor], codes: list[Tensor]) -> Tensor:
+    def propose(self, anchors: Any, logits: Any, codes: Any, phase: int) -> Tensor:
+        """Return the proposed boxes of an image, in training (0) or evaluation (1)."""
         model, found = self.model, []
         for anchor, score, code in zip(anchors, logits, codes, strict=True):
-            middle = code[:, :2] * anchor[:, 2:] + anchor[:, :2]
-            size = code[:, 2:].clamp(max=4.135).exp() * anchor[:, 2:]
-            boxes = to_corners(torch.cat([middle, size], 1)).clamp(0, model["pixels"])
-            order = score.argsort(descending=True)[: model["most_per_level"][0]].tolist()
-            kept: list[int] = []
-            for number in order:
-                overlaps = measure_overlaps(boxes[number : number + 1], boxes[kept])
-                if not (overlaps > model["proposal_overlap"]).any():
-                    kept.append(number)
-            found += [(float(score[number]), boxes[number]) for number in kept]
+            boxes = decode(code.view(-1, 4), anchor, (1.0, 1.0)).clamp(0, model["pixels"])
+            most = model["most_per_level"][phase]
+            for number in suppress(boxes, score, model["proposal_overlap"], most, True):
+                found.append((float(score[number]), boxes[number]))
         found.sort(key=lambda each: -each[0])
         return torch.stack([box for _, box in found[: model["num_image_candidates"]]])
 
-    def learn_boxes(self, maps: list[Tensor], boxes: Tensor, truth: Any) -> Tensor:
-        best, owner = measure_overlaps(boxes, truth[0]).max(1)
-        positive = best >= self.model["positive_overlap"]
-        labels = truth[1][owner].where(positive, 0)
+    def describe(self, maps: Any, boxes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return logits (n, classes) and codes (n, classes, 4) of boxes."""
         x = self.align(maps, boxes, self.model["box_bins"]).flatten(1)
         for layer in self.hidden:
             x = F.relu(layer(x))
-        entropies = F.cross_entropy(self.classes(x), labels, reduction="none")
-        codes = self.codes(x).unflatten(1, (-1, 4))[torch.arange(len(boxes)), labels]
+        return self.classes(x), self.codes(x).unflatten(1, (-1, 4))
+
+    def learn_boxes(self, maps: Any, boxes: Tensor, truth: Any) -> Tensor:
+        best, owner = measure_overlaps(boxes, truth[0]).max(1)
+        positive = best >= self.model["positive_overlap"]
+        labels = truth[1][owner].where(positive, 0)
+        logits, codes = self.describe(maps, boxes)
+        entropies = F.cross_entropy(logits, labels, reduction="none")
+        codes = codes[torch.arange(len(boxes)), labels]
         wanted = encode(truth[0][owner], to_centres(boxes), (0.1, 0.2))
         distances = smooth(codes - wanted, 1.0).sum(1)[positive].sum()
         loss = (entropies.sum() + distances) / len(boxes)
@@ -257,7 +305,7 @@ class MaskRCNN(nn.Module):
         wanted = cut_masks(truth[2][owner], truth[0][owner], boxes, masks.shape[-1])
         return loss + F.binary_cross_entropy_with_logits(masks, wanted)
 
-    def align(self, maps: list[Tensor], boxes: Tensor, bins: int) -> Tensor:
+    def align(self, maps: Any, boxes: Tensor, bins: int) -> Tensor:
         """Return the features of boxes (n, 4), (n, channels, bins, bins)."""
         used, found = len(maps) - self.model["coarser_maps"], []
         for box in boxes:

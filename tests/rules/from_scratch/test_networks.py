@@ -5,11 +5,11 @@ precision. Parameters are counted at both scales, and first weights compared wit
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -25,8 +25,8 @@ from cepheid.reference.torch.detection.sampling import Truth
 from cepheid.reference.torch.ranks.collectives import Span
 from cepheid.reference.torch.workload import Network
 from cepheid.rules import definition
-from tests.rules.from_scratch import clips, curvature, galaxies, scenes, sentences
-from tests.rules.from_scratch.layers import ResNet50, measure_entropies
+from tests.rules.from_scratch import clips, galaxies, scenes, sentences
+from tests.rules.from_scratch.layers import ResNet50, doubles, measure_entropies
 
 BLOCKS, SAMPLES = (3, 4, 6, 3), 4
 
@@ -47,21 +47,6 @@ class Case:
     )
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     parameters: str | None = None  # beside the definition's: those with this backbone
-
-
-@pytest.fixture
-def doubles(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the reference compute in double precision, too."""
-    monkeypatch.setattr(Tensor, "float", Tensor.double)
-    read = torch.from_numpy
-    monkeypatch.setattr(
-        torch,
-        "from_numpy",
-        lambda each: read(each.astype(float) if each.dtype.kind == "f" else each),
-    )
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
 
 
 def scale(pixels: Tensor, model: Any) -> Tensor:
@@ -253,29 +238,45 @@ def test_networks_have_the_parameters_of_the_definition(name: str, size: str) ->
     assert sum(value.numel() for value in net.parameters()) == expected
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.usefixtures("doubles")
-def test_losses_and_gradients_are_those_of_the_reference(name: str) -> None:
+class Copy(NamedTuple):
+    """A network of the text with the reference's weights, and a batch for both."""
+
+    model: dict[str, Any]
+    ours: Any
+    theirs: Any
+    batch: tuple[Tensor, Tensor]
+    losses: tuple[Tensor, Tensor]
+    predict: Callable[..., Any]  # by the reference
+
+
+def copy_reference(name: str) -> Copy:
+    """Copy the reference's weights, somewhat changed, and compute both losses of a batch."""
     case, (workload, shape, model) = CASES[name], open_reference(name, **CASES[name].model)
     values = {**shape.config.hyperparameters, "seed": shape.config.seed}
     generator = torch.manual_seed(1)
     theirs, ours = workload.make_network(shape, Norms(name)), case.make(model, values)
-    pairs = pair(ours, theirs)
     with torch.no_grad():
-        for own, other in pairs:
+        for own, other in pair(ours, theirs):
             other.add_(0.05 * torch.randn_like(other))
             own.copy_(other)
     batch = case.change(*workload.make_noise(shape, SAMPLES, generator))
-    losses = (
-        case.measure(ours, model, values, theirs, *batch),
-        workload.compute_loss(shape, Network(theirs, theirs, nullcontext), *batch),
-    )
-    found, expected = (loss.item() for loss in losses)
+    network = Network(theirs, theirs, nullcontext)
+    found = case.measure(ours, model, values, theirs, *batch)
+    losses = found, workload.compute_loss(shape, network, *batch)
+    return Copy(model, ours, theirs, batch, losses, partial(workload.predict, shape, network))
+
+
+@pytest.mark.parametrize("name", CASES)
+@doubles()
+def test_losses_and_gradients_are_those_of_the_reference(name: str) -> None:
+    copy = copy_reference(name)
+    found, expected = (loss.item() for loss in copy.losses)
     assert found == pytest.approx(expected, rel=1e-8)
-    for loss in losses:
+    for loss in copy.losses:
         loss.backward()
-    for own, other in pairs:
-        assert torch.allclose(own.grad, other.grad, rtol=1e-5, atol=1e-7 * float(other.grad.norm()))
+    for own, other in pair(copy.ours, copy.theirs):
+        size = float(other.grad.norm())
+        assert torch.allclose(own.grad, other.grad, rtol=1e-5, atol=1e-7 * size)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -303,67 +304,3 @@ def check_law(law: tuple[float, float, bool], values: Tensor) -> None:
     assert float(values.square().mean().sqrt()) == pytest.approx(deviation, abs=5 * error)
     largest = float(values.abs().max()) / deviation
     assert largest < 1.7321 if is_even else largest > 1.7321 or len(values) < 50
-
-
-@pytest.mark.usefixtures("doubles")
-def test_given_weights_generate_the_same_galaxies() -> None:
-    from cepheid.benchmarks.galaxy_generation.model import Generative
-    from cepheid.benchmarks.galaxy_generation.weights import read_weights
-    from cepheid.benchmarks.galaxy_generation.weights_file import find_path
-    from tests.rules.test_from_scratch import page
-
-    chosen = definition.load("galaxy_generation", "mini")
-    ours, theirs = galaxies.Generative(dict(chosen.model)), Generative(chosen.model, chosen.data)
-    theirs.load_state_dict(read_weights(find_path("mini"), None).tensors)
-    given = page.read_weights(find_path("mini"))
-    both = ("weight", "bias")
-    blocks = [f"decoder.blocks.{place}" for place in range(4 * len(chosen.model["filters"]) + 1)]
-    layers = [f"decoder.dense_{place}" for place in (1, 2)]
-    names = ["decoder.slope_1", "decoder.slope_2"]
-    names += [f"{layer}.{part}" for layer in layers for part in both]
-    names += [f"{layer}.{part}" for layer in blocks[:-1:2] for part in both]
-    names += [f"{layer}.slope" for layer in blocks[1::2]]
-    names += [f"{blocks[-1]}.{part}" for part in both]
-    for net in range(8):
-        for layer in ("hidden.0", "hidden.1", "output"):
-            names += [f"flow.layers.{net}.{layer}.{part}" for part in both]
-    assert sum(value.numel() for value in ours.parameters()) == chosen.model["parameters"]
-    with torch.no_grad():
-        for value, name in zip(ours.parameters(), names, strict=True):
-            value.copy_(torch.tensor(given[name]))
-        noise = torch.randn(5, chosen.model["latents"])
-        expected = theirs.decoder.make_images(theirs.flow.sample(noise))
-        assert torch.allclose(ours(noise), expected, rtol=1e-6, atol=1e-6)
-
-
-def test_directions_of_kfac_are_those_of_the_reference() -> None:
-    from cepheid.benchmarks.kfac.hyperparameters import make_options
-    from cepheid.second_order import KFAC
-    from tests.tasks import ALONE
-
-    _, shape, _ = open_reference("kfac")
-    values = {**shape.config.hyperparameters, "kfac_stale_tolerance": 0.6}
-    torch.manual_seed(2)
-    ours, theirs = nets = [ResNet50(4, (1, 1), 5) for _ in range(2)]
-    theirs.load_state_dict(ours.state_dict())
-    options = dataclasses.replace(make_options(shape.config, ALONE), stale_tolerance=0.6)
-    kfac, own = KFAC(theirs, options), curvature.Curvature(ours, values)
-    for _ in range(12):
-        images, labels, rate = torch.randn(6, 3, 20, 20), torch.randint(5, (6,)), 0.5
-        for net in nets:
-            net.zero_grad()
-            measure_entropies(net(images), labels, 0.1).mean().backward()
-        own.direct(rate)
-        kfac.step(rate)
-        both = zip(*(net.parameters() for net in nets), strict=True)
-        for mine, other in both:
-            assert mine.grad is not None
-            assert other.grad is not None
-            size = float(other.grad.norm())
-            assert torch.allclose(mine.grad, other.grad, rtol=1e-3, atol=1e-4 * size)
-            for value in (mine, other):
-                value.data -= 0.1 * other.grad
-    expected = [interval.steps for interval in kfac.intervals.values()]
-    assert len(set(expected)) > 2
-    found = [f.intervals[0] for pair_ in own.factors.values() for f in pair_ if f.versions]
-    assert sorted(found) == sorted(expected)
