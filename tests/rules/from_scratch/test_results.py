@@ -9,7 +9,7 @@ from torch import Tensor
 from cepheid.rules import definition
 from tests.rules.from_scratch import curvature, galaxies, scenes
 from tests.rules.from_scratch.layers import ResNet50, doubles, measure_entropies
-from tests.rules.from_scratch.test_networks import copy_reference, open_reference, scale
+from tests.rules.from_scratch.test_networks import Norms, copy_reference, open_reference, scale
 from tests.rules.test_from_scratch import page
 
 
@@ -114,3 +114,14 @@ def test_directions_of_kfac_are_those_of_the_reference() -> None:
     assert len(set(expected)) > 2
     found = [f.intervals[0] for pair_ in own.factors.values() for f in pair_ if f.versions]
     assert sorted(found) == sorted(expected)
+
+
+def test_given_weights_of_chest_xray_are_read_as_the_page_says() -> None:
+    from cepheid.benchmarks.chest_xray.given import FOLDER
+
+    workload, shape, _ = open_reference("chest_xray")
+    state = workload.make_network(shape, Norms("chest_xray")).state_dict()
+    given = page.read_weights(FOLDER / "mini.safetensors")
+    assert {name for name in state if "tracked" not in name} == {*given, "fc.weight", "fc.bias"}
+    for name, value in given.items():
+        assert torch.equal(state[name], torch.tensor(value)), name
