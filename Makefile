@@ -88,11 +88,9 @@ lint: $(VENV_CORE)/.installed
 types: $(VENV)/.installed-test
 	$(BIN)/mypy
 
-# mypy computes beside the tests, which leave a part of two processors to it.
-test: $(VENV)/.installed-test
+test: types
 	$(call LINT,$(BIN))
-	@$(BIN)/mypy & types=$$!; $(MAKE) --no-print-directory tests; tests=$$?; \
-	wait $$types || { echo "mypy has found errors; they stand above"; exit 1; }; exit $$tests
+	@$(MAKE) --no-print-directory tests
 	@$(BIN)/cepheid measure pending | tail -1
 
 tests: $(VENV)/.installed-test

@@ -51,7 +51,8 @@ class DenseNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (n, outputs) of images (n, 3, y, x)."""
         features = functional.relu(self.features(images), inplace=True)
-        return self.classifier(features.mean((2, 3)))
+        logits: Tensor = self.classifier(features.mean((2, 3)))
+        return logits
 
 
 class DenseLayer(nn.Module):
@@ -96,7 +97,8 @@ class VGG(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (n, outputs) of images (n, 3, y, x)."""
         cells = functional.adaptive_avg_pool2d(self.features(images), VGG_CELLS)
-        return self.classifier(cells.flatten(1))
+        logits: Tensor = self.classifier(cells.flatten(1))
+        return logits
 
 
 def make_backbone(name: str, facts: Mapping[str, Any], normalisation: Normalisation) -> nn.Module:

@@ -53,7 +53,8 @@ class PerSampleLayer(nn.Module):
         In evaluation it uses the one draw of the layer's own noise. Shapes are those of the layer.
         """
         if not self.training:
-            return self.layer(inputs)
+            evaluated: Tensor = self.layer(inputs)
+            return evaluated
         return self.draw_output(inputs, *get_gaussian_weight(self.layer))
 
     def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
@@ -83,7 +84,8 @@ class Flipout(PerSampleLayer):
             for part in signs.split(self.channels, dim=1)
         )
         deviation = self.apply_weight(inputs * into, posterior.scale * posterior.noise)
-        return self.apply_weight(inputs, mean, self.layer.bias) + deviation * out_of
+        drawn: Tensor = self.apply_weight(inputs, mean, self.layer.bias) + deviation * out_of
+        return drawn
 
 
 class LocalReparameterisation(PerSampleLayer):

@@ -28,7 +28,8 @@ class Predictive:
     @property
     def mean(self) -> np.ndarray:
         """The mean of the mixture, (n, d)."""
-        return self.means.mean(0)
+        mean: np.ndarray = self.means.mean(0)
+        return mean
 
     @property
     def epistemic(self) -> np.ndarray:
@@ -40,7 +41,8 @@ class Predictive:
     @property
     def aleatoric(self) -> np.ndarray:
         """The mean of the covariances of the draws: the noise that they expect, (n, d, d)."""
-        return (self.scales @ self.scales.swapaxes(2, 3)).mean(0)
+        covariance: np.ndarray = (self.scales @ self.scales.swapaxes(2, 3)).mean(0)
+        return covariance
 
     @property
     def scale(self) -> np.ndarray:
@@ -50,7 +52,8 @@ class Predictive:
     def negative_log_likelihood(self, labels: np.ndarray) -> np.ndarray:
         """Return −log of the mixture's density at ``labels`` (n, d), in nats, (n,)."""
         each = shapes.negative_log_likelihood(self.means, self.scales, labels)
-        return math.log(len(each)) - np.logaddexp.reduce(-each, axis=0)
+        likelihood: np.ndarray = math.log(len(each)) - np.logaddexp.reduce(-each, axis=0)
+        return likelihood
 
     def epistemic_variance(self) -> np.ndarray:
         """Return the epistemic variance of all targets together, (n,)."""
@@ -59,7 +62,8 @@ class Predictive:
     def epistemic_share(self) -> np.ndarray:
         """Return the share of the epistemic variance in the whole, (n,), from 0 to 1."""
         epistemic = self.epistemic_variance()
-        return epistemic / (epistemic + _trace(self.aleatoric))
+        share: np.ndarray = epistemic / (epistemic + _trace(self.aleatoric))
+        return share
 
     def first(self, count: int) -> "Predictive":
         """Return the prediction of the first ``count`` galaxies."""
@@ -77,7 +81,8 @@ class Predictive:
 
 
 def _trace(matrices: np.ndarray) -> np.ndarray:
-    return matrices.trace(axis1=-2, axis2=-1)
+    traces: np.ndarray = matrices.trace(axis1=-2, axis2=-1)
+    return traces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,4 +161,5 @@ def draw_under_noisier_sky(parameters: SkyParameters, rows: range, factor: float
     """
     brighter = tuple(factor**2 * sky for sky in parameters.sky_electrons)
     noisier = dataclasses.replace(parameters, sky_electrons=brighter)
-    return galaxies.draw(noisier, rows)["stamps"] * PIXEL_DTYPE.type(factor)
+    stamps: np.ndarray = galaxies.draw(noisier, rows)["stamps"] * PIXEL_DTYPE.type(factor)
+    return stamps

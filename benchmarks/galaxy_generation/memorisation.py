@@ -83,7 +83,8 @@ def _find_nearest(points: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return the squared distance of each of ``points`` from the nearest of ``known``."""
     squares = -2 * points @ known.T
     squares += np.square(points).sum(1)[:, None] + np.square(known).sum(1)
-    return squares.min(1)
+    nearest: np.ndarray = squares.min(1)
+    return nearest
 
 
 def _describe(images: np.ndarray, bands: str) -> np.ndarray:
@@ -153,7 +154,8 @@ def _make_window(axis: np.ndarray, centre: np.ndarray, sigma: float | np.ndarray
 def _sum_bands(images: np.ndarray, window: _Window) -> np.ndarray:
     """Return the light of each band in a window, (n, bands), above 0."""
     rows = (images @ window.x[:, None, :, None])[..., 0]
-    return (rows * window.y[:, None]).sum(2).clip(LEAST_LIGHT)
+    sums: np.ndarray = (rows * window.y[:, None]).sum(2).clip(LEAST_LIGHT)
+    return sums
 
 
 def _sum_moments(

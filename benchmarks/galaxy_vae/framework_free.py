@@ -6,7 +6,7 @@ deviations, noise and latents are (n, latents).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -23,6 +23,10 @@ from cepheid.reference.galaxies.stamps import (
     reorient_stamps,
 )
 from cepheid.reference.run.report import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 ALONE = Share(0, 1, 0)
 
@@ -164,7 +168,7 @@ def make_report(
     return tables
 
 
-def draw_galaxies(data: Images, networks: Networks) -> Any:
+def draw_galaxies(data: Images, networks: Networks) -> "Figure":
     """Return a figure of real, reconstructed and generated galaxies."""
     from cepheid.benchmarks.galaxy_vae import pictures
     from cepheid.reference.galaxies.pictures import find_nearest  # astropy is slow to import
@@ -238,7 +242,8 @@ class Sizes:
 
 def find_flux_scales(mean_maxima: Sequence[float]) -> np.ndarray:
     """Return the divisors s of the bands, (bands,), float32, from the I_b; see ``model``."""
-    return np.array(mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
+    scales: np.ndarray = np.array(mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
+    return scales
 
 
 def scale_fluxes(images: np.ndarray, mean_maxima: Sequence[float]) -> np.ndarray:

@@ -106,11 +106,13 @@ class KerasGalaxyVae(KerasTask):
 
     def decode(self, latents: np.ndarray) -> np.ndarray:
         """Return the images of latents, (n, bands, pixels, pixels)."""
-        return read(self.traced["decode"](latents))
+        images: np.ndarray = read(self.traced["decode"](latents))
+        return images
 
     def sample(self, noise: np.ndarray) -> np.ndarray:
         """Return latents of new galaxies, (n, latents)."""
-        return read(self.traced["sample"](noise))
+        latents: np.ndarray = read(self.traced["sample"](noise))
+        return latents
 
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
         """Measure one evaluation batch; shapes are those of ``framework_free.Networks``."""

@@ -280,7 +280,8 @@ def measure_properties(images: Tensor, bands: str, pixel_scale_arcsec: float) ->
 
 def to_array(values: Tensor) -> np.ndarray:
     """Return values of any shape on the host, after a wait."""
-    return values.cpu().numpy()
+    array: np.ndarray = values.cpu().numpy()
+    return array
 
 
 @cache

@@ -118,7 +118,10 @@ def compare_with(
     mean, scale, logits, log_densities = network(observed, normal, draw)
     kl = shape.values.kl_weight * kl_divergence(mean, scale)
     wanted = network.module.decoder.flux_scaling(target)
-    return (reconstruction_loss(logits, wanted) + kl + cut_off_overflow(-log_densities)).mean()
+    loss: Tensor = (
+        reconstruction_loss(logits, wanted) + kl + cut_off_overflow(-log_densities)
+    ).mean()
+    return loss
 
 
 def prepare_update(shape: Galaxies, update: Update) -> None:

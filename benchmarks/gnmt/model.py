@@ -94,7 +94,8 @@ class Attention(nn.Module):
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return energies, (sentences, n, places), of queries and keys (sentences, …, width)."""
         vector = self.direction * (self.scale / self.direction.norm())
-        return (queries[:, :, None] + keys[:, None]).tanh() @ vector
+        energies: Tensor = (queries[:, :, None] + keys[:, None]).tanh() @ vector
+        return energies
 
 
 class GNMT(nn.Module):
@@ -134,7 +135,8 @@ class GNMT(nn.Module):
         """
         states = self.embedding(shift(target).t())
         states, _, _ = self.decode(states, self.remember(source), None)
-        return self.classifier(states.transpose(0, 1))
+        logits: Tensor = self.classifier(states.transpose(0, 1))
+        return logits
 
     def remember(self, source: Tensor) -> Memory:
         """Encode ``source``, int64 (sentences, places)."""

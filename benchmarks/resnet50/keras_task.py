@@ -78,7 +78,8 @@ class KerasResNet50(KerasTask):
 
     def learning_rate_of(self, prefix: str) -> float:
         """Return the rate in the step that completes ``samples``."""
-        return self.schedule.rate(self.samples)
+        rate: float = self.schedule.rate(self.samples)
+        return rate
 
     def open_data(self) -> None:
         """Map the images with their labels."""

@@ -93,11 +93,13 @@ class ResNet(nn.Module):
     def stem(self, images: Tensor) -> Tensor:
         """Return the features, (n, width, y, x), of images, (n, 3, height, width)."""
         features: Tensor = functional.relu(self.bn1(self.conv1(images)), inplace=True)
-        return self.maxpool(features)
+        pooled: Tensor = self.maxpool(features)
+        return pooled
 
     def classify(self, features: Tensor) -> Tensor:
         """Return the logits, (n, classes), of the last features, (n, channels, y, x)."""
-        return self.fc(features.mean((2, 3)))
+        logits: Tensor = self.fc(features.mean((2, 3)))
+        return logits
 
 
 class Block(nn.Module):
@@ -139,7 +141,8 @@ class Block(nn.Module):
 
     def convolve(self, place: int, features: Tensor) -> Tensor:
         """Return the normalised result of convolution ``place``, from 1 on, (n, …, y, x)."""
-        return getattr(self, f"bn{place}")(getattr(self, f"conv{place}")(features))
+        result: Tensor = getattr(self, f"bn{place}")(getattr(self, f"conv{place}")(features))
+        return result
 
 
 def _make_stem(width: int, variant: Variant, normalisation: Normalisation) -> nn.Module:

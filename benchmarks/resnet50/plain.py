@@ -37,7 +37,8 @@ class Peer(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, (n, classes), of images, (n, 3, height, width)."""
-        return self.network(images.contiguous()).logits
+        logits: Tensor = self.network(images.contiguous()).logits
+        return logits
 
 
 def make_network(shape: Photographs, norms: Norms) -> nn.Module:

@@ -84,7 +84,8 @@ class SelfAttention(nn.Module):
 
     def join_heads(self, read: Tensor) -> Tensor:
         """Return the output, (sentences, places, width), for what the heads have read."""
-        return self.output(read.transpose(1, 2).flatten(2))
+        result: Tensor = self.output(read.transpose(1, 2).flatten(2))
+        return result
 
 
 class SourceAttention(nn.Module):
@@ -110,7 +111,8 @@ class SourceAttention(nn.Module):
         queries = self.query(states).view(sentences, places, self.heads, -1).transpose(1, 2)
         noise = self.dropout if self.training else 0.0
         read = scaled_dot_product_attention(queries, keys, values, mask, noise)
-        return self.output(read.transpose(1, 2).flatten(2))
+        result: Tensor = self.output(read.transpose(1, 2).flatten(2))
+        return result
 
 
 class FeedForward(nn.Module):
@@ -127,7 +129,8 @@ class FeedForward(nn.Module):
         hidden = self.first(states).relu_()
         if self.training and self.dropout:
             hidden = dropout(hidden, self.dropout)
-        return self.second(hidden)
+        result: Tensor = self.second(hidden)
+        return result
 
 
 class Residual(nn.Module):

@@ -16,6 +16,7 @@ from cepheid.benchmarks.transformer.sharing import cut_stages, plan_matrices
 from cepheid.reference.data.sentences.batches import PADDING, Batch, Pass
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
+from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.torch.pieces import Piece
 from cepheid.reference.torch.translation.sentences import (
     Corpus,
@@ -60,7 +61,7 @@ def read_shape(config: RunConfig) -> Sentences:
     sizes = ("vocabulary", "width", "heads", "feed_forward", "layers", "norm", "dropout")
     return Sentences(
         config=config,
-        values=config.read(Hyperparameters),
+        values=parse_hyperparameters(Hyperparameters, config.hyperparameters),
         sizes=Shape(**{key: facts[key] for key in sizes}),
         search=read_search(config),
         preconditioning=read_preconditioning(config),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import AdamHyperparameters
+from cepheid.reference.run.hyperparameters import AdamHyperparameters, parse_hyperparameters
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Videos:
     @classmethod
     def read(cls, config: RunConfig) -> "Videos":
         """Return the facts of a configuration."""
-        return cls(config, config.read(Hyperparameters))
+        return cls(config, parse_hyperparameters(Hyperparameters, config.hyperparameters))
 
     @property
     def facts(self) -> Mapping[str, Any]:

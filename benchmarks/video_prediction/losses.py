@@ -111,7 +111,8 @@ def compute_loss(
             loss = loss - ways.score_for_generator(network, stage, clips).mean()
         losses.append(loss)
     total = torch.stack(losses).sum()
-    return total + (error / 2 - total).detach()
+    shown: Tensor = total + (error / 2 - total).detach()
+    return shown
 
 
 def compute_critic_loss(

@@ -184,7 +184,8 @@ class Generator(nn.Module):
 
     def forward(self, frames: Tensor, stage: Stage) -> Tensor:
         """Return the frames (n, channels, outputs, y, x) that follow (n, channels, inputs, …)."""
-        return self.decoder(self.middle(self.encoder(frames, stage)), stage)
+        result: Tensor = self.decoder(self.middle(self.encoder(frames, stage)), stage)
+        return result
 
 
 class Critic(nn.Module):
@@ -268,7 +269,8 @@ class FutureGan(nn.Module):
 
     def forward(self, frames: Tensor, stage: Stage) -> Tensor:
         """Return the frames that follow ``frames``, both (n, channels, time, y, x)."""
-        return self.generator(frames, stage)
+        result: Tensor = self.generator(frames, stage)
+        return result
 
 
 # Losses -------------------------------------------------------------------------------------------

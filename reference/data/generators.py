@@ -35,7 +35,10 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
 
 def find_distributed_files(data: Mapping[str, Any], data_root: Path) -> Path | None:
     """Return where a user puts the distributed files of a ``data`` section; None if it is drawn."""
-    return _find_dataset(data).parse(data).find_distributed_files(folder(data, data_root))
+    where: Path | None = (
+        _find_dataset(data).parse(data).find_distributed_files(folder(data, data_root))
+    )
+    return where
 
 
 def find_problem(data: Mapping[str, Any], data_root: Path) -> str:
@@ -62,12 +65,14 @@ def count_train_samples(data: Mapping[str, Any], data_root: Path) -> int | None:
         return None
     from cepheid.reference.data import store  # needs NumPy
 
-    return store.read_manifest(folder(data, data_root)).parameters["train_samples"]
+    count: int = store.read_manifest(folder(data, data_root)).parameters["train_samples"]
+    return count
 
 
 def remarks(data: Mapping[str, Any], folder: Path) -> Sequence[str]:
     """Return remarks about a prepared dataset, one per line; most generators have none."""
-    return _find_dataset(data).remark(folder)
+    lines: Sequence[str] = _find_dataset(data).remark(folder)
+    return lines
 
 
 def find_source(data: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from cepheid.reference.data.order import SampleStream, Share
 from cepheid.reference.optim.schedules import warmup_then_cosine
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import AdamHyperparameters
+from cepheid.reference.run.hyperparameters import AdamHyperparameters, parse_hyperparameters
 from cepheid.rules.definition import Definition
 
 
@@ -83,7 +83,8 @@ class GalaxyHyperparameters(AdamHyperparameters):
 
     def clip_norm(self, prefix: str) -> float:
         """Return the largest norm of the gradient of a part."""
-        return getattr(self, f"{prefix}gradient_clip_norm")
+        norm: float = getattr(self, f"{prefix}gradient_clip_norm")
+        return norm
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Galaxies:
     @classmethod
     def read(cls, config: RunConfig, kind: type[Any] = GalaxyHyperparameters) -> Self:
         """Return the facts of a configuration with hyperparameters of type ``kind``."""
-        return cls(config, config.read(kind))
+        return cls(config, parse_hyperparameters(kind, config.hyperparameters))
 
     @property
     def definition(self) -> Definition:
@@ -106,7 +107,8 @@ class Galaxies:
     @property
     def bands(self) -> str:
         """The letters of the bands."""
-        return self.definition.data["bands"]
+        bands: str = self.definition.data["bands"]
+        return bands
 
     @property
     def network_options(self) -> dict[str, Any]:

@@ -68,15 +68,18 @@ class KerasTask(BenchmarkTask):
 
     def read_batch(self, samples: int) -> tuple[np.ndarray, ...]:
         """Return inputs and targets, (batch, …), of the batch that follows ``samples``."""
-        return self.data.read_batch(samples)
+        batch: tuple[np.ndarray, ...] = self.data.read_batch(samples)
+        return batch
 
     def learning_rate_of(self, prefix: str) -> float:
         """Return the rate of a part of the model in the step that completes ``samples``."""
-        return self.hyperparameters.learning_rate(prefix, self.samples)
+        rate: float = self.hyperparameters.learning_rate(prefix, self.samples)
+        return rate
 
     def clip_norm(self, prefix: str) -> float | None:
         """Return the largest norm of the gradient of a part of the model, or None to keep it."""
-        return self.hyperparameters.clip_norm(prefix)
+        norm: float | None = self.hyperparameters.clip_norm(prefix)
+        return norm
 
     def variables_by_prefix(self) -> Mapping[str, Sequence[Any]]:
         """Return the trainable variables, by the prefix of their hyperparameters."""

@@ -37,8 +37,7 @@ def measure_load(seconds: float = 2.0) -> float:
     What this process did a minute ago is not in it, as it is in the load of the system.
     """
     share = psutil.cpu_times_percent(seconds)
-    busy = (100 - share.idle - getattr(share, "iowait", 0)) / 100
-    return round(busy * (psutil.cpu_count() or 1), 2)
+    return round((100 - share.idle - getattr(share, "iowait", 0)) / 100 * psutil.cpu_count(), 2)
 
 
 def read() -> Reading | None:

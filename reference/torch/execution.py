@@ -85,11 +85,12 @@ def autotune(requested: Execution, step: Step, ranks: DeviceRanks) -> Execution:
     failure = failures["on"]
     if ways := [way for way in failures if ranks.is_true_everywhere(not failures[way])]:
         return pick_fastest(chosen, "compile", (*ways, "off"), step, ranks)
-    return ranks.broadcast(
+    eager: Execution = ranks.broadcast(
         chosen.with_setting(
             "compile", "off", f"torch.compile fails: {failure or 'on another rank'}"
         )
     )
+    return eager
 
 
 def list_thread_counts(device: torch.device) -> Sequence[str]:

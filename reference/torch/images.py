@@ -87,7 +87,8 @@ def load_given_weights(
 def _parse(path: Path, content: bytes) -> Mapping[str, Any]:
     try:
         if path.suffix == SAFETENSORS:
-            return load_safetensors(content)
+            tensors: dict[str, Tensor] = load_safetensors(content)
+            return tensors
         given = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except (*DAMAGED, SafetensorError) as error:
         reason = str(error).partition("\n")[0]

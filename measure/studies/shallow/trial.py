@@ -56,9 +56,10 @@ class Trial:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A method by name."""
+    """A method by name, and what it does in a phrase."""
 
     name: str
+    what: str
     run: Callable[[Trial], Iterator[Metrics]]
 
 

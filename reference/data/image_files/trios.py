@@ -49,7 +49,8 @@ def draw_picture(seed: int, picture: Picture) -> np.ndarray:
         window, cover = placed.cover(PIXELS, PIXELS)
         image[window] += cover[:, :, None] * (ink - image[window])
     image += random.uniform(*NOISE) * random.standard_normal(image.shape)
-    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    clipped: np.ndarray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
+    return clipped
 
 
 def place_shapes(random: np.random.Generator, pair: tuple[str, str]) -> Iterator[Placed]:

@@ -182,7 +182,8 @@ class BatchOrder:
         window, inside = divmod(turn, length)
         start = first + window * length * hosts + host
         batches = self._window(range(start, min(start + length * hosts, stop), hosts), 0)
-        return batches[inside]
+        rows: np.ndarray = batches[inside]
+        return rows
 
     def share(self, samples: int, rank: int, world_size: int) -> np.ndarray:
         """Return a rank's share of that batch, from the shortest to the longest pair.

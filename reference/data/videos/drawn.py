@@ -144,7 +144,8 @@ def bounce(random: np.random.Generator, frames: int, free: int, pixels: int) -> 
         [np.sin(angle), np.cos(angle)]
     )
     folded = travelled % (2 * free)
-    return np.rint(np.where(folded > free, 2 * free - folded, folded)).astype(int)
+    places: np.ndarray = np.rint(np.where(folded > free, 2 * free - folded, folded)).astype(int)
+    return places
 
 
 def describe_digits() -> dict[str, object]:

@@ -39,7 +39,8 @@ def parse_subwords(name: str, content: bytes) -> Subwords:
         from cepheid.reference.data.wmt.moses import parse_merges  # takes long to import
 
         return parse_merges(content)
-    return sentencepiece.SentencePieceProcessor(model_proto=content)
+    subwords: Subwords = sentencepiece.SentencePieceProcessor(model_proto=content)
+    return subwords
 
 
 @lru_cache(maxsize=4)

@@ -26,7 +26,8 @@ class FrozenNorm(nn.Module):
         values: Mapping[str, Any] = self._buffers
         scale = values["weight"] * (values["running_var"] + self.epsilon).rsqrt()
         shift = values["bias"] - values["running_mean"] * scale
-        return features * scale[:, None, None] + shift[:, None, None]
+        scaled: Tensor = features * scale[:, None, None] + shift[:, None, None]
+        return scaled
 
 
 class Pyramid(nn.Module):

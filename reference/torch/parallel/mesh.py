@@ -135,7 +135,8 @@ def average_bucket(
     gradients = bucket.buffer()
     padding = -len(gradients) % mesh.columns
     total = mesh.all_reduce(nn.functional.pad(gradients, (0, padding)) / mesh.size)
-    return total.then(lambda done: done.value()[: len(gradients)])
+    mean: Future[Tensor] = total.then(lambda done: done.value()[: len(gradients)])
+    return mean
 
 
 def _make_groups(ranks: TorchRanks, shape: tuple[int, int]) -> dict[str, Any]:
@@ -204,7 +205,8 @@ def _follow(work: Any, finish: Callable[[], Tensor]) -> "Future[Tensor]":
         done.value()  # raises what went wrong
         return finish()
 
-    return work.get_future().then(complete)
+    future: Future[Tensor] = work.get_future().then(complete)
+    return future
 
 
 BUCKET_MIB = 25
