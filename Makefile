@@ -88,9 +88,11 @@ lint: $(VENV_CORE)/.installed
 types: $(VENV)/.installed-test
 	$(BIN)/mypy
 
-test: types
+# mypy computes beside the tests, which leave a part of two processors to it.
+test: $(VENV)/.installed-test
 	$(call LINT,$(BIN))
-	@$(MAKE) --no-print-directory tests
+	@$(BIN)/mypy & types=$$!; $(MAKE) --no-print-directory tests; tests=$$?; \
+	wait $$types || { echo "mypy has found errors; they stand above"; exit 1; }; exit $$tests
 	@$(BIN)/cepheid measure pending | tail -1
 
 tests: $(VENV)/.installed-test

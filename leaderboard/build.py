@@ -16,14 +16,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from cepheid.leaderboard.pages import (
-    benchmark_page,
-    compare_page,
-    history_page,
-    lists,
-    result_page,
-    round_page,
-)
+from cepheid.leaderboard.pages import benchmark_page, lists, result_page, round_page
 from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.data import write_csv
 from cepheid.leaderboard.rows.entry import Entry
@@ -42,7 +35,7 @@ RESULTS_FOR_PROCESSES = 200  # pages of fewer are made sooner than processes are
 File = tuple[str, bytes]
 Make = Callable[[Site], Iterable[tuple[str, str]]]
 MakePart = Callable[[int], list[File]]
-_OF_RESULTS = (result_page.make_pages, compare_page.make_details)
+_OF_RESULTS = (result_page.make_pages, lists.make_details)
 
 
 def make_site_files(site: Site, processes: int | None = None) -> Iterator[File]:
@@ -73,16 +66,10 @@ def _write_files(site: Site, processes: int) -> Iterator[File]:
 
 def _list_parts(site: Site) -> Iterator[Make]:
     """List what can be made by itself in any process, what takes long first."""
-    yield round_page.make_pages
-    yield benchmark_page.make_pages
-    yield _make_index
-    yield lists.make_system_pages
-    yield compare_page.make_pages
-    yield history_page.make_pages
-    yield lists.make_decisions_page
-    yield lists.make_feed
-    yield lists.make_elsewhere_page
-    yield lists.make_glossary_page
+    yield from (round_page.make_pages, benchmark_page.make_pages, _make_index)
+    yield from (lists.make_system_pages, lists.make_compare_page, lists.make_history_page)
+    yield from (lists.make_decisions_page, lists.make_feed)
+    yield from (lists.make_elsewhere_page, lists.make_glossary_page)
     for start in range(0, len(site.entries), RESULTS_OF_PART):
         entries = site.entries[start : start + RESULTS_OF_PART]
         for make in _OF_RESULTS:

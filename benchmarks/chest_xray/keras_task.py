@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from cepheid.benchmarks.chest_xray.given import find_given_file
-from cepheid.benchmarks.chest_xray.hyperparameters import Hyperparameters
+from cepheid.benchmarks.chest_xray.hyperparameters import Hyperparameters, find_given_file
 from cepheid.benchmarks.resnet50.keras_model import LAST, assign_weights, make_resnet
 from cepheid.reference.data import radiographs
 from cepheid.reference.data.radiographs import make_cropping
 from cepheid.reference.data.radiographs.auroc import measure_quality
 from cepheid.reference.keras import images
 from cepheid.reference.keras.backend import keras
-from cepheid.reference.keras.given_weights import read_given_weights
 from cepheid.reference.keras.task import KerasTask, Tensor
 from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.checkpoint import parse_weights, read_given_file
 from cepheid.reference.run.config import RunConfig
 from cepheid.rules.errors import UserError
 
@@ -59,8 +58,8 @@ class KerasChestXray(KerasTask):
             momentum=facts["batch_norm_momentum"],
         )
         if given := find_given_file(self.config):
-            state, self.given_digest = read_given_weights(given.path, given.digest)
-            assign_weights(network, state)
+            content, self.given_digest = read_given_file(given.path, given.digest)
+            assign_weights(network, parse_weights(given.path, content))
         return network
 
     def variables_by_prefix(self) -> Mapping[str, Sequence[Any]]:

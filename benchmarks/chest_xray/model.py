@@ -51,8 +51,7 @@ class DenseNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (n, outputs) of images (n, 3, y, x)."""
         features = functional.relu(self.features(images), inplace=True)
-        logits: Tensor = self.classifier(features.mean((2, 3)))
-        return logits
+        return self.classifier(features.mean((2, 3)))
 
 
 class DenseLayer(nn.Module):
@@ -97,8 +96,7 @@ class VGG(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (n, outputs) of images (n, 3, y, x)."""
         cells = functional.adaptive_avg_pool2d(self.features(images), VGG_CELLS)
-        logits: Tensor = self.classifier(cells.flatten(1))
-        return logits
+        return self.classifier(cells.flatten(1))
 
 
 def make_backbone(name: str, facts: Mapping[str, Any], normalisation: Normalisation) -> nn.Module:

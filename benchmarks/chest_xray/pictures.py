@@ -1,15 +1,11 @@
 """A picture for people: radiographs with their findings, ROC curves, and areas with intervals."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from cepheid.reference.data.radiographs import FINDINGS, Radiographs
 from cepheid.reference.data.radiographs.auroc import bootstrap_intervals, compute_auroc, trace_curve
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SHOWN = 8  # radiographs
 MOST_FINDINGS = 3  # of one that is shown
@@ -33,10 +29,8 @@ def choose_images(truth: np.ndarray) -> np.ndarray:
     return np.array([*chosen, (plain or left)[0]])
 
 
-def draw_figure(images: Radiographs, scores: np.ndarray, truth: np.ndarray) -> "Figure":
+def draw_figure(images: Radiographs, scores: np.ndarray, truth: np.ndarray) -> Figure:
     """Return the figure of a run; ``scores`` and ``truth`` are (n, 14)."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(12.4, 11.2), layout="constrained")
     above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.25, 1))[:, 0]
     above.suptitle(
@@ -53,7 +47,7 @@ def draw_figure(images: Radiographs, scores: np.ndarray, truth: np.ndarray) -> "
 
 
 def _draw_image(
-    axes: "Axes", images: Radiographs, number: int, truth: np.ndarray, shares: np.ndarray
+    axes: Axes, images: Radiographs, number: int, truth: np.ndarray, shares: np.ndarray
 ) -> None:
     axes.imshow(images.files.decode(images.train_samples + number)[:, :, 0], cmap="gray")
     axes.set_axis_off()
@@ -63,7 +57,7 @@ def _draw_image(
     axes.text(0.5, -0.02, "\n".join(said), ha="center", va="top", transform=axes.transAxes)
 
 
-def _draw_curves(axes: "Axes", scores: np.ndarray, truth: np.ndarray) -> None:
+def _draw_curves(axes: Axes, scores: np.ndarray, truth: np.ndarray) -> None:
     styles = [(f"C{colour}", style) for style in ("-", "--") for colour in range(COLOURS)]
     for k, (colour, style) in enumerate(styles):
         false_rate, true_rate = trace_curve(scores[:, k], truth[:, k])
@@ -74,7 +68,7 @@ def _draw_curves(axes: "Axes", scores: np.ndarray, truth: np.ndarray) -> None:
     axes.legend(ncols=2, loc="lower right", frameon=False)
 
 
-def _draw_areas(axes: "Axes", scores: np.ndarray, truth: np.ndarray) -> None:
+def _draw_areas(axes: Axes, scores: np.ndarray, truth: np.ndarray) -> None:
     areas, (lows, highs) = compute_auroc(scores, truth), bootstrap_intervals(scores, truth)
     rows = np.arange(len(FINDINGS))[::-1]
     axes.barh(rows, areas, color="C0", alpha=0.5)

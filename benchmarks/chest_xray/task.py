@@ -13,8 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from cepheid.benchmarks.chest_xray.given import GivenFile, find_given_file
-from cepheid.benchmarks.chest_xray.hyperparameters import Hyperparameters
+from cepheid.benchmarks.chest_xray.hyperparameters import (
+    GivenFile,
+    Hyperparameters,
+    find_given_file,
+)
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
 from cepheid.reference.data import radiographs
 from cepheid.reference.data.image_files.crops import Cropping
@@ -25,7 +28,6 @@ from cepheid.reference.data.radiographs.auroc import (
     measure_quality,
 )
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table, Value
 from cepheid.reference.torch.images import (
     draw_images,
@@ -61,7 +63,7 @@ class Findings:
     @classmethod
     def read(cls, config: RunConfig) -> "Findings":
         """Return the facts of a configuration."""
-        values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+        values = config.read(Hyperparameters)
         cropping = radiographs.make_cropping(int(config.definition.model["pixels"]))
         return cls(config, values, cropping, find_given_file(config))
 
@@ -133,7 +135,8 @@ class Batches:
 
     def take(self, samples: int, size: int) -> Pieces:
         """Return this rank's share of images, half of them mirrored, and labels."""
-        return cut(*self.loader.next_batch(samples), size)
+        images, labels = self.loader.next_batch(samples)
+        return cut(images, labels, size)
 
 
 def make_noise(shape: Findings, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -150,8 +153,7 @@ def compute_loss(shape: Findings, network: Network, images: Tensor, labels: Tens
 
 def predict(shape: Findings, network: Network, images: Tensor) -> Tensor:
     """Return the logits of images, (n, 14); the network sees the grey value three times."""
-    logits: Tensor = network(scale_pixels(network.module, images))
-    return logits
+    return network(scale_pixels(network.module, images))
 
 
 def evaluate(shape: Findings, inference: Inference) -> Evaluation:

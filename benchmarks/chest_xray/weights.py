@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from cepheid.benchmarks.chest_xray.given import FOLDER
+from cepheid.benchmarks.chest_xray.hyperparameters import FOLDER
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS
 from cepheid.benchmarks.resnet50.task import WORKLOAD
 from cepheid.reference.data import generators

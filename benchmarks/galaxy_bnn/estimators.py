@@ -53,8 +53,7 @@ class PerSampleLayer(nn.Module):
         In evaluation it uses the one draw of the layer's own noise. Shapes are those of the layer.
         """
         if not self.training:
-            evaluated: Tensor = self.layer(inputs)
-            return evaluated
+            return self.layer(inputs)
         return self.draw_output(inputs, *get_gaussian_weight(self.layer))
 
     def draw_output(self, inputs: Tensor, mean: Tensor, posterior: GaussianWeight) -> Tensor:
@@ -84,8 +83,7 @@ class Flipout(PerSampleLayer):
             for part in signs.split(self.channels, dim=1)
         )
         deviation = self.apply_weight(inputs * into, posterior.scale * posterior.noise)
-        drawn: Tensor = self.apply_weight(inputs, mean, self.layer.bias) + deviation * out_of
-        return drawn
+        return self.apply_weight(inputs, mean, self.layer.bias) + deviation * out_of
 
 
 class LocalReparameterisation(PerSampleLayer):

@@ -28,8 +28,7 @@ class Predictive:
     @property
     def mean(self) -> np.ndarray:
         """The mean of the mixture, (n, d)."""
-        mean: np.ndarray = self.means.mean(0)
-        return mean
+        return self.means.mean(0)
 
     @property
     def epistemic(self) -> np.ndarray:
@@ -41,8 +40,7 @@ class Predictive:
     @property
     def aleatoric(self) -> np.ndarray:
         """The mean of the covariances of the draws: the noise that they expect, (n, d, d)."""
-        covariance: np.ndarray = (self.scales @ self.scales.swapaxes(2, 3)).mean(0)
-        return covariance
+        return (self.scales @ self.scales.swapaxes(2, 3)).mean(0)
 
     @property
     def scale(self) -> np.ndarray:
@@ -52,8 +50,7 @@ class Predictive:
     def negative_log_likelihood(self, labels: np.ndarray) -> np.ndarray:
         """Return −log of the mixture's density at ``labels`` (n, d), in nats, (n,)."""
         each = shapes.negative_log_likelihood(self.means, self.scales, labels)
-        likelihood: np.ndarray = math.log(len(each)) - np.logaddexp.reduce(-each, axis=0)
-        return likelihood
+        return math.log(len(each)) - np.logaddexp.reduce(-each, axis=0)
 
     def epistemic_variance(self) -> np.ndarray:
         """Return the epistemic variance of all targets together, (n,)."""
@@ -62,8 +59,7 @@ class Predictive:
     def epistemic_share(self) -> np.ndarray:
         """Return the share of the epistemic variance in the whole, (n,), from 0 to 1."""
         epistemic = self.epistemic_variance()
-        share: np.ndarray = epistemic / (epistemic + _trace(self.aleatoric))
-        return share
+        return epistemic / (epistemic + _trace(self.aleatoric))
 
     def first(self, count: int) -> "Predictive":
         """Return the prediction of the first ``count`` galaxies."""
@@ -81,8 +77,7 @@ class Predictive:
 
 
 def _trace(matrices: np.ndarray) -> np.ndarray:
-    traces: np.ndarray = matrices.trace(axis1=-2, axis2=-1)
-    return traces
+    return matrices.trace(axis1=-2, axis2=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,5 +156,4 @@ def draw_under_noisier_sky(parameters: SkyParameters, rows: range, factor: float
     """
     brighter = tuple(factor**2 * sky for sky in parameters.sky_electrons)
     noisier = dataclasses.replace(parameters, sky_electrons=brighter)
-    stamps: np.ndarray = galaxies.draw(noisier, rows)["stamps"] * PIXEL_DTYPE.type(factor)
-    return stamps
+    return galaxies.draw(noisier, rows)["stamps"] * PIXEL_DTYPE.type(factor)

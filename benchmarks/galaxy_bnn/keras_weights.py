@@ -1,4 +1,4 @@
-"""Convert the weights of galaxy_bnn's network between PyTorch and Keras, as plain arrays.
+"""Convert the weights of galaxy_bnn's network from PyTorch to Keras, as plain arrays.
 
 Means and untransformed scales are converted like the weights in ``galaxy_shape.keras_weights``.
 """
@@ -12,7 +12,6 @@ from cepheid.benchmarks.galaxy_shape.keras_weights import Weights
 
 MEAN, SCALE = "parametrizations.weight.original", "parametrizations.weight.0.untransformed_scale"
 KERNEL, KERNEL_SCALE = "kernel", "untransformed_scale"
-DRAWN = (2, 4)  # dimensions of what is drawn, the dense layer's matrix and kernels
 
 
 def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
@@ -27,19 +26,3 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
         if path.endswith(KERNEL):
             weights[path.replace(KERNEL, KERNEL_SCALE)] = value
     return weights
-
-
-def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """Return the state dict for weights of ``convert_to_keras``, in the shapes of PyTorch."""
-    means = {path: weights[path] for path in weights if KERNEL_SCALE not in path}
-    scales = {
-        path.replace(KERNEL_SCALE, KERNEL): weights[path]
-        for path in weights
-        if KERNEL_SCALE in path
-    }
-    state: Weights = {}
-    for kind, part in ((MEAN, means), (SCALE, {**means, **scales})):
-        for name, value in keras_weights.convert_to_torch(part).items():
-            is_drawn = value.ndim in DRAWN
-            state[name.replace("weight", kind) if is_drawn else name] = value
-    return state

@@ -105,8 +105,7 @@ def compute_likelihood_loss(
 def compute_kl_per_sample(shape: Galaxies, network: nn.Module) -> Tensor:
     """Return KL(posterior ‖ prior) over the training samples, a scalar in nats."""
     divergence = kl_divergence(network, shape.definition.model["prior_scale"])
-    per_sample: Tensor = divergence / shape.values.kl_divided_by_samples
-    return per_sample
+    return divergence / shape.values.kl_divided_by_samples
 
 
 def predict_mixture(shape: Galaxies, inference: Inference, stamps: np.ndarray) -> Predictive:

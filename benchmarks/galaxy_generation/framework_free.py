@@ -8,7 +8,7 @@ timed is the latency of one device.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.generation import Times
 from cepheid.reference.run.report import Table
 from cepheid.rules.errors import UserError
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 MOST_SHOWN = 24  # galaxies of each kind, in the picture
 
@@ -85,8 +82,7 @@ class GalaxyMaker:
             metrics = quality.compute_metrics(
                 quality.join(parts), self.held_out, self.training, model, data
             )
-        found: dict[str, float] = self.ranks.broadcast(metrics)
-        return found
+        return self.ranks.broadcast(metrics)
 
     def project(self, images: Any) -> list[float]:
         """Return the projection of each image of all ranks on one direction, to six digits (T24).
@@ -104,7 +100,7 @@ class GalaxyMaker:
         """Return latencies and rates, and the time for CosmoDC2; see ``quality``."""
         return [quality.make_speed_table(times, self.definition.scale)]
 
-    def pictures(self) -> "Figure":
+    def pictures(self) -> Any:
         """Return a figure of generated galaxies beside real ones."""
         from cepheid.benchmarks.galaxy_vae import pictures  # astropy is slow to import
 

@@ -37,9 +37,9 @@ from cepheid.reference.keras.backend import (
     use_threads,
 )
 from cepheid.reference.keras.flow import Flow
-from cepheid.reference.keras.given_weights import parse_weights
 from cepheid.reference.keras.task import Tensor, Traced, set_precision, trace
 from cepheid.reference.machine.ranks import Ranks
+from cepheid.reference.run.checkpoint import parse_weights
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
 from cepheid.reference.run.generation import GenerationWorkload
@@ -160,8 +160,7 @@ class KerasGeneration(GalaxyMaker):
         self.traced = trace(self._traced, self._program, precision, settings.compile, computations)
 
     def _carry(self, noise: np.ndarray) -> np.ndarray:
-        latents: np.ndarray = read(self.traced["sample"](noise))
-        return latents
+        return read(self.traced["sample"](noise))
 
     def _sample(self, noise: Tensor) -> Tensor:
         return cut_off_overflow(self.flow.sample(noise))

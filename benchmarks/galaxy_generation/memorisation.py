@@ -83,8 +83,7 @@ def _find_nearest(points: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return the squared distance of each of ``points`` from the nearest of ``known``."""
     squares = -2 * points @ known.T
     squares += np.square(points).sum(1)[:, None] + np.square(known).sum(1)
-    nearest: np.ndarray = squares.min(1)
-    return nearest
+    return squares.min(1)
 
 
 def _describe(images: np.ndarray, bands: str) -> np.ndarray:
@@ -154,8 +153,7 @@ def _make_window(axis: np.ndarray, centre: np.ndarray, sigma: float | np.ndarray
 def _sum_bands(images: np.ndarray, window: _Window) -> np.ndarray:
     """Return the light of each band in a window, (n, bands), above 0."""
     rows = (images @ window.x[:, None, :, None])[..., 0]
-    sums: np.ndarray = (rows * window.y[:, None]).sum(2).clip(LEAST_LIGHT)
-    return sums
+    return (rows * window.y[:, None]).sum(2).clip(LEAST_LIGHT)
 
 
 def _sum_moments(

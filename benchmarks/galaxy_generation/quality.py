@@ -112,16 +112,14 @@ def average_cells(images: np.ndarray, mean_maxima: Sequence[float]) -> np.ndarra
     count, bands, rows, columns = scaled.shape
     side = CELL_PIXELS
     cells = scaled.reshape(count, bands, rows // side, side, columns // side, side)
-    averaged: np.ndarray = cells.mean((3, 5)) * np.float32(side)
-    return averaged
+    return cells.mean((3, 5)) * np.float32(side)
 
 
 def _find_nearest_other(cells: np.ndarray) -> np.ndarray:
     """Return the distance of each image from the nearest other one, (n,)."""
     squares = _compute_squared_distances(cells, cells)
     np.fill_diagonal(squares, math.inf)
-    nearest: np.ndarray = np.sqrt(squares.min(1))
-    return nearest
+    return np.sqrt(squares.min(1))
 
 
 def _find_nearest_known(cells: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ framework.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -45,29 +45,24 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
     return {path: np.ascontiguousarray(value) for path, value in weights.items()}
 
 
-def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """Return the state dict for weights of ``convert_to_keras``, in the shapes of PyTorch."""
-    state: Weights = {}
-    side = _find_head_side(weights["head/kernel"].shape[0], weights)
-    norm_kinds = {theirs: ours for ours, theirs in NORM.items()}
-    for path, value in weights.items():
-        layer, kind = path.split("/")
-        name = layer.replace("_", ".")
-        if layer == "norm":
-            state[f"trunk.0.norm.{norm_kinds[kind]}"] = value
-            continue
-        if layer == "trunk_0":
-            name = "trunk.0.convolution"
-        if kind == "alpha":
-            state[f"{name}.slope"] = value[::-1, ::-1]
-        elif kind == "bias":
-            state[f"{name}.bias"] = value
-        elif layer == "head":
-            images = value.reshape(side, side, -1, value.shape[1])[::-1, ::-1]
-            state["head.weight"] = images.transpose(3, 2, 0, 1).reshape(value.shape[1], -1)
-        else:
-            state[f"{name}.weight"] = value[::-1, ::-1].transpose(3, 2, 0, 1)
-    return {name: np.ascontiguousarray(value) for name, value in state.items()}
+def convert_to_torch(
+    weights: Mapping[str, np.ndarray],
+    like: Mapping[str, np.ndarray],
+    convert: Callable[[Weights], Weights] = convert_to_keras,
+) -> Weights:
+    """Return the state dict that ``convert`` turns into ``weights``, in the shapes of PyTorch.
+
+    ``like`` is a state dict of the network, whose values do not count. Each value of a state goes
+    to one place, so the numbers of all values, converted, say where each one is.
+    """
+    numbers: Weights = {}
+    for name, value in like.items():
+        first = sum(each.size for each in numbers.values())
+        numbers[name] = np.arange(first, first + value.size).reshape(value.shape)
+    values = np.empty(sum(each.size for each in numbers.values()), np.float32)
+    for path, places in convert(numbers).items():
+        values[places] = weights[path]
+    return {name: values[places] for name, places in numbers.items()}
 
 
 def _find_head_side(features: int, weights: Mapping[str, np.ndarray]) -> int:

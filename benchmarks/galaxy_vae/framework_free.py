@@ -6,7 +6,7 @@ deviations, noise and latents are (n, latents).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,10 +23,6 @@ from cepheid.reference.galaxies.stamps import (
     reorient_stamps,
 )
 from cepheid.reference.run.report import Table
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 
 ALONE = Share(0, 1, 0)
 
@@ -168,7 +164,7 @@ def make_report(
     return tables
 
 
-def draw_galaxies(data: Images, networks: Networks) -> "Figure":
+def draw_galaxies(data: Images, networks: Networks) -> Any:
     """Return a figure of real, reconstructed and generated galaxies."""
     from cepheid.benchmarks.galaxy_vae import pictures
     from cepheid.reference.galaxies.pictures import find_nearest  # astropy is slow to import
@@ -242,8 +238,7 @@ class Sizes:
 
 def find_flux_scales(mean_maxima: Sequence[float]) -> np.ndarray:
     """Return the divisors s of the bands, (bands,), float32, from the I_b; see ``model``."""
-    scales: np.ndarray = np.array(mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
-    return scales
+    return np.array(mean_maxima, np.float32) / np.float32(FLUX_DIVISOR)
 
 
 def scale_fluxes(images: np.ndarray, mean_maxima: Sequence[float]) -> np.ndarray:

@@ -207,31 +207,6 @@ def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
     return weights
 
 
-def convert_to_torch(weights: Mapping[str, np.ndarray]) -> Weights:
-    """Return the state dict for weights of ``convert_to_keras``, in the shapes of PyTorch."""
-    shape, state = {}, {}
-    channels = weights["decoder.blocks.0/kernel"].shape[3]
-    kinds = {theirs: ours for ours, theirs in KINDS.items()}
-    for path, value in weights.items():
-        layer, kind = path.split("/")
-        if layer == DENSE or "." not in layer:
-            shape[path.replace(DENSE, "head")] = value
-            continue
-        if value.ndim == 4:
-            value = value[::-1, ::-1].transpose(3, 2, 0, 1)
-        elif kind == "kernel":
-            value = value.T
-        elif value.ndim == 3:
-            value = value[::-1, ::-1]
-        if layer in FIRST_IMAGES:
-            value = _rotate_rows(value, channels)
-        name = layer if layer.split(".")[1].startswith("slope") else f"{layer}.{kinds[kind]}"
-        state[name] = np.ascontiguousarray(value)
-    for name, value in keras_weights.convert_to_torch(shape).items():
-        state[name.replace("trunk.", TRUNK).replace("head.", f"{DENSE}.")] = value
-    return state
-
-
 def _rotate_rows(values: np.ndarray, channels: int) -> np.ndarray:
     """Return rows (y·x·channels, …) of an image that is rotated by half a turn."""
     side = math.isqrt(len(values) // channels)

@@ -106,13 +106,11 @@ class KerasGalaxyVae(KerasTask):
 
     def decode(self, latents: np.ndarray) -> np.ndarray:
         """Return the images of latents, (n, bands, pixels, pixels)."""
-        images: np.ndarray = read(self.traced["decode"](latents))
-        return images
+        return read(self.traced["decode"](latents))
 
     def sample(self, noise: np.ndarray) -> np.ndarray:
         """Return latents of new galaxies, (n, latents)."""
-        latents: np.ndarray = read(self.traced["sample"](noise))
-        return latents
+        return read(self.traced["sample"](noise))
 
     def examine(self, images: np.ndarray, noise: np.ndarray, generated: np.ndarray) -> Examined:
         """Measure one evaluation batch; shapes are those of ``framework_free.Networks``."""

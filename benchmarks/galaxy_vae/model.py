@@ -280,8 +280,7 @@ def measure_properties(images: Tensor, bands: str, pixel_scale_arcsec: float) ->
 
 def to_array(values: Tensor) -> np.ndarray:
     """Return values of any shape on the host, after a wait."""
-    array: np.ndarray = values.cpu().numpy()
-    return array
+    return values.cpu().numpy()
 
 
 @cache

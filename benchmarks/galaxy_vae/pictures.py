@@ -1,30 +1,26 @@
 """Real, reconstructed and generated galaxies side by side, in colour."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from cepheid.reference.data.sky import colour
 from cepheid.reference.galaxies.pictures import ARCSEC_SHOWN, find_nearest, show_galaxy
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-SIGNAL_TO_NOISE = (10, 15, 25, 40, 60, 100, 160, 300)  # of the real galaxies, from left to right
+SIGNAL_TO_NOISE = (10, 15, 25, 40, 60, 100, 160, 300)  # of held-out galaxies, from the left
 STRETCH = f"in g, r, i (asinh stretch, {ARCSEC_SHOWN:g}″ wide)"
 COLUMNS, INCHES = 8, 1.1  # of the panel of generated galaxies, and the size of one
 
 
 def draw_panel(
     parameters: Any, real: np.ndarray, reconstructed: np.ndarray, generated: np.ndarray
-) -> "Figure":
+) -> Figure:
     """Return a figure with three rows of galaxies.
 
     All images are noise-free, (n, bands, y, x) in units of the sky noise. Of ``generated``, which
-    may be many, each column shows the one whose flux in r is nearest to its real galaxy.
+    may be many, each column shows the one whose flux in r is nearest to its held-out galaxy.
     """
-    from matplotlib.figure import Figure
-
     rows = {
         "real": real,
         "reconstructed": reconstructed,
@@ -51,17 +47,15 @@ def _find_alike(generated: np.ndarray, real: np.ndarray, band: int) -> list[int]
     return find_nearest(made, wanted.tolist())
 
 
-def draw_generated(real: np.ndarray, generated: np.ndarray, parameters: Any) -> "Figure":
-    """Return a figure of real galaxies above generated ones, noise-free and stretched alike.
+def draw_generated(real: np.ndarray, generated: np.ndarray, parameters: Any) -> Figure:
+    """Return a figure of held-out galaxies above generated ones, noise-free and stretched alike.
 
     Both are (n, bands, y, x) in units of the sky noise, of the same number.
     """
-    from matplotlib.figure import Figure
-
     rows = -(-len(real) // COLUMNS)
     figure = Figure(figsize=(INCHES * COLUMNS, 2 * (INCHES * rows + 0.3)))
     parts = np.ravel(np.asarray(figure.subfigures(2, 1)))
-    titles = f"Real galaxies of the held-out set {STRETCH}", "Generated galaxies"
+    titles = f"Held-out galaxies {STRETCH}", "Generated galaxies"
     for part, images, title in zip(parts, (real, generated), titles, strict=True):
         grid = part.add_gridspec(
             rows, COLUMNS, left=0.005, right=0.995, bottom=0.01, top=0.9, wspace=0.03, hspace=0.03

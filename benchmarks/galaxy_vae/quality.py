@@ -117,7 +117,7 @@ def gaussian_entropy(covariance: np.ndarray) -> float:
 
 
 def make_distance_table(examined: Examined, others: np.ndarray, bands: str) -> Table:
-    """Return the distance of each property, beside that of other real galaxies.
+    """Return the distance of each property, beside that of other held-out galaxies.
 
     ``others`` are their properties, (m, properties).
     """
@@ -135,9 +135,9 @@ def make_distance_table(examined: Examined, others: np.ndarray, bands: str) -> T
         for name in properties.list_properties(bands)
     ]
     return Table(
-        f"Distance from {len(examined.real):,} real galaxies, in standard deviations",
+        f"Distance from {len(examined.real):,} held-out galaxies, in standard deviations",
         tuple(rows),
-        "Wasserstein-1; real: as many other real galaxies, which is the floor.",
+        "Wasserstein-1; real: as many other held-out galaxies, which is the floor.",
     )
 
 

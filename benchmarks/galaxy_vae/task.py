@@ -118,10 +118,7 @@ def compare_with(
     mean, scale, logits, log_densities = network(observed, normal, draw)
     kl = shape.values.kl_weight * kl_divergence(mean, scale)
     wanted = network.module.decoder.flux_scaling(target)
-    loss: Tensor = (
-        reconstruction_loss(logits, wanted) + kl + cut_off_overflow(-log_densities)
-    ).mean()
-    return loss
+    return (reconstruction_loss(logits, wanted) + kl + cut_off_overflow(-log_densities)).mean()
 
 
 def prepare_update(shape: Galaxies, update: Update) -> None:

@@ -94,8 +94,7 @@ class Attention(nn.Module):
     def score(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Return energies, (sentences, n, places), of queries and keys (sentences, …, width)."""
         vector = self.direction * (self.scale / self.direction.norm())
-        energies: Tensor = (queries[:, :, None] + keys[:, None]).tanh() @ vector
-        return energies
+        return (queries[:, :, None] + keys[:, None]).tanh() @ vector
 
 
 class GNMT(nn.Module):
@@ -135,8 +134,7 @@ class GNMT(nn.Module):
         """
         states = self.embedding(shift(target).t())
         states, _, _ = self.decode(states, self.remember(source), None)
-        logits: Tensor = self.classifier(states.transpose(0, 1))
-        return logits
+        return self.classifier(states.transpose(0, 1))
 
     def remember(self, source: Tensor) -> Memory:
         """Encode ``source``, int64 (sentences, places)."""

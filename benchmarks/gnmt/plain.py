@@ -69,8 +69,7 @@ class Peer(nn.Module):
 
         def run(layer: nn.Module, inputs: Tensor) -> Tensor:
             packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=False)
-            padded: Tensor = pad_packed_sequence(layer(packed)[0], batch_first=True)[0]
-            return padded
+            return pad_packed_sequence(layer(packed)[0], batch_first=True)[0]
 
         states = run(self.both, self.drop(self.embedding(source)))
         for number, layer in enumerate(self.encoder):
@@ -83,8 +82,7 @@ class Peer(nn.Module):
         vector = self.scale * self.direction / self.direction.norm()
         mixed = torch.tanh(self.query(state)[:, None] + self.key(encoded) + self.bias)
         energy = (mixed * vector).sum(-1).masked_fill(padding, float("-inf"))
-        answer: Tensor = (energy.softmax(1)[:, :, None] * encoded).sum(1)
-        return answer
+        return (energy.softmax(1)[:, :, None] * encoded).sum(1)
 
     def drop(self, inputs: Tensor) -> Tensor:
         """Return the input of an LSTM, (sentences, …), with dropout."""

@@ -10,7 +10,6 @@ from cepheid.benchmarks.gnmt.recurrent import Form
 from cepheid.reference.data.sentences.batches import LOCAL, ROUND_ROBIN, Batch, Bucketing, Pass
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.torch.translation.sentences import (
     Corpus,
     Translation,
@@ -57,7 +56,7 @@ class Sentences(Translation):
 
 def read_shape(config: RunConfig) -> Sentences:
     """Return the facts of a configuration."""
-    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    values = config.read(Hyperparameters)
     facts = config.definition.model
     sizes = {key: facts[key] for key in ("vocabulary", "width", "layers", "dropout")}
     return Sentences(

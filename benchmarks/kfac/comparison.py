@@ -5,8 +5,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch import nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 from typing_extensions import override
 
@@ -14,12 +13,6 @@ from cepheid.benchmarks.kfac.task import WORKLOAD, Facts
 from cepheid.reference.torch.broken import change_network
 from cepheid.reference.torch.preconditioner import Preconditioner
 from cepheid.reference.torch.workload import Network, Norms
-from cepheid.second_order import KFAC, Options
-
-DAMPING = 1e-2
-SAMPLES, FEATURES, HIDDEN, CLASSES = 64, 48, 32, 10
-NEW_ONLY = 1e-12  # the share of the old factor, which the peer starts as the identity
-UNCLIPPED = 1e30
 
 
 class PeerPreconditioner(Preconditioner):
@@ -80,45 +73,3 @@ def _make_peer(model: nn.Module, **options: Any) -> Any:
         store = dist.HashStore()  # type: ignore[attr-defined]  # no address is needed
         dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     return KFACPreconditioner(model, factor_update_steps=1, inv_update_steps=1, **options)
-
-
-def compare_directions() -> float:
-    """Return the relative distance of the peer's direction from ours, for two linear layers.
-
-    Both decompose their factors: with explicit inverses the peer adds λ to each of the two factors,
-    which is another approximation than √λ. Its B is that of the gradients of the mean loss, our B
-    that of the samples' own losses, n² times as large; so its λ is that much smaller, and its
-    direction that much larger. Convolutions are not compared: the peer divides their factors by
-    powers of the number of positions, so that λ would mean something else in each layer.
-    """
-    model, inputs, labels = _make_problem()
-    ours = KFAC(model, Options(damping=DAMPING, average_decay=0.0, inverse="eigen"))
-    own = _precondition(model, inputs, labels, ours)
-    ours.remove()
-    model, inputs, labels = _make_problem()
-    was_started = dist.is_initialized()
-    peer = _make_peer(
-        model,
-        damping=DAMPING / SAMPLES**2,
-        factor_decay=NEW_ONLY,
-        kl_clip=UNCLIPPED,
-        compute_method="eigen",
-    )
-    other = _precondition(model, inputs, labels, peer) / SAMPLES**2
-    if not was_started:
-        dist.destroy_process_group()
-    return float((other - own).norm() / own.norm())
-
-
-def _make_problem() -> tuple[nn.Module, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(3)
-    torch.manual_seed(4)
-    model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, CLASSES))
-    inputs = torch.randn(SAMPLES, FEATURES, generator=generator)
-    return model, inputs, torch.randint(CLASSES, (SAMPLES,), generator=generator)
-
-
-def _precondition(model: nn.Module, inputs: Tensor, labels: Tensor, preconditioner: Any) -> Tensor:
-    cross_entropy(model(inputs), labels).backward()
-    preconditioner.step()
-    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])

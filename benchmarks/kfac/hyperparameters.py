@@ -11,7 +11,6 @@ from cepheid.benchmarks.resnet50.hyperparameters import ImageHyperparameters
 from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.optim.schedules import Schedule, linear_warmup
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.torch.parallel.plan import find_shape
 from cepheid.rules.errors import UserError
 from cepheid.second_order import Options, UseError
@@ -81,7 +80,7 @@ class HeldSchedule(Schedule):
 
 def make_schedule(config: RunConfig) -> HeldSchedule:
     """Return a schedule that rises, stays at its peak and decays from one epoch to another."""
-    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    values = config.read(Hyperparameters)
     epoch = config.definition.train_samples
     return HeldSchedule(
         peak=values.opt_base_learning_rate,
@@ -114,7 +113,7 @@ def make_damping_schedule(config: RunConfig) -> DampingSchedule:
 
     Raises UserError for a schedule without K-FAC.
     """
-    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    values = config.read(Hyperparameters)
     chosen = str(config.definition.model.get("kfac_damping_schedule", "constant"))
     if chosen != "constant" and values.opt_preconditioner != "kfac":
         raise UserError(
@@ -130,7 +129,7 @@ def make_damping_schedule(config: RunConfig) -> DampingSchedule:
 
 def make_options(config: RunConfig, ranks: Ranks) -> Options:
     """Return the options of K-FAC; raise UserError for settings that exclude each other."""
-    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    values = config.read(Hyperparameters)
     settings, switches = config.execution.read(Settings), config.execution.read(Switches)
     parallelism = config.execution.parallelism
     is_kfac = values.opt_preconditioner == "kfac"

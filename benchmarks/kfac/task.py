@@ -25,7 +25,6 @@ from cepheid.benchmarks.resnet50.task import Batches, Photographs, list_groups, 
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch.devices.values import to_device
 from cepheid.reference.torch.workload import (
@@ -52,7 +51,7 @@ class Facts(Photographs):
     @classmethod
     def read(cls, config: RunConfig) -> "Facts":
         """Return the facts of a configuration."""
-        values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+        values = config.read(Hyperparameters)
         photographs = make_photographs(config, values, make_schedule(config))
         return cls(**vars(photographs), damping=make_damping_schedule(config))
 

@@ -51,7 +51,7 @@ def open_shuffled_targets(shape: Scenes, seat: Seat) -> Pictures:
     data = task.open_data(shape, seat)
     random = make_generator(shape.config.seed, "shuffled targets")
     order = random.permutation(shape.config.definition.train_samples)
-    data.loader.pictures = Mislabelled(data.images, order)
+    data.loader.images = Mislabelled(data.images, order)
     return data
 
 

@@ -1,9 +1,12 @@
 """A picture for people: images of the evaluation set, the masks found there, and the true ones."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from faster_coco_eval import mask
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from cepheid.reference.data.detection.average_precision import Detections, Mask, Truth
 from cepheid.reference.data.detection.pictures import (
@@ -13,10 +16,6 @@ from cepheid.reference.data.detection.pictures import (
     add_legend,
     draw_box,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 COLUMNS = 6
 TITLES = ("scene", f"found, score {100 * LEAST_SCORE:.0f}% or more", "truth")
@@ -37,13 +36,11 @@ def draw_masks(
     truth: Truth,
     detections: Detections,
     names: Sequence[str],
-) -> "Figure":
+) -> Figure:
     """Return a figure of ``images``, (y, x, 3) each, of the evaluation set's ``numbers``, (n,).
 
     Masks have the colour of their class and are told apart by their outlines; boxes are dashed.
     """
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(2.1 * COLUMNS, 2.1 * len(TITLES) + 0.4))
     grid = figure.subplots(len(TITLES), COLUMNS, gridspec_kw=MARGINS, squeeze=False)
     for axes in grid.flat:
@@ -70,7 +67,7 @@ def draw_masks(
 
 
 def _draw_objects(
-    axes: "Axes",
+    axes: Axes,
     places: np.ndarray,
     labels: np.ndarray,
     boxes: np.ndarray,
@@ -82,10 +79,7 @@ def _draw_objects(
         draw_box(axes, boxes[place], TRUTH_COLOUR, linestyle=(0, (3, 3)), width=0.6)
 
 
-def _draw_mask(axes: "Axes", code: Mask, colour: str) -> None:
-    from faster_coco_eval import mask
-    from matplotlib.colors import to_rgb
-
+def _draw_mask(axes: Axes, code: Mask, colour: str) -> None:
     bits = np.asarray(mask.decode(dict(code)), float)
     layer = np.empty((*bits.shape, 4))
     layer[..., :3], layer[..., 3] = to_rgb(colour), COVER * bits

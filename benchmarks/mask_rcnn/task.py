@@ -4,8 +4,9 @@ Images are uint8 (n, pixels, pixels, 3). Targets are a packed ``Truth``.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,12 +14,11 @@ from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
-from cepheid.benchmarks.mask_rcnn.hyperparameters import Hyperparameters
 from cepheid.benchmarks.mask_rcnn.stages import FeatureStage, HeadStage
 from cepheid.reference.data.detection.average_precision import Detections, compute_average_precision
 from cepheid.reference.data.detection.loader import Augmentation
+from cepheid.reference.optim.schedules import DroppedRate
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch import images
 from cepheid.reference.torch.detection.masks import encode_masks
@@ -49,9 +49,20 @@ from cepheid.reference.torch.workload import (
 LARGEST_SMALL_PIXELS = 256
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters(DroppedRate):
+    """The hyperparameters of mask_rcnn; names are those of MLPerf's logs where these have them."""
+
+    opt_name: Literal["sgd"]
+    opt_momentum: float
+    opt_weight_decay: float
+    num_image_candidates: int
+    data_augmentation: Literal["mirror", "orientations"]
+
+
 def read_shape(config: RunConfig) -> Scenes:
     """Return the facts of a configuration; the number of candidates is one of the model's."""
-    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    values = config.read(Hyperparameters)
     facts = {**config.definition.model, "num_image_candidates": values.num_image_candidates}
     return Scenes(config, facts, int(facts["pixels"]), values)
 

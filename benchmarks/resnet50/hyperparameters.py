@@ -6,9 +6,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from cepheid.reference.optim.schedules import MomentumForm, Schedule, scale_linearly
+from cepheid.reference.optim.schedules import MomentumForm, Schedule
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +43,13 @@ class Hyperparameters(ImageHyperparameters):
 
 def make_schedule(config: RunConfig) -> Schedule:
     """Return warm-up and decay in samples; the hyperparameters give both in epochs."""
-    values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+    values = config.read(Hyperparameters)
     epoch = config.definition.train_samples
     base = peak = values.opt_base_learning_rate
     start = 0.0
     if for_batch := values.opt_learning_rate_for_batch:
-        peak, start = scale_linearly(base, config.global_batch_size, for_batch), base
+        # Goyal et al. 2017, arXiv:1706.02677, section 2.1.
+        peak, start = base * config.global_batch_size / for_batch, base
     return Schedule(
         peak=peak,
         end=values.opt_end_learning_rate,

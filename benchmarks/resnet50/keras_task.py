@@ -78,8 +78,7 @@ class KerasResNet50(KerasTask):
 
     def learning_rate_of(self, prefix: str) -> float:
         """Return the rate in the step that completes ``samples``."""
-        rate: float = self.schedule.rate(self.samples)
-        return rate
+        return self.schedule.rate(self.samples)
 
     def open_data(self) -> None:
         """Map the images with their labels."""

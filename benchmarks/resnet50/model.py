@@ -93,13 +93,11 @@ class ResNet(nn.Module):
     def stem(self, images: Tensor) -> Tensor:
         """Return the features, (n, width, y, x), of images, (n, 3, height, width)."""
         features: Tensor = functional.relu(self.bn1(self.conv1(images)), inplace=True)
-        pooled: Tensor = self.maxpool(features)
-        return pooled
+        return self.maxpool(features)
 
     def classify(self, features: Tensor) -> Tensor:
         """Return the logits, (n, classes), of the last features, (n, channels, y, x)."""
-        logits: Tensor = self.fc(features.mean((2, 3)))
-        return logits
+        return self.fc(features.mean((2, 3)))
 
 
 class Block(nn.Module):
@@ -141,8 +139,7 @@ class Block(nn.Module):
 
     def convolve(self, place: int, features: Tensor) -> Tensor:
         """Return the normalised result of convolution ``place``, from 1 on, (n, …, y, x)."""
-        result: Tensor = getattr(self, f"bn{place}")(getattr(self, f"conv{place}")(features))
-        return result
+        return getattr(self, f"bn{place}")(getattr(self, f"conv{place}")(features))
 
 
 def _make_stem(width: int, variant: Variant, normalisation: Normalisation) -> nn.Module:

@@ -37,8 +37,7 @@ class Peer(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits, (n, classes), of images, (n, 3, height, width)."""
-        logits: Tensor = self.network(images.contiguous()).logits
-        return logits
+        return self.network(images.contiguous()).logits
 
 
 def make_network(shape: Photographs, norms: Norms) -> nn.Module:

@@ -29,7 +29,6 @@ from cepheid.reference.data.image_files.loader import Loader
 from cepheid.reference.optim.lars import Lars
 from cepheid.reference.optim.schedules import Schedule
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.torch.images import draw_images
 from cepheid.reference.torch.pieces import Pieces, PiecesToRead
 from cepheid.reference.torch.workload import (
@@ -61,7 +60,7 @@ class Photographs:
     @classmethod
     def read(cls, config: RunConfig) -> "Photographs":
         """Return the facts of a configuration of resnet50."""
-        values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+        values = config.read(Hyperparameters)
         return make_photographs(config, values, make_schedule(config))
 
 
@@ -159,7 +158,7 @@ class Batches:
         cropping = self.shape.cropping
         if self.shape.schedule.is_collapsed(samples + self.shape.config.global_batch_size):
             cropping = replace(cropping, area=(1.0, 1.0), aspect=(1, 1))
-        if (self.loader.cropping, self.loader.part_samples) != (cropping, size):
+        if (self.loader.variation, self.loader.part_samples) != (cropping, size):
             self.loader.close()
             self.loader = self._make_loader(cropping, size)
         return self.loader.next_batch(samples, number)
@@ -197,8 +196,7 @@ def sum_losses(shape: Photographs, logits: Tensor, labels: Tensor) -> Tensor:
 
 def predict(shape: Photographs, network: Network, images: Tensor) -> Tensor:
     """Return the logits of images, (batch, classes)."""
-    logits: Tensor = network(scale_pixels(images))
-    return logits
+    return network(scale_pixels(images))
 
 
 def evaluate(shape: Photographs, inference: Inference) -> Evaluation:

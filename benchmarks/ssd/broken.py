@@ -40,7 +40,7 @@ def open_shuffled_targets(shape: Objects, seat: Seat) -> Pictures:
     random = make_generator(shape.config.seed, "shuffled targets")
     order = random.permutation(shape.config.definition.train_samples)
     read = data.images.read_boxes
-    data.loader.pictures = Mislabelled(data.images, lambda rows: read(order[rows]))
+    data.loader.images = Mislabelled(data.images, lambda rows: read(order[rows]))
     return data
 
 
@@ -56,7 +56,7 @@ def open_shuffled_classes(shape: Objects, seat: Seat) -> Pictures:
             of_image[of_image > 0] = random.permutation(of_image[of_image > 0])
         return boxes, labels
 
-    data.loader.pictures = Mislabelled(data.images, read_other_classes)
+    data.loader.images = Mislabelled(data.images, read_other_classes)
     return data
 
 

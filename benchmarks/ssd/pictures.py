@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from cepheid.reference.data.detection.average_precision import Detections, Truth
 from cepheid.reference.data.detection.pictures import (
@@ -17,10 +18,6 @@ from cepheid.reference.data.detection.pictures import (
     choose_images,
     draw_box,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 __all__ = ["choose_images", "draw_detections"]
 
@@ -40,13 +37,11 @@ def draw_detections(
     truth: Truth,
     detections: Detections,
     names: Sequence[str],
-) -> "Figure":
+) -> Figure:
     """Return a figure of ``images``, (y, x, 3) each, of the evaluation set's ``numbers``, (n,).
 
     True boxes are dashed. Detections have the colour of their class and their score in percent.
     """
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(3.1 * COLUMNS, 3.1 * ROWS + 0.75))
     grid = figure.subplots(
         ROWS,
@@ -67,12 +62,12 @@ def draw_detections(
     return figure
 
 
-def _draw_truth(axes: "Axes", truth: Truth, number: int) -> None:
+def _draw_truth(axes: Axes, truth: Truth, number: int) -> None:
     for left, top, right, bottom in truth.boxes[truth.image_numbers == number]:
         draw_box(axes, (left, top, right, bottom), TRUTH_COLOUR, linestyle=(0, (3, 3)), width=1.0)
 
 
-def _draw_found(axes: "Axes", detections: Detections, number: int, size: tuple[int, int]) -> None:
+def _draw_found(axes: Axes, detections: Detections, number: int, size: tuple[int, int]) -> None:
     shown = (detections.image_numbers == number) & (detections.scores >= LEAST_SCORE)
     sides = np.array([size[1], size[0]] * 2)
     for box, label, score in zip(

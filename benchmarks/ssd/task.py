@@ -5,20 +5,19 @@ Targets are float32 (n, most, 5): corners in shares of the side, and the label, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from cepheid.benchmarks.ssd.hyperparameters import Hyperparameters
 from cepheid.benchmarks.ssd.model import SSD, compute_cells, join_maps
 from cepheid.reference.data.detection.average_precision import Detections, compute_average_precision
 from cepheid.reference.data.detection.colours import Strengths
 from cepheid.reference.data.detection.loader import Augmentation
+from cepheid.reference.optim.schedules import DroppedRate
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch import images
 from cepheid.reference.torch.detection import suppression
@@ -53,6 +52,18 @@ from cepheid.reference.torch.workload import (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters(DroppedRate):
+    """The hyperparameters of ssd; the names are those of MLPerf's logs where these have them."""
+
+    model_bn_span: int
+    opt_name: Literal["sgd"]
+    opt_momentum: float
+    opt_weight_decay: float
+    max_samples: Literal[1, 50]
+    data_augmentation: Literal["ssd_crop_mirror_jitter", "orientations"]
+
+
 @dataclass(frozen=True)
 class Objects(Scenes):
     """The facts of ssd: the levels of its default boxes, and how training images are varied."""
@@ -66,7 +77,7 @@ class Objects(Scenes):
         """Return the facts of a configuration."""
         facts = config.definition.model
         pixels, negatives = int(facts["pixels"]), facts["negatives_per_positive"]
-        values = parse_hyperparameters(Hyperparameters, config.hyperparameters)
+        values = config.read(Hyperparameters)
         levels = Level.list_levels(facts, compute_cells(facts, pixels))
         if values.data_augmentation == "orientations":
             augmentation = Augmentation(pixels, has_parts=False, has_orientations=True)

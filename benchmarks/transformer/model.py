@@ -84,8 +84,7 @@ class SelfAttention(nn.Module):
 
     def join_heads(self, read: Tensor) -> Tensor:
         """Return the output, (sentences, places, width), for what the heads have read."""
-        result: Tensor = self.output(read.transpose(1, 2).flatten(2))
-        return result
+        return self.output(read.transpose(1, 2).flatten(2))
 
 
 class SourceAttention(nn.Module):
@@ -111,8 +110,7 @@ class SourceAttention(nn.Module):
         queries = self.query(states).view(sentences, places, self.heads, -1).transpose(1, 2)
         noise = self.dropout if self.training else 0.0
         read = scaled_dot_product_attention(queries, keys, values, mask, noise)
-        result: Tensor = self.output(read.transpose(1, 2).flatten(2))
-        return result
+        return self.output(read.transpose(1, 2).flatten(2))
 
 
 class FeedForward(nn.Module):
@@ -129,8 +127,7 @@ class FeedForward(nn.Module):
         hidden = self.first(states).relu_()
         if self.training and self.dropout:
             hidden = dropout(hidden, self.dropout)
-        result: Tensor = self.second(hidden)
-        return result
+        return self.second(hidden)
 
 
 class Residual(nn.Module):

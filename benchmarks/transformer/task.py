@@ -16,7 +16,6 @@ from cepheid.benchmarks.transformer.sharing import cut_stages, plan_matrices
 from cepheid.reference.data.sentences.batches import PADDING, Batch, Pass
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.torch.pieces import Piece
 from cepheid.reference.torch.translation.sentences import (
     Corpus,
@@ -61,7 +60,7 @@ def read_shape(config: RunConfig) -> Sentences:
     sizes = ("vocabulary", "width", "heads", "feed_forward", "layers", "norm", "dropout")
     return Sentences(
         config=config,
-        values=parse_hyperparameters(Hyperparameters, config.hyperparameters),
+        values=config.read(Hyperparameters),
         sizes=Shape(**{key: facts[key] for key in sizes}),
         search=read_search(config),
         preconditioning=read_preconditioning(config),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import AdamHyperparameters, parse_hyperparameters
+from cepheid.reference.run.hyperparameters import AdamHyperparameters
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Videos:
     @classmethod
     def read(cls, config: RunConfig) -> "Videos":
         """Return the facts of a configuration."""
-        return cls(config, parse_hyperparameters(Hyperparameters, config.hyperparameters))
+        return cls(config, config.read(Hyperparameters))
 
     @property
     def facts(self) -> Mapping[str, Any]:

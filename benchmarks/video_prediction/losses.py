@@ -111,8 +111,7 @@ def compute_loss(
             loss = loss - ways.score_for_generator(network, stage, clips).mean()
         losses.append(loss)
     total = torch.stack(losses).sum()
-    shown: Tensor = total + (error / 2 - total).detach()
-    return shown
+    return total + (error / 2 - total).detach()
 
 
 def compute_critic_loss(

@@ -184,8 +184,7 @@ class Generator(nn.Module):
 
     def forward(self, frames: Tensor, stage: Stage) -> Tensor:
         """Return the frames (n, channels, outputs, y, x) that follow (n, channels, inputs, …)."""
-        result: Tensor = self.decoder(self.middle(self.encoder(frames, stage)), stage)
-        return result
+        return self.decoder(self.middle(self.encoder(frames, stage)), stage)
 
 
 class Critic(nn.Module):
@@ -269,8 +268,7 @@ class FutureGan(nn.Module):
 
     def forward(self, frames: Tensor, stage: Stage) -> Tensor:
         """Return the frames that follow ``frames``, both (n, channels, time, y, x)."""
-        result: Tensor = self.generator(frames, stage)
-        return result
+        return self.generator(frames, stage)
 
 
 # Losses -------------------------------------------------------------------------------------------

@@ -1,11 +1,7 @@
 """A moving picture for people: what the network sees, what follows and what it predicts."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from matplotlib.figure import Figure
 
 SIDE_PIXELS = 64  # of a frame of the strip, about
 GAP = 3
@@ -14,8 +10,10 @@ BACKGROUND, CURRENT = (245, 245, 245), (230, 120, 20)
 INCHES_PER_FRAME, TITLE_INCHES = 0.55, 0.75
 
 
-def draw_moments(past: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> list["Figure"]:
-    """Return a figure for each moment of clips, all uint8 (n, time, y, x, channels).
+def draw_moments(past: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> list[Figure]:
+    """Return a figure for each moment of two clips, all uint8 (2, time, y, x, channels).
+
+    The first is the best predicted one, the second the typical one.
 
     Each shows strips of all frames, with the current ones in a border, and those larger beside.
     """
@@ -23,10 +21,8 @@ def draw_moments(past: np.ndarray, true: np.ndarray, predicted: np.ndarray) -> l
     return [draw_moment(past, true, predicted, moment) for moment in range(count)]
 
 
-def draw_moment(past: np.ndarray, true: np.ndarray, predicted: np.ndarray, moment: int) -> "Figure":
+def draw_moment(past: np.ndarray, true: np.ndarray, predicted: np.ndarray, moment: int) -> Figure:
     """Return the figure of one ``moment``; shapes are those of ``draw_moments``."""
-    from matplotlib.figure import Figure
-
     rows = [compose(*clip, moment) for clip in zip(past, true, predicted, strict=True)]
     image = np.concatenate(rows)
     known, follow = past.shape[1], true.shape[1]
@@ -45,7 +41,10 @@ def draw_moment(past: np.ndarray, true: np.ndarray, predicted: np.ndarray, momen
     ):
         place = column / columns * image.shape[1]
         axes.text(place, -4, text, ha="center", va="bottom")
-    figure.suptitle(f"Frame {moment + 1} of {known + follow} of some evaluation clips")
+    figure.suptitle(
+        f"Frame {moment + 1} of {known + follow}: the best prediction of some clips above, "
+        "the typical one below"
+    )
     return figure
 
 

@@ -35,7 +35,7 @@ from cepheid.reference.torch.workload import (
 )
 from cepheid.rules.errors import UserError
 
-SHOWN = 4  # clips in the picture
+LOOKED = 16  # evaluation clips, of which the picture shows the best and the typical prediction
 
 
 # Building and data:
@@ -233,15 +233,17 @@ def report(shape: Videos, result: Result, on_progress: OnProgress) -> Sequence[T
 
 
 def draw_moments(shape: Videos, result: Result) -> Any:
-    """Return the figures of a moving picture of some evaluation clips."""
+    """Return the figures of a moving picture of the best and the typical of some predictions."""
     from cepheid.benchmarks.video_prediction import pictures  # matplotlib is slow to import
 
     inference = result.inference
     inference.network.module.next.samples = inference.samples
-    past, true = map(inference.to_device, result.data.read(result.data.evaluation_rows[:SHOWN]))
+    past, true = map(inference.to_device, result.data.read(result.data.evaluation_rows[:LOOKED]))
     frames = 255 * predict(shape, inference.network, past)
     predicted = frames.round().byte().permute(0, 2, 3, 4, 1)
-    return pictures.draw_moments(*(each.cpu().numpy() for each in (past, true, predicted)))
+    order = (predicted.float() - true.float()).square().flatten(1).mean(dim=1).argsort()
+    chosen = order[[0, len(order) // 2]]
+    return pictures.draw_moments(*(each[chosen].cpu().numpy() for each in (past, true, predicted)))
 
 
 def list_noise_samples(shape: Videos) -> Sequence[int]:

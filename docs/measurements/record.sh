@@ -44,8 +44,9 @@ for name in transformer gnmt ssd mask_rcnn; do
 done
 for name in resnet50 transformer mask_rcnn; do keep "shared-$name" 2 speed $name --only shared --rounds 7; done
 for name in resnet50 ssd; do
-    keep "partitions-$name" 2 partitions $name --sizes 64,128,256,512
-    keep "partitions-$name-4" 4 partitions $name --sizes 128,256
+    shared=(speed $name --only partitions --input synthetic --rounds 7 --set global_batch_size=4)
+    keep "partitions-$name" 2 "${shared[@]}"
+    keep "partitions-$name-4" 4 "${shared[@]}"
 done
 for name in resnet50 chest_xray kfac transformer gnmt ssd mask_rcnn video_prediction galaxy_shape galaxy_bnn galaxy_vae; do
     scale $name

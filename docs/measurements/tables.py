@@ -41,11 +41,11 @@ def list_profiles(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
             continue
         found, seconds = facts["profile"], statistics.median(facts["profile"]["seconds"])
         shares, flops = found["shares"], found.get("flops", {})
-        known = sum(shares.get(phase, 0.0) for phase in PHASES)
+        others = (f"{phase} {share:.1%}" for phase, share in shares.items() if phase not in PHASES)
         share = flops.get("share_of_peak")
         yield [
             name, str(found["global_batch_size"]), name_machine(facts), f"{1000 * seconds:,.1f}",
-            *(f"{shares.get(phase, 0.0):.1%}" for phase in PHASES), f"{1 - known:.1%}",
+            *(f"{shares.get(phase, 0.0):.1%}" for phase in PHASES), ", ".join(others),
             f"{found['kernel_share']:.0%}" if found["kernels"]["on"] == "device" else "",
             f"{found['peak_bytes'] / 2**20:,.0f}",
             f"{flops['tflops_per_second']:.3g}" if flops else "",
@@ -62,19 +62,21 @@ def list_arms(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
             for label, arm in arms.items():
                 seconds = statistics.median(arm["seconds"])
                 ratio = statistics.median(first["seconds"]) / seconds if first else 1.0
-                yield [name, label, f"{1000 * seconds:,.1f}", f"{ratio:.2f}", *name_origin(facts)]
+                shares, state = arm.get("shares", {}), arm.get("state_bytes")
+                yield [
+                    name, label, f"{1000 * seconds:,.1f}", f"{ratio:.2f}",
+                    f"{shares['update']:.1%}" if shares else "",
+                    "" if state is None else f"{state / 2**20:.2f}", *name_origin(facts),
+                ]  # fmt: skip
 
 
 def list_sizes(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
-    """Yield a row for each size of images that ranks share."""
+    """Yield a row for each size of images, and each way in which ranks share them."""
     for name, facts in files:
-        for size in facts.get("sizes", ()):
-            alone, *ways = size["wall"]
-            base = statistics.median(size["wall"][alone]["seconds"])
-            for way in ways:
-                seconds = statistics.median(size["wall"][way]["seconds"])
-                row = [f"{1000 * base:,.0f}", f"{base / seconds:.2f}", *name_origin(facts)]
-                yield [name, str(size["pixels"]), way, *row]
+        for arm in facts.get("partitions", {}).values():
+            took = f"{1000 * statistics.median(arm['seconds']):,.0f}"
+            row = [str(arm["pixels"]), arm["way"], took, f"{arm['times_as_fast']:.2f}"]
+            yield [name, *row, *name_origin(facts)]
 
 
 def list_ranks(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
@@ -106,10 +108,11 @@ TABLES = {
          "code", "load"), list_profiles,
     ),
     "Ways to share updates, sums and models": (
-        ("file", "way", "ms", "times as fast as the first", "code", "load"), list_arms,
+        ("file", "way", "ms", "times as fast as the first", "update", "state of a rank, MiB",
+         "code", "load"), list_arms,
     ),
     "Several ranks for each image": (
-        ("file", "pixels", "way", "one rank, ms", "times as fast", "code", "load"), list_sizes,
+        ("file", "pixels", "way", "ms", "times as fast as one rank", "code", "load"), list_sizes,
     ),
     "Throughput by ranks": (
         ("benchmark", "ranks", "samples/s", "efficiency", "code", "load"), list_ranks,

@@ -3,273 +3,292 @@
 Beside scores stands what results need of each device: time, throughput, efficiency, energy.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from cepheid.compliance.score import margins
-from cepheid.compliance.score.comparison import Rank, Ratio, ratio
-from cepheid.compliance.score.kinds import GENERATION, MINUTES, TRAINING
-from cepheid.leaderboard.plots import curves, scaling
-from cepheid.leaderboard.plots.aggregate import format_ratio_interval
-from cepheid.leaderboard.plots.plot import Plot, Table
-from cepheid.leaderboard.plots.scaling import Family
+from cepheid.compliance.score.comparison import ratio
+from cepheid.compliance.score.kinds import GENERATION, TRAINING, format_minutes, format_number
+from cepheid.compliance.score.trimmed import Estimate
+from cepheid.leaderboard.plots import charts
+from cepheid.leaderboard.plots.plot import Table, make_table
 from cepheid.leaderboard.rows.cells import (
-    choose_unit,
     format_percent,
+    format_ratio_interval,
     format_reference,
     format_value,
+    rank_rows,
 )
+from cepheid.leaderboard.rows.data import describe_level
 from cepheid.leaderboard.rows.entry import Entry, group_entries
-from cepheid.leaderboard.rows.tables import rank_rows
-from cepheid.leaderboard.site.records import describe_levels
+from cepheid.leaderboard.site.records import list_quantiles
 from cepheid.leaderboard.site.reported import load_sets
-from cepheid.leaderboard.site.view import (
-    ScoreCell,
-    Site,
-    find_half_width,
-    make_score_cell,
-    render,
-)
+from cepheid.leaderboard.site.view import Site, choose_unit, find_half_width, render
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
-from cepheid.rules.metrics import METRICS
-from cepheid.rules.systems import PeakShare
+from cepheid.rules.metrics import METRICS, QualityTarget
+
+LOST_MAX = 0.1  # of what a steadily improving metric gains
+LEVELS = (0.5, 0.25, 0.1, 0.05)  # of the way left to the target, for other targets
 
 
 @dataclass(frozen=True)
-class DeviceLine:
-    """A result with a score. Numbers are None where the logs do not tell.
+class Column:
+    """A column of numbers of results: ``find`` is None where a result has none.
 
-    ``efficiency`` is the speed-up over the fastest of the smallest systems with this device,
-    divided by how many times as many devices there are.
+    The best are first, the largest where ``has_most_first``. Few readers ask for a ``seldom`` one.
     """
 
-    entry: Entry
-    name: str
-    score_name: str
-    score: float
-    score_text: str
-    minutes: float | None
-    device_minutes: float | None
-    throughput_name: str
-    throughput: float | None
-    efficiency: float | None
-    kilojoules: float | None
-
-    @property
-    def peak_share(self) -> PeakShare | None:
-        """What share of the system's peak it reached, None where that is not known."""
-        return self.entry.peak_share
+    key: str
+    find: Callable[[Entry], float | Estimate | None]
+    show: Callable[[Entry, float], str] = lambda entry, value: format_number(value)
+    name: str = ""
+    has_most_first: bool = False
+    is_seldom: bool = False
+    hint: str = ""
 
 
-def measure_devices(entries: Sequence[Entry]) -> Iterator[DeviceLine]:
-    """Measure the results with a score, in their order."""
-    unit = choose_unit(entries)
-    families = {family.label: family for family in scaling.group_families(entries)}
-    for entry in entries:
-        score = entry.standing.score
-        if score is None:
-            continue
-        trains = entry.kind is TRAINING
-        minutes = score.estimates[MINUTES].mean if MINUTES in score.estimates else None
-        yield DeviceLine(
-            entry=entry,
-            name=entry.name,
-            score_name="time to train" if trains else "images/s",
-            score=minutes if trains and minutes is not None else score.main.mean,
-            score_text=format_value(
-                entry.kind, minutes if trains and minutes is not None else score.main.mean, unit
-            ),
-            minutes=minutes if trains else None,
-            device_minutes=minutes * entry.devices if trains and minutes is not None else None,
-            throughput_name=_name_throughput(entry),
-            throughput=_find_throughput(entry, minutes, score.main.mean),
-            efficiency=_find_efficiency(
-                entry, families.get(entry.hardware.device) if entry.is_scored else None
-            ),
-            kilojoules=entry.kilojoules,
-        )
+def keep_columns(columns: Sequence[Column], entries: Sequence[Entry]) -> list[Column]:
+    """Keep the columns in which any result has something."""
+    return [c for c in columns if any(c.find(entry) is not None for entry in entries)]
 
 
-def _name_throughput(entry: Entry) -> str:
-    if entry.kind is not TRAINING:
-        return "images/s per device"
-    return f"{'epochs/h' if entry.progress.samples is None else 'samples/s'} per device"
+def find_device_minutes(entry: Entry) -> float | None:
+    """Return the minutes of all devices together, which cost; None for what generates."""
+    return entry.time.mean * entry.devices if entry.time and entry.kind is TRAINING else None
 
 
-def _find_throughput(entry: Entry, minutes: float | None, mean: float) -> float | None:
+def find_throughput(entry: Entry) -> float | None:
     """Return what a device does: samples or images a second, or epochs an hour of MLPerf."""
-    progress = entry.progress
+    samples, epochs = entry.progress.samples, entry.progress.epochs
     if entry.kind is not TRAINING:
-        return mean / entry.devices
-    if not minutes:
+        return entry.main.mean / entry.devices if entry.main else None
+    if not entry.time or not entry.time.mean:
         return None
-    if progress.samples is not None:
-        return progress.samples / (60 * minutes) / entry.devices
-    return None if progress.epochs is None else 60 * progress.epochs / minutes / entry.devices
+    if samples is not None:
+        return samples / (60 * entry.time.mean) / entry.devices
+    return None if epochs is None else 60 * epochs / entry.time.mean / entry.devices
 
 
-def _find_efficiency(entry: Entry, family: Family | None) -> float | None:
-    """Return the parallel efficiency, None without a score and for one number of devices."""
-    if family is None or len(family.best) < 2:
-        return None
-    return family.find_efficiency(entry.devices, entry.standing.cost)
+def list_device_columns(entries: Sequence[Entry]) -> list[Column]:
+    """List the columns of what results with a number need of each device.
+
+    The efficiency is the speed-up over the fastest of the smallest systems with this device,
+    divided by how many times as many devices there are.
+    """
+    kind, unit = entries[0].kind, choose_unit(entries)
+    families = {family.label: family for family in charts.group_families(entries)}
+    has_samples = entries[0].progress.samples is not None
+    done = ("samples/s" if has_samples else "epochs/h") if kind is TRAINING else "images/s"
+
+    def find_efficiency(entry: Entry) -> float | None:
+        family = families.get(entry.hardware.device) if entry.is_scored else None
+        if family is None or len(family.best) < 2:
+            return None
+        return family.find_efficiency(entry.devices, entry.standing.cost)
+
+    columns = (
+        Column(
+            "score",
+            lambda entry: (entry.time or entry.main) if kind is TRAINING else entry.main,
+            lambda entry, value: format_value(kind, value, unit),
+            "time to train" if kind is TRAINING else "images/s",
+            kind is GENERATION,
+        ),
+        Column("device_minutes", find_device_minutes, name="device-minutes"),
+        Column("throughput", find_throughput, name=f"{done} per device", has_most_first=True),
+        Column("efficiency", find_efficiency, lambda _, v: f"{100 * v:.0f}%", has_most_first=True),
+        Column(
+            "peak",
+            lambda entry: entry.peak_share.share if entry.peak_share else None,
+            lambda entry, value: str(entry.peak_share),
+            "share of peak",
+            True,
+        ),
+        Column("energy", lambda entry: entry.kilojoules, name="kJ a run"),
+        Column(
+            "device_energy",
+            lambda entry: entry.kilojoules and entry.kilojoules / entry.devices,
+            name="kJ per device",
+        ),
+    )
+    return keep_columns(columns, entries)
 
 
-@dataclass(frozen=True)
-class Line:
-    """A result in its table. ``ratio`` and ``behind`` compare it with the first of the table."""
-
-    entry: Entry
-    rank: Rank | None
-    name: str
-    colour: int | None
-    cell: ScoreCell
-    ratio: float | None
-    behind: str
-    rcp: str
+def _find_quality(entry: Entry, name: str) -> float | None:
+    return entry.progress.quality.get(name)
 
 
-@dataclass(frozen=True)
-class Division:
-    """The results of a division; ``unranked`` have no score."""
-
-    name: str
-    lines: tuple[Line, ...]
-    spread_percent: str
-    plots: tuple[Plot, ...]
-    other_targets: tuple[Table, ...]
-    per_device: tuple[DeviceLine, ...]
-    unranked: tuple[tuple[Entry, ScoreCell], ...]
-
-    @property
-    def progress_unit(self) -> str:
-        """What counts the way to the target: epochs in most logs of MLPerf, else samples."""
-        has_epochs = any(line.entry.progress.epochs is not None for line in self.lines)
-        return "epochs" if has_epochs else "samples"
-
-    @property
-    def has_rcp(self) -> bool:
-        """Whether anything was compared with the reference."""
-        return any(line.rcp for line in self.lines)
-
-    @property
-    def has_energy(self) -> bool:
-        """Whether any energy was measured."""
-        return any(line.kilojoules is not None for line in self.per_device)
-
-    @property
-    def has_efficiency(self) -> bool:
-        """Whether any family of systems has several sizes."""
-        return any(line.efficiency is not None for line in self.per_device)
-
-    @property
-    def has_peak_share(self) -> bool:
-        """Whether any share of a peak is known."""
-        return any(line.peak_share is not None for line in self.per_device)
-
-    @property
-    def left_out(self) -> list[str]:
-        """What the measurements of energy leave out."""
-        energies = (line.entry.energy for line in self.per_device)
-        return list(dict.fromkeys(e.not_measured for e in energies if e and e.not_measured))
-
-    @property
-    def devices(self) -> list[str]:
-        """The devices that have a price."""
-        return sorted({line.entry.hardware.device for line in self.per_device})
+def list_columns(entries: Sequence[Entry], definition: Definition | None) -> list[Column]:
+    """List the columns of what a score can show and how far results came, and of their quality."""
+    has_epochs = any(entry.progress.epochs is not None for entry in entries)
+    way = "epochs" if has_epochs else "samples"
+    columns = [
+        Column(
+            "resolution",
+            lambda entry: entry.level.resolution if entry.level and definition else None,
+            lambda _, value: f"{100 * value:.2g}%",
+        ),
+        Column(way, lambda entry: getattr(entry.progress, way), lambda _, v: f"{v:,.0f}"),
+        Column(
+            "rcp",
+            lambda entry: (entry.reference.factor or 1.0) if format_reference(entry) else None,
+            lambda entry, _: format_reference(entry),
+            "RCP",
+            is_seldom=True,
+        ),
+    ]
+    quality = [
+        Column(
+            target.metric,
+            partial(_find_quality, name=target.metric),
+            lambda _, value: f"{value:.4g}",
+            has_most_first=target.better == "higher",
+            is_seldom=True,
+            hint=definition.meanings.get(target.metric, "") if definition else "",
+        )
+        for target in (definition.quality if definition else ())
+    ]
+    trains = entries[0].kind is TRAINING
+    return keep_columns([*(columns if trains else ()), *quality], entries)
 
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:
     """Make a page for each benchmark and scale that has a result."""
     known = (entry for entry in site.entries if entry.is_known)
     for page, entries in group_entries(known, lambda entry: entry.benchmark_page).items():
-        yield page, _render_page(site, page, entries)
+        row, definition = entries[0], entries[0].definition
+        by_division = sorted(
+            group_entries(entries, lambda entry: entry.names.division).items(),
+            key=lambda item: (item[0] != "closed", item[0]),
+        )
+        yield (
+            page,
+            render(
+                site,
+                "benchmark.html",
+                page,
+                row=row,
+                definition=definition,
+                rules=_describe_rules(definition) if definition else [],
+                divisions=[_make_division(site, name, members) for name, members in by_division],
+                generation=METRICS if row.kind is GENERATION else (),
+                elsewhere=[one for one in load_sets() if row.names.benchmark in one.about],
+                levels={
+                    "student": list_quantiles(),
+                    "results": {e.id: describe_level(e.level) for e in entries if e.level},
+                },
+            ),
+        )
 
 
-def _render_page(site: Site, page: str, entries: Sequence[Entry]) -> str:
-    definition = next((entry.definition for entry in entries if entry.definition), None)
-    names = sorted({entry.names.division for entry in entries}, key=lambda n: (n != "closed", n))
-    divisions = [
-        _make_division(site, name, [entry for entry in entries if entry.names.division == name])
-        for name in names
-    ]
-    row = entries[0]
-    return render(
-        site,
-        "benchmark.html",
-        page,
-        row=row,
-        definition=definition,
-        rules=_describe_rules(definition) if definition else [],
-        divisions=divisions,
-        higher=[t.metric for t in definition.quality if t.better == "higher"] if definition else [],
-        metrics=[target.metric for target in definition.quality] if definition else [],
-        generation=METRICS if row.kind is GENERATION else (),
-        elsewhere=[one for one in load_sets() if row.names.benchmark in one.about],
-        round_kind=row.round_kind,
-        levels=describe_levels(entry for entry in entries if entry.level),
-    )
-
-
-def _make_division(site: Site, name: str, entries: Sequence[Entry]) -> Division:
-    definition = next((entry.definition for entry in entries if entry.definition), None)
+def _make_division(site: Site, name: str, entries: Sequence[Entry]) -> dict[str, Any]:
+    """Make what the template shows of a division: ``lines`` have a number, ``unranked`` none."""
+    definition, trains = entries[0].definition, entries[0].kind is TRAINING
     ranked = [entry for entry in entries if entry.has_score]
-    half_width = find_half_width(ranked)
-    unit = choose_unit(ranked)
-    of = site.colour(ranked)
-    best = next((entry for entry in ranked if entry.is_ranked and entry.level), None)
-    lines = [
-        _make_line(entry, rank, of.get(entry.id), make_score_cell(entry, half_width, unit), best)
-        for entry, rank in rank_rows(ranked)
-    ]
-    plots = curves.plot_results(ranked, of, definition, name) if ranked else []
-    other_targets: Iterable[Table | None] = ()
-    if entries[0].kind is TRAINING:
+    colours = site.colour(ranked)
+    plots = [*charts.plot_results(ranked, colours, definition, name)] if ranked else []
+    targets = definition.quality if definition and trains else ()
+    if trains:
         what = "accelerators" if any(entry.hardware.accelerators for entry in ranked) else "nodes"
-        families = scaling.group_families(ranked)
-        field = scaling.plot_scaling(families, name, what, "minutes", site.devices)
-        plots += filter(None, (field, scaling.plot_convergence(ranked, of, name)))
-        targets = definition.quality if definition else ()
-        other_targets = (curves.tabulate_other_targets(ranked, target) for target in targets)
-    energy = scaling.plot_energy(ranked, of, name)
-    return Division(
-        name,
-        tuple(lines),
-        f"{100 * half_width:.0f}",
-        (*plots, energy) if energy else tuple(plots),
-        tuple(filter(None, other_targets)),
-        tuple(measure_devices(ranked)),
-        tuple((entry, make_score_cell(entry, 1.0)) for entry in entries if not entry.has_score),
-    )
+        families = charts.group_families(ranked)
+        plots.append(charts.plot_scaling(families, name, what, "minutes", site.devices))
+        plots.append(charts.plot_convergence(ranked, colours, name))
+    plots.append(charts.plot_energy(ranked, colours, name))
+    left_out = (entry.energy.not_measured for entry in ranked if entry.energy)
+    tables = (tabulate_other_targets(ranked, target) for target in targets)
+    return {
+        "name": name,
+        "lines": rank_rows(ranked),
+        "behind": _compare_with_first(ranked),
+        "colours": colours,
+        "unit": choose_unit(ranked),
+        "half_width": find_half_width(ranked),
+        "columns": list_columns(ranked, definition) if ranked else [],
+        "device_columns": list_device_columns(ranked) if ranked else [],
+        "left_out": list(dict.fromkeys(filter(None, left_out))),
+        "plots": list(filter(None, plots)),
+        "other_targets": list(filter(None, tables)),
+        "unranked": [entry for entry in entries if not entry.has_score],
+    }
 
 
-def _make_line(
-    entry: Entry, rank: Rank | None, colour: int | None, cell: ScoreCell, best: Entry | None
-) -> Line:
-    behind = _compare_with_best(best, entry)
-    return Line(
-        entry,
-        rank,
-        entry.name,
-        colour,
-        cell,
-        behind.value if behind else None,
-        _format_behind(behind) if behind and entry is not best else "",
-        format_reference(entry),
-    )
+def _compare_with_first(entries: Sequence[Entry]) -> dict[str, tuple[float, str]]:
+    """Compare ranked results with the first: how many times as fast it is, as number and text."""
+    levels = {entry.id: entry.level for entry in entries if entry.is_ranked and entry.level}
+    behind: dict[str, tuple[float, str]] = {}
+    for name, level in levels.items():
+        found = ratio(next(iter(levels.values())), level)
+        told = format_ratio_interval(found) if found.is_difference else "no difference"
+        behind[name] = found.value, told if behind else ""
+    return behind
 
 
-def _compare_with_best(best: Entry | None, entry: Entry) -> Ratio | None:
-    """Return how many times as slow as the first a result is; 1 for the first itself."""
-    if best is None or best.level is None or entry.level is None or not entry.is_ranked:
+def improves_steadily(entries: Sequence[Entry], target: QualityTarget) -> bool:
+    """Return True if the metric seldom gets worse on its way to the target.
+
+    Over all runs, what it loses from one evaluation to the next is at most a tenth of what it
+    gains. Only then does it make sense to ask when it reached another value.
+    """
+    gained = lost = 0.0
+    sign = 1 if target.better == "higher" else -1
+    for run in (run for entry in entries for run in entry.runs):
+        values = [value for _, value in charts.list_points(run, target.metric)]
+        for before, after in itertools.pairwise(filter(math.isfinite, values)):
+            change = sign * (after - before)
+            gained, lost = gained + max(change, 0.0), lost + max(-change, 0.0)
+    return lost <= LOST_MAX * gained
+
+
+def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> Table | None:
+    """Tabulate the median minutes to several targets, the official one last.
+
+    The levels lie on the way from the worst first evaluation to the target, in this metric alone.
+    """
+    shown = [entry for entry in entries if entry.has_score][: charts.RESULTS_MAX]
+    firsts = [
+        value
+        for entry in shown
+        for run in entry.runs
+        for _, value in charts.list_points(run, target.metric)[:1]
+    ]
+    if not firsts or not improves_steadily(shown, target):
         return None
-    return ratio(best.level, entry.level)
+    start = max(firsts) if target.better == "lower" else min(firsts)
+    way = (target.target + share * (start - target.target) for share in LEVELS)
+    rounded = (float(f"{value:.3g}") if math.isfinite(value) else value for value in way)
+    levels = list(dict.fromkeys([*rounded, target.target]))
+    sign = "≤" if target.better == "lower" else "≥"
+    return make_table(
+        ("result", *(f"{target.metric} {sign} {value:g}" for value in levels)),
+        (
+            (entry.name, *(_format_median_minutes(entry, target, value) for value in levels))
+            for entry in shown
+        ),
+    )
 
 
-def _format_behind(behind: Ratio) -> str:
-    """Format how much slower a result is, or say that no difference can be claimed."""
-    return format_ratio_interval(behind) if behind.is_difference else "no difference"
+def _format_median_minutes(entry: Entry, target: QualityTarget, level: float) -> str:
+    """Format the median of the minutes until the first evaluation that reaches a level."""
+    asked = QualityTarget(target.metric, target.better, level)
+    times = [
+        next(
+            (time for time, value in charts.list_points(run, asked.metric) if asked.holds(value)),
+            None,
+        )
+        for run in entry.runs
+    ]
+    reached = sum(time is not None for time in times)
+    median = statistics.median([math.inf if time is None else time for time in times])
+    if reached * 2 <= len(times):
+        return "–"
+    short = "" if reached == len(times) else f" ({reached} of {len(times)} runs)"
+    return (format_minutes(median) if math.isfinite(median) else "–") + short
 
 
 def describe_resolution(definition: Definition) -> str:
@@ -297,39 +316,27 @@ def describe_resolution(definition: Definition) -> str:
     )
 
 
-def _describe_rules(definition: Definition) -> list[tuple[str, str]]:
+def _describe_rules(definition: Definition) -> Iterator[tuple[str, str]]:
     """Return what a reader must know to understand a number, as name and text."""
     runs, timing = definition.runs, definition.timing
     dropped = f"the fastest {runs.drop_fastest} and the slowest {runs.drop_slowest}"
-    facts = [
-        ("target", " and ".join(map(str, definition.quality))),
-        (
-            "runs",
-            f"{runs.required}; the time to train leaves out {dropped}, the score none"
-            if definition.kind == "train"
-            else f"{runs.required}",
-        ),
-    ]
+    trains = f"; the time to train leaves out {dropped}, the score none"
+    yield "target", " and ".join(map(str, definition.quality))
+    yield "runs", f"{runs.required}{trains if definition.kind == 'train' else ''}"
     if definition.generation:
         counts = ", ".join(f"{count:,}" for count in definition.generation.counts)
-        facts.append(
-            (
-                "timed",
-                f"generating {counts} images at a time; latency is that of the smallest number",
-            )
-        )
-        facts.append(
-            ("ranked by", "images per second with the largest number of images (rule T26)")
-        )
+        said = "images at a time; latency is that of the smallest number"
+        yield "timed", f"generating {counts} {said}"
+        yield "ranked by", "images per second with the largest number of images (rule T26)"
     else:
         every = f"every {timing.eval_every_samples:,} samples"
-        facts.append(("evaluation", f"{every}, at most {timing.max_samples:,} samples in all"))
-        facts.append(("end of a run", evidence.describe_end(definition)))
-        facts.append(("clock", "from run_start, before the data are touched, to run_stop"))
-    if resolution := describe_resolution(definition):
-        facts.append(("resolution", resolution))
-    facts += [("margins", text)] if (text := margins.describe(definition)) else []
+        yield "evaluation", f"{every}, at most {timing.max_samples:,} samples in all"
+        yield "end of a run", evidence.describe_end(definition)
+        yield "clock", "from run_start, before the data are touched, to run_stop"
     fixed = [f"{h.name} {h.default}" for h in definition.hyperparameters.values() if h.is_constant]
-    if fixed:
-        facts.append(("fixed in the closed division", ", ".join(fixed)))
-    return facts
+    more = {
+        "resolution": describe_resolution(definition),
+        "margins": margins.describe(definition),
+        "fixed in the closed division": ", ".join(fixed),
+    }
+    yield from ((name, text) for name, text in more.items() if text)

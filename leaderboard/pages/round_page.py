@@ -1,58 +1,23 @@
 """The round: for each scale and division a table with a row for each system, and every result."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from cepheid.compliance.score.comparison import Ratio
-from cepheid.compliance.score.kinds import GENERATION, TRAINING
-from cepheid.leaderboard.pages.benchmark_page import measure_devices
-from cepheid.leaderboard.plots.aggregate import (
-    Aggregate,
+from cepheid.compliance.score.kinds import TRAINING
+from cepheid.leaderboard.pages.benchmark_page import find_device_minutes
+from cepheid.leaderboard.plots.ranking import (
+    Key,
     compute_aggregate,
-    format_ratio_interval,
     get_key,
+    make_ranking,
     plot_profiles,
 )
-from cepheid.leaderboard.plots.ranking import Ranking, make_ranking
-from cepheid.leaderboard.rows.cells import format_value, suggest_command
-from cepheid.leaderboard.rows.entry import Entry, Tab, group_entries
-from cepheid.leaderboard.site.history import trace_bests
-from cepheid.leaderboard.site.view import ScoreCell, Site, make_score_cell, render
-
-
-@dataclass(frozen=True)
-class Column:
-    """A benchmark: its page, what runs, what is good, and its ranking.
-
-    ``facts`` are sentences: what the least device-time is, and what changed since the last round.
-    ``commands`` make scores of results that have too few runs. ``spark`` are the points of a small
-    line: the best result over the rounds that can be compared.
-    """
-
-    name: str
-    title: str
-    page: str
-    summary: str
-    has_most_first: bool
-    better: str
-    provisional: str
-    ranking: Ranking | None
-    facts: tuple[str, ...]
-    commands: tuple[str, ...]
-    spark: str
-
-
-@dataclass(frozen=True)
-class SystemRow:
-    """A system with a cell for each benchmark, None where it has no result."""
-
-    first: Entry
-    name: str
-    has_levels: bool
-    cells: tuple[ScoreCell | None, ...]
-    ratio: Ratio | None
-    ratio_text: str
+from cepheid.leaderboard.rows.cells import format_ratio_interval, format_value, suggest_command
+from cepheid.leaderboard.rows.entry import Entry, group_entries
+from cepheid.leaderboard.site.history import Line
+from cepheid.leaderboard.site.view import Site, Tab, render
 
 
 def make_pages(site: Site) -> Iterator[tuple[str, str]]:
@@ -69,70 +34,71 @@ def make_pages(site: Site) -> Iterator[tuple[str, str]]:
 
 def _render_page(site: Site, tab: Tab) -> str:
     known = [entry for entry in tab.entries if entry.is_known]
-    members = group_entries(known, lambda entry: entry.names.benchmark)
     ranked = [entry for entry in known if entry.is_ranked]
+    members = group_entries(known, lambda entry: entry.names.benchmark)
     made = [_make_column(site, entries) for _, entries in sorted(members.items())]
-    made.sort(key=lambda column: not column.commands)  # what a reader has just run is first
-    columns = [column for column in made if column.ranking]
+    made.sort(key=lambda column: not column["commands"])  # what a reader has just run is first
+    columns = [column for column in made if column["ranking"]]
     scored = {entry.names.benchmark for entry in ranked}
-    total = compute_aggregate(tab, site.reference)
+    shown = [column for column in columns if column["name"] in scored]
+    total = compute_aggregate(tab.entries, site.reference)
     return render(
         site,
         "round.html",
         tab.page,
         tab=tab,
         columns=columns,
-        without_score=[column for column in made if not column.ranking],
-        scored=scored,
+        without_score=[column for column in made if not column["ranking"]],
+        scored=shown,
         ranked=ranked,
-        rows=list(_make_rows(ranked, [c.name for c in columns if c.name in scored], total)),
+        rows=_make_rows(ranked, [column["name"] for column in shown], total.ratios),
         aggregate=total,
-        profiles=plot_profiles(tab),
-        unranked=[make_score_cell(e, 1.0) for e in tab.entries if not e.is_ranked],
-        provisional=[column for column in made if column.provisional],
-        has_own_scores=any(not entry.round_kind.has_verdicts for entry in known),
-        twins=[entry for entry in tab.entries if entry.twin > 1],
+        profiles=plot_profiles(tab.entries),
+        unranked=[entry for entry in tab.entries if not entry.is_ranked],
+        has_own_scores=any(not entry.is_of_mlperf for entry in known),
+        twins=sum(entry.twin > 1 for entry in tab.entries),
         runs=sum(len(entry.runs) for entry in tab.entries),
     )
 
 
-def _make_column(site: Site, entries: Sequence[Entry]) -> Column:
-    row, definition = entries[0], entries[0].definition
-    return Column(
-        name=row.names.benchmark,
-        title=definition.title if definition else "",
-        page=entries[0].benchmark_page,
-        summary=definition.summary if definition else "",
-        has_most_first=row.kind is GENERATION,
-        better=row.kind.better,
-        provisional=row.provisional_targets,
-        ranking=make_ranking(entries, site.colour(entries)),
-        facts=tuple(_list_facts(site, entries)),
-        commands=tuple(filter(None, map(suggest_command, entries))),
-        spark=_draw_spark(site, entries[0].group),
-    )
+def _make_column(site: Site, entries: Sequence[Entry]) -> dict[str, Any]:
+    """Make what the page shows of a benchmark.
+
+    ``facts`` are sentences, ``commands`` make scores of results that have too few runs, and
+    ``spark`` are the points of a small line: the best result over the rounds.
+    """
+    row, line = entries[0], site.bests.get(entries[0].group)
+    return {
+        "row": row,
+        "name": row.names.benchmark,
+        "title": row.definition.title if row.definition else "",
+        "summary": row.definition.summary if row.definition else "",
+        "ranking": make_ranking(entries, site.colour(entries)),
+        "facts": " ".join(_list_facts(site, entries, line)),
+        "commands": list(filter(None, map(suggest_command, entries))),
+        "spark": _draw_spark(line) if line else "",
+    }
 
 
-def _list_facts(site: Site, entries: Sequence[Entry]) -> Iterator[str]:
+def _list_facts(site: Site, entries: Sequence[Entry], line: Line | None) -> Iterator[str]:
     """List in sentences what a ranking by time does not show."""
-    lines = [line for line in measure_devices(entries) if line.entry.is_ranked]
-    known = [line for line in lines if line.device_minutes is not None]
-    if len({line.entry.devices for line in known}) > 1:
-        least = min(known, key=lambda line: line.device_minutes or 0.0)
-        minutes = format_value(TRAINING, least.device_minutes or 0.0)
-        yield f"Least device-time, and so cost: {least.name}, {minutes} × {least.entry.hardware}."
-    for line in trace_bests(site.rounds):
-        step = line.steps[-1]
-        if line.group == entries[0].group and step.round == site.rounds[-1].label:
-            if step.change:
-                yield f"First place since the last round: {step.change}."
-            elif len(line.steps) == 1:
-                yield "New in this round."
+    known = {
+        e.id: (minutes, e) for e in entries if e.is_ranked and (minutes := find_device_minutes(e))
+    }
+    if len({entry.devices for _, entry in known.values()}) > 1:
+        minutes, least = known[min(known, key=lambda name: known[name][0])]
+        cost = f"{format_value(TRAINING, minutes)} × {least.hardware}"
+        yield f"Least device-time, and so cost: {least.name}, {cost}."
+    if line and line.steps[-1].round == site.rounds[-1].label:
+        if line.steps[-1].change:
+            yield f"First place since the last round: {line.steps[-1].change}."
+        elif len(line.steps) == 1:
+            yield "New in this round."
 
 
-def _draw_spark(site: Site, group: tuple[str, str, str]) -> str:
-    line = next((one for one in trace_bests(site.rounds) if one.group == group), None)
-    steps = [step for step in line.steps if step.part == line.steps[-1].part] if line else []
+def _draw_spark(line: Line) -> str:
+    """Return the points of the best results of the rounds that can be compared."""
+    steps = [step for step in line.steps if step.part == line.steps[-1].part]
     values = [math.log(step.value) for step in steps if step.value > 0]
     if len(values) < 2:
         return ""
@@ -144,32 +110,27 @@ def _draw_spark(site: Site, group: tuple[str, str, str]) -> str:
 
 
 def _make_rows(
-    entries: Sequence[Entry], benchmarks: Sequence[str], total: Aggregate
-) -> Iterator[SystemRow]:
-    """Return the systems: by aggregate, then those with a score in most benchmarks, then by name.
+    entries: Sequence[Entry], benchmarks: Sequence[str], ratios: Mapping[Key, Ratio]
+) -> list[dict[str, Any]]:
+    """Make a row for each system: by aggregate, then those with most benchmarks, then by cost.
 
-    ``entries`` all have a score.
+    ``entries`` all have a score. A cell is None where a system has none.
     """
-    systems: dict[tuple[str, int], dict[str, Entry]] = {}
+    systems: dict[Key, dict[str, Entry]] = {}
     for entry in entries:
         systems.setdefault(get_key(entry), {})[entry.names.benchmark] = entry
 
-    def place(key: tuple[str, int]) -> tuple[float, int, float, tuple[str, int]]:
-        cells = list(systems[key].values())
-        ratio = total.ratios.get(key)
-        cost = min(entry.standing.cost for entry in cells)
-        return -(ratio.value if ratio else 0.0), -len(cells), cost, key
+    def place(key: Key) -> tuple[float, int, float, Key]:
+        cells = systems[key].values()
+        speed = ratios[key].value if key in ratios else 0.0
+        return -speed, -len(cells), min(entry.standing.cost for entry in cells), key
 
-    for key in sorted(systems, key=place):
-        by_benchmark = systems[key]
-        cells = [by_benchmark.get(name) for name in benchmarks]
-        first = next(entry for entry in cells if entry)
-        ratio = total.ratios.get(key)
-        yield SystemRow(
-            first,
-            first.name,
-            any(entry and entry.level for entry in cells),
-            tuple(make_score_cell(e, 1.0) if e else None for e in cells),
-            ratio,
-            format_ratio_interval(ratio) if ratio else "",
-        )
+    return [
+        {
+            "cells": [systems[key].get(name) for name in benchmarks],
+            "first": next(systems[key][name] for name in benchmarks if name in systems[key]),
+            "ratio": ratios[key].value if key in ratios else "",
+            "ratio_text": format_ratio_interval(ratios[key]) if key in ratios else "",
+        }
+        for key in sorted(systems, key=place)
+    ]

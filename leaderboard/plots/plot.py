@@ -1,29 +1,93 @@
-"""Plots as plain geometry: what a template needs to draw an SVG and the table beneath it.
+"""Plots as data: ``drawing.py`` draws them as SVG, ``charts.js`` again with Observable Plot.
 
-No library is used, because a build draws thousands of plots, each in a millisecond or less. Pages
-on which readers filter also get the same series as data, which ``charts.js`` draws again with
-Observable Plot.
+No library draws in Python, because a build draws thousands of plots, each in a millisecond or less.
 """
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
-from cepheid.leaderboard.plots.scale import LARGEST, LEAST, TICKS_MAX, Scale, Tick, format_tick
+from cepheid.compliance.score.kinds import format_number
 
-WIDTH, HEIGHT = 480.0, 300.0
-LEFT, RIGHT, TOP, BOTTOM = 70.0, 14.0, 12.0, 46.0
 COLOURS = 8  # further series are grey
-MARKS_WITH_TITLES_MAX = 400
+SHAPES: Mapping[str, str] = {  # of marks, by colour, for those who see none
+    "disc": '<circle r="5.2"/>',
+    "square": '<rect x="-4.8" y="-4.8" width="9.6" height="9.6"/>',
+    "diamond": '<path d="M0-6.6L6.6 0L0 6.6L-6.6 0z"/>',
+    "triangle": '<path d="M0-6.2L6.2 5H-6.2z"/>',
+    "plus": '<path d="M-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z"/>',
+}
+NAME_LENGTH = 20  # characters beside a line
+TICKS_MAX = 9
+LEAST, LARGEST = 1e-100, 1e100  # numbers beyond these are drawn as 0, or not at all
 LOG_RATIO = 8  # values further apart than this get a logarithmic axis
-
+LETTER, GAP = 8.0, 4.0  # the width of a letter, also on a phone, and between two labels
 _VENDOR = re.compile(r"^(NVIDIA|AMD|Intel(\(R\))?) (GeForce |Radeon )?")
+_DESCRIBED = ("label", "short", "colour", "line", "mark", "key", "keys", "is_best", "legend")
+
 Line = Literal["solid", "dashed", "none"]
 Mark = Literal["dot", "cross", "cross_at_end", "none"]
-SHAPES = ("disc", "square", "diamond", "triangle", "plus")  # by colour, for those who see none
-NAME_LENGTH = 20  # characters beside a line
+Point = tuple[float, float]
+
+
+def pick_colour(number: int) -> int:
+    """Return the number of the colour of the n-th series."""
+    return min(number, COLOURS)
+
+
+def get_shape(colour: int) -> str:
+    """Return the name of the shape of the marks of a colour."""
+    return list(SHAPES)[colour % len(SHAPES)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Where a tick stands and what it says."""
+
+    place: float
+    label: str
+
+
+def format_tick(value: float) -> str:
+    """Return a number as an axis shows it: ``1,000``, ``0.05``, ``2.5M``."""
+    if abs(value) >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.6g}"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A map from values to places, ``low`` to ``first`` and ``high`` to ``last``."""
+
+    low: float
+    high: float
+    is_log: bool
+    first: float
+    last: float
+
+    def __call__(self, value: float) -> float:
+        """Return the place of a value."""
+        low, high = self._ends
+        share = ((math.log10(value) if self.is_log else value) - low) / (high - low)
+        return round(self.first + share * (self.last - self.first), 1)
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        is_log = self.is_log
+        return (math.log10(self.low), math.log10(self.high)) if is_log else (self.low, self.high)
+
+    def make_ticks(
+        self, show: Callable[[float], str], given: Sequence[float] = ()
+    ) -> tuple[Tick, ...]:
+        """Return ticks at the given values if they are few, otherwise at round values."""
+        is_given = 0 < len(given) <= TICKS_MAX
+        pick = pick_log_ticks if self.is_log else _pick_ticks
+        values = sorted(given) if is_given else pick(self.low, self.high)
+        ticks = [Tick(self(value), show(value)) for value in values]
+        return tuple(drop_close(ticks) if self.first < self.last else ticks)
 
 
 @dataclass(frozen=True)
@@ -42,34 +106,101 @@ class Axis:
     show: Callable[[float], str] = lambda value: format_tick(value)
     limit: float = math.inf
 
+    def holds(self, value: float) -> bool:
+        """Return whether the axis has a place for a value."""
+        return abs(value) <= LARGEST and (value >= LEAST or self.is_log is not True)
+
+    def make_scale(self, values: Sequence[float], first: float, last: float) -> Scale:
+        """Return the scale on which all values have a place, with a margin."""
+        low, high = min(values), max(values)
+        is_log = self.is_log
+        if is_log is None:
+            is_log = low >= LEAST and high > LOG_RATIO * low
+        if is_log and low >= LEAST:
+            margin = (high / low) ** 0.06 if high > low * (1 + 1e-6) else 1.5
+            return Scale(low / margin, high * margin, True, first, last)
+        if self.from_zero and low >= 0:
+            low = 0.0
+        size = max(abs(low), abs(high))
+        width = high - low if high - low > 1e-9 * size else size
+        if width < LEAST:
+            width = 1.0
+        below = 0.0 if self.from_zero and low == 0 else 0.06 * width
+        return Scale(low - below, high + 0.06 * width, False, first, last)
+
+
+def drop_close(
+    ticks: Iterable[Tick],
+    letter: float = LETTER,
+    gap: float = GAP,
+    anchor: Callable[[float], float] = lambda place: 0.5,
+) -> Iterator[Tick]:
+    """Drop ticks whose labels would touch that of the tick before.
+
+    ``anchor`` is the share of a label that stands to the left of its tick.
+    """
+    end = -math.inf
+    for tick in ticks:
+        width = letter * len(tick.label)
+        start = tick.place - width * anchor(tick.place)
+        if start >= end + gap:
+            end = start + width
+            yield tick
+
+
+def _pick_ticks(low: float, high: float) -> list[float]:
+    """Return four to nine round values."""
+    rough = (high - low) / 6
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
+
+
+def pick_log_ticks(low: float, high: float, most: int = TICKS_MAX) -> list[float]:
+    """Pick round values from ``low`` to ``high``, as many as fit into ``most``."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in (
+        (1, 1.1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9),
+        (1, 1.5, 2, 3, 4, 5, 7),
+        (1, 2, 5),
+        (1, 3),
+        (1,),
+    ):
+        inside = [v for d in decades for step in steps if low <= (v := step * 10.0**d) <= high]
+        if len(inside) <= most:
+            break
+    if len(inside) < 2:
+        inside = [value for value in _pick_ticks(low, high) if value > 0]
+    return inside[:: math.ceil(len(inside) / most) or 1]
+
 
 @dataclass(frozen=True)
 class Series:
     """Points in one colour. ``ends`` are intervals in y, one for each point, or nothing.
 
-    ``legend`` is what the legend calls it, the label by default; empty for not at all. ``key`` is
-    the result that the points belong to, or several with blanks between them; then ``keys`` has
+    ``in_legend`` is what the legend calls it, the label by default; empty for not at all. ``key``
+    is the result that the points belong to, or several with blanks between them; then ``keys`` has
     that of each point. ``band`` has x, least and greatest y of an area behind. With ``is_best`` the
-    line goes through the least value at each x. ``is_derived`` says that it follows from another.
+    line goes through the least value at each x, beside one that falls as x grows.
     """
 
     label: str
-    points: tuple[tuple[float, float], ...]
+    points: tuple[Point, ...]
     colour: int
     line: Line = "solid"
     mark: Mark = "dot"
-    ends: tuple[tuple[float, float] | None, ...] = ()
-    legend: str | None = None
+    ends: tuple[Point | None, ...] = ()
+    in_legend: str | None = None
     key: str = ""
     keys: tuple[str, ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()
     is_best: bool = False
-    is_derived: bool = False
 
     @property
-    def place_in_legend(self) -> str:
+    def legend(self) -> str:
         """What the legend calls it; empty where it is not in the legend."""
-        return self.label if self.legend is None else self.legend
+        return self.label if self.in_legend is None else self.in_legend
 
     @property
     def short(self) -> str:
@@ -94,75 +225,52 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnMark:
-    """A mark and what it says of itself."""
-
-    x: float
-    y: float
-    kind: Mark
-    title: str
-    low: float | None = None
-    high: float | None = None
-    key: str = ""
-
-
-@dataclass(frozen=True)
-class DrawnSeries:
-    """A series in the units of the drawing."""
-
-    label: str
-    colour: int
-    line: Line
-    path: str
-    marks: tuple[DrawnMark, ...]
-    key: str
-    band: str
-
-
-@dataclass(frozen=True)
-class LegendLine:
-    """A line of the legend."""
-
-    colour: int
-    shape: str
-    line: Line
-    mark: Mark
-    label: str
-
-
-@dataclass(frozen=True)
-class DrawnGuide:
-    """A guide in the units of the drawing; the label stands above or below the line."""
-
-    y: float
-    label_y: float
-    label: str
-
-
 @dataclass(frozen=True)
 class Plot:
-    """Everything that a template draws."""
+    """Finite points between two axes; ``name`` is unique on its page.
+
+    ``more`` are series that a reader sees where a filter leaves out those before them. ``front``
+    names a line that joins the points that no other beats in both numbers, or is empty.
+    """
 
     name: str
     title: str
-    description: str
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...]
+    guides: tuple[Guide, ...]
+    table: Table
     note: str
-    x_label: str
-    y_label: str
-    x_ticks: tuple[Tick, ...]
-    y_ticks: tuple[Tick, ...]
-    series: tuple[DrawnSeries, ...]
-    guides: tuple[DrawnGuide, ...]
-    legend: tuple[LegendLine, ...]
-    table: Table | None
-    data: Mapping[str, Any]
-    width: float = WIDTH
-    height: float = HEIGHT
-    left: float = LEFT
-    right: float = WIDTH - RIGHT
-    top: float = TOP
-    bottom: float = HEIGHT - BOTTOM
+    more: tuple[Series, ...]
+    front: str
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """The plot in units of its axes, for ``charts.js``."""
+
+        def shorten(values: Iterable[float]) -> list[float]:
+            return [float(f"{value:.5g}") for value in values]
+
+        return {
+            "x": _describe_axis(self.x),
+            "y": _describe_axis(self.y),
+            "most": len({one.key for one in self.series}) if self.more else None,
+            "series": [
+                {name: getattr(one, name) for name in _DESCRIBED}
+                | {"shape": get_shape(one.colour)}
+                | {"points": list(map(shorten, one.points)), "band": list(map(shorten, one.band))}
+                | {"ends": [pair and shorten(pair) for pair in one.ends]}
+                for one in (*self.series, *self.more)
+            ],
+            "guides": [[guide.value, guide.label] for guide in self.guides],
+            "front": self.front,
+        }
+
+
+def _describe_axis(axis: Axis) -> dict[str, Any]:
+    given = axis.values if len(axis.values) <= TICKS_MAX else ()
+    ticks = [[value, axis.show(value)] for value in given]
+    return {"label": axis.label, "log": axis.is_log, "zero": axis.from_zero, "ticks": ticks}
 
 
 def make_plot(
@@ -174,165 +282,64 @@ def make_plot(
     *,
     guides: Sequence[Guide] = (),
     table: Table | None = None,
-    description: str = "",
+    note: str = "",
     more: Sequence[Series] = (),
+    front: str = "",
 ) -> Plot | None:
-    """Make a plot of all finite points, or return None; ``name`` is unique on its page.
+    """Make a plot of all finite points, or return None without any.
 
-    ``more`` are series that a reader sees where a filter leaves out those before them.
+    The table has all points by default.
     """
-    data = _describe(x, y, series, more, guides)
-    finite = [_keep_finite(one, x.is_log is True, y.is_log is True) for one in series]
-    beyond = sum(a > x.limit or b > y.limit for one in finite for a, b in one.points)
-    series = [_clip(one, x.limit, y.limit) for one in finite]
-    xs = [point[0] for one in series for point in one.points]
-    ys = [point[1] for one in series for point in one.points]
-    if not xs:
+    x = replace(x, values=tuple(sorted({min(value, x.limit) for value in x.values})))
+    cleaned = tuple(_clean(one, x, y) for one in series)
+    if not any(one.points for one in cleaned):
         return None
-    ends = [value for one in series for pair in one.ends if pair for value in pair]
-    ends += [value for one in series for corner in one.band for value in corner[1:]]
-    across = _make_scale(xs, x, LEFT, WIDTH - RIGHT)
-    up = _make_scale([*ys, *ends, *(guide.value for guide in guides)], y, HEIGHT - BOTTOM, TOP)
-    titled = sum(len(one.points) for one in series) <= MARKS_WITH_TITLES_MAX
-    drawn = tuple(_draw_series(one, across, up, x, y, titled) for one in series)
-    legend = dict.fromkeys(
-        LegendLine(s.colour, get_shape(s.colour), s.line, s.mark, s.place_in_legend)
-        for s in series
-        if s.place_in_legend and s.points
-    )
+    beyond = sum(math.isfinite(a) and a > x.limit for one in series for a, _ in one.points)
     if beyond:
-        description += f" {beyond} point{' lies' if beyond == 1 else 's lie'} beyond the axis."
+        note += f" {beyond} point{' lies' if beyond == 1 else 's lie'} beyond the axis."
     return Plot(
-        name=name,
-        title=title,
-        note=description,
-        description=description or f"{y.label} against {x.label}, {len(xs):,} points.",
-        x_label=x.label + (", log scale" if across.is_log else ""),
-        y_label=y.label + (", log scale" if up.is_log else ""),
-        x_ticks=across.make_ticks(x.show, sorted({min(value, x.limit) for value in x.values})),
-        y_ticks=up.make_ticks(y.show, y.values),
-        series=drawn,
-        guides=tuple(_draw_guide(guide, up) for guide in guides),
-        legend=tuple(legend) if len(legend) > 1 else (),
-        table=table,
-        data=data,
+        name, title, x, y, cleaned, tuple(guides), table or _tabulate(x, y, cleaned), note,
+        tuple(_clean(one, x, y) for one in more), front,
+    )  # fmt: skip
+
+
+def _clean(one: Series, x: Axis, y: Axis) -> Series:
+    """Keep the points that the axes hold, those beyond the limit of x at it."""
+    kept = [
+        ((min(a, x.limit), b), place)
+        for place, (a, b) in enumerate(one.points)
+        if x.holds(a) and y.holds(b)
+    ]
+    pairs = [one.ends[place] if one.ends else None for _, place in kept]
+    is_drawn = all(x.holds(a) and y.holds(low) and y.holds(high) for a, low, high in one.band)
+    return replace(
+        one,
+        points=tuple(point for point, _ in kept),
+        ends=tuple(pair if pair and all(map(y.holds, pair)) else None for pair in pairs),
+        keys=tuple(one.keys[place] for _, place in kept) if one.keys else (),
+        band=one.band if is_drawn else (),
     )
 
 
-def get_shape(colour: int) -> str:
-    """Return the shape of the marks of a colour."""
-    return SHAPES[colour % len(SHAPES)]
+def _tabulate(x: Axis, y: Axis, series: Iterable[Series]) -> Table:
+    """Tabulate all points, with their intervals where there are any."""
+    known = [one for one in series if one.points]
+    has_ends = any(pair for one in known for pair in one.ends)
+    header = (" ", x.label, y.label, *(("from", "to") if has_ends else ()))
+    rows = (
+        (one.label, x.show(a), *map(format_number, (b, *(pair or ()))))
+        for one in known
+        for (a, b), pair in zip(one.points, one.ends or [None] * len(one.points), strict=True)
+    )
+    return make_table(header, ((*row, *[""] * (len(header) - len(row))) for row in rows))
 
 
-def _clip(one: Series, x_limit: float, y_limit: float) -> Series:
-    """Move points beyond the limits of the axes to them."""
-    if math.isinf(x_limit) and math.isinf(y_limit):
-        return one
-    points = tuple((min(a, x_limit), min(b, y_limit)) for a, b in one.points)
-    return replace(one, points=points)
+def make_table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
+    """Return a table of the texts of the values."""
+    return Table(tuple(header), tuple(tuple(map(str, row)) for row in rows))
 
 
-def _describe(
-    x: Axis, y: Axis, series: Sequence[Series], more: Sequence[Series], guides: Sequence[Guide]
-) -> dict[str, Any]:
-    """Describe a plot as data, in units of its axes, for ``charts.js``."""
-
-    def describe_axis(axis: Axis) -> dict[str, Any]:
-        given = sorted(set(axis.values)) if 0 < len(set(axis.values)) <= TICKS_MAX else []
-        names = [[value, axis.show(value)] for value in given]
-        limit = axis.limit if math.isfinite(axis.limit) else None
-        return {"label": axis.label, "log": axis.is_log, "zero": axis.from_zero, "limit": limit,
-                "ticks": names}  # fmt: skip
-
-    def shorten(values: Iterable[float]) -> list[float]:
-        return [float(f"{value:.5g}") for value in values]
-
-    kept = ("label", "short", "colour", "line", "mark", "key", "keys", "is_best")
-    drawn = [_keep_finite(one, x.is_log is True, y.is_log is True) for one in (*series, *more)]
-    return {
-        "x": describe_axis(x),
-        "y": describe_axis(y),
-        "most": len({one.key for one in series}) if more else None,
-        "series": [
-            {name: getattr(one, name) for name in kept}
-            | {"legend": one.place_in_legend, "shape": get_shape(one.colour)}
-            | {"points": list(map(shorten, one.points)), "band": list(map(shorten, one.band))}
-            | {"ends": [pair and shorten(pair) for pair in one.ends]}
-            for one in drawn
-            if not one.is_derived
-        ],
-        "guides": [[guide.value, guide.label] for guide in guides],
-    }
-
-
-def pick_colour(number: int) -> int:
-    """Return the number of the colour of the n-th series."""
-    return min(number, COLOURS)
-
-
-def _make_scale(values: Sequence[float], axis: Axis, first: float, last: float) -> Scale:
-    low, high = min(values), max(values)
-    is_log = axis.is_log
-    if is_log is None:
-        is_log = low >= LEAST and high > LOG_RATIO * low
-    if is_log and low >= LEAST:
-        margin = (high / low) ** 0.06 if high > low * (1 + 1e-6) else 1.5
-        return Scale(low / margin, high * margin, True, first, last)
-    if axis.from_zero and low >= 0:
-        low = 0.0
-    size = max(abs(low), abs(high))
-    width = high - low if high - low > 1e-9 * size else size
-    if width < LEAST:
-        width = 1.0
-    below = 0.0 if axis.from_zero and low == 0 else 0.06 * width
-    return Scale(low - below, high + 0.06 * width, False, first, last)
-
-
-def _keep_finite(one: Series, x_log: bool, y_log: bool) -> Series:
-
-    def keep_ends(pair: tuple[float, float] | None) -> tuple[float, float] | None:
-        least = LEAST if y_log else -LARGEST
-        return pair if pair and all(least <= value <= LARGEST for value in pair) else None
-
-    kept = [
-        (point, keep_ends(one.ends[number]) if one.ends else None, number)
-        for number, point in enumerate(one.points)
-        if all(abs(value) <= LARGEST for value in point)
-        and (point[0] >= LEAST or not x_log)
-        and (point[1] >= LEAST or not y_log)
-    ]
-    points, ends = tuple(point for point, _, _ in kept), tuple(pair for _, pair, _ in kept)
-    keys = tuple(one.keys[number] for _, _, number in kept) if one.keys else ()
-    is_drawn = all(abs(value) <= LARGEST for corner in one.band for value in corner)
-    is_drawn &= all(corner[0] >= LEAST or not x_log for corner in one.band)
-    is_drawn &= all(corner[1] >= LEAST or not y_log for corner in one.band)
-    return replace(one, points=points, ends=ends, keys=keys, band=one.band if is_drawn else ())
-
-
-def _draw_series(
-    one: Series, across: Scale, up: Scale, x: Axis, y: Axis, titled: bool
-) -> DrawnSeries:
-    places = [(across(a), up(b)) for a, b in one.points]
-    ordered = pick_best(one.points) if one.is_best else one.points
-    line = " ".join(f"{across(a):g},{up(b):g}" for a, b in ordered) if len(ordered) > 1 else ""
-    corners = [(a, low) for a, low, _ in one.band] + [(a, b) for a, _, b in reversed(one.band)]
-    band = " ".join(f"{across(a):g},{up(b):g}" for a, b in corners)
-    marks = []
-    if one.mark == "cross_at_end" and places:
-        marks.append(DrawnMark(*places[-1], "cross", f"{one.label}: did not converge"))
-    elif one.mark != "none":
-        for number, (a, b) in enumerate(places):
-            pair = one.ends[number] if one.ends else None
-            values = one.points[number]
-            title = f"{one.label}: {x.show(values[0])}, {y.show(values[1])}" if titled else ""
-            low, high = (up(pair[0]), up(pair[1])) if pair else (None, None)
-            key = one.keys[number] if one.keys else ""
-            marks.append(DrawnMark(a, b, one.mark, title, low, high, key))
-    path = line if one.line != "none" else ""
-    return DrawnSeries(one.label, one.colour, one.line, path, tuple(marks), one.key, band)
-
-
-def pick_best(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+def pick_best(points: Iterable[Point]) -> list[Point]:
     """Pick the least value at each x, from the left to the right."""
     best: dict[float, float] = {}
     for x, y in points:
@@ -340,11 +347,15 @@ def pick_best(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]
     return sorted(best.items())
 
 
-def _draw_guide(guide: Guide, up: Scale) -> DrawnGuide:
-    y = up(guide.value)
-    return DrawnGuide(y, y - 5 if y > TOP + 20 else y + 14, guide.label)
+def find_ideal(best: Sequence[Point]) -> list[Point]:
+    """Return what falls from the first point on as x grows: twice the devices, half the time."""
+    return [(x, best[0][1] * best[0][0] / x) for x, _ in best]
 
 
-def make_table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> Table:
-    """Return a table of the texts of the values."""
-    return Table(tuple(header), tuple(tuple(map(str, row)) for row in rows))
+def find_front(points: Iterable[Point]) -> list[Point]:
+    """Find the Pareto front: the points that no other beats in both numbers, from the left."""
+    front: list[Point] = []
+    for point in sorted(points):
+        if not front or point[1] < front[-1][1]:
+            front.append(point)
+    return front

@@ -1,19 +1,54 @@
-"""Rankings: one row for each system, its score and interval on a logarithmic axis of all rows."""
+"""Rankings on a logarithmic axis, one number for a system over all benchmarks, and profiles.
+
+The aggregate is the geometric mean of a system's speed-ups over the *reference result*, which is
+fixed, so results of other competitors do not change it. A performance profile (E. D. Dolan, J. J.
+Moré, Math. Program. 91 (2002) 201, as AlgoPerf uses it) compares each system with the fastest one,
+so it changes when a faster system appears.
+"""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cepheid.compliance.score.comparison import Rank, format_ratio, ratio
+from cepheid.compliance.score.comparison import Rank, Ratio, mean_ratio, ratio
 from cepheid.compliance.score.kinds import Unit
-from cepheid.leaderboard.plots.scale import LARGEST, LEAST, pick_log_ticks
-from cepheid.leaderboard.rows.cells import format_ends, format_value
+from cepheid.compliance.score.levels import Level
+from cepheid.leaderboard.plots.plot import (
+    COLOURS,
+    LARGEST,
+    LEAST,
+    Axis,
+    Plot,
+    Point,
+    Scale,
+    Series,
+    Tick,
+    drop_close,
+    make_plot,
+    make_table,
+    pick_log_ticks,
+)
+from cepheid.leaderboard.rows.cells import (
+    format_ends,
+    format_ratio_interval,
+    format_value,
+    rank_rows,
+)
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.rows.tables import rank_rows
 
 SHOWN = 5  # rows; those of slower systems are folded away
-MARGIN = 0.02  # of the axis, so that no mark is cut off
+MARGIN = 2.0  # percent of the axis, so that no mark is cut off
 TICKS = 6
+WIDEST = math.log(1.5)  # an axis is at least so wide: differences that are nothing look small
+LETTER = 4.6  # percent of the width
+BESIDE = 8  # labels nearer to an end of the axis, in percent, stand beside their lines
+REFERENCE_SUBMITTER = "cepheid"
+BENCHMARKS_MIN = 2  # of one, the aggregate would be its speed-up
+TAUS = (1.0, 1.5, 2.0, 3.0, 4.0)  # as far as AlgoPerf looks
+
+Key = tuple[str, int]
+"""A system and the number that tells it from others of its name."""
+Levels = dict[Key, dict[str, Level]]
 
 
 @dataclass(frozen=True)
@@ -24,21 +59,12 @@ class RankedRow:
     """
 
     entry: Entry
-    name: str
     rank: Rank | None
     colour: int
-    ends: tuple[float, float, float]
-    places: tuple[float, float, float]
+    ends: tuple[float, ...]
+    places: tuple[float, ...]
     value: str
     interval: str
-
-
-@dataclass(frozen=True)
-class Gridline:
-    """A round value of the axis, and its place in percent of the width."""
-
-    place: float
-    label: str
 
 
 @dataclass(frozen=True)
@@ -48,7 +74,7 @@ class Ranking:
     ``lead`` says by how much the first is ahead, ``unit`` is that of all numbers.
     """
 
-    gridlines: tuple[Gridline, ...]
+    gridlines: tuple[Tick, ...]
     rows: tuple[RankedRow, ...]
     lead: str
     unit: Unit
@@ -74,20 +100,19 @@ def make_ranking(entries: Sequence[Entry], colours: Mapping[str, int]) -> Rankin
     so_far = [(entry, None, ends) for entry in entries
               if not entry.is_ranked and (ends := _find_ends(entry))]  # fmt: skip
     so_far.sort(key=lambda one: one[0].kind.cost(one[2][0]))
-    if not (ranked or so_far):
+    every = [*ranked, *so_far]
+    if not every:
         return None
-    kind, every = entries[0].kind, [*ranked, *so_far]
-    values = [value for _, _, ends in every for value in ends]
+    kind, values = entries[0].kind, [value for _, _, ends in every for value in ends]
     unit = kind.choose_unit(math.exp((math.log(min(values)) + math.log(max(values))) / 2))
     find_place, gridlines = make_axis(min(values), max(values), unit)
     rows = (
         RankedRow(
             entry,
-            entry.name,
             rank,
             colours[entry.id],
             ends,
-            (find_place(ends[0]), find_place(ends[1]), find_place(ends[2])),
+            tuple(map(find_place, ends)),
             format_value(kind, ends[0], unit) + (" so far" if entry.standing.so_far else ""),
             format_ends(*ends, unit) if ends[1] < ends[2] else _say_what_is_missing(entry),
         )
@@ -98,8 +123,8 @@ def make_ranking(entries: Sequence[Entry], colours: Mapping[str, int]) -> Rankin
 
 def _find_ends(entry: Entry) -> tuple[float, float, float] | None:
     """Find the number of a result and its interval; of one with too few runs, the mean so far."""
-    if entry.standing.score:
-        main = entry.standing.score.main
+    if entry.main:
+        main = entry.main
         ends = (main.mean, main.low or main.mean, main.high or main.mean)
     else:
         value = entry.standing.so_far.get(entry.kind.ranked_by, 0.0)
@@ -121,41 +146,133 @@ def _describe_lead(ranked: Sequence[Entry]) -> str:
     found = ratio(ranked[0].level, ranked[1].level)
     if not found.is_difference:
         return "The first two cannot be told apart."
-    interval = f"{format_ratio(found.low or 0)}–{format_ratio(found.high or 0)}"
-    return f"The first is {format_ratio(found.value)} times as fast as the second ({interval})."
+    times = format_ratio_interval(found, " times as fast as the second")
+    return f"The first is {times}."
 
 
 def make_axis(
     low: float, high: float, unit: Unit
-) -> tuple[Callable[[float], float], tuple[Gridline, ...]]:
+) -> tuple[Callable[[float], float], tuple[Tick, ...]]:
     """Return what finds the place of a value, and lines at round values within the axis."""
     first, last = math.log(low), math.log(high)
-    if last - first < math.log(1.5):  # differences that are nothing must not look large
-        middle = (first + last) / 2
-        first, last = middle - math.log(1.5) / 2, middle + math.log(1.5) / 2
-    width = last - first
+    wider = max(0.0, (WIDEST - (last - first)) / 2)
+    low, high = math.exp(first - wider), math.exp(last + wider)
+    scale = Scale(low, high, True, MARGIN, 100 - MARGIN)
 
     def find_place(value: float) -> float:
-        share = (math.log(max(value, LEAST)) - first) / width
-        return round(100 * (MARGIN + min(max(share, 0.0), 1.0) * (1 - 2 * MARGIN)), 1)
+        return scale(min(max(value, low), high))
 
-    marked = pick_log_ticks(math.exp(first) * unit.factor, math.exp(last) * unit.factor, TICKS)
     short = f" {unit.name}" if len(unit.name) <= len("min") else ""
-    lines = [Gridline(find_place(one / unit.factor), f"{one:,.10g}{short}") for one in marked]
-    return find_place, tuple(_drop_close(lines))
+    marked = pick_log_ticks(low * unit.factor, high * unit.factor, TICKS)
+    lines = [Tick(find_place(one / unit.factor), f"{one:,.10g}{short}") for one in marked]
+    return find_place, tuple(drop_close(lines, LETTER, 1.0, _find_anchor))
 
 
-def _drop_close(lines: Sequence[Gridline]) -> list[Gridline]:
-    """Drop lines whose labels would touch that of the line before.
+def _find_anchor(place: float) -> float:
+    """Return the share of a label that stands to the left of its line."""
+    return 0.0 if place < BESIDE else 1.0 if place > 100 - BESIDE else 0.5
 
-    Labels near the ends of the axis stand beside their lines, as the template places them.
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Ratios by system, for those with every benchmark; the reference has 1.
+
+    ``why_not`` says why there are none.
     """
-    kept: list[Gridline] = []
-    end = -math.inf
-    for line in lines:
-        width = 4.6 * len(line.label)
-        start = line.place - width * (0.0 if line.place < 8 else 1.0 if line.place > 92 else 0.5)
-        if start >= end + 1.0:
-            kept.append(line)
-            end = start + width
-    return kept
+
+    reference: str
+    benchmarks: tuple[str, ...]
+    ratios: Mapping[Key, Ratio]
+    why_not: str = ""
+
+
+def get_key(entry: Entry) -> Key:
+    """Return the row of the round that an entry belongs to."""
+    return entry.system_id, entry.twin
+
+
+def compute_aggregate(entries: Iterable[Entry], reference: str) -> Aggregate:
+    """Return the aggregates of a table.
+
+    ``reference`` is ``submitter/system``. An empty one stands for that of the reference
+    implementation, the one with the most benchmarks.
+    """
+    levels = _collect_levels(entries)
+    known = [key for key in levels if key[0] == reference]
+    if not reference:
+        known = [key for key in levels if key[0].startswith(f"{REFERENCE_SUBMITTER}/")]
+    if not known:
+        return Aggregate(reference, (), {}, f"no result of the reference {reference}".strip())
+    key = min(known, key=lambda system: (-len(levels[system]), system))
+    base = levels[key]
+    benchmarks = tuple(sorted(base))
+    if len(benchmarks) < BENCHMARKS_MIN:
+        why = f"the reference {key[0]} has a score in one benchmark only"
+        return Aggregate(key[0], benchmarks, {}, why)
+    ratios = {
+        system: mean_ratio([(own[name], base[name]) for name in benchmarks])
+        for system, own in levels.items()
+        if system != key and set(benchmarks) <= set(own)
+    }
+    ratios[key] = Ratio(1.0, 1.0, 1.0, ())  # by definition: what the others are measured by
+    return Aggregate(key[0], benchmarks, ratios)
+
+
+def _collect_levels(entries: Iterable[Entry]) -> Levels:
+    levels: Levels = {}
+    for entry in entries:
+        if entry.is_ranked and entry.level is not None:
+            levels.setdefault(get_key(entry), {})[entry.names.benchmark] = entry.level
+    return levels
+
+
+def plot_profiles(entries: Sequence[Entry]) -> Plot | None:
+    """Plot the share of benchmarks that a system does within τ times the time of the fastest."""
+    levels = _collect_levels(entries)
+    benchmarks = sorted({name for own in levels.values() for name in own})
+    if len(benchmarks) < BENCHMARKS_MIN or len(levels) < 2:
+        return None
+    best = {
+        name: min(own[name].log_mean for own in levels.values() if name in own)
+        for name in benchmarks
+    }
+    ratios = {
+        key: sorted(math.exp(own[name].log_mean - best[name]) for name in own)
+        for key, own in levels.items()
+    }
+    count, names = len(benchmarks), {get_key(entry): entry.name for entry in entries}
+
+    def measure_area(key: Key) -> float:
+        """Return the area under a profile over the largest one, AlgoPerf's score."""
+        inside = [TAUS[-1] - value for value in ratios[key] if value <= TAUS[-1]]
+        return math.fsum(inside) / count / (TAUS[-1] - TAUS[0])
+
+    order = sorted(ratios, key=lambda key: (-measure_area(key), key))
+    series = [
+        Series(names[key], tuple(_make_steps(ratios[key], count)), number, mark="none")
+        for number, key in enumerate(order[:COLOURS])
+    ]
+    rows = []
+    for key in order:
+        within = (sum(value <= tau * (1 + 1e-12) for value in ratios[key]) for tau in TAUS)
+        shares = (f"{done / count:.2f}" for done in within)
+        rows.append([names[key], *shares, f"{measure_area(key):.3f}"])
+    return make_plot(
+        "profiles",
+        "Performance profiles",
+        Axis("τ, times the time of the fastest", is_log=False),
+        Axis("share of the benchmarks", from_zero=True),
+        series,
+        table=make_table(["system", *(f"τ = {tau:g}" for tau in TAUS), "area, 1 is best"], rows),
+        note=f"The share of {count} benchmarks that each system finishes within τ times the time "
+        f"of the fastest system, for the best {len(series)} of {len(order)} systems.",
+    )
+
+
+def _make_steps(ratios: Sequence[float], benchmarks: int) -> list[Point]:
+    """Return the corners of the step function from τ = 1 on."""
+    points, done = [(TAUS[0], 0.0)], 0
+    for value in (value for value in ratios if value <= TAUS[-1]):
+        points += [(value, done / benchmarks), (value, (done + 1) / benchmarks)]
+        done += 1
+    return [*points, (TAUS[-1], done / benchmarks)]

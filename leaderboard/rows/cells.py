@@ -1,15 +1,29 @@
-"""The numbers of a result as people read them: score, time, interval, what they rest on, energy."""
+"""Ranks, and the numbers of a result as people read them: score, time, interval, energy."""
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read.summary import PARALLEL, PRECISIONS
-from cepheid.compliance.score.kinds import MINUTES, BenchmarkKind, Unit, format_number
-from cepheid.compliance.score.trimmed import Estimate
+from cepheid.compliance.score.comparison import Rank, Ratio, format_ratio, rank_levels
+from cepheid.compliance.score.kinds import BenchmarkKind, Unit
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.rules.metrics import METRICS
+
+
+def count(number: int, thing: str, several: str = "") -> str:
+    """Count things in words, with the plural where there are several: ``1 run``, ``2 runs``."""
+    return f"{number:,} {thing if number == 1 else several or f'{thing}s'}"
+
+
+def rank_rows(members: Sequence[Entry]) -> list[tuple[Entry, Rank | None]]:
+    """Return each entry with its rank among those with a score, or None; the fastest are first."""
+    levels = [entry.level for entry in members if entry.is_ranked and entry.level is not None]
+    ranks = iter(rank_levels(levels))
+    return [
+        (entry, next(ranks) if entry.is_ranked and entry.level is not None else None)
+        for entry in members
+    ]
 
 
 def format_reference(entry: Entry) -> str:
@@ -23,60 +37,13 @@ def format_reference(entry: Entry) -> str:
     return verdict + (f" {factor:.2f}" if factor else "")
 
 
-def choose_unit(entries: Iterable[Entry]) -> Unit | None:
-    """Choose the unit in which all numbers of a table are read; None without any."""
-    known = [(entry.kind, value) for entry in entries if (value := _find_value(entry)) > 0]
-    if not known:
-        return None
-    ends = [math.log(value) for _, value in known]
-    return known[0][0].choose_unit(math.exp((min(ends) + max(ends)) / 2))
-
-
-def _find_value(entry: Entry) -> float:
-    """Return what ranks a result, or its mean so far; 0 without any."""
-    score = entry.standing.score
-    return score.main.mean if score else entry.standing.so_far.get(entry.kind.ranked_by, 0)
-
-
-def format_score(entry: Entry, unit: Unit) -> str:
-    """Format the score, empty for a result that has a time only."""
-    score = entry.standing.score
-    if score is None or not score.is_score:
+def format_range(entry: Entry, unit: Unit | None = None) -> str:
+    """Format the 95% interval of what ranks the result, in the unit of its mean by default."""
+    main = entry.main
+    if main is None or main.low is None or main.high is None:
         return ""
-    return entry.kind.format(score.main.mean * unit.factor)
-
-
-def format_time(entry: Entry, unit: Unit) -> str:
-    """Format the time to train; a provisional average stands in brackets."""
-    time, so_far = find_time(entry), entry.standing.so_far.get(MINUTES)
-    if time:
-        return entry.kind.format(time.mean * unit.factor)
-    return "" if so_far is None else f"({entry.kind.format(so_far * unit.factor)})"
-
-
-def find_time(entry: Entry) -> Estimate | None:
-    """Return the time to train; None without any number, and for a benchmark that generates."""
-    score = entry.standing.score
-    return score.estimates.get(MINUTES) if score else None
-
-
-def format_generation(entry: Entry) -> list[str]:
-    """Format the scores of rule T26; those of a provisional result stand in brackets."""
-    standing = entry.standing
-    if standing.so_far:
-        known = [standing.so_far.get(metric.name) for metric in METRICS]
-        return ["" if value is None else f"({format_number(value)})" for value in known]
-    estimates = standing.score.estimates if standing.score else {}
-    scores = [estimates.get(metric.name) for metric in METRICS]
-    return [format_number(estimate.mean) if estimate else "" for estimate in scores]
-
-
-def format_interval(entry: Entry, unit: Unit) -> str:
-    """Format the 95% interval of what ranks the result, in the unit of its table."""
-    score = entry.standing.score.main if entry.standing.score else None
-    if score is None or score.low is None or score.high is None:
-        return ""
-    return format_ends(score.mean, score.low, score.high, unit)
+    unit = unit or entry.kind.choose_unit(main.mean)
+    return format_ends(main.mean, main.low, main.high, unit)
 
 
 def format_ends(mean: float, low: float, high: float, unit: Unit) -> str:
@@ -92,13 +59,23 @@ def format_ends(mean: float, low: float, high: float, unit: Unit) -> str:
     return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
 
 
+def format_ratio_interval(ratio: Ratio, times: str = "×") -> str:
+    """Return a ratio with its interval, as in ``1.80× (1.70–1.90)``; 1 is what others refer to."""
+    if not ratio.runs:
+        return "1 (reference)"
+    if ratio.low is None or ratio.high is None:
+        return f"{format_ratio(ratio.value)}{times}"
+    ends = f"{format_ratio(ratio.low)}–{format_ratio(ratio.high)}"
+    return f"{format_ratio(ratio.value)}{times} ({ends})"
+
+
 def describe_basis(entry: Entry) -> str:
     """Say what a number of our own rounds rests on, and which difference it can show.
 
     For example ``charged with its own samples, 5 runs in one sitting, resolution 6.2%``.
     """
     score = entry.standing.score
-    if score is None or entry.round_kind.has_verdicts:
+    if score is None or entry.is_of_mlperf:
         return ""
     if not score.is_score:
         return f"only a time, no score: {score.why}"
@@ -121,37 +98,20 @@ def format_percent(share: float) -> str:
     return f"{100 * share:.1f}%" if share < 0.0995 else f"{100 * share:,.0f}%"
 
 
-def format_energy(entry: Entry) -> str:
-    """Format the energy of a run: ``1.23 kJ a run, not measured: nothing``; empty without it."""
-    if entry.energy is None or entry.kilojoules is None:
-        return ""
-    missing = f", not measured: {entry.energy.not_measured}" if entry.energy.not_measured else ""
-    return f"{format_number(entry.kilojoules)} kJ a run{missing}"
-
-
-def find_batch(entry: Entry) -> int | None:
-    """Return the global batch size, if all runs have the same."""
-    sizes = {run.batch_size for run in entry.judged.runs}
-    return sizes.pop() if len(sizes) == 1 else None
-
-
 def describe_precision(entry: Entry) -> str:
     """Say in which precisions logs of MLPerf computed: ``linear nvfp4, attn fp8``."""
     said = _list_setup(entry, PRECISIONS)
     values = set(said.values())
-    return (
-        ", ".join(f"{part} {value}" for part, value in said.items())
-        if len(values) > 1
-        else (next(iter(values), ""))
-    )
+    if len(values) > 1:
+        return ", ".join(f"{part} {value}" for part, value in said.items())
+    return next(iter(values), "")
 
 
 def describe_parallelism(entry: Entry) -> str:
     """Say over how many devices logs of MLPerf split a model: ``TP8 PP4``."""
     said = _list_setup(entry, PARALLEL)
-    return " ".join(f"{kind}{value}" for kind, value in said.items() if value != "1") or (
-        "none" if said else ""
-    )
+    split = " ".join(f"{kind}{value}" for kind, value in said.items() if value != "1")
+    return split or ("none" if said else "")
 
 
 def _list_setup(entry: Entry, keys: Mapping[str, str]) -> dict[str, str]:
@@ -162,25 +122,10 @@ def _list_setup(entry: Entry, keys: Mapping[str, str]) -> dict[str, str]:
     return {name: escape(str(one)) for name, one in alike.items() if one is not None}
 
 
-def format_update(entry: Entry) -> str:
-    """Format how many times as long as a plain update one takes, e.g. ``1.89×``.
-
-    Empty where no plain update was measured.
-    """
-    ratio = entry.progress.update_time_ratio
-    return "" if ratio is None else f"{ratio:.2f}×"
-
-
 def format_value(kind: BenchmarkKind, value: float, unit: Unit | None = None) -> str:
     """Format a value of the metric that ranks results, in a unit that suits it: ``18.1 s``."""
     unit = unit or kind.choose_unit(value)
     return f"{unit.format(value)} {unit.name}"
-
-
-def format_range(entry: Entry, unit: Unit | None = None) -> str:
-    """Format the 95% interval of what ranks the result, in the unit of its mean by default."""
-    score = entry.standing.score
-    return format_interval(entry, unit or entry.kind.choose_unit(score.main.mean)) if score else ""
 
 
 def suggest_command(entry: Entry) -> str:

@@ -5,7 +5,7 @@ Two builds of a result are compared by the test that compares two results
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +18,9 @@ from cepheid.compliance.score.levels import Level
 Result = Mapping[str, Any]
 """A result of an index."""
 MLPERF = "mlperf-"  # how the names of its rounds begin: it compares benchmarks by their names
+Verdict = Literal[
+    "faster", "slower", "no difference", "few runs", "other definition", "unknown", "not tested"
+]  # fmt: skip
 
 SHOWN = (  # the facts whose changes are reported, in this order
     "verdict", "definition_digest", "code_digest", "score_minutes", "score_low", "score_high",
@@ -67,9 +70,7 @@ class SpeedChange:
     what the test needs, and ``not tested`` where scipy, which tests it, is not installed.
     """
 
-    verdict: Literal[
-        "faster", "slower", "no difference", "few runs", "other definition", "unknown", "not tested"
-    ]
+    verdict: Verdict
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
@@ -138,30 +139,32 @@ def compare_speed(old: Result, new: Result) -> SpeedChange | None:
         return SpeedChange("unknown")  # nothing says that the two were judged alike
     if digests[0] != digests[1]:
         return SpeedChange("other definition")
-    first, second = read_level(old), read_level(new)
+    first, second = _read_level(old), _read_level(new)
     if first is None or second is None:
         return SpeedChange("unknown")
     if first == second:
         return None
     try:
-        return judge_ratio(compute_ratio(second, first))
+        return _judge(ratio(second, first))
     except ModuleNotFoundError:  # scipy, which is not part of the core
         return SpeedChange("not tested", math.exp(first.log_mean - second.log_mean))
+    except (OverflowError, ZeroDivisionError):  # an index may hold impossible numbers
+        return SpeedChange("unknown")
 
 
-def judge_ratio(speed: Ratio | None) -> SpeedChange:
-    """Say what can be claimed from a ratio of speeds, None being one that no number holds."""
-    if speed is None:
+def _judge(speed: Ratio) -> SpeedChange:
+    """Say what can be claimed from a ratio of speeds."""
+    ends = speed.value, speed.low or 1.0, speed.high or 1.0
+    if not all(math.isfinite(end) and end > 0 for end in ends):
         return SpeedChange("unknown")
     if speed.low is None or speed.high is None:
         return SpeedChange("few runs", speed.value)
-    verdict: Literal["faster", "slower", "no difference"] = "no difference"
-    if speed.is_difference:
-        verdict = "faster" if speed.value > 1 else "slower"
+    better: Verdict = "faster" if speed.value > 1 else "slower"
+    verdict = better if speed.is_difference else "no difference"
     return SpeedChange(verdict, speed.value, speed.low, speed.high)
 
 
-def read_level(result: Result) -> Level | None:
+def _read_level(result: Result) -> Level | None:
     """Read from an index what a result is compared by; None without it."""
     said = result.get("comparison")
     if said is None:
@@ -182,16 +185,6 @@ def read_level(result: Result) -> Level | None:
     )
 
 
-def compute_ratio(fast: Level, slow: Level) -> Ratio | None:
-    """Compute how many times as fast a level is; None where an index holds impossible numbers."""
-    try:
-        speed = ratio(fast, slow)
-    except (OverflowError, ZeroDivisionError):
-        return None
-    ends = (speed.value, speed.low or 1.0, speed.high or 1.0)
-    return speed if all(math.isfinite(end) and end > 0 for end in ends) else None
-
-
 def has_score(result: Result) -> bool:
     """Return whether a result of an index has a number: a score, or only a time."""
     return any(result.get(name) is not None for name in NUMBERS)
@@ -209,32 +202,24 @@ def _summarize(result: Result) -> str:
 
 
 def _find_differences(before: Result, after: Result) -> Iterator[Difference]:
-    for key in SHOWN:
-        if before.get(key) != after.get(key):
-            yield Difference(key, before.get(key), after.get(key))
-    for prefix, name in (("quality", "quality"), ("hyperparameter", "hyperparameters")):
-        yield from _compare_fields(before.get(name) or {}, after.get(name) or {}, prefix)
-    yield from _compare_runs(before["run_logs"], after["run_logs"])
+    old, new = _flatten(before), _flatten(after)
+    for key in dict.fromkeys([*old, *new]):
+        if old.get(key) != new.get(key):
+            yield Difference(key, old.get(key), new.get(key))
     for key in LISTS:
-        old, new = before.get(key) or (), after.get(key) or ()
-        yield from (Difference(key, one, None) for one in old if one not in new)
-        yield from (Difference(key, None, one) for one in new if one not in old)
+        gone, come = before.get(key) or (), after.get(key) or ()
+        yield from (Difference(key, one, None) for one in gone if one not in come)
+        yield from (Difference(key, None, one) for one in come if one not in gone)
 
 
-def _compare_fields(before: Result, after: Result, prefix: str) -> Iterator[Difference]:
-    for name in dict.fromkeys([*before, *after]):
-        if before.get(name) != after.get(name):
-            yield Difference(f"{prefix} {name}", before.get(name), after.get(name))
-
-
-def _compare_runs(before: Iterable[Result], after: Iterable[Result]) -> Iterator[Difference]:
-    """Compare runs by their numbers; one that is not there has no value at all."""
-    old, new = ({run["run"]: run for run in runs} for runs in (before, after))
-    for number in sorted(old.keys() | new.keys()):
-        for key in OF_RUN:
-            values = old.get(number, {}).get(key), new.get(number, {}).get(key)
-            if values[0] != values[1]:
-                yield Difference(f"run {number} {key}", *values)
+def _flatten(result: Result) -> dict[str, object]:
+    """Return the facts that are compared by their names; a run that is not there has none."""
+    facts = {key: result.get(key) for key in SHOWN}
+    for prefix, name in (("quality", "quality"), ("hyperparameter", "hyperparameters")):
+        facts |= {f"{prefix} {key}": value for key, value in (result.get(name) or {}).items()}
+    for run in sorted(result["run_logs"], key=lambda run: run["run"]):
+        facts |= {f"run {run['run']} {key}": run.get(key) for key in OF_RUN}
+    return facts
 
 
 def _format(value: object) -> str:

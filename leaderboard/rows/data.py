@@ -11,14 +11,9 @@ from cepheid.compliance.finding import escape
 from cepheid.compliance.score.kinds import MINUTES, SCORE, TRAINING
 from cepheid.compliance.score.levels import Level
 from cepheid.compliance.score.trimmed import Estimate
-from cepheid.leaderboard.rows.cells import (
-    describe_parallelism,
-    describe_precision,
-    find_batch,
-    find_time,
-)
+from cepheid.leaderboard.rows.cells import describe_parallelism, describe_precision
 from cepheid.leaderboard.rows.entry import Entry
-from cepheid.leaderboard.rows.runs import find_dates
+from cepheid.leaderboard.rows.facts import find_dates
 from cepheid.rules.metrics import METRICS
 
 Column = Callable[[Entry], Any]
@@ -32,7 +27,8 @@ def _find_code(entry: Entry) -> str | None:
     return None if code is None else escape(code)
 
 
-def _find_dates(entry: Entry) -> tuple[str | None, str | None]:
+def find_days(entry: Entry) -> tuple[str | None, str | None]:
+    """Find the days of the first and of the last run, None where the logs have no time."""
     return find_dates(run.started_ms for run in entry.judged.runs) or (None, None)
 
 
@@ -47,8 +43,7 @@ def _columns_of_estimate(name: str, prefix: str, find: FindEstimate) -> dict[str
 
 def _find_minutes(entry: Entry) -> Estimate | None:
     """Return the score of a training, which in rounds of MLPerf is its time to train."""
-    score = entry.standing.score
-    return score.main if score and score.is_score and entry.kind is TRAINING else None
+    return entry.main if entry.is_scored and entry.kind is TRAINING else None
 
 
 def _find_level(entry: Entry) -> Level | None:
@@ -57,8 +52,11 @@ def _find_level(entry: Entry) -> Level | None:
     return score.level if score and score.is_score else None
 
 
-def _find_metric(name: str) -> FindEstimate:
-    return lambda entry: entry.standing.score.estimates.get(name) if entry.standing.score else None
+def _columns_of_metric(name: str) -> dict[str, Column]:
+    def find(entry: Entry) -> Estimate | None:
+        return entry.standing.score.estimates.get(name) if entry.standing.score else None
+
+    return _columns_of_estimate(name, name, find)
 
 
 COLUMNS: Mapping[str, Column] = {
@@ -76,15 +74,15 @@ COLUMNS: Mapping[str, Column] = {
     "required": lambda entry: entry.counts.required,
     "converged": lambda entry: entry.counts.converged,
     **_columns_of_estimate(SCORE, "score", _find_minutes),
-    **_columns_of_estimate("time_minutes", "time", find_time),
+    **_columns_of_estimate("time_minutes", "time", lambda entry: entry.time),
     "no_score": lambda entry: entry.standing.score.why if entry.standing.score else "",
     "charged": lambda entry: level.is_charged if (level := _find_level(entry)) else None,
     "sittings": lambda entry: (level.sittings or None) if (level := _find_level(entry)) else None,
     "resolution": lambda entry: level.resolution if (level := _find_level(entry)) else None,
     "provisional_minutes": lambda entry: entry.standing.so_far.get(MINUTES),
-    "global_batch_size": lambda entry: find_batch(entry),
-    "precision": lambda entry: describe_precision(entry),
-    "parallelism": lambda entry: describe_parallelism(entry),
+    "global_batch_size": lambda entry: entry.batch_size,
+    "precision": describe_precision,
+    "parallelism": describe_parallelism,
     "models": lambda entry: entry.standing.weak and entry.standing.weak.models,
     "models_minutes": lambda entry: entry.standing.weak and entry.standing.weak.minutes,
     "instance_scale": lambda entry: entry.standing.weak and entry.standing.weak.instance_scale,
@@ -92,9 +90,7 @@ COLUMNS: Mapping[str, Column] = {
     "epochs_to_target": lambda entry: entry.progress.epochs,
     "rcp_verdict": lambda entry: entry.reference.verdict,
     "rcp_factor": lambda entry: entry.reference.factor,
-    "scaling_factor": lambda entry: (
-        entry.judged.summary.scaling if entry.round_kind.has_verdicts else None
-    ),
+    "scaling_factor": lambda entry: entry.judged.summary.scaling if entry.is_of_mlperf else None,
     "verdict": lambda entry: entry.standing.verdict,
     "provisional_because": lambda entry: entry.standing.doubt,
     "provisional_targets": lambda entry: entry.provisional_targets,
@@ -110,20 +106,18 @@ COLUMNS: Mapping[str, Column] = {
     "system_names": lambda entry: entry.begun.systems,
     "seeds": lambda entry: entry.counts.seeds,
     "round": lambda entry: entry.judged.judged_in.name,
-    "definition_digest": lambda entry: entry.judged.definition and entry.judged.definition.digest,
-    "code_digest": lambda entry: _find_code(entry),
-    "first_run": lambda entry: _find_dates(entry)[0],
-    "last_run": lambda entry: _find_dates(entry)[1],
+    "definition_digest": lambda entry: entry.definition and entry.definition.digest,
+    "code_digest": _find_code,
+    "first_run": lambda entry: find_days(entry)[0],
+    "last_run": lambda entry: find_days(entry)[1],
     "log_mean": lambda entry: entry.level and entry.level.log_mean,
     "log_variance": lambda entry: entry.level and entry.level.variance,
     "log_degrees": lambda entry: entry.level and entry.level.degrees,
-    **dict(
-        column
+    **{
+        name: column
         for metric in METRICS
-        for column in _columns_of_estimate(
-            metric.name, metric.name, _find_metric(metric.name)
-        ).items()
-    ),
+        for name, column in _columns_of_metric(metric.name).items()
+    },
 }
 """What CSV and JSON share, column by column; None where there is no number."""
 
@@ -145,7 +139,7 @@ def describe_entry(entry: Entry) -> dict[str, Any]:
 
 
 def describe_level(level: Level | None) -> dict[str, Any] | None:
-    """Describe what the intervals and comparisons of a result are computed from."""
+    """Describe what intervals and comparisons of a result are computed from, also in a browser."""
     if level is None:
         return None
     own = level.own

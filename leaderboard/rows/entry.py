@@ -18,26 +18,28 @@ from cepheid.compliance.finding import Finding
 from cepheid.compliance.judge.judgement import JudgedResult
 from cepheid.compliance.read.summary import Course, Pace, RunSummary
 from cepheid.compliance.read.texts import PNG
-from cepheid.compliance.score.kinds import BenchmarkKind, find_kind
+from cepheid.compliance.score.kinds import MINUTES, BenchmarkKind, find_kind
 from cepheid.compliance.score.levels import Level
 from cepheid.compliance.score.standing import Standing
-from cepheid.leaderboard.rows.rounds import (
-    Hardware,
-    Names,
-    RoundKind,
-    find_round_kind,
-    read_hardware,
-)
-from cepheid.leaderboard.rows.runs import (
+from cepheid.compliance.score.trimmed import Estimate
+from cepheid.leaderboard.rows.facts import (
     Begun,
     Energy,
+    Hardware,
+    Names,
     Progress,
     RunCounts,
     count_begun,
     count_runs,
+    find_code,
+    find_machine,
+    find_names,
     find_peak_share,
+    find_progress,
+    find_standing,
     measure_energy,
     measure_pace,
+    read_hardware,
 )
 from cepheid.rules.definition import Definition, Runs
 from cepheid.rules.systems import PeakShare
@@ -50,6 +52,8 @@ AVAILABILITIES = {  # in words of descriptions of our rounds and of MLPerf's
 }
 
 Key = TypeVar("Key", bound=Hashable)
+Group = tuple[str, str, str]
+"""Benchmark, scale and division: what results are ranked within."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,9 @@ class Entry:
 
     ``reasons`` are the errors, then the warnings, each once, with the number of files that it is
     about. ``energy`` is None unless it was measured and the result has a score. So are ``pace`` and
-    ``peak_share``, the share of the system's peak that it reached (MFU).
-    ``provisional_targets`` says why the targets of the benchmark may still change. ``held`` is how
-    its runs are counted, None for an unknown benchmark. ``twin`` counts results of one name from 2
-    on, in the order of their folders.
+    ``peak_share``, the share of the system's peak that it reached (MFU). ``held`` is how its runs
+    are counted, None for an unknown benchmark. ``twin`` counts results of one name from 2 on, in
+    the order of their folders.
     """
 
     judged: JudgedResult
@@ -97,7 +100,6 @@ class Entry:
     held: Runs | None
     names: Names
     kind: BenchmarkKind
-    round_kind: RoundKind
     hardware: Hardware
     counts: RunCounts
     standing: Standing
@@ -124,7 +126,7 @@ class Entry:
         return f"{self.names} ({self.twin})" if self.twin > 1 else str(self.names)
 
     @property
-    def group(self) -> tuple[str, str, str]:
+    def group(self) -> Group:
         """What results are ranked within."""
         return self.names.benchmark, self.names.scale or "", self.names.division
 
@@ -153,6 +155,11 @@ class Entry:
         """The file of its benchmark's page."""
         parts = map(make_slug, (self.names.benchmark, self.names.scale or ""))
         return f"benchmarks/{'-'.join(filter(None, parts))}.html"
+
+    @property
+    def is_of_mlperf(self) -> bool:
+        """True in rounds of MLPerf, whose scores are times and stand beside a verdict."""
+        return self.judged.judged_in.is_mlperf
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -187,6 +194,16 @@ class Entry:
         In rounds of MLPerf the time to train is the score.
         """
         return self.is_scored and not self.standing.doubt
+
+    @property
+    def main(self) -> Estimate | None:
+        """The number that orders the table, None without any."""
+        return self.standing.score.main if self.standing.score else None
+
+    @property
+    def time(self) -> Estimate | None:
+        """The time to train; None without any number, and for a benchmark that generates."""
+        return self.standing.score.estimates.get(MINUTES) if self.standing.score else None
 
     @property
     def level(self) -> Level | None:
@@ -239,14 +256,8 @@ class Entry:
 
     @cached_property
     def code(self) -> Path | None:
-        """The submitted code of the benchmark: ``benchmarks/<name>`` beside ``results``.
-
-        A link on the way could lead anywhere, and what is there would be published.
-        """
-        folder = self.round_kind.find_code(self.judged, self.names.benchmark)
-        if folder is None or not folder.is_dir():
-            return None
-        return None if folder.is_symlink() or folder.parent.is_symlink() else folder
+        """The submitted code of the benchmark, if there is any."""
+        return find_code(self.judged, self.names.benchmark)
 
 
 def _make_run(summary: RunSummary, counts: bool, value: float | None) -> Run:
@@ -267,8 +278,7 @@ def _is_picture(path: Path) -> bool:
 
 def make_entry(result: JudgedResult, begun: Begun) -> Entry:
     """Make the entry of one result, of which so many runs were begun."""
-    definition, round_kind = result.definition, find_round_kind(result.judged_in)
-    standing, kind = round_kind.find_standing(result), find_kind(definition)
+    definition, standing = result.definition, find_standing(result)
     judged_by = definition or result.benchmark
     held = judged_by.runs if judged_by else None
     pace = measure_pace(result.runs) if standing.score else None
@@ -276,13 +286,12 @@ def make_entry(result: JudgedResult, begun: Begun) -> Entry:
         judged=result,
         definition=definition,
         held=held,
-        names=round_kind.find_names(result),
-        kind=kind,
-        round_kind=round_kind,
-        hardware=read_hardware(round_kind.find_machine(result)),
+        names=find_names(result),
+        kind=find_kind(definition),
+        hardware=read_hardware(find_machine(result)),
         counts=count_runs(result.runs, held.required if held else 0),
         standing=standing,
-        progress=Progress() if standing.is_rejected else round_kind.find_progress(result),
+        progress=Progress() if standing.is_rejected else find_progress(result),
         reference=_compare(result, standing),
         energy=measure_energy(result) if standing.score else None,
         pace=pace,
@@ -297,10 +306,11 @@ def _compare(result: JudgedResult, standing: Standing) -> Comparison:
         return Comparison(result.of_mlcommons.verdict, result.of_mlcommons.factor)
     if result.convergence is None:
         return Comparison()
-    factor = None if standing.is_rejected else result.convergence.factor
     expected = result.convergence.expected
     return Comparison(
-        result.convergence.verdict, factor, expected is None or expected.is_interpolated
+        result.convergence.verdict,
+        None if standing.is_rejected else result.convergence.factor,
+        expected is None or expected.is_interpolated,
     )
 
 
@@ -339,6 +349,12 @@ def group_entries(
     return groups
 
 
+def describe_group(benchmark: str, scale: str | None, division: str) -> str:
+    """Describe what results are ranked within: ``ssd, mini scale, closed division``."""
+    division = division and f"{division} division"
+    return ", ".join(filter(None, (benchmark, scale and f"{scale} scale", division)))
+
+
 def make_slug(name: str) -> str:
     """Turn ``name`` into a part of file names and addresses; no other name gives the same."""
     plain = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:64]
@@ -368,24 +384,3 @@ def _number_twins(entries: Sequence[Entry]) -> Iterator[Entry]:
         numbers[_locate(entry.judged)] = counts[entry.id.casefold()]
     for entry in entries:
         yield replace(entry, twin=numbers[_locate(entry.judged)])
-
-
-@dataclass(frozen=True)
-class Tab:
-    """A table of the round: the results of one scale and division."""
-
-    name: str
-    scale: str
-    division: str
-    entries: tuple[Entry, ...]
-
-    @property
-    def page(self) -> str:
-        """The file of its page."""
-        return f"{self.name}.html"
-
-    @property
-    def title(self) -> str:
-        """``mini scale, closed division``."""
-        scale = f"{self.scale} scale, " if self.scale else ""
-        return f"{scale}{self.division} division"

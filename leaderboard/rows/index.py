@@ -26,14 +26,15 @@ def read_schema() -> str:
 def read(path: Path) -> Mapping[str, Any]:
     """Read the index of a site, given its folder or the file itself.
 
-    Raises UserError for anything else. An index of an earlier version is read as one of this
-    version that lacks what is new.
+    Raises UserError for anything else, also for an index of an earlier version.
     """
     file, document = _parse(path)
-    if isinstance(document, dict) and document.get("version") == 1:
-        document = _upgrade(document)
-    if isinstance(document, dict) and document.get("version") == 2:
-        document = _rename_times(document)
+    version = document.get("version", VERSION) if isinstance(document, dict) else VERSION
+    if isinstance(version, int) and version < VERSION:
+        raise UserError(
+            f"{file}: is an index of version {version}, and this cepheid reads version {VERSION}; "
+            "fix: build that site again from its logs, with `cepheid leaderboard`"
+        )
     problem = find_schema_problem(document, SCHEMA)
     if problem:
         raise UserError(f"{file}: is not the index of a leaderboard: {problem[:300]}")
@@ -82,42 +83,3 @@ def _parse(path: Path) -> tuple[Path, Any]:
         ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file}: cannot be read as JSON: {error}") from error
-
-
-def _upgrade(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Add what version 2 requires, with no value, to an index of version 1."""
-    new = {
-        "commit": None, "benchmarks": [], "aggregates": [], **document, "version": 2
-    }  # fmt: skip
-    unknown: dict[str, Any] = {
-        "round": document.get("round"), "definition_digest": None, "code_digest": None,
-        "first_run": None, "last_run": None, "comparison": None, "hyperparameters": {},
-        "codes": [],
-    }  # fmt: skip
-    results = document.get("results")
-    if isinstance(results, list):
-        new["results"] = [
-            {**unknown, **result} if isinstance(result, dict) else result for result in results
-        ]
-    return new
-
-
-def _rename_times(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Call the score of version 2 what it was: the time to train. Those results have no score."""
-    new = {**document, "version": VERSION}
-    results = document.get("results")
-    if isinstance(results, list):
-        new["results"] = [
-            _rename_time(result) if isinstance(result, dict) else result for result in results
-        ]
-    return new
-
-
-def _rename_time(result: Mapping[str, Any]) -> dict[str, Any]:
-    times = {f"time_{end}": result.get(f"score_{end}") for end in ("minutes", "low", "high")}
-    none = {f"score_{end}": None for end in ("minutes", "low", "high")}
-    said = result.get("comparison")
-    if isinstance(said, dict):
-        basis = "time" if result.get("score_minutes") is not None else "speed"
-        said = {"basis": basis, "sittings": 0, "charged": False, "points": [], "own": None, **said}
-    return {**result, **none, **times, "comparison": said}

@@ -3,7 +3,7 @@
 import datetime
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 from cepheid.compliance.checks.submission.decided import list_receipts
 from cepheid.compliance.finding import Finding, escape
@@ -16,7 +16,6 @@ from cepheid.compliance.read.decisions import (
     Receipt,
     Reproduction,
     Waiver,
-    Withdrawal,
 )
 from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.rules.rounds import Round
@@ -34,8 +33,7 @@ DATES = (  # of a round, in days after D (S10)
 PREVIEW_DAYS = 180  # in which a preview system must be available (S13)
 
 
-@dataclass(frozen=True)
-class Status:
+class Status(NamedTuple):
     """One submission in the table of all: every text is what its column shows."""
 
     submitter: str
@@ -48,7 +46,7 @@ class Status:
     previews: str
 
 
-HEADER = tuple(field.name for field in fields(Status))
+HEADER = Status._fields
 
 
 def list_statuses(entries: Sequence[Entry], judged_in: Round) -> Iterator[Status]:
@@ -58,16 +56,14 @@ def list_statuses(entries: Sequence[Entry], judged_in: Round) -> Iterator[Status
         who = members[0].judged.who
         findings = list(dict.fromkeys(finding for e in members for finding in e.findings))
         decided = list_decisions(who)
-        objections = [entry for entry in decided if isinstance(entry, Objection)]
-        disputes = [entry for entry in decided if isinstance(entry, Dispute)]
         yield Status(
             _name_team(members[0].names.submitter, who),
             _describe_receipt(who, judged_in),
             _count(entry.standing.verdict for entry in members),
             _count_rules(findings, "error"),
             _count_rules(findings, "warning"),
-            _count(entry.verdict for entry in objections),
-            _count(entry.verdict for entry in disputes),
+            _count(one.verdict for one in decided if isinstance(one, Objection)),
+            _count(one.verdict for one in decided if isinstance(one, Dispute)),
             _describe_previews(members, judged_in),
         )
 
@@ -126,8 +122,7 @@ def list_decisions(who: Submitter | None, entry: Entry | None = None) -> list[De
     return found
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A decision as a row: when, what kind, about what, in words, and by whom."""
 
     on: str
@@ -139,28 +134,21 @@ class Line:
 
 def describe_decision(one: Decision) -> Line:
     """Describe a decision in words."""
-    on, who = str(getattr(one, "on", "")), escape(getattr(one, "who", ""))
+    kind, text = type(one).__name__.lower(), getattr(one, "reason", "")
     match one:
         case Waiver():
-            kind, text = "waiver", f"{one.rule} is waived until {one.until}: {one.reason}"
+            text = f"{one.rule} is waived until {one.until}: {one.reason}"
         case Dispute():
-            kind, text = "dispute", f"{one.verdict} ({one.other}): {one.reason}"
+            text = f"{one.verdict} ({one.other}): {one.reason}"
         case Objection():
             asked = f"{one.rule}, by {one.by}: {one.evidence}; asked for: {one.asked_for}"
             answer = f"; answer: {one.answer}" if one.answer else ""
-            reason = f": {one.reason}" if one.reason else ""
-            kind, text = "objection", f"{asked}{answer}; {one.verdict}{reason}"
-        case Withdrawal():
-            kind, text = "withdrawal", one.reason
+            text = f"{asked}{answer}; {one.verdict}" + (f": {one.reason}" if one.reason else "")
         case NotConfirmed():
-            kind, text = "not confirmed", one.reason
+            kind = "not confirmed"
         case Reproduction():
-            kind, text = "reproduced", one.reason
+            kind = "reproduced"
         case Receipt():
-            kind, text = (
-                "receipt",
-                "received" + (f", manifest {one.manifest[:12]}…" * bool(one.manifest)),
-            )
-        case _:
-            kind, text = type(one).__name__, ""
+            text = "received" + (f", manifest {one.manifest[:12]}…" if one.manifest else "")
+    on, who = str(getattr(one, "on", "")), escape(getattr(one, "who", ""))
     return Line(on, kind, escape(str(one.path)), escape(text), who)

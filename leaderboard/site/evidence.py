@@ -8,9 +8,8 @@ page or a program and no browser runs it.
 import os
 import re
 import stat
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,50 +23,6 @@ COPIED_FILES_MAX = 2_000  # of one folder
 COPIED_TOTAL_BYTES_MAX = 8 * 2**30  # of a site; a round of MLPerf has less than a tenth
 DEPTH_MAX = 16
 ADDRESS = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~%!$&()*+,;=:@/-]*)?")
-
-
-class Evidence(ABC):
-    """Gives pages their links to files of submissions."""
-
-    @abstractmethod
-    def link(self, page: str, path: Path) -> str:
-        """Return the link from a page to a file or folder; empty where there is nothing to see."""
-
-    def list_folders(self) -> Iterator["CopiedFolder"]:
-        """List the folders that the site holds copies of."""
-        return iter(())
-
-
-@dataclass(frozen=True)
-class Beside(Evidence):
-    """The files stay where they are, and ``folder``, where the site stands, stays beside them."""
-
-    folder: Path
-
-    def link(self, page: str, path: Path) -> str:
-        """Return a relative link.
-
-        It is quoted, so that no folder's name can be taken for a scheme or for markup.
-        """
-        here = os.path.dirname(os.path.join(os.path.abspath(self.folder), page))
-        return _quote(os.path.relpath(os.path.abspath(path), here))
-
-
-@dataclass(frozen=True)
-class Remote(Evidence):
-    """The files are at an address, in the folders in which they lie below ``root``."""
-
-    address: str
-    root: Path
-
-    def link(self, page: str, path: Path) -> str:
-        """Return a link to the address, or none for what lies outside of the root."""
-        inside = os.path.relpath(os.path.abspath(path), os.path.abspath(self.root))
-        if inside == os.curdir:
-            return self.address
-        if Path(inside).parts[0] == os.pardir:
-            return ""
-        return f"{self.address.rstrip('/')}/{_quote(inside)}"
 
 
 @dataclass(frozen=True)
@@ -101,23 +56,45 @@ class CopiedFolder:
 
 
 @dataclass(frozen=True)
-class Copied(Evidence):
-    """The site holds copies of the folders of results and of the code that belongs to them."""
+class Evidence:
+    """Gives pages their links to files of submissions.
 
-    folders: tuple[CopiedFolder, ...]
-    places: Mapping[str, str] = field(default_factory=dict)
+    ``link`` returns the link from a page to a file or folder, empty where there is nothing to see;
+    it is quoted, so that no folder's name can be taken for a scheme or for markup. ``folders`` are
+    those that the site holds copies of.
+    """
 
-    def link(self, page: str, path: Path) -> str:
-        """Return the link to a copy or to the page of a folder; empty for what is not copied."""
-        place = self.places.get(os.path.abspath(path))
-        return "" if place is None else _quote(os.path.relpath(place, os.path.dirname(page) or "."))
-
-    def list_folders(self) -> Iterator[CopiedFolder]:
-        """List the folders that the site holds copies of."""
-        return iter(self.folders)
+    link: Callable[[str, Path], str]
+    folders: tuple[CopiedFolder, ...] = ()
 
 
-def copy_folders(entries: Sequence[Entry]) -> Copied:
+def link_beside(folder: Path) -> Evidence:
+    """Leave the files where they are; ``folder``, where the site stands, stays beside them."""
+
+    def link(page: str, path: Path) -> str:
+        here = os.path.dirname(os.path.join(os.path.abspath(folder), page))
+        return _quote(os.path.relpath(os.path.abspath(path), here))
+
+    return Evidence(link)
+
+
+def link_remote(address: str, root: Path) -> Evidence:
+    """Link to an address, where the files are in the folders in which they lie below ``root``.
+
+    What lies outside of the root has no link.
+    """
+
+    def link(page: str, path: Path) -> str:
+        inside = os.path.relpath(os.path.abspath(path), os.path.abspath(root))
+        if inside == os.curdir:
+            return address
+        is_outside = Path(inside).parts[0] == os.pardir
+        return "" if is_outside else f"{address.rstrip('/')}/{_quote(inside)}"
+
+    return Evidence(link)
+
+
+def copy_folders(entries: Sequence[Entry]) -> Evidence:
     """List what the site will hold copies of: the folders of all results, and their code.
 
     Raises UserError where that is too much for a site.
@@ -141,9 +118,13 @@ def copy_folders(entries: Sequence[Entry]) -> Copied:
             "and give its address, --logs https://…, or leave them where they are, --logs link"
         )
     places = {path: folder.page for path, folder in folders.items()}
-    for folder in folders.values():
-        places |= {os.path.abspath(f.path): f.copy for f in folder.files if not f.why_not}
-    return Copied(tuple(folders.values()), places)
+    places |= {os.path.abspath(file.path): file.copy for file in copied}
+
+    def link(page: str, path: Path) -> str:
+        place = places.get(os.path.abspath(path))
+        return "" if place is None else _quote(os.path.relpath(place, os.path.dirname(page) or "."))
+
+    return Evidence(link, tuple(folders.values()))
 
 
 def _list_copies(folder: Path, place: str, title: str) -> CopiedFolder:
@@ -203,7 +184,7 @@ def find_evidence(
     Raises UserError for anything else.
     """
     if choice == "link":
-        return Beside(folder)
+        return link_beside(folder)
     if choice == "copy":
         return copy_folders(entries)
     if not ADDRESS.fullmatch(choice):
@@ -211,7 +192,8 @@ def find_evidence(
             f"--logs {escape(choice)[:100]}: neither copy nor link nor an address that begins with "
             "https://; fix: give one of them"
         )
-    return Remote(choice, Path(os.path.commonpath([os.path.abspath(path) for path in given])))
+    root = os.path.commonpath([os.path.abspath(path) for path in given])
+    return link_remote(choice, Path(root))
 
 
 def _quote(path: str) -> str:

@@ -19,10 +19,7 @@ from cepheid.leaderboard.rows.changes import (
     has_score,
 )
 from cepheid.leaderboard.rows.data import describe_entry, describe_level
-from cepheid.leaderboard.rows.entry import Entry
-
-Group = tuple[str, str, str]
-"""Benchmark, scale and division."""
+from cepheid.leaderboard.rows.entry import Entry, Group
 
 
 @dataclass(frozen=True)
@@ -38,16 +35,15 @@ class Round:
 class Step:
     """The best result of a group in a round. ``change`` compares it with the best one before it.
 
-    ``part`` counts the stretches of comparable rounds: another definition of the benchmark begins a
-    new one, and so does an index that does not say enough.
+    ``ends`` are those of its interval. ``part`` counts the stretches of comparable rounds: another
+    definition of the benchmark begins a new one, and so does an index that does not say enough.
     """
 
     round: str
     day: str
     id: str
     value: float
-    low: float | None
-    high: float | None
+    ends: tuple[float, float] | None
     change: SpeedChange | None
     part: int
 
@@ -65,7 +61,6 @@ class Line:
 class Since:
     """What has become of a result since the last round; ``change`` is None for the same runs."""
 
-    id: str
     round: str
     is_new: bool
     change: SpeedChange | None
@@ -73,18 +68,14 @@ class Since:
     @property
     def text(self) -> str:
         """Say it in words."""
-        if self.is_new:
-            return "new"
-        return str(self.change) if self.change else "the same runs"
+        return "new" if self.is_new else str(self.change or "the same runs")
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain JSON."""
         verdict = "new" if self.is_new else self.change.verdict if self.change else "same runs"
         change = self.change or SpeedChange("unknown")
-        return {
-            "round": self.round, "verdict": verdict, "ratio": change.ratio, "low": change.low,
-            "high": change.high,
-        }  # fmt: skip
+        ends = {"ratio": change.ratio, "low": change.low, "high": change.high}
+        return {"round": self.round, "verdict": verdict, **ends}
 
 
 def read_rounds(documents: Sequence[Mapping[str, Any]]) -> list[Round]:
@@ -104,13 +95,13 @@ def add_current(rounds: Sequence[Round], name: str, entries: Iterable[Entry]) ->
 
 
 def _read_round(name: str, results: Iterable[Result]) -> Round:
-    scored = {result["id"]: result for result in results if _is_proven(result)}
-    days = [day for result in scored.values() if (day := result.get("last_run"))]
-    return Round(name, max(days, default=""), scored)
-
-
-def _is_proven(result: Result) -> bool:
-    return has_score(result) and result.get("verdict") != "provisional"
+    """Read a round; what is provisional proves nothing."""
+    scored = {
+        result["id"]: result
+        for result in results
+        if has_score(result) and result.get("verdict") != "provisional"
+    }
+    return Round(name, max((r.get("last_run") or "" for r in scored.values()), default=""), scored)
 
 
 def _label(rounds: Sequence[Round]) -> Iterator[Round]:
@@ -128,11 +119,9 @@ def trace_bests(rounds: Sequence[Round]) -> list[Line]:
     groups: dict[Group, list[tuple[Round, Result]]] = {}
     for one in rounds:
         bests: dict[Group, Result] = {}
-        for result in one.results.values():
+        for result in sorted(one.results.values(), key=_find_cost):
             group = result["benchmark"], result["scale"] or "", result["division"]
-            best = bests.get(group)
-            if best is None or _find_cost(result) < _find_cost(best):
-                bests[group] = result
+            bests.setdefault(group, result)
         for group, best in bests.items():
             groups.setdefault(group, []).append((one, best))
     return [_trace_line(group, found) for group, found in sorted(groups.items())]
@@ -147,26 +136,23 @@ def _find_cost(result: Result) -> float:
 
 def _trace_line(group: Group, bests: Sequence[tuple[Round, Result]]) -> Line:
     has_speed = bests[-1][1].get(GENERATION.ranked_by) is not None
-    kind = GENERATION if has_speed else TRAINING
     steps: list[Step] = []
-    best_before: Result | None = None
+    best: Result | None = None
     part = 0
     for one, result in bests:
-        change = compare_speed(best_before, result) if best_before else None
+        change = compare_speed(best, result) if best else None
         if change and change.verdict in ("other definition", "unknown"):
-            part, best_before = part + 1, None
-        steps.append(_make_step(one, result, change, part))
-        if best_before is None or _find_cost(result) < _find_cost(best_before):
-            best_before = result
-    return Line(group, kind, tuple(steps))
-
-
-def _make_step(one: Round, result: Result, change: SpeedChange | None, part: int) -> Step:
-    name, value = find_number(result) or ("", math.nan)
-    name = name.removesuffix("_minutes")
-    low, high = result.get(f"{name}_low"), result.get(f"{name}_high")
-    day = result.get("last_run") or ""
-    return Step(one.label, day, result["id"], value, low, high, change, part)
+            part, best = part + 1, None
+        name, value = find_number(result) or ("", math.nan)
+        low, high = (
+            result.get(f"{name.removesuffix('_minutes')}_{end}") for end in ("low", "high")
+        )
+        ends = (low, high) if low is not None and high is not None and low > 0 else None
+        day = result.get("last_run") or ""
+        steps.append(Step(one.label, day, result["id"], value, ends, change, part))
+        if best is None or _find_cost(result) < _find_cost(best):
+            best = result
+    return Line(group, GENERATION if has_speed else TRAINING, tuple(steps))
 
 
 def compare_with_last(rounds: Sequence[Round]) -> dict[str, Since]:
@@ -175,11 +161,7 @@ def compare_with_last(rounds: Sequence[Round]) -> dict[str, Since]:
         return {}
     before, now = rounds[-2:]
     return {
-        name: Since(
-            name,
-            before.label,
-            name not in before.results,
-            compare_speed(before.results[name], result) if name in before.results else None,
-        )
+        name: Since(before.label, old is None, compare_speed(old, result) if old else None)
         for name, result in now.results.items()
+        for old in [before.results.get(name)]
     }

@@ -10,17 +10,16 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from cepheid.compliance.read.summary import Point, Scalar
+from cepheid.compliance.read.summary import Scalar
 from cepheid.compliance.score.comparison import Rank
 from cepheid.compliance.score.kinds import SCORE, TRAINING
-from cepheid.compliance.score.levels import Level
 from cepheid.compliance.score.trimmed import two_sided_quantile
-from cepheid.leaderboard.plots.aggregate import compute_aggregate
+from cepheid.leaderboard.plots.ranking import compute_aggregate
 from cepheid.leaderboard.rows import index
+from cepheid.leaderboard.rows.cells import rank_rows
 from cepheid.leaderboard.rows.data import describe_entry, describe_level
 from cepheid.leaderboard.rows.entry import Entry, Run, group_entries
-from cepheid.leaderboard.rows.runs import format_time
-from cepheid.leaderboard.rows.tables import rank_rows
+from cepheid.leaderboard.rows.facts import format_time
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules.definition import Definition
 
@@ -36,19 +35,15 @@ def write_index(site: Site) -> str:
         "round": site.round,
         "commit": site.commit or None,
     }
-    lists = {
-        "benchmarks": describe_benchmarks(site),
-        "aggregates": describe_aggregates(site),
-        "results": describe_results(site),
-    }
     parts = [f'"{name}": {_encode(value)}' for name, value in head.items()]
-    parts += [f'"{name}": {_write_list(items)}' for name, items in lists.items()]
+    for name, describe in (
+        ("benchmarks", describe_benchmarks),
+        ("aggregates", describe_aggregates),
+        ("results", describe_results),
+    ):
+        lines = ",\n".join(map(_encode, describe(site)))
+        parts.append(f'"{name}": ' + (f"[\n{lines}\n]" if lines else "[]"))
     return "{\n" + ",\n".join(parts) + "\n}"
-
-
-def _write_list(items: Iterable[Mapping[str, Any]]) -> str:
-    lines = ",\n".join(map(_encode, items))
-    return f"[\n{lines}\n]" if lines else "[]"
 
 
 def _encode(value: object) -> str:
@@ -57,67 +52,56 @@ def _encode(value: object) -> str:
 
 def describe_benchmarks(site: Site) -> Iterator[dict[str, Any]]:
     """Describe each benchmark with results, at each scale: its targets and what ranks results."""
-    seen = set()
-    for entry in site.entries:
-        key = entry.names.benchmark, entry.names.scale
-        if entry.is_known and key not in seen:
-            seen.add(key)
-            yield _describe_benchmark(entry, entry.definition)
+    known = (entry for entry in site.entries if entry.held)
+    for entry, *_ in group_entries(known, lambda e: (e.names.benchmark, e.names.scale)).values():
+        assert entry.held is not None
+        definition, is_own = entry.definition, entry.kind is TRAINING and not entry.is_of_mlperf
+        yield {
+            "benchmark": entry.names.benchmark,
+            "scale": entry.names.scale,
+            "title": definition.title if definition else "",
+            "summary": definition.summary if definition else "",
+            "page": entry.benchmark_page,
+            "definition_digest": definition.digest if definition else None,
+            "provisional_targets": entry.provisional_targets,
+            "score": {  # what ranks results: a score of our own, or the time that is MLPerf's
+                "metric": SCORE if is_own else entry.kind.ranked_by,
+                "unit": entry.kind.unit_name,
+                "better": "lower" if entry.kind.better.startswith("less") else "higher",
+            },
+            "runs": {
+                "required": entry.held.required,
+                "drop_fastest": entry.held.drop_fastest,
+                "drop_slowest": entry.held.drop_slowest,
+            },
+            "targets": describe_targets(definition),
+            "reported": list(definition.reported) if definition else [],
+        }
 
 
-def _describe_benchmark(entry: Entry, definition: Definition | None) -> dict[str, Any]:
-    judged_by = definition or entry.judged.benchmark
-    assert judged_by is not None
-    runs, units = judged_by.runs, definition.units if definition else {}
-    return {
-        "benchmark": entry.names.benchmark,
-        "scale": entry.names.scale,
-        "title": definition.title if definition else "",
-        "summary": definition.summary if definition else "",
-        "page": entry.benchmark_page,
-        "definition_digest": definition.digest if definition else None,
-        "provisional_targets": entry.provisional_targets,
-        "score": {
-            "metric": _name_score(entry),
-            "unit": entry.kind.unit_name,
-            "better": "lower" if entry.kind.better.startswith("less") else "higher",
-        },
-        "runs": {
-            "required": runs.required,
-            "drop_fastest": runs.drop_fastest,
-            "drop_slowest": runs.drop_slowest,
-        },
-        "targets": [
-            {
-                "metric": target.metric,
-                "better": target.better,
-                "target": target.target,
-                "unit": units.get(target.metric, ""),
-                "meaning": definition.meanings.get(target.metric, "") if definition else "",
-            }
-            for target in (definition.quality if definition else ())
-        ],
-        "reported": list(definition.reported) if definition else [],
-    }
-
-
-def _name_score(entry: Entry) -> str:
-    """Name what ranks results: a score of our own, or the time that is MLPerf's."""
-    is_own = entry.kind is TRAINING and not entry.round_kind.has_verdicts
-    return SCORE if is_own else entry.kind.ranked_by
+def describe_targets(definition: Definition | None) -> list[dict[str, Any]]:
+    """Describe what results must reach; nothing for a benchmark of MLPerf."""
+    return [
+        {
+            "metric": target.metric,
+            "better": target.better,
+            "target": target.target,
+            "unit": definition.units.get(target.metric, ""),
+            "meaning": definition.meanings.get(target.metric, ""),
+        }
+        for definition in filter(None, [definition])
+        for target in definition.quality
+    ]
 
 
 def describe_aggregates(site: Site) -> Iterator[dict[str, Any]]:
     """Describe the aggregate of each table, the reference with a ratio of 1."""
     for tab in site.tabs:
-        aggregate = compute_aggregate(tab, site.reference)
+        aggregate = compute_aggregate(tab.entries, site.reference)
         systems: list[dict[str, Any]] = [
             {"system": system, "twin": twin, "ratio": one.value, "low": one.low, "high": one.high}
             for (system, twin), one in aggregate.ratios.items()
         ]
-        if not aggregate.why_not:
-            one = {"system": aggregate.reference, "twin": 1, "ratio": 1.0, "low": 1.0, "high": 1.0}
-            systems = [one, *(other for other in systems if other["system"] != aggregate.reference)]
         yield {
             "scale": tab.scale,
             "division": tab.division,
@@ -131,16 +115,13 @@ def describe_aggregates(site: Site) -> Iterator[dict[str, Any]]:
 
 def describe_results(site: Site) -> Iterator[dict[str, Any]]:
     """Describe each result with its rank, its runs and its findings."""
-    ranks = _find_ranks(site.entries)
+    groups = group_entries(site.entries, lambda entry: entry.group).values()
+    ranks = {entry.id: rank for members in groups for entry, rank in rank_rows(members)}
     return (_describe_result(site, entry, ranks[entry.id]) for entry in site.entries)
 
 
-def _find_ranks(entries: Sequence[Entry]) -> dict[str, Rank | None]:
-    groups = group_entries(entries, lambda entry: entry.group).values()
-    return {entry.id: rank for members in groups for entry, rank in rank_rows(members)}
-
-
 def _describe_result(site: Site, entry: Entry, rank: Rank | None) -> dict[str, Any]:
+    known = describe_entry(entry)
     return {
         "id": entry.id,
         "page": entry.page,
@@ -148,7 +129,7 @@ def _describe_result(site: Site, entry: Entry, rank: Rank | None) -> dict[str, A
         "rank_interval": [rank.best, rank.worst] if rank else None,
         "availability": entry.availability,
         "batch_size": entry.batch_size,
-        **_drop_infinite(describe_entry(entry)),
+        **{key: value if _is_finite(value) else None for key, value in known.items()},
         "quality": _keep_finite(entry.progress.quality),
         "comparison": describe_level(entry.level),
         "since_last_round": site.since[entry.id].as_json() if entry.id in site.since else None,
@@ -161,17 +142,17 @@ def collect_hyperparameters(runs: Sequence[Run]) -> dict[str, Scalar]:
     """Collect the hyperparameters that all runs of a result share; None where they differ."""
     shared: dict[str, Scalar] = {}
     for name in dict.fromkeys(name for run in runs for name in run.summary.hyperparameters):
-        values = {repr(run.summary.hyperparameters.get(name)): run for run in runs}
-        same = next(iter(values.values())) if len(values) == 1 else None
-        shared[name] = same.summary.hyperparameters.get(name) if same else None
+        values = [run.summary.hyperparameters.get(name) for run in runs]
+        shared[name] = values[0] if len(set(map(repr, values))) == 1 else None
     return shared
 
 
 def _describe_run(site: Site, run: Run) -> dict[str, Any]:
     summary = run.summary
+    names = list(dict.fromkeys(name for point in run.course.curve for name in point.metrics))[:50]
     return {
         "run": summary.number,
-        "log": site.link("results.json", summary.path) or None,
+        "log": site.link(index.FILE, summary.path) or None,
         "status": summary.ending,
         "started": format_time(summary.started_ms),
         "minutes": summary.minutes if math.isfinite(summary.minutes) else None,
@@ -181,34 +162,24 @@ def _describe_run(site: Site, run: Run) -> dict[str, Any]:
         "seed": summary.seed,
         "energy_joules": summary.joules if _is_finite(summary.joules) else None,
         **({"generation": _keep_finite(summary.generation)} if summary.generation else {}),
-        "curve": _describe_curve(run.course.curve),
+        "curve": describe_curve(run, names),
     }
 
 
-def _describe_curve(points: Sequence[Point]) -> dict[str, Any]:
+def describe_curve(run: Run, metrics: Iterable[str], every: int = 1) -> dict[str, Any]:
     """Describe the evaluations of a run column by column, so that a program reads a table."""
+    points = run.course.curve
     kept = points if len(points) <= POINTS_MAX else [*points[: POINTS_MAX - 1], points[-1]]
-    names = list(dict.fromkeys(name for point in kept for name in point.metrics))[:50]
+    kept = kept[::every]
     return {
-        "seconds": [_round(point.seconds) for point in kept],
+        "seconds": [round(p.seconds, 3) if math.isfinite(p.seconds) else None for p in kept],
         "samples": [point.samples for point in kept],
         "metrics": {
-            name: [
-                value if _is_finite(value := point.metrics.get(name)) else None for point in kept
-            ]
-            for name in names
+            name: [value if _is_finite(value := p.metrics.get(name)) else None for p in kept]
+            for name in metrics
         },
         "left_out": len(points) - len(kept),
     }
-
-
-def _round(seconds: float) -> float | None:
-    return round(seconds, 3) if math.isfinite(seconds) else None
-
-
-def _drop_infinite(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Replace infinite numbers, which JSON does not have, by None."""
-    return {key: value if _is_finite(value) else None for key, value in values.items()}
 
 
 def _keep_finite(values: Mapping[str, float]) -> dict[str, float]:
@@ -223,35 +194,3 @@ def list_quantiles() -> list[float]:
     """List Student's quantiles by one over the degrees of freedom, for ``ratios.js``."""
     steps = (step / QUANTILES for step in range(QUANTILES + 1))
     return [round(two_sided_quantile(1 / max(step, 1e-9)), 6) for step in steps]
-
-
-def describe_for_ratios(entry: Entry) -> dict[str, Any]:
-    """Describe what ``ratios.js`` compares a result by, as short as it can be."""
-    level = entry.level
-    assert level is not None
-    own = _shorten_level(level.own) if level.own else None
-    return {
-        **_shorten_level(level), "runs": level.runs, "own": own, "charged": level.is_charged
-    }  # fmt: skip
-
-
-def _shorten_level(level: Level) -> dict[str, Any]:
-    def shorten(value: float | None) -> float | None:
-        return None if value is None else float(f"{value:.10g}")
-
-    return {
-        "basis": level.basis,
-        "mean": shorten(level.log_mean),
-        "variance": shorten(level.variance),
-        "degrees": level.degrees,
-        "points": [
-            [one.point, shorten(one.share), shorten(one.variance), one.degrees]
-            for one in level.loadings
-        ],
-    }
-
-
-def describe_levels(entries: Iterable[Entry]) -> dict[str, Any]:
-    """Describe what a page needs to compare its results in a browser."""
-    results = {entry.id: describe_for_ratios(entry) for entry in entries}
-    return {"student": list_quantiles(), "results": results}

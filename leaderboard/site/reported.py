@@ -7,28 +7,28 @@ cosmology paper are beside the benchmarks, in ``benchmarks/<name>/published.yaml
 
 import csv
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from cepheid.leaderboard.plots.charts import Family, plot_scaling
 from cepheid.leaderboard.plots.plot import (
     Axis,
     Guide,
     Plot,
+    Point,
     Series,
-    Table,
     make_plot,
-    make_table,
     pick_colour,
 )
-from cepheid.leaderboard.plots.scaling import Family, plot_scaling
 from cepheid.rules import definition
 
 FOLDER = Path(__file__).parent / "reported"
 SCORES = FOLDER / "mlperf_scores.csv"
+TPU = "tpu-v3-"  # before the number of cores in the names of Google's systems
 
 _SIZES = {"training": "batch size", "generation": "images"}
 _SECONDS = {
@@ -57,295 +57,190 @@ class ReportedSet:
     about: tuple[str, ...]
     source: str
     caveats: tuple[str, ...]
-    tables: tuple[ReportedTable, ...] = ()
-    plots: tuple[Plot, ...] = field(default=())
+    tables: tuple[ReportedTable, ...]
+    plots: tuple[Plot, ...]
 
 
 @cache
 def load_sets() -> tuple[ReportedSet, ...]:
     """Load all sets: the cosmology paper, then the other sources, then scores of MLPerf."""
-    papers = [_read_paper(path) for path in sorted(FOLDER.glob("*.yaml"))]
-    return (*_read_figures(), *papers, *_list_mlperf())
-
-
-def _read_figures() -> Iterator[ReportedSet]:
-    """Read figures 2 to 4 of the cosmology paper: times, and the ratio of the two machines."""
-    documents = [
-        (path, yaml.safe_load(path.read_text(encoding="utf-8")))
-        for path in definition.locate_benchmarks().glob("*/published.yaml")
-    ]
-    for path, document in sorted(documents, key=lambda item: int(item[1]["figure"])):
-        name, figure, measure = path.parent.name, document["figure"], document["measure"]
-        size, seconds = _SIZES[measure], _SECONDS[measure]
-        machines = {m: facts["seconds"] for m, facts in document["machines"].items()}
-        rows = [
-            [f"{n:,}", *(_format_cell(times.get(n)) for times in machines.values())]
-            for n in sorted({n for times in machines.values() for n in times})
-        ]
-        beyond = (
-            f"Beyond {max(document['in_figure'])} the numbers are only in the author's notebook."
-        )
-        tables = [
-            ReportedTable(
-                f"{name}-times", seconds.capitalize(), (size, *machines), _make_texts(rows), beyond
-            )
-        ]
-        yield ReportedSet(
-            name=f"cosmology-{figure}",
-            title=f"IPU against V100: {document['network']} (figure {figure})",
-            about=(name,),
-            source=document["source"],
-            caveats=tuple(document["caveats"]),
-            tables=tuple(tables),
-            plots=tuple(_draw_figure(name, machines, size, tables[0])),
-        )
-
-
-def _draw_figure(
-    name: str, machines: Mapping[str, Mapping[int, float]], size: str, times: ReportedTable
-) -> Iterator[Plot]:
-    series = [
-        Series(machine, tuple((float(n), s) for n, s in sorted(values.items())), number)
-        for number, (machine, values) in enumerate(machines.items())
-    ]
-    first, second = machines
-    both = sorted(set(machines[first]) & set(machines[second]))
-    ratios = tuple((float(n), machines[second][n] / machines[first][n]) for n in both)
-    drawn = (
-        make_plot(
-            f"{name}-seconds",
-            f"Time against {size}",
-            Axis(size),
-            Axis("seconds"),
-            series,
-            table=Table(times.header, times.rows),
-            description=f"{times.title}.",
-        ),
-        make_plot(
-            f"{name}-ratio",
-            f"Speed ratio against {size}",
-            Axis(size),
-            Axis("speed ratio", from_zero=True),
-            [Series(f"{second} / {first}", ratios, 2)],
-            guides=[Guide(1.0, "1: as fast as each other")],
-            table=make_table((size, "ratio"), ((f"{int(n):,}", f"{r:.2f}") for n, r in ratios)),
-            description=f"Time of the {second} over that of the {first}: above 1 the {first} wins.",
-        ),
+    papers = (
+        (path.stem.replace("_", "-"), yaml.safe_load(path.read_text(encoding="utf-8")))
+        for path in sorted(FOLDER.glob("*_20[0-9][0-9].yaml"))
     )
-    yield from (plot for plot in drawn if plot)
+    return tuple(
+        _make_set(name, document) for name, document in (*_read_figures(), *papers, *_read_scores())
+    )
 
 
-def _read_paper(path: Path) -> ReportedSet:
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    raw = {entry["id"]: entry for entry in document["tables"]}
-    tables = [
+def _make_set(name: str, document: Mapping[str, Any]) -> ReportedSet:
+    raw = {table["id"]: table for table in document["tables"]}
+    tables = (
         ReportedTable(
-            name,
-            entry["title"],
-            tuple(entry["columns"]),
-            _make_texts([_format_cell(value) for value in row] for row in entry["rows"]),
-            entry.get("note", ""),
+            key,
+            table["title"],
+            tuple(table["columns"]),
+            tuple(tuple(map(_format_cell, row)) for row in table["rows"]),
+            table.get("note", ""),
         )
-        for name, entry in raw.items()
-    ]
-    drawn = [_draw_paper(path.stem, settings, raw) for settings in document.get("plots", ())]
+        for key, table in raw.items()
+    )
+    drawn = (_draw(name, settings, raw) for settings in document.get("plots", ()))
     return ReportedSet(
-        name=path.stem.replace("_", "-"),
-        title=document["title"],
-        about=tuple(document["about"]),
-        source=document["source"],
-        caveats=tuple(document["caveats"]),
-        tables=tuple(tables),
-        plots=tuple(plot for plot in drawn if plot),
-    )
-
-
-def _draw_paper(
-    name: str, settings: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]
-) -> Plot | None:
-    """Draw a plot of a paper.
-
-    ``scaling`` is time against devices, with a line for each value of a column. ``throughput`` is
-    the same for rates, with a line for each table; as times they have the same ideal line.
-    """
-    if settings["kind"] == "throughput":
-        families = [
-            Family(
-                label,
-                tuple(
-                    (n, 1e6 / rate)
-                    for n, rate in _pair_columns(raw[table], settings["x"], settings["y"])
-                ),
-            )
-            for table, label in zip(settings["tables"], settings["labels"], strict=True)
-        ]
-        return plot_scaling(families, name, settings["x"], "seconds for a million images")
-    entry = raw[settings["table"]]
-    by = entry["columns"].index(settings["by"])
-    families = [
-        Family(
-            label,
-            tuple(
-                _pair_columns(
-                    {**entry, "rows": [row for row in entry["rows"] if row[by] == label]},
-                    settings["x"],
-                    settings["y"],
-                )
-            ),
-        )
-        for label in dict.fromkeys(row[by] for row in entry["rows"])
-    ]
-    return plot_scaling(families, name, settings["x"], settings["y"])
-
-
-def _pair_columns(entry: Mapping[str, Any], x: str, y: str) -> list[tuple[int, float]]:
-    """Return the pairs of two columns; of several rows with the same number, the fastest."""
-    at, of = entry["columns"].index(x), entry["columns"].index(y)
-    return sorted(((row[at], row[of]) for row in entry["rows"]), key=lambda p: (p[0], -p[1]))
-
-
-@dataclass(frozen=True)
-class PublishedScore:
-    """A score of MLPerf. ``cores`` is known for TPUs, whose systems are named after it."""
-
-    round: str
-    benchmark: str
-    submitter: str
-    system: str
-    batch_size: int | None
-    runs: int
-    minutes: float
-    epochs: tuple[float, ...]
-    scored_here: bool
-
-    @property
-    def cores(self) -> int | None:
-        """The number in ``tpu-v3-1024``."""
-        kind, _, number = self.system.rpartition("-")
-        return int(number) if kind == "tpu-v3" and number.isdigit() else None
-
-
-def load_scores() -> list[PublishedScore]:
-    """Load the scores of published rounds, which were computed from their logs."""
-    with SCORES.open(encoding="utf-8", newline="") as file:
-        return [
-            PublishedScore(
-                row["round"],
-                row["benchmark"],
-                row["submitter"],
-                row["system"],
-                int(row["global_batch_size"]) if row["global_batch_size"] else None,
-                int(row["runs"]),
-                float(row["olympic_mean_minutes"]),
-                tuple(map(float, row["epochs_to_target_each_converged_run"].split())),
-                row["scored_here"] == "yes",
-            )
-            for row in csv.DictReader(file)
-        ]
-
-
-def _list_mlperf() -> Iterator[ReportedSet]:
-    by_round: dict[str, list[PublishedScore]] = {}
-    for one in load_scores():
-        by_round.setdefault(one.round, []).append(one)
-    for name, members in by_round.items():
-        header = ("benchmark", "submitter", "system", "batch size", "runs", "minutes", "epochs",
-                  "scored here")  # fmt: skip
-        rows = [
-            (
-                one.benchmark,
-                one.submitter,
-                one.system,
-                "" if one.batch_size is None else f"{one.batch_size:,}",
-                one.runs,
-                f"{one.minutes:.3f}",
-                " ".join(f"{epochs:g}" for epochs in one.epochs),
-                "yes" if one.scored_here else "",
-            )
-            for one in members
-        ]
-        tables = (
-            ReportedTable(name, "Olympic mean of the times to train", header, _make_texts(rows)),
-        )
-        yield ReportedSet(
-            name=name,
-            title=f"{_make_title(name)}: scores computed from the published logs",
-            about=("resnet50", "transformer", "ssd", "mask_rcnn", "gnmt"),
-            source=(
-                f"run logs of {_make_title(name)}, mlcommons' results repositories (Apache-2.0); "
-                "the logs are not part of this project"
-            ),
-            caveats=(
-                "A run that did not end in success counts as the slowest. We have not judged "
-                "these results: MLPerf's own review has.",
-                "“Scored here”: this project's scorer computed this number from the logs. "
-                "The others were computed from the published logs in the same way.",
-                "Epochs are the submitters' own, at the last evaluation before run_stop. Logs of "
-                "v0.6 that call their first epoch 0 (Google's Mask R-CNN) count one more here.",
-            ),
-            tables=tables,
-            plots=tuple(_draw_tpus(members)) if name == "mlperf-training-0.6" else (),
-        )
-
-
-def _make_title(name: str) -> str:
-    return name.replace("mlperf-training-", "MLPerf Training v").replace(
-        "mlperf-hpc-", "MLPerf HPC v"
-    )
-
-
-def _draw_tpus(members: Sequence[PublishedScore]) -> Iterator[Plot]:
-    """Draw figures 7 to 9 of the TPU paper: batch size, epochs, seconds of Google's results."""
-    mine: dict[str, list[PublishedScore]] = {}
-    for one in sorted((one for one in members if one.cores), key=lambda one: one.cores or 0):
-        mine.setdefault(one.benchmark, []).append(one)
-    batches, epochs = [], []
-    for number, (benchmark, scores) in enumerate(mine.items()):
-        sized = [one for one in scores if one.batch_size]
-        batch = tuple((float(one.cores or 0), float(one.batch_size or 0)) for one in sized)
-        batches.append(Series(benchmark, batch, pick_colour(number)))
-        mean = {one.batch_size: sum(one.epochs) / len(one.epochs) for one in sized if one.epochs}
-        by_batch = tuple(sorted((float(size or 0), value) for size, value in mean.items()))
-        epochs.append(Series(benchmark, by_batch, pick_colour(number)))
-    families = [
-        Family(benchmark, tuple((one.cores or 0, 60 * one.minutes) for one in scores))
-        for benchmark, scores in mine.items()
-    ]
-    drawn = (
-        make_plot(
-            "tpu-batches",
-            "Batch size against TPU cores (figure 7 of the TPU paper)",
-            Axis("TPU v3 cores", is_log=True),
-            Axis("global batch size", is_log=True),
-            batches,
-            table=_tabulate(batches, ("benchmark", "cores", "batch size")),
-        ),
-        make_plot(
-            "tpu-epochs",
-            "Epochs to the target against batch size (figure 8)",
-            Axis("global batch size", is_log=True),
-            Axis("epochs to the target, mean", is_log=True),
-            epochs,
-            table=_tabulate(epochs, ("benchmark", "batch size", "epochs")),
-        ),
-        plot_scaling(families, "tpu-seconds", "TPU v3 cores", "seconds"),
-    )
-    yield from (plot for plot in drawn if plot)
-
-
-def _tabulate(series: Sequence[Series], header: tuple[str, ...]) -> Table:
-    return make_table(
-        header, ((one.label, f"{x:,.0f}", f"{y:,.4g}") for one in series for x, y in one.points)
-    )
+        name, document["title"], tuple(document["about"]), document["source"],
+        tuple(document["caveats"]), tuple(tables), tuple(filter(None, drawn)),
+    )  # fmt: skip
 
 
 def _format_cell(value: object) -> str:
     if value is None:
         return ""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
-def _make_texts(rows: Any) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(str(cell) for cell in row) for row in rows)
+def _draw(
+    name: str, settings: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
+) -> Plot | None:
+    """Draw a plot of columns of some tables.
+
+    ``lines`` has a line for each column ``y`` or value of the column ``by``, ``scaling`` is time
+    against devices, and ``throughput`` the same for rates, which as times have the same ideal line.
+    """
+    lines = _collect_lines(settings, tables)
+    kind, x, (y, *_) = settings["kind"], settings["x"], settings["y"]
+    if kind == "lines":
+        series = [
+            Series(label, tuple(points), pick_colour(number))
+            for number, (label, points) in enumerate(lines.items())
+        ]
+        guides = [Guide(value, label) for value, label in settings.get("guides", ())]
+        unit = settings.get("unit", y)
+        return make_plot(
+            f"{name}-{x}-{unit}".replace(" ", "-"),
+            settings["title"],
+            Axis(x),
+            Axis(unit, from_zero=bool(guides)),
+            series,
+            guides=guides,
+        )
+    if kind == "throughput":
+        y = "seconds for a million images"
+        lines = {key: [(n, 1e6 / rate) for n, rate in line] for key, line in lines.items()}
+    families = [
+        Family(label, tuple((int(n), value) for n, value in points))
+        for label, points in lines.items()
+    ]
+    return plot_scaling(families, name, x, y)
+
+
+def _collect_lines(
+    settings: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]
+) -> dict[str, list[Point]]:
+    """Collect the points of each line, from the left to the right."""
+    lines: dict[str, list[Point]] = {}
+    names = settings.get("labels", settings["tables"])
+    for table, name in zip(settings["tables"], names, strict=True):
+        for row in tables[table]["rows"]:
+            cells = dict(zip(tables[table]["columns"], row, strict=True))
+            for column in settings["y"]:
+                label = column if len(settings["y"]) > 1 else cells.get(settings.get("by"), name)
+                if cells[settings["x"]] is not None and cells[column] is not None:
+                    point = float(cells[settings["x"]]), float(cells[column])
+                    lines.setdefault(label, []).append(point)
+    return {label: sorted(points) for label, points in lines.items()}
+
+
+def _read_figures() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read figures 2 to 4 of the cosmology paper: times, and the ratio of the two machines."""
+    paths = definition.locate_benchmarks().glob("*/published.yaml")
+    documents = {
+        path.parent.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in paths
+    }
+    for name, said in sorted(documents.items(), key=lambda item: int(item[1]["figure"])):
+        size, seconds = _SIZES[said["measure"]], _SECONDS[said["measure"]]
+        machines = {m: facts["seconds"] for m, facts in said["machines"].items()}
+        first, second = machines
+        ratio = f"{second} / {first}"
+        rows = []
+        for number in sorted({n for times in machines.values() for n in times}):
+            times = [machines[machine].get(number) for machine in (first, second)]
+            known = None not in times
+            rows.append([number, *times, round(times[1] / times[0], 2) if known else None])
+        table = {
+            "id": f"{name}-times",
+            "title": seconds.capitalize(),
+            "columns": [size, first, second, ratio],
+            "rows": rows,
+            "note": f"Beyond {max(said['in_figure'])} the numbers are only in the author's "
+            f"notebook. Above 1 in the last column the {first} wins.",
+        }
+        plot = {"kind": "lines", "tables": [table["id"]], "x": size}
+        times_plot = {"title": f"Time against {size}", "y": [first, second], "unit": "seconds"}
+        ratio_plot = {
+            "title": f"Speed ratio against {size}", "y": [ratio], "labels": [ratio],
+            "guides": [(1.0, "1: as fast as each other")], "unit": "speed ratio",
+        }  # fmt: skip
+        yield (
+            f"cosmology-{said['figure']}",
+            {
+                **said,
+                "title": f"IPU against V100: {said['network']} (figure {said['figure']})",
+                "about": [name],
+                "tables": [table],
+                "plots": [plot | times_plot, plot | ratio_plot],
+            },
+        )
+
+
+def load_scores() -> list[dict[str, str]]:
+    """Load the scores of published rounds, which were computed from their logs."""
+    with SCORES.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _read_scores() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read the scores of each round; those of TPUs are figures 7 to 9 of the TPU paper, too."""
+    common = yaml.safe_load(SCORES.with_suffix(".yaml").read_text(encoding="utf-8"))
+    scores = load_scores()
+    for name in dict.fromkeys(one["round"] for one in scores):
+        members = [one for one in scores if one["round"] == name]
+        title = name.replace("mlperf-training-", "MLPerf Training v")
+        title = title.replace("mlperf-hpc-", "MLPerf HPC v")
+        table = {**common["scores"], "id": name, "rows": list(map(_list_cells, members))}
+        tpus = [one for one in members if one["system"].startswith(TPU)]
+        drawn = {**common["tpus"], "rows": _measure_tpus(tpus)}
+        has_tpus = name == drawn["of"]
+        yield (
+            name,
+            {
+                "title": f"{title}: scores computed from the published logs",
+                "about": common["about"],
+                "source": f"run logs of {title}, {common['source']}",
+                "caveats": common["caveats"],
+                "tables": [table, drawn] if has_tpus else [table],
+                "plots": drawn["plots"] if has_tpus else (),
+            },
+        )
+
+
+def _list_cells(one: Mapping[str, str]) -> list[object]:
+    batch = one["global_batch_size"]
+    return [
+        one["benchmark"], one["submitter"], one["system"], int(batch) if batch else None,
+        int(one["runs"]), one["olympic_mean_minutes"],
+        one["epochs_to_target_each_converged_run"], "yes" * (one["scored_here"] == "yes"),
+    ]  # fmt: skip
+
+
+def _measure_tpus(scores: Sequence[Mapping[str, str]]) -> list[list[object]]:
+    """List benchmark, cores, batch size, mean epochs and seconds, by the number of cores."""
+    rows: list[list[object]] = []
+    for one in scores:
+        epochs = list(map(float, one["epochs_to_target_each_converged_run"].split()))
+        batch = one["global_batch_size"]
+        rows.append([
+            one["benchmark"], int(one["system"].removeprefix(TPU)), int(batch) if batch else None,
+            round(sum(epochs) / len(epochs), 2) if epochs else None,
+            round(60 * float(one["olympic_mean_minutes"]), 1),
+        ])  # fmt: skip
+    return sorted(rows, key=lambda row: (str(row[0]), int(str(row[1]))))

@@ -1,7 +1,8 @@
-"""What all pages share: the site as a whole, links, templates, the spread of a result's runs."""
+"""What all pages share: the site as a whole, templates, the number of a result and its spread."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -12,31 +13,74 @@ import yaml
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read.decisions import Reproduction
 from cepheid.compliance.report.rulebook import read_rules
-from cepheid.compliance.score.kinds import BenchmarkKind, Unit, format_minutes, format_number
+from cepheid.compliance.score.kinds import Unit, format_minutes, format_number
 from cepheid.compliance.score.trimmed import Estimate
+from cepheid.leaderboard.plots.drawing import (
+    draw,
+    draw_shape,
+    element,
+    mark,
+    soften,
+    titled,
+    write_links,
+    write_rows,
+)
 from cepheid.leaderboard.plots.plot import COLOURS, get_shape, pick_colour
 from cepheid.leaderboard.rows.cells import (
+    count,
     describe_basis,
-    find_time,
     format_range,
+    format_reference,
     format_value,
     suggest_command,
 )
-from cepheid.leaderboard.rows.entry import Entry, Run, Tab, group_entries
-from cepheid.leaderboard.rows.runs import find_dates
+from cepheid.leaderboard.rows.data import find_days
+from cepheid.leaderboard.rows.entry import Entry, Group, Run, describe_group, group_entries
 from cepheid.leaderboard.rows.statuses import list_decisions
-from cepheid.leaderboard.site.evidence import Beside, Evidence
-from cepheid.leaderboard.site.history import Round, Since, add_current, compare_with_last
-from cepheid.leaderboard.site.markup import soften, write_links, write_rows
+from cepheid.leaderboard.site.evidence import Evidence, link_beside
+from cepheid.leaderboard.site.history import (
+    Line,
+    Round,
+    Since,
+    add_current,
+    compare_with_last,
+    trace_bests,
+)
 
 if TYPE_CHECKING:
     import jinja2
+    from markupsafe import Markup
 
 GLOSSARY = Path(__file__).with_name("glossary.yaml")
 TEMPLATES = Path(__file__).parents[1] / "templates"
-REASONS_MAX = 12  # of one result on a page of many; its own page has them all
 _SPREAD_LEAST = 0.05  # half width of the spread's scale, as a share of the mean
 _SPREAD_WIDTH = 176
+
+
+@dataclass(frozen=True)
+class Tab:
+    """A table of the round: the results of one scale and division."""
+
+    name: str
+    scale: str
+    division: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def page(self) -> str:
+        """The file of its page."""
+        return f"{self.name}.html"
+
+    @property
+    def title(self) -> str:
+        """``mini scale, closed division``."""
+        return describe_group("", self.scale, self.division)
+
+    @property
+    def size(self) -> str:
+        """``12 benchmarks, 1 result``."""
+        benchmarks = len({entry.names.benchmark for entry in self.entries})
+        return f"{count(benchmarks, 'benchmark')}, {count(len(self.entries), 'result')}"
 
 
 @dataclass(frozen=True)
@@ -58,10 +102,14 @@ class Site:
     earlier: tuple[Round, ...] = ()
     changes: tuple[Mapping[str, Any], ...] = ()
 
+    def link(self, page: str, path: Path) -> str:
+        """Return the link from a page to a submitted file or folder, empty without one."""
+        return self.evidence.link(page, path)
+
     @property
     def evidence(self) -> Evidence:
         """Where a reader finds the submitted files."""
-        return self.elsewhere or Beside(self.folder)
+        return self.elsewhere or link_beside(self.folder)
 
     @property
     def has_decisions(self) -> bool:
@@ -74,6 +122,11 @@ class Site:
     def rounds(self) -> list[Round]:
         """The earlier rounds and this one; empty without earlier ones."""
         return add_current(self.earlier, self.round, self.entries) if self.earlier else []
+
+    @cached_property
+    def bests(self) -> dict[Group, Line]:
+        """The best results of each benchmark, scale and division over the rounds."""
+        return {line.group: line for line in trace_bests(self.rounds)}
 
     @cached_property
     def ranks_before(self) -> dict[str, int]:
@@ -100,60 +153,59 @@ class Site:
         others = {"other devices": COLOURS} if len(found) < len(names & self.devices.keys()) else {}
         return [*(found | others).items()]
 
-    @cached_property
-    def last_run(self) -> str:
-        """The day of the last run, which says how old the site is: nothing here reads a clock."""
-        days = (find_dates(run.started_ms for run in e.judged.runs) for e in self.entries)
-        return max((found[1] for found in days if found), default="")
-
-    @property
-    def about(self) -> str:
-        """Say in a sentence what the site is."""
-        results, who = len(self.entries), len({e.names.submitter for e in self.entries})
-        return (
-            "How fast systems train deep networks to a given quality: "
-            f"{results:,} result{'' if results == 1 else 's'} of {who} "
-            f"submitter{'' if who == 1 else 's'}, each computed from its run logs and checked "
-            "against the rules."
-        )
-
     def colour(self, entries: Iterable[Entry]) -> dict[str, int]:
         """Return the colour of each result that is not rejected: that of its device."""
         shown = (entry for entry in entries if not entry.standing.is_rejected)
         return {entry.id: self.devices[entry.hardware.device] for entry in shown}
 
-    def link(self, page: str, path: Path) -> str:
-        """Return the link from a page to a submitted file or folder, empty without one."""
-        return self.evidence.link(page, path)
+    @cached_property
+    def last_run(self) -> str:
+        """The day of the last run, which says how old the site is: nothing here reads a clock."""
+        return max((find_days(entry)[1] or "" for entry in self.entries), default="")
+
+    @property
+    def about(self) -> str:
+        """Say in a sentence what the site is."""
+        who = len({entry.names.submitter for entry in self.entries})
+        return (
+            "How fast systems train deep networks to a given quality: "
+            f"{count(len(self.entries), 'result')} of {count(who, 'submitter')}, each computed "
+            "from its run logs and checked against the rules."
+        )
+
+    @property
+    def publisher(self) -> str:
+        """Say in a sentence who publishes the site."""
+        judged_in = self.entries[0].judged.judged_in
+        if judged_in.is_mlperf:
+            return "MLCommons published these results; this site judges their logs again."
+        if judged_in.published:
+            return f"The organisers of {self.round} published it on {judged_in.published}."
+        return f"Made from logs on disk; the organisers of {self.round} did not publish it."
 
     @cached_property
     def tabs(self) -> tuple[Tab, ...]:
-        """The tables of the round, the official one first."""
-        return tuple(_list_tabs(self.entries))
+        """The tables of the round: full scale first, closed before open, unknown ones last."""
+
+        def place(tab: Tab) -> tuple[bool, bool, bool, str]:
+            is_known = any(entry.is_known for entry in tab.entries)
+            return not is_known, tab.scale != "full", tab.division != "closed", tab.name
+
+        groups = group_entries(self.entries, lambda entry: entry.tab).items()
+        tabs = (
+            Tab(name, members[0].names.scale or "", members[0].names.division, tuple(members))
+            for name, members in groups
+        )
+        return tuple(sorted(tabs, key=place))
 
     @cached_property
     def benchmarks(self) -> tuple[tuple[str, str, str], ...]:
         """Benchmark, scale and page of those that the round knows and that have a result."""
-        known = [entry for entry in self.entries if entry.is_known]
-        by_page = {
-            e.benchmark_page: (e.names.benchmark, e.names.scale or "", e.benchmark_page)
-            for e in known
-        }
-        return tuple(by_page.values())
-
-
-def _list_tabs(entries: Iterable[Entry]) -> Iterable[Tab]:
-    """List the tables: full scale first, closed before open, unknown benchmarks last."""
-    groups = group_entries(entries, lambda entry: entry.tab)
-
-    def place(item: tuple[str, list[Entry]]) -> tuple[bool, bool, bool, str]:
-        name, members = item
-        row, is_known = members[0], any(entry.is_known for entry in members)
-        return not is_known, row.names.scale != "full", row.names.division != "closed", name
-
-    for name, members in sorted(groups.items(), key=place):
-        row = members[0]
-        yield Tab(name, row.names.scale or "", row.names.division, tuple(members))
+        known = (entry for entry in self.entries if entry.is_known)
+        return tuple(
+            (entry.names.benchmark, entry.names.scale or "", page)
+            for page, (entry, *_) in group_entries(known, lambda e: e.benchmark_page).items()
+        )
 
 
 @dataclass(frozen=True)
@@ -198,17 +250,12 @@ def load_templates() -> "jinja2.Environment":
         lstrip_blocks=True,
     )
     made.filters.update(rows=write_rows, soften=soften, cite=write_links)
-    made.globals.update(
-        format_minutes=format_minutes,
-        format_number=format_number,
-        describe_basis=describe_basis,
-        describe_standing=describe_standing,
-        explain=explain,
-        get_shape=get_shape,
-        is_history=is_history,
-        is_reproduced=is_reproduced,
-        suggest_command=suggest_command,
-    )
+    functions = (
+        count, describe_basis, describe_standing, draw, draw_shape, draw_spread, explain,
+        format_minutes, format_number, format_reference, get_shape, is_history, is_reproduced,
+        make_score_cell, suggest_command,
+    )  # fmt: skip
+    made.globals.update({function.__name__: function for function in functions})
     return made
 
 
@@ -246,26 +293,6 @@ def describe_standing(entry: Entry) -> str:
 
 
 @dataclass(frozen=True)
-class Dot:
-    """One run in the drawing of the spread; ``place`` is in the units of the drawing."""
-
-    place: float
-    kind: str  # counted, dropped, or missed for a run that did not converge
-    title: str
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The runs of a scored result around their mean, and its interval."""
-
-    dots: tuple[Dot, ...]
-    low: float
-    high: float
-    middle: float
-    title: str
-
-
-@dataclass(frozen=True)
 class ScoreCell:
     """The number of a result where results stand beside each other: its score, or only a time.
 
@@ -273,30 +300,30 @@ class ScoreCell:
     """
 
     entry: Entry
-    value: float | None
     text: str
     interval: str
-    spread: Spread | None
     so_far: str
     time: Estimate | None
     time_text: str
 
 
-def make_score_cell(entry: Entry, half_width: float, unit: Unit | None = None) -> ScoreCell:
-    """Make the cell of a score with its spread.
+def choose_unit(entries: Iterable[Entry]) -> Unit | None:
+    """Choose the unit in which all numbers of a table are read; None without any."""
+    known = [(e.kind, math.log(e.main.mean)) for e in entries if e.main and e.main.mean > 0]
+    if not known:
+        return None
+    ends = [value for _, value in known]
+    return known[0][0].choose_unit(math.exp((min(ends) + max(ends)) / 2))
 
-    ``half_width`` is that of the drawing, as a share of the mean; ``unit`` is that of its table.
-    """
-    kind = entry.kind
-    value = entry.standing.score.main.mean if entry.standing.score else None
-    time = find_time(entry) if entry.is_scored and not entry.round_kind.has_verdicts else None
-    so_far = entry.standing.so_far.get(kind.ranked_by)
+
+def make_score_cell(entry: Entry, unit: Unit | None = None) -> ScoreCell:
+    """Make the cell of a score; ``unit`` is that of its table."""
+    kind, main, so_far = entry.kind, entry.main, entry.standing.so_far.get(entry.kind.ranked_by)
+    time = entry.time if entry.is_scored and not entry.is_of_mlperf else None
     return ScoreCell(
         entry,
-        value,
-        "" if value is None else format_value(kind, value, unit),
+        format_value(kind, main.mean, unit) if main else "",
         format_range(entry, unit),
-        draw_spread(entry, half_width),
         "" if so_far is None else format_value(kind, so_far),
         time,
         format_value(kind, time.mean, unit) if time else "",
@@ -305,51 +332,51 @@ def make_score_cell(entry: Entry, half_width: float, unit: Unit | None = None) -
 
 def find_half_width(entries: Iterable[Entry]) -> float:
     """Return half of the width of the spreads that stand in one table, as a share of the mean."""
-    widest = max((_find_deviation(entry) for entry in entries), default=0.0)
-    return max(1.08 * widest, _SPREAD_LEAST)
-
-
-def _find_deviation(entry: Entry) -> float:
-    """Return the largest distance of a run or an end of the interval, as a share of the mean."""
-    score = entry.standing.score
-    if score is None or not score.main.mean:
-        return 0.0
-    mean, ends = score.main.mean, [score.main.low, score.main.high]
-    values = [run.value for run in entry.runs]
-    return max((abs(v - mean) / mean for v in (*values, *ends) if v is not None), default=0.0)
-
-
-def draw_spread(entry: Entry, half_width: float) -> Spread | None:
-    """Draw where the runs of a scored result lie around their mean; None without a score."""
-    score = entry.standing.score
-    if score is None or not score.main.mean:
-        return None
-    kind, mean = entry.kind, score.main.mean
-
-    def find_place(value: float) -> float:
-        return round(_SPREAD_WIDTH / 2 * (1 + (value - mean) / mean / half_width), 1)
-
-    dots = [
-        _draw_dot(kind, run, find_place)
-        for run in sorted(
-            entry.runs, key=lambda run: (run.value is None, run.value or 0.0, run.summary.number)
-        )
-    ]
-    low, high = score.main.low, score.main.high
-    return Spread(
-        tuple(dots),
-        find_place(mean if low is None else low),
-        find_place(mean if high is None else high),
-        _SPREAD_WIDTH / 2,
-        f"{len(dots)} runs around {format_value(kind, mean)}",
+    far = (
+        abs(value - entry.main.mean) / entry.main.mean
+        for entry in entries
+        if entry.main and entry.main.mean
+        for value in (*(run.value for run in entry.runs), entry.main.low, entry.main.high)
+        if value is not None
     )
+    return max(1.08 * max(far, default=0.0), _SPREAD_LEAST)
 
 
-def _draw_dot(kind: BenchmarkKind, run: Run, find_place: Callable[[float], float]) -> Dot:
-    """Draw a run: hollow if it is dropped from the mean, at the edge if it did not converge."""
-    name = f"run {run.summary.number}"
-    if run.value is None:
-        return Dot(_SPREAD_WIDTH, "missed", f"{name} did not converge")
-    note = "" if run.counts else ", dropped from the mean"
-    title = f"{name}: {format_value(kind, run.value)}{note}"
-    return Dot(find_place(run.value), "counted" if run.counts else "dropped", title)
+def draw_spread(entry: Entry, half_width: float, colour: int) -> "Markup":
+    """Draw where the runs of a result lie around their mean, and its interval."""
+    main = entry.main
+    if main is None or not main.mean:
+        return mark("")
+    mean, middle = main.mean, _SPREAD_WIDTH / 2
+
+    def find_place(value: float | None) -> float:
+        share = 0.0 if value is None else (value - mean) / mean
+        return round(middle * (1 + share / half_width), 1)
+
+    title = f"{count(len(entry.runs), 'run')} around {format_value(entry.kind, mean)}"
+    low, high = find_place(main.low), find_place(main.high)
+    parts = [
+        titled(title),
+        element("line", class_="axis", x1=0, x2=_SPREAD_WIDTH, y1=12, y2=12),
+        element("line", class_="interval", x1=low, x2=high, y1=12, y2=12),
+        element("line", class_="mean", x1=middle, x2=middle, y1=3, y2=21),
+    ]
+    for run in _sort_runs(entry.runs):
+        name = f"run {run.summary.number}"
+        if run.value is None:
+            cross = {"d": "M171 8 l9 9 m0 -9 l-9 9", "stroke_width": 2}
+            said = titled(f"{name} did not converge")
+            parts.append(element("path", said, class_=f"c{colour}", **cross))
+        else:
+            said = f"{name}: {format_value(entry.kind, run.value)}"
+            said += "" if run.counts else ", dropped from the mean"
+            kind = f"c{colour}{' full' * run.counts}"
+            place = find_place(run.value)
+            parts.append(element("circle", titled(said), class_=kind, cx=place, cy=12, r=4.2))
+    frame = {"viewBox": "-6 0 188 24", "role": "img", "aria_label": title}
+    return mark(element("svg", "\n".join(parts), class_="spread", **frame))
+
+
+def _sort_runs(runs: Sequence[Run]) -> Iterator[Run]:
+    """Sort runs by their values, those that missed their targets last."""
+    return iter(sorted(runs, key=lambda r: (r.value is None, r.value or 0.0, r.summary.number)))

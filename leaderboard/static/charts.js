@@ -11,11 +11,18 @@ const colour = (number) => `var(--c${number})`;
 function pickSeries(data, isSeen) {
   const keys = new Set();
   return data.series.flatMap((series) => {
-    const points = series.points.map(([x, y], place) => ({ x: Math.min(x, data.x.limit ?? Infinity), y, end: series.ends[place],
-      id: series.keys[place] ?? series.key, label: series.label })).filter((point) => isSeen(point.id));
+    const points = series.points.map(([x, y], place) => ({ x, y, end: series.ends?.[place],
+      id: series.keys?.[place] ?? series.key, label: series.label })).filter((point) => isSeen(point.id));
     if (!points.length || (data.most && series.key && keys.add(series.key).size > data.most)) return [];
     return [{ ...series, points }];
   });
+}
+
+// The corners of the line that joins the points that no other beats in both numbers.
+function findFront(points) {
+  const beats = (other, one) => other.x <= one.x && other.y <= one.y && (other.x < one.x || other.y < one.y);
+  const front = d3.sort(points.filter((one) => !points.some((other) => beats(other, one))), (point) => point.x);
+  return front.flatMap((point, place) => [...(place ? [{ x: point.x, y: front[place - 1].y }] : []), point]);
 }
 
 function makeAxis(axis, values, room, across = false) {
@@ -48,7 +55,7 @@ function drawSeries(series) {
   const { points } = series, stroke = colour(series.colour), marks = [];
   const best = series.is_best ? d3.sort(d3.rollup(points, (same) => d3.least(same, (point) => point.y), (point) => point.x).values(), (point) => point.x) : points;
   const line = (data, more) => Plot.line(data, { x: "x", y: "y", stroke, strokeWidth: 1.8, render: tag(series.key), ...more });
-  if (series.band.length) marks.push(Plot.areaY(series.band, { x: "0", y1: "1", y2: "2", fill: stroke, fillOpacity: 0.13, render: tag(series.key) }));
+  if (series.band?.length) marks.push(Plot.areaY(series.band, { x: "0", y1: "1", y2: "2", fill: stroke, fillOpacity: 0.13, render: tag(series.key) }));
   if (series.is_best && best.length > 1) marks.push(line(best.map((point) => ({ x: point.x, y: (best[0].y * best[0].x) / point.x })), { strokeDasharray: "2 4", strokeOpacity: 0.7, clip: true }));
   if (series.line !== "none" && best.length > 1) marks.push(line(best, { strokeDasharray: series.line === "dashed" ? "2 4" : series.dash }));
   const ends = points.filter((point) => point.end);
@@ -81,21 +88,22 @@ function nameLines(svg, named, bottom) {
 function drawChart(data, width, isSeen = () => true) {
   const shown = pickSeries(data, isSeen), points = shown.flatMap((series) => series.points);
   if (!points.some((point) => point.id || !data.series.some((series) => series.key))) return [];
+  const front = data.front ? findFront(points) : [], joined = front.length > 1 ? [{ legend: data.front, colour: 8, line: "dashed", mark: "none" }] : [];
   const names = [...new Map(shown.filter((series) => series.key && series.label).map((series) => [series.label, series])).values()];
   const named = width >= 420 && names.length > 1 && names.length <= NAMED_MOST ? names : [];
-  const ys = [...points.map((point) => point.y), ...points.flatMap((point) => point.end ?? []), ...shown.flatMap((series) => series.band.flatMap((corner) => corner.slice(1))), ...data.guides.map((guide) => guide[0])];
+  const ys = [...points.map((point) => point.y), ...points.flatMap((point) => point.end ?? []), ...shown.flatMap((series) => (series.band ?? []).flatMap((corner) => corner.slice(1))), ...data.guides.map((guide) => guide[0])];
   const right = named.length ? Math.min(0.4 * width, 20 + LETTER * Math.max(...named.map((series) => series.short.length))) : 16;
   const x = makeAxis(data.x, points.map((point) => point.x), Math.max(3, Math.floor((width - right - 60) / 55)), true), y = makeAxis(data.y, ys, 8);
   const svg = Plot.plot({
     width, height: HEIGHT, marginLeft: 62, marginRight: right, marginTop: 26, marginBottom: 42, x: x.scale, y: y.scale, style: { fontSize: "12px", overflow: "visible" }, symbol: { type: "identity" },
-    marks: [...x.marks, ...y.marks, ...shown.flatMap(drawSeries),
+    marks: [...x.marks, ...y.marks, Plot.line(front, { x: "x", y: "y", stroke: colour(8), strokeDasharray: "2 4" }), ...shown.flatMap(drawSeries),
       Plot.ruleY(data.guides, { y: "0", strokeDasharray: "6 4" }), Plot.text(data.guides, { y: "0", text: "1", frameAnchor: "left", dx: 5, dy: -7, textAnchor: "start", stroke: "var(--page)", fill: "var(--text)", strokeWidth: 4 }),
       Plot.tip(points, Plot.pointer({ x: "x", y: "y", title: (point) => `${point.label}\n${data.x.label}: ${show(point.x)}\n${data.y.label}: ${show(point.y)}${point.end ? ` (${point.end.map(show).join(" to ")})` : ""}` }))],
   });
   svg.append(drawing("text", { class: "label", "text-anchor": "start", x: 2, y: 12 }, `↑ ${y.name}`), drawing("text", { class: "label", x: width - right, y: HEIGHT - 5, "text-anchor": "end" }, `${x.name} →`));
   nameLines(svg, named, HEIGHT - 42);
-  const legend = [...new Map(shown.filter((series) => series.legend).map((series) => [series.legend + series.line, series])).values()];
-  if (legend.length <= Math.max(1, named.length)) return [svg];
+  const legend = [...new Map([...shown, ...joined].filter((series) => series.legend).map((series) => [series.legend + series.line, series])).values()];
+  if (legend.length <= Math.max(1, named.length) && !joined.length) return [svg];
   const sample = (series) => drawing("svg", { class: `sample c${series.colour}`, viewBox: "0 0 26 12", "aria-hidden": true }, ...(series.line === "none" ? [] : [drawing("polyline", { class: series.line, points: "1,6 25,6" })]),
     ...(series.mark === "dot" ? [drawing("path", { class: "dot", transform: "translate(13 6)", d: d3.symbol(SYMBOLS[series.shape], 56)() })] : []));
   return [svg, make("ul", { className: "legend" }, ...legend.map((series) => {

@@ -59,8 +59,8 @@ function plotRatios(results, ratios, width) {
 // One card for each result of a benchmark, the fastest first, compared with the first that was chosen.
 function compareGroup(name, results, data, act) {
   const [base, ...others] = results;
-  const ratios = new Map(results.map((result) => [result, result === base ? { value: 1, low: null, high: null } : meanRatio([[result, base]], data.student)]));
-  const sorted = [...results].sort((a, b) => a.mean - b.mean);
+  const ratios = new Map(results.map((result) => [result, result === base ? { value: 1, low: null, high: null } : meanRatio([[result.level, base.level]], data.student)]));
+  const sorted = [...results].sort((a, b) => a.level.log_mean - b.level.log_mean);
   const cards = sorted.map((result) => node("li",
     make("div", { className: "named" }, make("span", { className: `key c${result.colour}` }),
       node("span", make("a", { href: address(result.id, ".html") }, result.name), node("br"),
@@ -88,8 +88,8 @@ function compareSystems(groups, data) {
     return node("tr", make("th", { scope: "row" }, group), node("td", first?.score ?? ""), ...others.map((name) => {
       const other = results.find((result) => who(result) === name);
       if (!first || !other) return cell();
-      pairs.get(name).push([other, first]);
-      return cell(meanRatio([[other, first]], data.student));
+      pairs.get(name).push([other.level, first.level]);
+      return cell(meanRatio([[other.level, first.level]], data.student));
     }));
   });
   if (![...pairs.values()].some((found) => found.length > 1)) return []; // nothing to average
@@ -110,7 +110,7 @@ function compareBatches(groups, data) {
   const found = [...groups].flatMap(([name, results]) => {
     const mine = results.filter((result) => machine(result) === machine(results[0]) && result.batch);
     return mine.flatMap((base) => results.filter((other) => machine(other) !== machine(base) && other.batch === base.batch
-      && other.devices === base.devices && other.division === base.division).map((other) => [name, base, other, meanRatio([[other, base]], data.student)]));
+      && other.devices === base.devices && other.division === base.division).map((other) => [name, base, other, meanRatio([[other.level, base.level]], data.student)]));
   });
   if (!found.length) return [];
   const rows = found.map(([name, base, other, one]) => node("tr", make("th", { scope: "row" }, name), node("td", `${base.batch}`), node("td", `${base.devices}`),
@@ -128,17 +128,19 @@ function listDifferences(results, part) {
   return rows.length ? [table(`differences of ${part}, ${results[0].group}`, [head("what differs"), ...[...columns.keys()].map((name) => head(name))], rows)] : [];
 }
 
+// Minutes and values of the evaluations of a run.
+const listPoints = ({ seconds, metrics }, name) => seconds.map((time, place) => [time / 60, metrics[name][place]]).filter((point) => point.every(Number.isFinite));
+
 // Quality against time of all chosen results of a benchmark, a plot for each metric.
 function overlay(results) {
   const known = results.filter((result) => details.has(result.id));
   const count = known.reduce((sum, result) => sum + details.get(result.id).runs.length, 0);
   return (details.get(known[0]?.id)?.targets ?? []).flatMap((target) => {
     const series = known.flatMap((result, place) => {
-      const runs = details.get(result.id).runs.map((run) => run.filter((point) => Number.isFinite(point[target.metric])));
-      const sorted = runs.filter((run) => run.length).sort((a, b) => a.at(-1).minutes - b.at(-1).minutes);
-      const drawn = count > RUNS_DRAWN_MAX ? sorted.slice(sorted.length >> 1, (sorted.length >> 1) + 1) : sorted;
-      return drawn.map((run) => ({ label: who(result), short: result.name.split("/").at(-1), legend: who(result), colour: result.colour, shape: result.shape, key: result.id,
-        line: "solid", dash: DASHES[place % 4], mark: "none", keys: [], ends: [], band: [], points: run.map((point) => [point.minutes, point[target.metric]]) }));
+      const lines = details.get(result.id).runs.map((run) => listPoints(run, target.metric)).filter((points) => points.length).sort((a, b) => a.at(-1)[0] - b.at(-1)[0]);
+      const drawn = count > RUNS_DRAWN_MAX ? lines.slice(lines.length >> 1, (lines.length >> 1) + 1) : lines;
+      return drawn.map((points) => ({ label: who(result), short: result.name.split("/").at(-1), legend: who(result), colour: result.colour, shape: result.shape,
+        key: result.id, line: "solid", dash: DASHES[place % 4], mark: "none", points }));
     });
     if (!series.some((one) => one.points.length > 1)) return [];
     const title = `${target.metric} against time`, figure = make("figure", { className: "plot" }, make("figcaption", {}, node("b", title)));

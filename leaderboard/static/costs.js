@@ -1,7 +1,7 @@
 // What a run costs: a price list that the reader writes, kept in the address; time against cost.
 "use strict";
 
-const prices = [...document.querySelectorAll("form.prices")];
+const prices = document.querySelector("form.prices");
 const byDevice = (name) => Number.parseFloat(state.get(`price ${name}`) ?? "");
 const money = (value) => (value >= 100 ? Math.round(value).toLocaleString("en-US") : value.toPrecision(3));
 
@@ -23,30 +23,23 @@ function showCosts() {
   filter();
 }
 
-// Time against cost; the dotted line joins the results that no other beats in both.
+// Time against cost, with the line of the results that no other beats in both.
 function plotCosts(points) {
-  const front = points.filter((one) => !points.some((other) => other.minutes <= one.minutes && other.cost <= one.cost && other !== one && (other.minutes < one.minutes || other.cost < one.cost)))
-    .sort((a, b) => a.minutes - b.minutes);
-  const stairs = front.flatMap((point, i) => [...(i ? [[point.minutes, front[i - 1].cost]] : []), [point.minutes, point.cost]]);
-  const blank = { keys: [], ends: [], band: [] }, title = "Cost of a run against its time";
-  const series = points.map(({ row, minutes, cost }) => ({ ...blank, label: row.querySelector("a").textContent, short: row.querySelector("a").textContent, key: row.dataset.id, legend: row.dataset.device,
-    colour: row.dataset.colour, shape: row.dataset.shape, line: "none", mark: "dot", points: [[minutes, cost]] }));
-  const line = { ...blank, label: "", short: "", legend: "no other is faster and cheaper", key: "", colour: 8, shape: "disc", line: "dashed", mark: "none", points: stairs };
-  const figure = make("figure", { className: "plot" }, make("figcaption", {}, make("b", {}, title)));
-  showChart(figure, { x: { label: "minutes", ticks: [] }, y: { label: "cost of a run", ticks: [] }, series: [line, ...series], guides: [] }, title);
+  const series = points.map(({ row, minutes, cost }) => {
+    const { id, device, colour, shape } = row.dataset, label = row.querySelector("a").textContent;
+    return { label, short: label, key: id, legend: device, colour, shape, line: "none", mark: "dot", points: [[minutes, cost]] };
+  });
+  const title = "Cost of a run against its time", figure = make("figure", { className: "plot" }, make("figcaption", {}, make("b", {}, title)));
+  showChart(figure, { x: { label: "minutes", ticks: [] }, y: { label: "cost of a run", ticks: [] }, series, guides: [], front: "no other is faster and cheaper" }, title);
   return figure;
 }
 
-for (const form of prices) {
-  form.hidden = false;
-  form.addEventListener("submit", (event) => event.preventDefault());
-  for (const field of form.elements) {
+if (prices) {
+  prices.hidden = false;
+  prices.addEventListener("submit", (event) => event.preventDefault());
+  for (const field of prices.elements) {
     field.value = state.get(`price ${field.name}`) ?? "";
-    field.addEventListener("input", () => {
-      put(`price ${field.name}`, field.value);
-      for (const other of prices) for (const one of other.elements) if (one !== field && one.name === field.name) one.value = field.value;
-      showCosts();
-    });
+    field.addEventListener("input", () => { put(`price ${field.name}`, field.value); showCosts(); });
   }
+  showCosts();
 }
-if (prices.length) showCosts();

@@ -1,20 +1,22 @@
-// Ratios of two results with their intervals, as compliance/score/comparison.py computes them. A ratio says
-// how many times as fast one result is as another, everywhere.
+// Ratios of two results with their intervals, as compliance/score/comparison.py computes them, from the levels
+// of results.json. A ratio says how many times as fast one result is as another, everywhere.
 "use strict";
 
 const digits = (value) => (Math.abs(value - 1) < 0.005 ? value.toFixed(4) : value < 10 ? value.toFixed(2) : value < 100 ? value.toFixed(1)
   : Math.round(value).toLocaleString("en-US"));
 
+// The level of a result's own times beside a score.
+const own = (level) => (level.own ? { ...level, ...level.own, basis: "own", points: [] } : level);
+
 // How many times as fast the first of each pair is, as a geometric mean over the pairs (mean_ratio there).
 // Two bases are compared by their own times; where one of two is charged, their own times must differ too.
 function meanRatio(pairs, student) {
-  const own = ([fast, slow]) => [fast.own ?? fast, slow.own ?? slow];
-  const like = pairs.map((pair) => (pair[0].basis === pair[1].basis ? pair : own(pair)));
-  const mixed = (pair) => Boolean(pair[0].charged) !== Boolean(pair[1].charged);
-  const runs = pairs.flat().map((end) => end.runs);
+  const like = pairs.map((pair) => (pair[0].basis === pair[1].basis ? pair : pair.map(own)));
+  const mixed = ([fast, slow]) => fast.charged !== slow.charged;
+  const runs = pairs.flat().map((end) => end.n);
   let [middle, low, high] = measure(like, student);
   if (low !== null && like.some(mixed)) {
-    const [, least, most] = measure(like.map((pair) => (mixed(pair) ? own(pair) : pair)), student);
+    const [, least, most] = measure(like.map((pair) => (mixed(pair) ? pair.map(own) : pair)), student);
     [low, high] = least === null ? [null, null] : [Math.min(low, least), Math.max(high, most)];
   }
   return { value: Math.exp(middle), low: low === null ? null : Math.exp(low), high: high === null ? null : Math.exp(high), runs };
@@ -23,7 +25,7 @@ function meanRatio(pairs, student) {
 // The mean logarithm of the ratios and the ends of its interval (_measure there).
 function measure(pairs, student) {
   const ends = pairs.flat(), count = pairs.length;
-  const middle = pairs.reduce((sum, [fast, slow]) => sum + slow.mean - fast.mean, 0) / count;
+  const middle = pairs.reduce((sum, [fast, slow]) => sum + slow.log_mean - fast.log_mean, 0) / count;
   if (ends.some((end) => end.variance === null)) return [middle, null, null];
   const parts = ends.map((end) => [end.variance, end.degrees]).concat(pairs.flatMap(pointParts));
   const total = parts.reduce((sum, [part]) => sum + part, 0);
@@ -37,7 +39,7 @@ function measure(pairs, student) {
 function pointParts([fast, slow]) {
   const shares = new Map();
   for (const [sign, level] of [[1, fast], [-1, slow]]) {
-    for (const [point, share, variance, degrees] of level.points) shares.set(point, [(shares.get(point)?.[0] ?? 0) + sign * share, variance, degrees]);
+    for (const { point, share, variance, degrees } of level.points) shares.set(point, [(shares.get(point)?.[0] ?? 0) + sign * share, variance, degrees]);
   }
   return [...shares.values()].filter(([share]) => share).map(([share, variance, degrees]) => [share ** 2 * variance, degrees]);
 }

@@ -45,7 +45,7 @@ function sort(table, name, turned) {
 // Of a long table the first rows that match are laid out, all of them on request and on paper: a browser takes
 // a second for thousands. Sorting, filters and what is saved act on all rows; only those that are seen move.
 const ROWS_AT_ONCE = 50, ROWS_MANY = 100, ROWS_OF_PHONE = 10;
-const isNarrow = matchMedia("(max-width: 46rem)").matches;
+const isNarrow = matchMedia("(max-width: 50rem)").matches;
 
 function turnPages(table) {
   const matching = rowsOf(table).filter((row) => !row.hidden);
@@ -80,13 +80,9 @@ function sortAll(by) {
 const seenWords = new Map();
 function visible(row) {
   if (!seenWords.has(row)) {
-    const walk = document.createTreeWalker(row, NodeFilter.SHOW_TEXT);
-    const texts = [];
-    while (walk.nextNode()) {
-      const part = walk.currentNode, glue = part.previousSibling?.nodeName === "WBR" ? "" : " ";
-      if (!part.parentElement.closest("title, td details")) texts.push(glue + part.data);
-    }
-    seenWords.set(row, texts.join("").toLowerCase());
+    const copy = row.cloneNode(true);
+    for (const part of copy.querySelectorAll("title, details")) part.remove();
+    seenWords.set(row, copy.textContent.toLowerCase());
   }
   return seenWords.get(row);
 }
@@ -121,6 +117,7 @@ function filter() {
   for (const item of document.querySelectorAll(".legend [data-device]")) item.hidden = !devices.has(item.dataset.device);
   for (const lead of document.querySelectorAll(".lead-of")) lead.hidden = isFiltered();
   document.querySelector("[data-clear]").hidden = !isFiltered();
+  document.querySelector(".approximate").hidden = !isFiltered();
   document.querySelector(".nothing").hidden = shown > 0 || all === 0;
   controls.querySelector("output").value = shown < all ? `${shown} of ${all} rows` : "";
   document.dispatchEvent(new Event("filtered"));

@@ -20,7 +20,8 @@ class Option:
 
     ``kind`` makes a value of a text; bool is a switch. ``more`` is for argparse.
     Numbers below ``least`` or above ``most`` are refused; ``why`` is the reason, if it needs one.
-    Of the options with the same ``group`` a user gives one at most.
+    Of the options with the same ``group`` a user gives one at most; one that
+    ``needs`` another option is refused without it.
     """
 
     flag: str
@@ -32,6 +33,13 @@ class Option:
     most: float = math.inf
     why: str = ""
     group: str = ""
+    needs: str = ""
+
+    @property
+    def name(self) -> str:
+        """The attribute in which argparse keeps the value."""
+        flag = self.flag.partition(" ")[0].lstrip("-")
+        return str(self.more.get("dest", flag.replace("-", "_")))
 
     def add_to(self, parser: Any) -> None:
         """Add it to a parser of argparse, or to a group of one."""
@@ -45,9 +53,10 @@ class Option:
         )
 
     def refuse(self, options: argparse.Namespace) -> None:
-        """Raise UserError where a given number lies outside of the bounds."""
-        flag = self.flag.partition(" ")[0]
-        value = getattr(options, self.more.get("dest", flag.lstrip("-").replace("-", "_")))
+        """Raise UserError for a number outside of the bounds, or without what the option needs."""
+        flag, value = self.flag.partition(" ")[0], getattr(options, self.name)
+        if self.needs and value is not None and not getattr(options, self.needs.lstrip("-")):
+            raise UserError(f"{flag}: it needs {self.needs}; fix: add {self.needs}")
         numbers = value if isinstance(value, list | tuple) else [value]
         if self.least == -math.inf or None in numbers:
             return

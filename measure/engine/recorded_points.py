@@ -4,8 +4,6 @@
 So an interrupted measurement loses only the current size, and the same command continues it.
 """
 
-import csv
-import io
 import json
 import math
 import os
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from cepheid.measure.engine.study import Column, name_values
+from cepheid.measure.engine.study import Column, Measured, Table, name_values
 from cepheid.reference.session.observer import Observer
 from cepheid.rules.errors import UserError, cannot_write
 from cepheid.rules.host import ROOT, atomic_write, usable_processors
@@ -61,16 +59,6 @@ class PointFolder(Generic[P]):
     def write_json(self, name: str, facts: Mapping[str, Any]) -> None:
         """Write a file of JSON. Raises UserError where that fails."""
         self._write(self.path / name, json.dumps(facts, indent=1, default=asdict) + "\n")
-
-    def write_csv(self, name: str, columns: Sequence[Column], rows: Sequence[Any]) -> None:
-        """Write a table for spreadsheets: the columns that have a key, with six digits."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(name_values(columns, rows[0]))
-        for row in rows:
-            values = name_values(columns, row).values()
-            writer.writerow(f"{each:.6g}" if isinstance(each, float) else each for each in values)
-        self._write(self.path / name, text.getvalue())
 
     def _locate(self, sized: Placed) -> Path:
         return self.path / f"{sized.place}.json"
@@ -193,12 +181,11 @@ def measure_missing(
     folder: PointFolder[P],
     measure: Callable[[J], P],
     observer: Observer,
-    describe: Callable[[P], str],
 ) -> list[str]:
     """Measure the sizes that are not recorded yet; return those that could not be measured.
 
-    ``measure`` raises UserError if a size cannot be measured. The text of a job names it. Raises
-    UserError where nothing is recorded in the end.
+    ``measure`` raises UserError if a size cannot be measured. The texts of a job and of a point say
+    what they are. Raises UserError where nothing is recorded in the end.
     """
     missing, failed = folder.list_missing(jobs), []
     if not missing:
@@ -213,15 +200,40 @@ def measure_missing(
             failed.append(job.place)
             continue
         folder.keep(point)
-        observer.tell(f"{label}: {describe(point)}")
+        observer.tell(f"{label}: {point}")
     if len(failed) == len(jobs) and not folder.load_points():
         raise UserError(f"{folder.path}: nothing could be measured; the lines above say why")
     return failed
 
 
-def tell_written(folder: Path, files: Sequence[str], failed: Sequence[str]) -> list[str]:
-    """Return a line for each file, and one about the sizes that could not be measured, if any."""
-    notes = [f"written: {folder / name}" for name in files]
+@dataclass(frozen=True)
+class Shown:
+    """What a study shows of its points: their columns, the rows made of them, and the figure."""
+
+    columns: Sequence[Column]
+    draw: Callable[[Path], None]
+    title: str = ""
+    notes: Sequence[str] = ()
+    rows: Sequence[Any] | None = None  # the points, where it is None
+
+
+def finish(
+    name: str, folder: PointFolder[P], facts: Mapping[str, Any], shown: Shown,
+    failed: Sequence[str] = (),
+) -> Measured:  # fmt: skip
+    """Write ``<name>.json`` with facts, table and points, and ``<name>.png``; return what is shown.
+
+    ``failed`` are the sizes that could not be measured.
+    """
+    points = folder.load_points()
+    table = [name_values(shown.columns, point) for point in points] if shown.rows is None else []
+    kept = {**facts, "points": list(map(describe_point, points))}
+    folder.write_json(f"{name}.json", {**kept, "table": table} if table else kept)
+    shown.draw(folder.path / f"{name}.png")
+    notes = [*shown.notes, *(f"written: {folder.path / name}.{end}" for end in ("json", "png"))]
     if failed:
         notes.append(f"not measured: {', '.join(failed)}; the lines above say why")
-    return notes
+    rows = points if shown.rows is None else shown.rows
+    return Measured(
+        tables=[Table(shown.title, shown.columns, rows)], notes=notes, is_fine=not failed
+    )

@@ -8,8 +8,7 @@ table, write JSON and figures, and say where other work on the machine disturbed
 import argparse
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -25,12 +24,9 @@ from cepheid.rules import definition as definitions
 from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, cannot_write
-from cepheid.rules.host import FIGURE_STYLE, atomic_path, atomic_write
-from cepheid.rules.layout import lay_out, wrap
+from cepheid.rules.host import atomic_write
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from cepheid.reference.run.config import RunConfig
     from cepheid.reference.session.observer import Observer
     from cepheid.reference.torch.ranks.distributed import TorchRanks
@@ -38,8 +34,6 @@ if TYPE_CHECKING:
     OpenDisplay = Callable[[IO[str] | None], Observer]
     """Opens what shows progress: on the terminal, or in a file as on a terminal."""
 
-OURS, REPORTED = "C0", "C5"  # colours of the style
-COLUMN_INCHES = 4.8
 BUSY_SHARE = 0.5  # of the processors: beyond that load other work disturbs the measurement
 
 
@@ -106,15 +100,15 @@ class Request:
         """The folder of all datasets."""
         return Path(self.arguments.data or os.environ.get("CEPHEID_DATA", "data"))
 
-    def configure(self, seed: int = 1) -> "RunConfig":
-        """Return the configuration of a run with the settings of ``--set``.
+    def configure(self, seed: int = 1, *settings: str) -> "RunConfig":
+        """Return the configuration of a run with the settings of ``--set``, and further ones.
 
         It is one of the open division: what is measured need not be allowed in a closed result.
         """
         from cepheid.reference.run.config import configure
         from cepheid.reference.session.request import replace_old_keys
 
-        asked = getattr(self.arguments, "overrides", ())
+        asked = [*getattr(self.arguments, "overrides", ()), *settings]
         current, _ = replace_old_keys(asked, self.definition.execution)
         root = self.data_root
         return configure(
@@ -217,8 +211,8 @@ def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDi
         print(text)
     if study.is_timed and load > BUSY_SHARE * (os.cpu_count() or 1):
         print(
-            f"\nother work was running here (load {load:.1f} before this began):\n"
-            "absolute times are unreliable, ratios approximate"
+            f"\nother work was running here (load {load:.1f} before this began): absolute times "
+            "are unreliable, ratios approximate"
         )
     if measured.facts and arguments.output:
         loaded = {"load_before": load} if study.is_timed else {}
@@ -267,20 +261,18 @@ def _describe(study: Study, request: Request, measured: Measured) -> str:
     """Return title, tables and notes as one text."""
     columns = study.columns(request, measured) if callable(study.columns) else study.columns
     tables = [Table(measured.title, columns, measured.rows), *measured.tables]
-    parts = [
-        part
-        for table in tables
-        for part in (wrap(table.title), format_table(table), wrap(table.note))
-    ]
-    return "\n\n".join(part for part in (*parts, wrap("\n".join(measured.notes))) if part)
+    parts = [part for table in tables for part in (table.title, format_table(table), table.note)]
+    return "\n\n".join(part for part in (*parts, "\n".join(measured.notes)) if part)
 
 
 def format_table(table: Table) -> str:
     """Return the rows as a table for people, without columns that are empty; "" for no rows."""
+    from tabulate import tabulate
+
     shown = [each for each in table.columns if each.head is not None]
     shown = [each for each in shown if any(map(each.format, table.rows))]
     cells = [[column.format(row) for column in shown] for row in table.rows]
-    return "\n".join(lay_out([[str(column.head) for column in shown], *cells])) if shown else ""
+    return tabulate(cells, [str(column.head) for column in shown], disable_numparse=True)
 
 
 def name_values(columns: Sequence[Column], row: Any) -> dict[str, Any]:
@@ -305,26 +297,3 @@ def write_json(path: Path, facts: Mapping[str, Any]) -> None:
         atomic_write(path, json.dumps(facts, indent=1) + "\n")
     except OSError as error:
         raise cannot_write(path, error) from error
-
-
-@contextmanager
-def draw_figure(
-    path: Path, columns: int, column_inches: float = COLUMN_INCHES, inches: float = 3.8
-) -> Iterator[tuple["Figure", list[Any]]]:
-    """Yield a figure with ``columns`` axes side by side, and write it to ``path`` afterwards.
-
-    The file is a PNG and appears when it is complete. Raises UserError where it cannot be written,
-    ModuleNotFoundError without matplotlib.
-    """
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    with rc_context(fname=FIGURE_STYLE):
-        figure = Figure(figsize=(column_inches * columns, inches), layout="constrained")
-        axes = figure.subplots(1, columns, squeeze=False)[0]
-        yield figure, list(axes)
-        try:
-            with atomic_path(path) as temporary:
-                figure.savefig(temporary, format="png", metadata={"Software": None})
-        except OSError as error:
-            raise cannot_write(path, error) from error

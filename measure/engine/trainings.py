@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.provenance import HARDWARE, keep_current
@@ -17,9 +17,11 @@ from cepheid.rules.evidence import Curve, Evidence, locate_file
 from cepheid.rules.host import require_checkout
 
 if TYPE_CHECKING:
+    from cepheid.measure.engine.study import Request
     from cepheid.reference.run.progress import OnProgress, Progress
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
+K = TypeVar("K")
 CORRECT = "correct"
 """The variant of a run of the unbroken reference."""
 
@@ -133,6 +135,14 @@ def record_missing(
     for _, curve, measured in train_all(definition, missing, data_root, observer):
         recorded = keep(definition, curve, measured, file)
     return recorded
+
+
+def record_each(request: "Request", wanted: Mapping[K, Training], file: str) -> Mapping[K, Curve]:
+    """Make the runs that ``file`` does not have; return the quality curve of each."""
+    trainings, root = list(wanted.values()), request.data_root
+    recorded = record_missing(request.definition, trainings, root, request.observer, file)
+    made = {(curve.variant, curve.seed): curve for curve in recorded.curves}
+    return {key: made[each.variant, each.config.seed] for key, each in wanted.items()}
 
 
 def keep(

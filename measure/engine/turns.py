@@ -309,12 +309,10 @@ class Subject:
         compared = self.compare(sides)
         return Measurement([describe_comparison(compared)], compared.as_json())
 
-    def measure_all(
-        self, all_sides: Mapping[str, Sides], describe: "Callable[[Comparison], Row] | None" = None
-    ) -> Measurement:
+    def measure_all(self, all_sides: Mapping[str, Sides]) -> Measurement:
         """Compare one pair of sides after the other; facts are by the names of the pairs."""
         compared = {name: self.compare(sides) for name, sides in all_sides.items()}
-        rows = list(map(describe or describe_comparison, compared.values()))
+        rows = list(map(describe_comparison, compared.values()))
         return Measurement(rows, {name: each.as_json() for name, each in compared.items()})
 
 

@@ -14,7 +14,7 @@ import torch
 
 from cepheid.rules.host import ROOT
 
-WAIT, COPY, FLOAT64, REFUSED = "wait", "copy", "float64", "refused"
+WAIT, COPY, FLOAT64 = "wait", "copy", "float64"
 GRAPH = "graph"  # the part in which operations are captured
 _LOCK = threading.Lock()
 # Who calls these is named: they wait and copy for others.
@@ -37,8 +37,8 @@ class Place(NamedTuple):
 class Event(NamedTuple):
     """What an accelerator would make somebody pay for, and where it happened.
 
-    The kind is a wait of the host for a value of the device, a blocking copy to the device, a
-    value in float64, or an operation that a known device refuses.
+    The kind is a wait of the host for a value of the device, a blocking copy to the device, or a
+    value in float64.
     """
 
     kind: str

@@ -22,8 +22,7 @@ from torch.utils.backend_registration import (
     _setup_privateuseone_for_python_backend,
 )
 
-from cepheid.measure.rehearsal.ledger import COPY, FLOAT64, REFUSED, WAIT, Ledger
-from cepheid.measure.rehearsal.refusals import list_refusals
+from cepheid.measure.rehearsal.ledger import COPY, FLOAT64, WAIT, Ledger
 from cepheid.rules.errors import UserError
 
 KIND = "pretend"
@@ -265,8 +264,6 @@ def _judge(
     operation: Operation, traits: Traits, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
     """Note what an accelerator would punish. Raises MixedDevicesError for what all refuse."""
-    for refusal in list_refusals(operation, traits.name, args):
-        _ledger.note(REFUSED, refusal)
     if traits.name in ("_to_copy", "copy_"):
         _judge_copy(traits.name, args, kwargs)
     elif traits.asks_host and kwargs.get("output_size") is None:

@@ -1,6 +1,5 @@
 """`cepheid rehearse`: what an accelerator would make of benchmarks, shown without one."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -32,7 +31,6 @@ boxes, since more of them are the same operations. The same is played on the CPU
   an error    tensors of one operation on two devices, or whatever else ends the play
   wait        in a step, an evaluation or a generation the host waits for a value of the device
   copy        ... or until values are copied to the device, since nobody asked for non_blocking
-  refused     an operation that CUDA or MPS refuses, as torch's list of its kernels says
   float64     with --without-float64: a tensor in float64 on the device
 
 Each has the file and the line. Waits that must be are listed with a reason in
@@ -93,9 +91,7 @@ def measure(request: Request, scenes: "Sequence[Scene]") -> Measured:
         print(f"rehearsing {scene}", file=sys.stderr, flush=True)
         reports.append(rehearse(scene, request.data_root, asked.ranks, not asked.without_float64))
     is_fine = all(report.is_fine for report in reports)
-    if asked.json:
-        facts = {"is_fine": is_fine, "rehearsals": [_as_json(report) for report in reports]}
-        return Measured(notes=[json.dumps(facts, indent=1)], is_fine=is_fine)
+    facts = {"is_fine": is_fine, "rehearsals": [_as_json(report) for report in reports]}
     allowed, found = _list_places(reports)
     tables = [
         make_table("", allowed),
@@ -107,7 +103,7 @@ def measure(request: Request, scenes: "Sequence[Scene]") -> Measured:
     ranks = f" on {asked.ranks} ranks" if asked.ranks > 1 else ""
     title = f"{asked.scale} scale{ranks}, on the pretend device"
     notes.append("nothing was found" if is_fine else "something was found")
-    return Measured(reports, title, tables, notes, is_fine=is_fine)
+    return Measured(reports, title, tables, notes, facts, is_fine)
 
 
 def _as_json(report: "Report") -> dict[str, Any]:
@@ -177,7 +173,7 @@ STUDY = Study(
         Option("--task FILE", "a task of your own, as for `cepheid run`", Path),
         options.offer_settings(),
         Option("--without-float64", "look for float64 alone, on a device that has none", bool),
-        Option("--json", "print everything as JSON instead", bool),
+        options.FILE,
         options.DATA,
     ),
 )  # fmt: skip

@@ -15,7 +15,7 @@ import yaml
 
 from cepheid.measure.engine.own_process import run_on_ranks
 from cepheid.measure.rehearsal.device import offer
-from cepheid.measure.rehearsal.ledger import COPY, FLOAT64, REFUSED, WAIT, Ledger
+from cepheid.measure.rehearsal.ledger import COPY, FLOAT64, WAIT, Ledger
 from cepheid.measure.rehearsal.play import (
     EVALUATION,
     FIRST,
@@ -35,9 +35,7 @@ ALLOWED = Path(__file__).with_name("allowed.yaml")
 ROUNDING = 1e-3  # of values and of the norm of an array: a few steps amplify rounding by less
 TIMED = (STEPS, EVALUATION, GENERATION)
 # In which parts events of a kind are judged: before the first step nothing is timed.
-JUDGED: Mapping[str, Sequence[str]] = {
-    WAIT: TIMED, COPY: TIMED, FLOAT64: (FIRST, *TIMED), REFUSED: ()
-}  # fmt: skip
+JUDGED: Mapping[str, Sequence[str]] = {WAIT: TIMED, COPY: TIMED, FLOAT64: (FIRST, *TIMED)}
 
 
 @dataclass(frozen=True)
@@ -58,8 +56,7 @@ class Remark:
     @property
     def is_judged(self) -> bool:
         """Whether it matters in its part."""
-        judged = JUDGED[self.kind]
-        return not judged or self.part in judged
+        return self.part in JUDGED[self.kind]
 
     @property
     def is_finding(self) -> bool:

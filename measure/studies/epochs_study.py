@@ -1,29 +1,21 @@
 """How many epochs the reference needs, by batch size or by setting: `cepheid measure epochs`."""
 
 import statistics
-import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cepheid.compliance.score.trimmed import two_sided_quantile
 from cepheid.measure.engine import options
+from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure, write_title
 from cepheid.measure.engine.options import Option
-from cepheid.measure.engine.study import (
-    OURS,
-    REPORTED,
-    Column,
-    Measured,
-    Request,
-    Study,
-    draw_figure,
-)
+from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.turns import format_spread
 from cepheid.measure.studies import epochs
 from cepheid.measure.studies.epochs import Arm, Comparison, Run
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError
 
 DESCRIPTION = """\
 Show the epochs to the quality target, as figure 8 and table 1 of Kumar et al. 2019 do:
@@ -46,14 +38,11 @@ exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
 """
 FAR = 10  # times a target: beyond that an axis is logarithmic
 MARGIN = 1.1  # of an axis beyond the largest value
-TITLE_CHARACTERS = 60  # of a line, for each column of a figure
 
 
 def list_by_batch_size(request: Request) -> Mapping[int, Sequence[float]]:
     """Return the epochs of the reference's runs by batch size."""
     request.require_training(", so it has no epochs")
-    if request.arguments.seeds:
-        raise UserError("--seeds needs --compare; `cepheid rcp` measures batch sizes")
     return epochs.list_by_batch_size(request.definition)
 
 
@@ -223,8 +212,7 @@ def draw_by_setting(path: Path, request: Request, measured: Measured) -> None:
         if has_curves:
             _draw_curves(columns[-1], definition, comparison, runs)
         source = f" ({comparison.source})" if comparison.source else ""
-        title = f"{comparison.title}{source}"
-        figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * len(columns)))
+        write_title(figure, f"{comparison.title}{source}")
 
 
 def draw_epochs(axes: Any, comparison: Comparison, runs: Sequence[Run]) -> None:
@@ -283,7 +271,10 @@ STUDY = Study(
     options=(
         *options.offer_benchmark("which benchmark; it must train"),
         Option("--compare NAME", "a comparison of epochs.yaml (default: by batch size)"),
-        options.offer_seeds("seeds of each setting (default: those recorded, or 1 to 5)", None),
+        replace(
+            options.offer_seeds("seeds of each setting (default: those recorded, or 1 to 5)", None),
+            needs="--compare",
+        ),
         options.FIGURE,
         options.DATA,
         *options.DEVICES,

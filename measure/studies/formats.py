@@ -1,14 +1,13 @@
 """How fast a disk gives images, by how they are packed: `cepheid measure formats`."""
 
 import importlib
-import io
 import multiprocessing
 import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,7 +42,6 @@ examples:
   cepheid measure formats                                   on the disk of data/
   cepheid measure formats --data /lustre/me --files 50000 --readers 8
                                                             on a shared file system, by 8 processes
-  cepheid measure formats --png                             radiographs: how fast PNG is decoded
 
 exit codes: 0 fine; 2 wrong use
 """
@@ -53,8 +51,6 @@ MEAN_KB, SHORTEST_KB, LONGEST_KB = 110, 10, 600
 LOG_SPREAD = 0.6  # of the lengths, as of ImageNet's files
 SPARE_BYTES = 2**28
 ALL_ARE_READY_SECONDS = 0.5
-
-PIXELS, SEEN_PIXELS, IMAGES = 1024, 224, 12  # of PNG files
 
 
 def drop_from_caches(folder: Path) -> None:
@@ -68,9 +64,6 @@ def drop_from_caches(folder: Path) -> None:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             finally:
                 os.close(descriptor)
-
-
-# The measurement ---------------------------------------------------------------------------------
 
 
 @dataclass
@@ -209,7 +202,7 @@ def _read_part(
 
 def require_packages(request: Request) -> None:
     """Raise UserError where a package is missing."""
-    extras.require("filelock", "numpy", *(["PIL"] if request.arguments.png else []))
+    extras.require("filelock", "numpy")
 
 
 def measure(request: Request, _: None) -> Measured:
@@ -234,54 +227,6 @@ def measure(request: Request, _: None) -> Measured:
     return Measured(rows, f"\n{len(contents):,} images, {total / 1e6:,.0f} MB; images a second")
 
 
-def measure_png(request: Request, _: None) -> Measured:
-    """Measure how long one core needs to decode a radiograph and to resize it."""
-    from cepheid.reference.data.image_files.decoding import decode_png
-    from cepheid.reference.data.image_files.threads import resize
-
-    rounds, whole = request.arguments.rounds, (0, 0, PIXELS, PIXELS)
-    files = [draw_file(number) for number in range(IMAGES)]
-    decoded = [decode_png(file) for file in files]
-
-    def time_median(work: Callable[[int], object]) -> float:
-        """Return milliseconds of processor time an image."""
-        times = []
-        for _ in range(rounds):
-            start = time.process_time()
-            for number in range(IMAGES):
-                work(number)
-            times.append(1000 * (time.process_time() - start) / IMAGES)
-        return statistics.median(times)
-
-    decoding_ms = time_median(lambda number: decode_png(files[number]))
-    resizing_ms = time_median(lambda number: resize(decoded[number], whole, SEEN_PIXELS))
-    kilobytes = sum(map(len, files)) / len(files) / 1000
-    text = (
-        f"grey PNG, {PIXELS:,} x {PIXELS:,} pixels, {kilobytes:,.0f} kB: decoding "
-        f"{decoding_ms:.1f} ms, resizing to {SEEN_PIXELS} pixels {resizing_ms:.1f} ms, "
-        f"{1000 / (decoding_ms + resizing_ms):.0f} images/s on one core"
-    )
-    return Measured(notes=[text])
-
-
-def draw_file(
-    number: int, shape: tuple[int, int] = (PIXELS, PIXELS), channels: int = 1, form: str = "PNG"
-) -> bytes:
-    """Return an image of noise whose amplitude falls with the frequency, as in photographs."""
-    import numpy as np
-    from PIL import Image
-
-    random = np.random.default_rng(number)
-    frequency = np.hypot(np.fft.fftfreq(shape[0])[:, None], np.fft.rfftfreq(shape[1]))
-    frequency[0, 0] = np.inf
-    spectra = np.fft.rfft2(random.standard_normal((channels, *shape))) / frequency
-    field = np.fft.irfft2(spectra, shape)
-    levels = np.clip(128 + 40 * field / field.std(), 0, 255).astype(np.uint8)
-    file = io.BytesIO()
-    Image.fromarray(levels[0] if channels == 1 else np.moveaxis(levels, 0, -1)).save(file, form)
-    return file.getvalue()
-
-
 STUDY = Study(
     "formats",
     require_packages,
@@ -303,7 +248,6 @@ STUDY = Study(
         ),
     ),
     is_timed=True,
-    others=(Study("png", require_packages, measure_png, is_timed=True),),
     description=DESCRIPTION,
     examples=EXAMPLES,
     options=(
@@ -312,7 +256,6 @@ STUDY = Study(
         Option(
             "--readers N", "processes that read together (default: 1)", int, 1, least=1, most=256
         ),
-        Option("--png", "decode grey PNG files of 1,024 x 1,024 pixels instead", bool),
         options.DATA,
     ),
 )

@@ -10,7 +10,7 @@ from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Measured, Request, Study
-from cepheid.measure.engine.trainings import Training, record_missing
+from cepheid.measure.engine.trainings import Training, record_each
 from cepheid.measure.studies.epochs import Arm, Comparison, summarise
 from cepheid.measure.studies.epochs_study import describe, draw_by_setting, list_columns
 from cepheid.reference.run.config import RunConfig
@@ -78,14 +78,12 @@ def name_variant(delay: int, config: RunConfig) -> str:
 
 def measure(request: Request, wanted: Mapping[tuple[int, int], Training]) -> Measured:
     """Make the runs that are not recorded; return all by delay."""
-    definition, delays = request.definition, sorted({delay for delay, _ in wanted})
-    trainings, root = list(wanted.values()), request.data_root
-    recorded = record_missing(definition, trainings, root, request.observer, FILE)
-    made = {(curve.variant, curve.seed): curve for curve in recorded.curves}
+    curves = record_each(request, wanted, FILE)
     runs = [
-        replace(summarise(made[training.variant, seed], definition), arm=name_delay(delay))
-        for (delay, seed), training in wanted.items()
+        replace(summarise(curve, request.definition), arm=name_delay(delay))
+        for (delay, _), curve in curves.items()
     ]
+    delays = sorted({delay for delay, _ in wanted})
     arms = tuple(Arm(name_delay(delay), ()) for delay in delays)
     return describe(request, Comparison("staleness", TITLE, arms=arms), runs)
 

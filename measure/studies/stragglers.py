@@ -12,19 +12,12 @@ from pathlib import Path
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
+from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.options import Option
-from cepheid.measure.engine.study import (
-    OURS,
-    REPORTED,
-    Column,
-    Measured,
-    Request,
-    Study,
-    draw_figure,
-)
-from cepheid.measure.engine.trainings import Training, record_missing
+from cepheid.measure.engine.study import Column, Measured, Request, Study
+from cepheid.measure.engine.trainings import Training, record_each
 from cepheid.measure.studies.staleness import FILE
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve
@@ -74,17 +67,15 @@ class Way:
         """How long each worker takes for a gradient, in those of a fast one."""
         return (*[1.0] * (self.workers - 1), self.slow)
 
-    def list_arrivals(self, updates: int) -> list[tuple[int, float]]:
-        """Return the age and the arrival of each of so many gradients."""
+    def arrive(self) -> Iterator[tuple[int, float]]:
+        """Yield the age and the arrival of each gradient."""
         from cepheid.reference.torch.parallel.stale import list_arrivals
 
-        return [*islice(list_arrivals(self.paces), updates)]
+        return list_arrivals(self.paces)
 
     def iterate_ages(self) -> Iterator[int]:
         """Yield the age of each gradient."""
-        from cepheid.reference.torch.parallel.stale import list_arrivals
-
-        return (age for age, _ in list_arrivals(self.paces))
+        return (age for age, _ in self.arrive())
 
     def name(self, config: RunConfig) -> str:
         """Return the name of the variant, with the rate that is trained."""
@@ -134,14 +125,10 @@ def list_arms(request: Request) -> Runs:
         for workers in (SYNCHRONOUS, *asked.workers):
             for factor in sorted(set(asked.rates), reverse=True):
                 way = Way(workers, factor, asked.slow)
-                overrides = [*asked.overrides, f"{RATE}={usual * factor:.6g}"]
-                config = configure(
-                    definition, division="open", overrides=overrides,
-                    data_root=request.data_root, seed=seed,
-                )  # fmt: skip
+                config = request.configure(seed, f"{RATE}={usual * factor:.6g}")
                 source = create
                 if workers:
-                    oldest = max(age for age, _ in way.list_arrivals(ARRIVALS_LOOKED_AT))
+                    oldest = max(islice(way.iterate_ages(), ARRIVALS_LOOKED_AT))
                     source = delay_gradients(create, oldest, way.iterate_ages)
                 variant = way.name(config)
                 arms[way, seed] = Training(variant, variant, config, source)
@@ -150,10 +137,7 @@ def list_arms(request: Request) -> Runs:
 
 def measure(request: Request, wanted: Runs) -> Measured:
     """Make the runs that are not recorded; return both ways for each number of workers."""
-    definition, root = request.definition, request.data_root
-    recorded = record_missing(definition, [*wanted.values()], root, request.observer, FILE)
-    made = {(curve.variant, curve.seed): curve for curve in recorded.curves}
-    curves = {key: made[run.variant, run.config.seed] for key, run in wanted.items()}
+    definition, curves = request.definition, record_each(request, wanted, FILE)
     batch = next(iter(wanted.values())).config.global_batch_size
     samples = {key: curve.count_samples_to_target(definition) for key, curve in curves.items()}
     updates = {key: count / batch if count else None for key, count in samples.items()}
@@ -195,7 +179,7 @@ def find_best(updates: Mapping[tuple[Way, int], float | None], like: Way, worker
     needed = reached[rate]
     if is_synchronous:  # a share of the batch each, and all wait
         return Outcome(workers, True, rate, needed, 0, needed * like.slow / workers, None)
-    arrivals = like.list_arrivals(max(1, round(needed)))
+    arrivals = [*islice(like.arrive(), max(1, round(needed)))]
     oldest = max(age for age, _ in arrivals)
     return Outcome(workers, False, rate, needed, oldest, arrivals[-1][1], None)
 

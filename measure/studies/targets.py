@@ -8,10 +8,9 @@ models stay from them.
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from cepheid.benchmarks import registry
-from cepheid.compliance.score.margins import measure_spreads
+from cepheid.compliance.score import margins
 from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Measured, Request, Study
@@ -27,7 +26,7 @@ DESCRIPTION = """\
 Train the reference with several seeds, and each broken variant (shuffled labels, frozen weights, …)
 through its full budget. Record the quality curves in benchmarks/<name>/evidence.json. A benchmark
 that generates is judged once a run. The last lines say whether the seeds are enough: how probably
-one more misses, and how far the nearest broken run stays from the targets.
+one more misses, and how far correct and broken runs stay from the targets.
 
 The tests accept the targets of a benchmark only with such evidence for the same definition. Each
 run is recorded as it ends, and a run that is recorded for this definition is not made again: the
@@ -43,22 +42,6 @@ example:
 exit codes: 0 the targets separate correct from broken; 1 they do not, or runs are still missing;
 2 wrong use
 """
-
-
-@dataclass(frozen=True)
-class NearestBroken:
-    """The evaluation of a broken model that comes nearest to the targets.
-
-    Of the targets that it misses, ``metric`` is missed by the most ``deviations``: standard
-    deviations of what the correct seeds have when they reach the targets.
-    """
-
-    variant: str
-    seed: int
-    metric: str
-    value: float
-    target: float
-    deviations: float
 
 
 def estimate_miss_probability(recorded: Evidence, definition: Definition) -> float | None:
@@ -87,42 +70,11 @@ def estimate_miss_probability(recorded: Evidence, definition: Definition) -> flo
     return min(1.0, sum(by_metric))
 
 
-def find_nearest_broken(recorded: Evidence, definition: Definition) -> NearestBroken | None:
-    """Return the broken run that comes nearest to the targets; None if there is no such run."""
-    spreads = measure_spreads(recorded, definition)
-    nearest = [
-        min(found, key=lambda one: one.deviations)
-        for curve in recorded.broken
-        if (found := _list_shortfalls(curve, definition.quality, spreads))
-    ]
-    return min(nearest, key=lambda one: one.deviations, default=None)
-
-
 def find_reaching(
     recorded: Evidence, definition: Definition
 ) -> list[tuple[int, Mapping[str, float]]]:
     """Return samples and metrics of each correct run at its first evaluation with all targets."""
     return list(filter(None, (curve.find_reaching(definition) for curve in recorded.correct)))
-
-
-def _list_shortfalls(
-    curve: Curve, targets: Sequence[QualityTarget], spreads: Mapping[str, float]
-) -> list[NearestBroken]:
-    """Return for each evaluation the metric that misses its target by the most deviations."""
-    found = []
-    for _, quality in curve.evaluations:
-        missed = []
-        for target in targets:
-            value, name = quality[target.metric], target.metric
-            short = _turn(target, value) - _turn(target, target.target)
-            if short > 0 and name in spreads:
-                deviations = short / spreads[name]
-                missed.append(
-                    NearestBroken(curve.variant, curve.seed, name, value, target.target, deviations)
-                )
-        if missed:
-            found.append(max(missed, key=lambda one: one.deviations))
-    return found
 
 
 def _turn(target: QualityTarget, value: float) -> float:
@@ -190,7 +142,7 @@ def _summarise(recorded: Evidence, definition: Definition) -> list[str]:
 
 
 def _describe_margins(recorded: Evidence, definition: Definition) -> list[str]:
-    """Return how unlikely a correct seed misses, and how far the nearest broken run stays."""
+    """Return how unlikely a correct seed misses, and how far runs stay from the targets."""
     lines = []
     miss = estimate_miss_probability(recorded, definition)
     if miss is not None:
@@ -200,15 +152,8 @@ def _describe_margins(recorded: Evidence, definition: Definition) -> list[str]:
             f"one more seed misses {limit} with a probability of {miss:.1%} "
             f"(Student's t, from {seeds} seeds)"
         )
-    if near := find_nearest_broken(recorded, definition):
-        deviations = (
-            f"{near.deviations:,.0f}" if near.deviations >= 10 else f"{near.deviations:.1f}"
-        )
-        lines.append(
-            f"the nearest broken run, {near.variant} with seed {near.seed}, misses {near.metric} "
-            f"by {deviations} standard deviations of the correct seeds "
-            f"({near.value:.4g}, target {near.target:g})"
-        )
+    if described := margins.describe(definition):
+        lines.append(described)
     return lines
 
 

@@ -80,8 +80,7 @@ class Parameters:
         facts = {"generator_version": self.version, **settings, **self.describe()}
         if getattr(self, "is_subset", False):
             facts["is_subset"] = True
-        plain: dict[str, Any] = store.convert_to_json(facts)
-        return plain
+        return store.convert_to_json(facts)
 
     @property
     def folder_name(self) -> str:
@@ -184,20 +183,20 @@ class Dataset(Generic[Asked, Found]):
 
         Raises StoreError as ``preparation.prepare`` and ``plan`` do.
         """
-        if folder.exists():
-            return self.check(folder, parameters)
-        report = on_progress or (lambda done, total: None)
-        work = Work(folder, parameters.rows, processes, report)
-        contents = self.plan(parameters, work)
-        return preparation.prepare(
-            folder,
-            self.kind.generator,
-            parameters.as_json,
-            contents.rows or parameters.rows,
-            contents,
-            processes,
-            work.report_part(contents.parts - 1, contents.parts),
-        )
+        if not folder.exists():
+            report = on_progress or (lambda done, total: None)
+            work = Work(folder, parameters.rows, processes, report)
+            contents = self.plan(parameters, work)
+            preparation.prepare(
+                folder,
+                self.kind.generator,
+                parameters.as_json,
+                contents.rows or parameters.rows,
+                contents,
+                processes,
+                work.report_part(contents.parts - 1, contents.parts),
+            )
+        return self.check(folder, parameters)
 
     def check(self, folder: Path, parameters: Asked) -> Manifest:
         """Return the manifest of ``folder``. Raises StoreError if it holds another dataset."""

@@ -35,10 +35,7 @@ def folder(data: Mapping[str, Any], data_root: Path) -> Path:
 
 def find_distributed_files(data: Mapping[str, Any], data_root: Path) -> Path | None:
     """Return where a user puts the distributed files of a ``data`` section; None if it is drawn."""
-    where: Path | None = (
-        _find_dataset(data).parse(data).find_distributed_files(folder(data, data_root))
-    )
-    return where
+    return _find_dataset(data).parse(data).find_distributed_files(folder(data, data_root))
 
 
 def find_problem(data: Mapping[str, Any], data_root: Path) -> str:
@@ -65,14 +62,12 @@ def count_train_samples(data: Mapping[str, Any], data_root: Path) -> int | None:
         return None
     from cepheid.reference.data import store  # needs NumPy
 
-    count: int = store.read_manifest(folder(data, data_root)).parameters["train_samples"]
-    return count
+    return store.read_manifest(folder(data, data_root)).parameters["train_samples"]
 
 
 def remarks(data: Mapping[str, Any], folder: Path) -> Sequence[str]:
     """Return remarks about a prepared dataset, one per line; most generators have none."""
-    lines: Sequence[str] = _find_dataset(data).remark(folder)
-    return lines
+    return _find_dataset(data).remark(folder)
 
 
 def find_source(data: Mapping[str, Any]) -> Any:

@@ -71,8 +71,8 @@ def prepare(
     on. ``processes`` defaults to the usable processors. ``on_progress`` is called with rows done
     and rows in all.
 
-    Raises StoreError if the folder or ``<folder>.partial`` belongs to other parameters, another
-    preparation of it is under way, the disk is full or cannot be written, or a worker was killed.
+    Raises StoreError if ``<folder>.partial`` belongs to other parameters, another preparation of it
+    is under way, the disk is full or cannot be written, or a worker was killed.
     """
     plan = _Plan(
         generator=generator,
@@ -83,11 +83,9 @@ def prepare(
         chunk_rows=contents.chunk_rows,
     )
     on_progress = on_progress or (lambda done, total: None)
-    if folder.exists():
-        return _check_existing(folder, plan)
     with explain_disk_errors(folder), lock_folder(folder):
         if folder.exists():  # another preparation finished it while we came here
-            return _check_existing(folder, plan)
+            return store.read_manifest(folder)
         unfinished = name_partial(folder)
         finished = _begin(unfinished, plan)
         todo = [chunk for chunk in range(len(plan.chunks)) if chunk not in finished]
@@ -140,41 +138,18 @@ class _Plan:
         return store.split_rows(self.rows, self.chunk_rows)
 
     @property
-    def contents(self) -> dict[str, Any]:
-        return {
+    def header(self) -> Any:
+        """The journal's first line. Chunks of two GalSim versions must not meet in one folder."""
+        facts = {
+            "format_version": store.FORMAT_VERSION,
+            "chunk_rows": self.chunk_rows,
             "generator": self.generator,
             "parameters": self.parameters,
             "rows": self.rows,
             "arrays": {name: column.layout_json for name, column in self.layout.items()},
+            "versions": self.versions,
         }
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """The journal's first line. Chunks of two GalSim versions must not meet in one folder."""
-        written = {"format_version": store.FORMAT_VERSION, "chunk_rows": self.chunk_rows}
-        header: dict[str, Any] = store.convert_to_json(
-            {**written, **self.contents, "versions": self.versions}
-        )
-        return header
-
-
-def _check_existing(folder: Path, plan: _Plan) -> Manifest:
-    manifest = store.read_manifest(folder)
-    found = {
-        "generator": manifest.generator,
-        "parameters": manifest.parameters,
-        "rows": manifest.rows,
-        "arrays": {name: store.describe_layout(array) for name, array in manifest.arrays.items()},
-    }
-    difference = store.find_first_difference(
-        store.convert_to_json(found), store.convert_to_json(plan.contents)
-    )
-    if difference:
-        raise StoreError(
-            f"{folder}: holds another dataset ({difference}). Prepare into another folder, or "
-            f"delete this one."
-        )
-    return manifest
+        return store.convert_to_json(facts)
 
 
 def _begin(unfinished: Path, plan: _Plan) -> dict[int, dict[str, str]]:

@@ -265,11 +265,6 @@ def name_ends(name: str) -> str:
     return f"{name}_ends"
 
 
-def describe_layout(array: StoredArray) -> list[Any]:
-    """Return data type and shape of a row, or the number of bytes of a ragged array."""
-    return [array.dtype, [array.bytes] if array.dtype == RAGGED else array.shape[1:]]
-
-
 def compute_sha256(values: np.ndarray) -> str:
     """Return the SHA-256 of the bytes of an array of any shape, in hexadecimal."""
     return hashlib.sha256(np.ascontiguousarray(values).view(np.uint8).data).hexdigest()

@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from cepheid.reference.data.sky import colour
 from cepheid.reference.galaxies.shapes import RADIUS_SQUARED
 from cepheid.reference.galaxies.stamps import Estimate, Stamps
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SIGNAL_TO_NOISE = (8, 15, 30, 60, 120, 240)  # a galaxy of the evaluation set nearest to each
 REGIONS = {"95%": ("coverage_95", 0.22), "68%": ("coverage_68", 0.45)}  # with their opacity
@@ -25,15 +23,13 @@ def draw_posteriors(
     data: Stamps,
     estimate: Estimate,
     means_of_draws: Callable[[np.ndarray], np.ndarray] | None = None,
-) -> "Figure":
+) -> Figure:
     """Return a figure of evaluation galaxies, from faint to bright, with their posteriors.
 
     Each galaxy is shown in colour; below it are the regions of (e1, e2) that hold it with 68% and
     95% probability, and the truth. Of a Bayesian network the figure also shows the mean of each
     draw of its weights, (draws, n, 2) for n stamps.
     """
-    from matplotlib.figure import Figure
-
     parameters, sky, rows = data.parameters, data.sky, data.evaluation_rows
     chosen = rows[find_nearest(sky.labels["snr"][rows], SIGNAL_TO_NOISE)]
     stamps, labels = sky.stamps[chosen], sky.labels[chosen]
@@ -78,7 +74,7 @@ def find_nearest(values: np.ndarray, wanted: Sequence[float]) -> list[int]:
     return found
 
 
-def show_galaxy(axes: "Axes", image: np.ndarray, parameters: Any) -> None:
+def show_galaxy(axes: Axes, image: np.ndarray, parameters: Any) -> None:
     """Show the middle of a picture (y, x, 3), x to the right and y upwards as in the data."""
     shown = min(len(image), round(ARCSEC_SHOWN / parameters.pixel_scale_arcsec))
     first = (len(image) - shown) // 2
@@ -89,7 +85,7 @@ def show_galaxy(axes: "Axes", image: np.ndarray, parameters: Any) -> None:
 
 
 def _draw_posterior(
-    axes: "Axes", mean: np.ndarray, scale: np.ndarray, truth: tuple[float, float]
+    axes: Axes, mean: np.ndarray, scale: np.ndarray, truth: tuple[float, float]
 ) -> None:
     """Draw ellipses mean + r·L·(cos, sin); a panel is as wide as its posterior."""
     angles = np.linspace(0, 2 * math.pi, 200)

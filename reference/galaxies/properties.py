@@ -62,8 +62,7 @@ def make_window_moments(pixels: int, pixel_scale_arcsec: float) -> np.ndarray:
     y, x = np.meshgrid(axis, axis, indexing="ij")
     window = np.exp(-(x * x + y * y) / (2 * WINDOW_SIGMA_ARCSEC**2))
     basis = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y]) * window
-    moments: np.ndarray = basis.reshape(6, -1).T.astype(np.float32)
-    return moments
+    return basis.reshape(6, -1).T.astype(np.float32)
 
 
 def compute_distances(generated: np.ndarray, real: np.ndarray, bands: str) -> Mapping[str, float]:

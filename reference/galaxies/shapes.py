@@ -58,12 +58,10 @@ def negative_log_likelihood(mean: np.ndarray, scale: np.ndarray, labels: np.ndar
     log_determinant = np.log(scale.diagonal(axis1=-2, axis2=-1).astype(np.float64)).sum(-1)
     squares = np.square(whiten(mean, scale, labels)).sum(-1)
     constant = 0.5 * labels.shape[-1] * math.log(2 * math.pi)
-    likelihood: np.ndarray = 0.5 * squares + log_determinant + constant
-    return likelihood
+    return 0.5 * squares + log_determinant + constant
 
 
 def whiten(mean: np.ndarray, scale: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Return L⁻¹(labels − mean), (…, d), in float64; shapes as ``negative_log_likelihood``."""
     residual = labels.astype(np.float64) - mean
-    white: np.ndarray = np.linalg.solve(scale.astype(np.float64), residual[..., None])[..., 0]
-    return white
+    return np.linalg.solve(scale.astype(np.float64), residual[..., None])[..., 0]

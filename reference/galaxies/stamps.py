@@ -9,7 +9,7 @@ import numpy as np
 from cepheid.reference.data.order import SampleStream, Share
 from cepheid.reference.optim.schedules import warmup_then_cosine
 from cepheid.reference.run.config import RunConfig
-from cepheid.reference.run.hyperparameters import AdamHyperparameters, parse_hyperparameters
+from cepheid.reference.run.hyperparameters import AdamHyperparameters
 from cepheid.rules.definition import Definition
 
 
@@ -83,8 +83,7 @@ class GalaxyHyperparameters(AdamHyperparameters):
 
     def clip_norm(self, prefix: str) -> float:
         """Return the largest norm of the gradient of a part."""
-        norm: float = getattr(self, f"{prefix}gradient_clip_norm")
-        return norm
+        return getattr(self, f"{prefix}gradient_clip_norm")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ class Galaxies:
     @classmethod
     def read(cls, config: RunConfig, kind: type[Any] = GalaxyHyperparameters) -> Self:
         """Return the facts of a configuration with hyperparameters of type ``kind``."""
-        return cls(config, parse_hyperparameters(kind, config.hyperparameters))
+        return cls(config, config.read(kind))
 
     @property
     def definition(self) -> Definition:
@@ -107,8 +106,7 @@ class Galaxies:
     @property
     def bands(self) -> str:
         """The letters of the bands."""
-        bands: str = self.definition.data["bands"]
-        return bands
+        return self.definition.data["bands"]
 
     @property
     def network_options(self) -> dict[str, Any]:

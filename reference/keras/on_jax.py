@@ -1,6 +1,6 @@
 """What Keras does not do alike on every backend, on JAX: processors, GPUs and TPUs.
 
-See ``backend.Engine``. JAX computes with values, not with variables: a computation gets the values
+JAX computes with values, not with variables: a computation gets the values
 of all variables and returns those that it has changed, weights, statistics and the state of the
 optimizer alike. All devices of all processes form one mesh. Each has the variables and its part of
 a batch, so that a mean over the batch, such as that of a normalisation, is one over all devices.

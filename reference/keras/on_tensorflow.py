@@ -1,4 +1,4 @@
-"""What Keras does not do alike on every backend, on TensorFlow; see ``backend.Engine``.
+"""What Keras does not do alike on every backend, on TensorFlow.
 
 Loaded by ``backend``, which has chosen TensorFlow. Several processes are workers of
 ``MultiWorkerMirroredStrategy``: each has all variables and its part of a batch.

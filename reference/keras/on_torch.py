@@ -1,7 +1,7 @@
 """What Keras does not do alike on every backend, on PyTorch, operation by operation.
 
-See ``backend.Engine``. ``--framework torch`` is the faster way; this one runs Keras where nothing
-else does.
+``--framework torch`` is the faster way; this one runs Keras where nothing else does. Beside these
+functions the others have ``join``, ``leave`` and ``gather``, for several processes.
 """
 
 import random
@@ -16,8 +16,10 @@ from cepheid.reference.data.ahead import read_ahead
 __all__ = ["read_ahead"]
 
 VERSION = f"torch {torch.__version__}"
-WAYS: Mapping[str, str] = {"off": "eager"}
-OPTIONS_OF_NORMS: Mapping[str, Any] = {}
+WAYS: Mapping[str, str] = {
+    "off": "eager"
+}  # by the values of ``--set compile``, the usual one first
+OPTIONS_OF_NORMS: Mapping[str, Any] = {}  # so that a batch norm spans the batch of all devices
 
 
 def set_threads(count: int) -> None:

@@ -68,18 +68,15 @@ class KerasTask(BenchmarkTask):
 
     def read_batch(self, samples: int) -> tuple[np.ndarray, ...]:
         """Return inputs and targets, (batch, …), of the batch that follows ``samples``."""
-        batch: tuple[np.ndarray, ...] = self.data.read_batch(samples)
-        return batch
+        return self.data.read_batch(samples)
 
     def learning_rate_of(self, prefix: str) -> float:
         """Return the rate of a part of the model in the step that completes ``samples``."""
-        rate: float = self.hyperparameters.learning_rate(prefix, self.samples)
-        return rate
+        return self.hyperparameters.learning_rate(prefix, self.samples)
 
     def clip_norm(self, prefix: str) -> float | None:
         """Return the largest norm of the gradient of a part of the model, or None to keep it."""
-        norm: float | None = self.hyperparameters.clip_norm(prefix)
-        return norm
+        return self.hyperparameters.clip_norm(prefix)
 
     def variables_by_prefix(self) -> Mapping[str, Sequence[Any]]:
         """Return the trainable variables, by the prefix of their hyperparameters."""

@@ -37,7 +37,8 @@ def measure_load(seconds: float = 2.0) -> float:
     What this process did a minute ago is not in it, as it is in the load of the system.
     """
     share = psutil.cpu_times_percent(seconds)
-    return round((100 - share.idle - getattr(share, "iowait", 0)) / 100 * psutil.cpu_count(), 2)
+    busy = (100 - share.idle - getattr(share, "iowait", 0)) / 100
+    return round(busy * (psutil.cpu_count() or 1), 2)
 
 
 def read() -> Reading | None:

@@ -111,8 +111,7 @@ class Lars(Optimizer):
         state = self.state[weight]
         if BUFFER not in state:
             state[BUFFER] = torch.zeros_like(weight)
-        velocity: Tensor = state[BUFFER]
-        return velocity
+        return state[BUFFER]
 
     def _find_correction(self, group: dict[str, Any], first: Tensor) -> float:
         """Return the change of lr since the last step; it is kept with the group's first tensor."""

@@ -73,14 +73,6 @@ class Schedule:
         return self.end + (self.peak - self.end) * DECAYS[self.decay](part, self.power)
 
 
-def scale_linearly(base: float, batch_size: int, for_batch_size: int) -> float:
-    """Scale the rate ``base`` for batches of ``for_batch_size`` to ``batch_size``.
-
-    Source: Goyal et al. 2017, arXiv:1706.02677, section 2.1.
-    """
-    return base * batch_size / for_batch_size
-
-
 def warmup_then_cosine(
     samples: int, *, base: float, end: float, warmup_samples: int, decay_samples: int
 ) -> float:
@@ -159,3 +151,34 @@ def linear_warmup(samples: float, warmup_samples: float) -> float:
     It grows linearly and is 1 from ``warmup_samples`` on.
     """
     return min(1.0, samples / warmup_samples) if warmup_samples > 0 else 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DroppedRate:
+    """The learning rate of MLPerf's detectors; names are those of its logs where these have them.
+
+    ``opt_learning_rate_drop_stretch`` makes both drops later by so many tenths.
+    """
+
+    global_batch_size: int
+    opt_base_learning_rate: float
+    opt_learning_rate_warmup_steps: int
+    opt_learning_rate_warmup_factor: float
+    opt_learning_rate_first_drop_samples: int
+    opt_learning_rate_second_drop_samples: int
+    opt_learning_rate_drop_stretch: int
+
+    def compute_rate(self, samples: int) -> float:
+        """Return the learning rate of the step that completes ``samples`` training samples."""
+        stretch = 1 + self.opt_learning_rate_drop_stretch / 10
+        drops = (
+            self.opt_learning_rate_first_drop_samples,
+            self.opt_learning_rate_second_drop_samples,
+        )
+        return warmup_then_drops(
+            samples,
+            base=self.opt_base_learning_rate,
+            warmup_samples=self.opt_learning_rate_warmup_steps * self.global_batch_size,
+            warmup_factor=self.opt_learning_rate_warmup_factor,
+            drops=[stretch * drop for drop in drops],
+        )

@@ -89,10 +89,7 @@ def pick_fastest(
             break
     value = _pick_value(best)
     times = ", ".join(f"{value} {seconds * 1000:.1f} ms" for value, seconds in best.items())
-    chosen: Execution = ranks.broadcast(
-        execution.with_setting(setting, value, f"fastest step: {times}")
-    )
-    return chosen
+    return ranks.broadcast(execution.with_setting(setting, value, f"fastest step: {times}"))
 
 
 def _pick_value(best_seconds: Mapping[str, float]) -> str:

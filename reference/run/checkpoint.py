@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, deserialize
 
 from cepheid.rules.digests import UNCONFIRMED
 from cepheid.rules.errors import UserError, raise_if_refused
@@ -104,3 +105,24 @@ def read_given_file(path: Path, digest: str) -> tuple[bytes, str]:
             "fix: put the file there that the definition names"
         )
     return content, found
+
+
+TYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+
+
+def parse_weights(path: Path, content: bytes) -> Mapping[str, np.ndarray]:
+    """Return the tensors of a file's ``content`` as float32 by their names, of any shape.
+
+    Raises UserError where it is damaged.
+    """
+    try:
+        return {name: _convert(**facts) for name, facts in deserialize(content)}
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise UserError(f"{path}: not a file of weights for Keras ({error})") from error
+
+
+def _convert(dtype: str, shape: list[int], data: bytes) -> np.ndarray:
+    stored: np.ndarray = np.frombuffer(data, np.dtype(TYPES[dtype])).reshape(shape)
+    if dtype == "BF16":  # the upper half of a float32
+        stored = (stored.astype(np.uint32) << 16).view(np.float32)
+    return stored.astype(np.float32)

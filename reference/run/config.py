@@ -52,6 +52,10 @@ class RunConfig:
         """Epochs by which the schedule of evaluations is moved (rule T8)."""
         return int(self.hyperparameters.get(EVAL_OFFSET, 0))
 
+    def read(self, kind: type[Kind]) -> Kind:
+        """Return the dataclass ``kind``, whose fields are hyperparameters."""
+        return parse_hyperparameters(kind, self.hyperparameters)
+
     def read_variants(self, kind: type[Kind]) -> Kind:
         """Return the dataclass ``kind``, whose fields are variants of the open division."""
         usual = {key: choices[0] for key, choices in self.definition.variants.items()}
@@ -154,9 +158,7 @@ def configure(
     if seed is not None and not 0 <= seed < SEED_LIMIT:
         raise UserError(f"--seed {seed}: expected a number from 0 to {SEED_LIMIT - 1}")
     if division not in DIVISIONS:
-        guess = did_you_mean(division, DIVISIONS)
-        known = ", ".join(DIVISIONS)
-        raise UserError(f'division is "{division}", expected one of {known}{guess}')
+        raise UserError(f'division is "{division}", expected one of {", ".join(DIVISIONS)}')
     choices = list_choices(definition, framework)
     texts = list(_resolve_presets(definition, overrides))
     for key, text in texts:

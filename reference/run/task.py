@@ -14,7 +14,6 @@ from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run import generate, train
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.generation import GenerationWorkload, Times
-from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage, ignore_progress
 from cepheid.reference.run.report import Table
@@ -39,9 +38,7 @@ class BenchmarkTask:
     def __init__(self, config: RunConfig, ranks: Ranks) -> None:
         self.config, self.definition, self.ranks = config, config.definition, ranks
         if self.hyperparameter_type is not None:
-            self.hyperparameters = parse_hyperparameters(
-                self.hyperparameter_type, config.hyperparameters
-            )
+            self.hyperparameters = config.read(self.hyperparameter_type)
         self.folder = generators.folder(config.definition.data, config.data_root)
         self.evaluation_batch = min(self.evaluation_batch, config.definition.evaluation_samples)
         self.samples = 0

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FRAME_MILLISECONDS = 400
+PICTURE_BYTES_MAX = 40_000
+SMALLER = ((1.0, 256), (1.0, 64), (0.7, 64))  # shares of the pixels, and colours
 
 
 class FinalWeights:
@@ -157,8 +159,8 @@ def keep_report(
 
 
 def keep_pictures(task: Any, config: RunConfig, folder: ResultFolder, observer: Observer) -> None:
-    """Make and write the pictures of a task that has some."""
-    if not isinstance(task, Pictures):
+    """Make and write the pictures of a task that has some, once for all runs of a result."""
+    if not isinstance(task, Pictures) or next(folder.path.glob("pictures_*.png"), None):
         return
     with _keep_going("pictures", config.index, observer):
         path = folder.pictures(config.index)
@@ -200,35 +202,36 @@ class Pictures(Protocol):
 
 
 def write_pictures(path: Path, task: Pictures) -> None:
-    """Draw the pictures of a task and write them as PNG, atomically. Raises OSError.
+    """Draw the pictures of a task and write them as a small PNG, atomically. Raises OSError.
 
     Several figures become an animated PNG. Programs that do not know these show the last one.
+    They lose colours, then pixels, to have ``PICTURE_BYTES_MAX``: noise can stay larger.
     """
     from matplotlib import rc_context
-
-    with rc_context(fname=FIGURE_STYLE):
-        figure = task.pictures()
-        with atomic_path(path) as temporary:
-            if isinstance(figure, Sequence):
-                _write_moving(temporary, figure)
-            else:
-                figure.savefig(temporary, format="png", metadata={"Software": None})
-
-
-def _write_moving(path: Path, figures: "Sequence[Figure]") -> None:
     from PIL import Image  # which matplotlib needs anyway
 
     images = []
-    for figure in figures:
-        drawn = BytesIO()
-        figure.savefig(drawn, format="png")
-        images.append(Image.open(drawn).convert("P", palette=Image.Palette.ADAPTIVE))
-    images[-1].save(
-        path,
-        format="PNG",
-        save_all=True,
-        append_images=images,
-        default_image=True,
-        duration=FRAME_MILLISECONDS,
-        loop=0,
-    )
+    with rc_context(fname=FIGURE_STYLE):
+        drawn = task.pictures()
+        for figure in drawn if isinstance(drawn, Sequence) else [drawn]:
+            content = BytesIO()
+            figure.savefig(content, format="png")
+            images.append(Image.open(content).convert("RGB"))
+    written: list[bytes] = []
+    for share, colours in SMALLER:
+        size = [round(share * pixels) for pixels in images[0].size]
+        shown = [
+            image.resize(size, Image.Resampling.BOX).quantize(
+                colours, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+            )
+            for image in images
+        ]
+        moving = {"save_all": True, "append_images": shown, "default_image": True, "loop": 0,
+                  "duration": FRAME_MILLISECONDS} if len(shown) > 1 else {}  # fmt: skip
+        content = BytesIO()
+        shown[-1].save(content, format="PNG", optimize=True, **moving)
+        written.append(content.getvalue())
+        if len(written[-1]) <= PICTURE_BYTES_MAX:
+            break
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(min(written, key=len))

@@ -65,8 +65,7 @@ def find_create(source: Any) -> Create:
     """Return what makes a task of a module with ``WORKLOAD`` or ``create``, or of either itself."""
     create = source if callable(source) else getattr(source, "create", None)
     if create is not None:
-        found: Create = create
-        return found
+        return create
     workload = getattr(source, "WORKLOAD", source)
     if isinstance(workload, GenerationWorkload):
         from cepheid.reference.run.task import GenerationTask  # needs numpy

@@ -19,13 +19,7 @@ from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage
 from cepheid.reference.run.task import run_task
 from cepheid.reference.session import watcher
-from cepheid.reference.session.artifacts import (
-    FinalWeights,
-    Pictures,
-    PowerLog,
-    keep_pictures,
-    keep_report,
-)
+from cepheid.reference.session.artifacts import FinalWeights, PowerLog, keep_pictures, keep_report
 from cepheid.reference.session.code_digest import (
     digest_code,
     digest_file,
@@ -234,12 +228,8 @@ def start_session(request: Request, observer: SessionObserver) -> Iterator[Sessi
 def _enter_ranks(backend: Any, request: Request) -> AbstractContextManager[Ranks]:
     """Start the ranks, or only plan those that the request names."""
     if not request.planned_ranks:
-        started: AbstractContextManager[Ranks] = backend.start_ranks()
-        return started
-    planned: AbstractContextManager[Ranks] = backend.plan_ranks(
-        request.planned_ranks, request.planned_ranks_per_node
-    )
-    return planned
+        return backend.start_ranks()
+    return backend.plan_ranks(request.planned_ranks, request.planned_ranks_per_node)
 
 
 def _describe_left_over(log: Path, weights: Path) -> str:
@@ -334,11 +324,13 @@ class SingleRun:
         if self.folder and live and closed_log == final_log:
             is_fine = live.judge_result() and outcome.reached
             with session.interruption.allow():
-                keep_report(task, config, self.folder, power.used, session.observer)
-                if outcome.is_finite or not isinstance(task, Pictures):
-                    keep_pictures(task, config, self.folder, session.observer)
-                else:  # nothing that is not finite can be drawn
-                    self.tell(f"run {self.index}: no pictures, because {outcome.reason}")
+                finite = (
+                    task if outcome.is_finite else None
+                )  # nothing else has a report or pictures
+                keep_report(finite, config, self.folder, power.used, session.observer)
+                keep_pictures(finite, config, self.folder, session.observer)
+            if finite is None:
+                self.tell(f"run {self.index}: no report, no pictures, because {outcome.reason}")
             return is_fine
         return outcome.reached
 

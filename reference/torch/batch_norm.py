@@ -190,10 +190,9 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         training: bool = True,
     ) -> Tensor:
         assert momentum is not None
-        normalized: Tensor = functional.batch_norm(
+        return functional.batch_norm(
             images, mean, variance, self.weight, self.bias, training, momentum, self.eps
         )
-        return normalized
 
     def _normalize_over_ranks(self, images: Tensor) -> Tensor:
         """Normalise in float32 or better and return the type of ``images``.
@@ -217,8 +216,7 @@ class SpanBatchNorm2d(nn.BatchNorm2d):
         object.__setattr__(self, "batch_moments", moments)  # that of a module takes far longer
         count = over.count_values(count)
         self._update_running_statistics(mean, variance * (count / max(1, count - 1)))
-        result: Tensor = whole.to(images.dtype)
-        return result
+        return whole.to(images.dtype)
 
     def _update_running_statistics(self, mean: Tensor, variance: Tensor) -> None:
         """Update them by moments without gradients, for which no gradient mode need be set."""
@@ -272,8 +270,7 @@ def _combine_moments(moments: Tensor) -> tuple[Tensor, Tensor]:
 
 def gather_over_ranks(values: Tensor, group: Any = None) -> Tensor:
     """Return the ``values`` of all ranks, (ranks, …); their gradients are summed over the ranks."""
-    gathered: Tensor = _GatherOverRanks.apply(values, group)
-    return gathered
+    return _GatherOverRanks.apply(values, group)
 
 
 class _GatherOverRanks(torch.autograd.Function):

@@ -149,7 +149,7 @@ class Device(Values):
         self.synchronize()
         with torch.Stream(self.place), graph:
             run()
-        return graph.replay  # type: ignore[no-any-return]
+        return graph.replay
 
     def peak_bytes(self) -> int:
         """Return the most bytes that were allocated at once."""

@@ -85,12 +85,11 @@ def autotune(requested: Execution, step: Step, ranks: DeviceRanks) -> Execution:
     failure = failures["on"]
     if ways := [way for way in failures if ranks.is_true_everywhere(not failures[way])]:
         return pick_fastest(chosen, "compile", (*ways, "off"), step, ranks)
-    eager: Execution = ranks.broadcast(
+    return ranks.broadcast(
         chosen.with_setting(
             "compile", "off", f"torch.compile fails: {failure or 'on another rank'}"
         )
     )
-    return eager
 
 
 def list_thread_counts(device: torch.device) -> Sequence[str]:

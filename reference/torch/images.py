@@ -87,8 +87,7 @@ def load_given_weights(
 def _parse(path: Path, content: bytes) -> Mapping[str, Any]:
     try:
         if path.suffix == SAFETENSORS:
-            tensors: dict[str, Tensor] = load_safetensors(content)
-            return tensors
+            return load_safetensors(content)
         given = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except (*DAMAGED, SafetensorError) as error:
         reason = str(error).partition("\n")[0]

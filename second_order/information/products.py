@@ -203,7 +203,7 @@ def refuse_shape(name: str, vector: Any, parameter: Tensor) -> None:
         )
 
 
-def refuse_damping(damping: float) -> None:
-    """Raise UseError unless ``damping`` is above 0."""
+def refuse_damping(damping: float, name: str = "damping") -> None:
+    """Raise UseError that names it unless ``damping`` is above 0."""
     if not damping > 0:
-        raise UseError(f"information: damping is {damping}; it must be above 0")
+        raise UseError(f"information: {name} is {damping}; it must be above 0")

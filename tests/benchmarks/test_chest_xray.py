@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from cepheid.benchmarks.chest_xray import broken, pictures, weights
-from cepheid.benchmarks.chest_xray.given import FOLDER
+from cepheid.benchmarks.chest_xray.hyperparameters import FOLDER
 from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rename_given
 from cepheid.benchmarks.chest_xray.task import WORKLOAD
 from cepheid.reference.data import radiographs

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from contextlib import nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ from cepheid.benchmarks.kfac import after_run
 from cepheid.benchmarks.kfac.comparison import CHANNELS_FIRST, NETWORKS
 from cepheid.measure.engine.byte_counts import measure_peak_bytes
 from cepheid.measure.engine.turns import Subject, configure_open
-from cepheid.measure.studies.costs import inverses
 from cepheid.measure.studies.costs.costs import describe_sent
 from cepheid.measure.studies.costs.declared import load_costs
 from cepheid.measure.studies.costs.inverses import share_inverses
@@ -43,53 +41,6 @@ def test_the_costliest_layer_goes_to_the_rank_with_the_least_to_do() -> None:
     assert share_inverses(LAYERS, 1) == [10.0]
     assert share_inverses(LAYERS, 2) == [5.0, 5.0]
     assert share_inverses(LAYERS, 4) == [5.0, 3.0, 2.0, 0.0]
-
-
-def test_inverses_take_as_long_as_those_of_the_busiest_rank() -> None:
-    facts = {"inverses_ms": LAYERS}
-    assert inverses.stretch(facts, measured_ranks=1, ranks=4) == {"inverse": 0.5}
-    assert inverses.stretch(facts, measured_ranks=2, ranks=128) == {"inverse": 1.0}
-
-
-def test_without_inverses_no_phase_is_stretched() -> None:
-    assert inverses.stretch({}, 1, 4) == {}
-
-
-def test_the_products_of_an_update_are_counted(data_root: Path) -> None:
-    task = build_task(data_root)
-    facts = inverses.measure(task)
-    by_hand = 0
-    for outputs, inputs in (row["sizes"][::-1] for row in facts["inverses_ms"] if row["sizes"]):
-        by_hand += 2 * outputs**2 * inputs + 2 * outputs * inputs**2
-    network = count_by_hand(task.model)
-    assert facts["operations"] == {"products": by_hand, "network": network, "images": 8}
-    _, operations = inverses.list_tables(facts)
-    (row,) = operations.rows
-    assert list(row) == ["GFLOP of the products", "of the network, 8 images", "share"]
-    assert all(parameter.grad is None for parameter in task.model.parameters())
-
-
-def count_by_hand(model: Any) -> int:
-    """Operations of forward and backward passes over 8 images; the images need no gradients."""
-    counts: list[int] = []
-
-    def count(module: Any, inputs: Any, output: Any) -> None:
-        counts.append(2 * output.numel() * module.weight[0].numel())
-
-    for module in model.modules():
-        if isinstance(module, torch.nn.Conv2d | torch.nn.Linear):
-            module.register_forward_hook(count)
-    pixels = MINI.model["pixels"]
-    model(torch.zeros(8, 3, pixels, pixels))
-    return 3 * sum(counts) - counts[0]
-
-
-def test_the_operations_are_those_of_the_network_that_was_chosen(data_root: Path) -> None:
-    counts = [
-        inverses.measure(build_task(data_root, *chosen))["operations"]["network"]
-        for chosen in ((), ("network=resnet101",))
-    ]
-    assert 0 < counts[0] < counts[1]
 
 
 def test_bytes_between_nodes_are_told_apart() -> None:
@@ -224,36 +175,6 @@ def test_formats_with_fewer_bits_change_the_update_more(
     for damping in speed.DAMPINGS:
         assert 0 < change["float21", damping] < change["bfloat16", damping]
     assert change["bfloat16", 1e-2] < change["bfloat16", 1e-6]
-
-
-def test_information_matrices_are_timed_and_missing_libraries_named(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(speed, "find_spec", lambda name: None)
-    monkeypatch.setattr(speed, "CHANNELS", (3, 4))
-    rows = speed.compare_information(make_subject(data_root)).rows
-    assert [row.what for row in rows[:2]] == [speed.OURS_BLOCKS, speed.OURS_PRODUCT]
-    assert all(row.result.endswith(" MiB") for row in rows[:2])
-    assert [row.result.partition(" is not")[0] for row in rows[2:]] == [
-        "left out: curvlinops",
-        "left out: backpack",
-        "left out: kfac",
-    ]
-
-
-@pytest.mark.parametrize("package", ["curvlinops", "backpack", "kfac"])
-def test_other_libraries_compute_the_same(
-    package: str, data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where one is installed, as the README of kfac says; none is a dependency."""
-    pytest.importorskip(package)
-    found = find_spec
-    monkeypatch.setattr(speed, "find_spec", lambda name: found(name) if name == package else None)
-    monkeypatch.setattr(speed, "CHANNELS", (3, 4))
-    facts = speed.compare_information(make_subject(data_root)).facts
-    others = [name for name in facts if "cepheid" not in name]
-    assert others
-    assert all(0 < facts[name]["difference"] < 1e-5 for name in others)
 
 
 def test_peak_memory_is_that_of_tensors_that_live_at_once() -> None:

@@ -311,10 +311,10 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     images, targets = take_batch(correct)
     other = build(config, make=broken.VARIANTS["shuffled_targets"])
     rows = np.arange(TRAIN)
-    _, labels = other.data.loader.pictures.read_boxes(rows)
+    _, labels = other.data.loader.images.read_boxes(rows)
     true = correct.data.images.labels[:TRAIN]
     assert sorted(labels.tolist()) == sorted(true.tolist()) != labels.tolist()
-    crops = other.data.loader.pictures.read_mask_crops(rows, 8)
+    crops = other.data.loader.images.read_mask_crops(rows, 8)
     assert np.array_equal(crops.any((2, 3)), labels > 0)
     boxes = torch.tensor([[[9.0, 9.0, 17.0, 31.0]]])
     maps = [torch.randn(1, 32, 16, 16), torch.randn(1, 32, 8, 8)]

@@ -213,9 +213,9 @@ def test_exempt_parameters_are_neither_decayed_nor_adapted(data_root: Path) -> N
 
 def test_collapsed_decay_sees_whole_images(data_root: Path) -> None:
     task = build_and_train(small_config(data_root, "opt_collapse_epoch=1"), samples=48)
-    assert task.data.loader.cropping.area == MINI.model["crop_area"]
+    assert task.data.loader.variation.area == MINI.model["crop_area"]
     task.step()
-    assert task.data.loader.cropping.area == (1.0, 1.0)
+    assert task.data.loader.variation.area == (1.0, 1.0)
     weight_decay = task.optimizer.param_groups[0]["weight_decay"]
     assert weight_decay == 2 * task.config.hyperparameters["opt_weight_decay"]
 

@@ -11,8 +11,8 @@ from cepheid.benchmarks.chest_xray import keras_task
 from cepheid.benchmarks.resnet50 import keras_task as resnet50_task
 from cepheid.benchmarks.resnet50.keras_model import assign_weights
 from cepheid.reference.keras.backend import FRAMEWORK, read
-from cepheid.reference.keras.given_weights import read_given_weights
 from cepheid.reference.machine.ranks import SingleProcess
+from cepheid.reference.run.checkpoint import parse_weights, read_given_file
 from cepheid.reference.run.config import configure as configure_run
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
@@ -56,12 +56,12 @@ def test_keras_refuses_what_it_does_not_have(data_root: Path, tmp_path: Path) ->
         keras_task.create(config, SingleProcess(FRAMEWORK))
     path = tmp_path / "given.safetensors"
     with pytest.raises(UserError, match="cannot be read"):
-        read_given_weights(path, "unconfirmed")
+        read_given_file(path, "unconfirmed")
     path.write_bytes(b"12345678{")
     with pytest.raises(UserError, match="its SHA-256 is"):
-        read_given_weights(path, "0000")
+        read_given_file(path, "0000")
     with pytest.raises(UserError, match="not a file of weights"):
-        read_given_weights(path, "unconfirmed")
+        parse_weights(path, path.read_bytes())
 
 
 @pytest.mark.slow  # Keras traces the network for half a minute

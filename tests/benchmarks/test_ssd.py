@@ -258,7 +258,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
     task = build_and_train(config, samples=4)
     assert len(task.model.defaults) == 8732
-    assert task.data.loader.augmentation.strengths.all == (0.125, 0.5, 0.5, 0.05)
+    assert task.data.loader.variation.strengths.all == (0.125, 0.5, 0.5, 0.05)
     quality = task.evaluate()
     assert 0 <= quality["ap"] <= quality["ap50"] <= 1
     assert len(task.data.images.compose_pictures(np.arange(9, 13), chosen.data)) == 4
@@ -278,12 +278,12 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
     assert torch.allclose(shifted[..., :2] - targets[..., :2], sizes / 2)
     assert torch.allclose(shifted[..., 2:4] - shifted[..., :2], sizes)
     mixed = build(config, make=broken.VARIANTS["shuffled_classes"])
-    _, labels = mixed.data.loader.pictures.read_boxes(np.arange(TRAIN))
+    _, labels = mixed.data.loader.images.read_boxes(np.arange(TRAIN))
     true = correct.data.images.labels[:TRAIN]
     assert np.array_equal(np.sort(labels), np.sort(true))
     assert (labels != true).any(axis=1).mean() > 0.5
     other = build(config, make=broken.VARIANTS["shuffled_targets"])
-    _, labels = other.data.loader.pictures.read_boxes(np.arange(TRAIN))
+    _, labels = other.data.loader.images.read_boxes(np.arange(TRAIN))
     assert sorted(labels.tolist()) == sorted(true.tolist()) != labels.tolist()
     coarse = build(config, make=broken.VARIANTS["coarse_features"])
     assert len(coarse.model.defaults) == coarse.predict(images)[0].shape[1] == 64

@@ -1,7 +1,6 @@
 """transformer: the network against torch's, the search against a slow one, shares of a batch."""
 
 import dataclasses
-import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -15,7 +14,6 @@ from torch import Size, Tensor, nn
 from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
 from cepheid.benchmarks.transformer.plain import Peer
 from cepheid.measure.engine.turns import Subject, make_plain_task
-from cepheid.measure.studies.speed import translation as speed
 from cepheid.reference.data.sentences.batches import PADDING, Batches
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
@@ -160,35 +158,6 @@ def test_what_it_is_timed_against_computes_the_same_sentences_at_once(data_root:
     assert [len(piece.inputs) for piece in theirs] == [16]
     assert list_sentences(ours) == list_sentences(theirs)
     assert plain.step().isfinite()
-
-
-@torch.no_grad()
-def test_without_a_cache_the_likeliest_tokens_are_computed_anew() -> None:
-    network, source = network_of(seed=3), draw_sentences(4, 9)
-    found = speed.translate_without_cache(network, source, 5)
-    assert found.shape == (8, 6)
-    assert torch.equal(found[0], found[3])
-    after = torch.nn.functional.pad(found[::4, 1:], (0, 1), value=PADDING)
-    assert torch.equal(network(source, after).argmax(-1)[:, :5], found[::4, 1:])
-
-
-@pytest.mark.slow  # three sides are timed
-def test_speed_is_given_in_tokens_of_both_sides(
-    data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(speed, "NETWORK_STEPS", 1)
-    config = small_config(data_root)
-    subject = subject_of(config)
-    rows = [
-        *speed.compare_networks(subject).rows,
-        *speed.compare_searches_of_transformer(subject).rows,
-    ]
-    rate = r"[\d,]+ tokens/s \([\d,]+ to [\d,]+\)"
-    for name in ("torch.nn.Transformer", "without a cache", "one sentence at a time"):
-        row = next(row for row in rows if row.against.startswith(name))
-        assert re.fullmatch(r"\d+\.\d\d times as fast", row.result)
-        assert re.fullmatch(rate, row.reference)
-        assert re.search(rf": {rate}$", row.against)
 
 
 def warm_up_task(config: RunConfig) -> tuple[Any, list[Size]]:

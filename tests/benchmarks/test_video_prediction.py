@@ -23,7 +23,6 @@ from cepheid.benchmarks.video_prediction.model import (
     mix,
     show,
 )
-from cepheid.measure.studies.speed import images as speed
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.rules import definition
@@ -184,14 +183,6 @@ def test_all_stages_are_tried_before_the_clock_runs(data_root: Path) -> None:
     assert {Stage(0), Stage(1, 0.0), Stage(1)} <= set(seen)
     assert task.samples == 0
     assert not task.optimizer.state
-
-
-def test_speed_is_measured_in_the_last_stage(data_root: Path) -> None:
-    task = build_to_train(configuration(data_root))
-    speed.place_in_last_stage(task, is_fading=True)
-    assert find_stage(task) == Stage(1, 0.0)
-    speed.place_in_last_stage(task, is_fading=False)
-    assert find_stage(task) == Stage(1)
 
 
 # Losses -------------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ The data are valid, and their templates reach nothing but facts.
 import ast
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard, get_args
 
@@ -53,8 +54,13 @@ class Call:
     facts: frozenset[str]
 
 
-def list_calls() -> Iterator[Call]:
+@cache
+def list_calls() -> Sequence[Call]:
     """List every call of ``breach`` in the checker."""
+    return tuple(_find_calls())
+
+
+def _find_calls() -> Iterator[Call]:
     for path in sorted((ROOT / "compliance").rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         calls = [node for node in ast.walk(tree) if is_breach(node)]
@@ -107,19 +113,21 @@ def constants_in(node: ast.AST) -> Iterator[str]:
             yield part.value
 
 
-CALLS = list(list_calls())
-
-
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.place)
-def test_every_call_gives_the_facts_that_the_texts_of_its_code_need(call: Call) -> None:
-    assert call.codes, "the code of this call cannot be found"
-    needed = frozenset[str]().union(*(load_codes()[code].facts for code in call.codes))
-    assert call.facts <= needed <= call.facts | OF_RECORD, "the facts and the places differ"
-    assert call.cases <= frozenset[str]().union(*(load_codes()[code].cases for code in call.codes))
+def test_every_call_gives_the_facts_that_the_texts_of_its_code_need() -> None:
+    codes = load_codes()
+    for call in list_calls():
+        assert call.codes, f"{call.place}: the code of this call cannot be found"
+        needed = frozenset[str]().union(*(codes[code].facts for code in call.codes))
+        is_complete = call.facts <= needed <= call.facts | OF_RECORD
+        assert is_complete, f"{call.place}: the facts and the places differ"
+        known = frozenset[str]().union(*(codes[code].cases for code in call.codes))
+        assert call.cases <= known, call.place
 
 
 def test_every_code_and_every_case_is_given_by_a_call() -> None:
-    given = {(code, case) for call in CALLS for code in call.codes for case in (*call.cases, "")}
+    given = {
+        (code, case) for call in list_calls() for code in call.codes for case in (*call.cases, "")
+    }
     codes = load_codes().values()
     of_form = {(code, case) for code, case in given if code.startswith("T1.")}
     given -= {
@@ -128,13 +136,12 @@ def test_every_code_and_every_case_is_given_by_a_call() -> None:
     assert given == {(code.name, case) for code in codes for case in (*code.cases, "")}
 
 
-@pytest.mark.parametrize("name", load_codes())
-def test_every_code_is_explained_with_an_example(name: str) -> None:
-    code = load_codes()[name]
-    assert code.example.keys() == code.facts
-    text = explain(name)
-    assert code.means in text
-    assert next(code.fill(code.example)) in text
+def test_every_code_is_explained_with_an_example() -> None:
+    for name, code in load_codes().items():
+        assert code.example.keys() == code.facts, name
+        text = explain(name)
+        assert code.means in text
+        assert next(code.fill(code.example)) in text
 
 
 def source_codes() -> Counter[str]:
@@ -212,8 +219,7 @@ def test_a_fact_is_not_expanded_as_a_template() -> None:
     assert next(code.fill({"name": "{name.__class__} {0}"})) == "{name.__class__} {0} {}"
 
 
-@pytest.mark.parametrize("name", load_codes())
-def test_a_case_differs_from_its_code(name: str) -> None:
-    code = load_codes()[name]
-    assert all(form != code for form in code.cases.values())
-    assert code.why != code.means
+def test_a_case_differs_from_its_code() -> None:
+    for name, code in load_codes().items():
+        assert all(form != code for form in code.cases.values()), name
+        assert code.why != code.means, name

@@ -17,10 +17,10 @@ from cepheid.compliance.read import package
 from cepheid.compliance.score.standing import score_published
 from cepheid.leaderboard.rows.data import write_json
 from cepheid.leaderboard.rows.entry import Entry, list_rows
-from cepheid.leaderboard.rows.tables import write_table
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools import summarize_results
+from cepheid.tools.console.tables import write_table
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import cosmoflow_20, gnmt_06, mll_lines, mllog_lines, resnet_40, write

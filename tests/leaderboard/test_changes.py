@@ -70,19 +70,13 @@ def test_times_of_another_definition_are_not_compared(document: dict[str, Any]) 
     assert "not comparable" in str(found)
 
 
-def test_an_index_of_version_1_is_read_and_not_tested(
-    document: dict[str, Any], tmp_path: Path
+@pytest.mark.parametrize("version", [1, 2])
+def test_an_index_of_an_earlier_version_says_how_to_get_a_new_one(
+    document: dict[str, Any], tmp_path: Path, version: int
 ) -> None:
-    old = copy.deepcopy(document)
-    old["version"] = 1
-    for name in ("commit", "benchmarks", "aggregates"):
-        del old[name]
-    for name in ("comparison", "hyperparameters", "round", "definition_digest", "codes"):
-        del old["results"][0][name]
-    old["results"][0]["score_minutes"] *= 2
-    (tmp_path / "results.json").write_text(json.dumps(old))
-    found = _change(dict(index.read(tmp_path)), document)
-    assert found.speed == changes.SpeedChange("unknown")
+    (tmp_path / "results.json").write_text(json.dumps({**document, "version": version}))
+    with pytest.raises(UserError, match=rf"of version {version}.*fix: build that site again"):
+        index.read(tmp_path)
 
 
 def test_quality_hyperparameters_and_runs(document: dict[str, Any]) -> None:

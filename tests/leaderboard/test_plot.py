@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -10,12 +12,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
+from cepheid.leaderboard.plots import drawing
+from cepheid.leaderboard.plots.drawing import BOTTOM, LEFT, RIGHT, TOP
 from cepheid.leaderboard.plots.plot import Axis, Guide, Plot, Series, make_plot
 from cepheid.leaderboard.plots.ranking import make_axis
 from cepheid.rules.host import ROOT
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True, width=32)
 MODEST = st.floats(-1e9, 1e9).map(lambda value: float(f"{value:.6g}"))
+NUMBER = r"(-?[0-9.e+]+)"
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What an SVG shows: places of marks, numbers of the axes with their places, names of axes."""
+
+    marks: Sequence[tuple[float, float]]
+    x_ticks: Mapping[str, float]
+    y_ticks: Mapping[str, float]
+    labels: Sequence[str]
+
+
+def look(made: Plot) -> Drawn:
+    svg = str(drawing.draw(made)).partition("</svg>\n")[0]
+    marks = re.findall(rf'class="mark"[^>]*translate\({NUMBER} {NUMBER}\)', svg)
+    ticks = re.findall(rf'<text text-anchor="(\w+)" x="{NUMBER}" y="{NUMBER}">([^<]*)</text>', svg)
+    return Drawn(
+        [(float(x), float(y)) for x, y in marks],
+        {text: float(x) for anchor, x, _, text in ticks if anchor == "middle"},
+        {text: float(y) - 4 for anchor, _, y, text in ticks if anchor == "end"},
+        re.findall(r'class="label"[^>]*>([^<]*)<', svg),
+    )
 
 
 def draw(points: list[tuple[float, float]], x: Axis | None = None, y: Axis | None = None) -> Plot:
@@ -25,19 +52,21 @@ def draw(points: list[tuple[float, float]], x: Axis | None = None, y: Axis | Non
 
 
 def inside(made: Plot) -> None:
-    marks = [mark for series in made.series for mark in series.marks]
-    assert all(made.left - 0.1 <= mark.x <= made.right + 0.1 for mark in marks)
-    assert all(made.top - 0.1 <= mark.y <= made.bottom + 0.1 for mark in marks)
-    assert all(made.left - 0.1 <= tick.place <= made.right + 0.1 for tick in made.x_ticks)
-    assert all(made.top - 0.1 <= tick.place <= made.bottom + 0.1 for tick in made.y_ticks)
+    seen = look(made)
+    assert all(LEFT - 0.1 <= x <= RIGHT + 0.1 for x, _ in seen.marks)
+    assert all(TOP - 0.1 <= y <= BOTTOM + 0.1 for _, y in seen.marks)
+    assert all(LEFT - 0.1 <= x <= RIGHT + 0.1 for x in seen.x_ticks.values())
+    assert all(TOP - 0.1 <= y <= BOTTOM + 0.1 for y in seen.y_ticks.values())
 
 
 @given(st.lists(st.tuples(MODEST, MODEST), min_size=1, max_size=20))
 def test_all_is_inside_the_frame(points: list[tuple[float, float]]) -> None:
     made = draw(points)
     inside(made)
-    assert len(made.x_ticks) <= 12
-    assert len(made.y_ticks) <= 12
+    seen = look(made)
+    assert len(seen.marks) == len(points)
+    assert 0 < len(seen.x_ticks) <= 12
+    assert 0 < len(seen.y_ticks) <= 12
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), max_size=10), st.booleans())
@@ -46,35 +75,34 @@ def test_what_is_not_finite_is_left_out(points: list[tuple[float, float]], is_lo
     finite = [p for p in points if all(map(math.isfinite, p)) and (p[0] > 0 or not is_log)]
     assert (made is None) == (not finite)
     if made:
-        assert sum(len(series.marks) for series in made.series) == len(finite)
-        places = [place for series in made.series for m in series.marks for place in (m.x, m.y)]
-        assert all(map(math.isfinite, places))
+        marks = look(made).marks
+        assert len(marks) == len(finite)
+        assert all(math.isfinite(place) for mark in marks for place in mark)
 
 
 def test_a_wide_range_is_logarithmic() -> None:
-    made = draw([(1, 1), (10, 1), (1000, 2)])
-    assert made.x_label == "x, log scale"
-    assert made.y_label == "y"
-    assert [tick.label for tick in made.x_ticks] == ["1", "3", "10", "30", "100", "300", "1,000"]
+    seen = look(draw([(1, 1), (10, 1), (1000, 2)]))
+    assert seen.labels == ["x, log scale", "y"]
+    assert [*seen.x_ticks] == ["1", "3", "10", "30", "100", "300", "1,000"]
 
 
 def test_ticks_stand_where_they_are_asked_for() -> None:
     made = draw([(4, 1), (16, 2), (32, 3)], Axis("x", is_log=True, values=(4.0, 16.0, 32.0)))
-    assert [tick.label for tick in made.x_ticks] == ["4", "16", "32"]
+    assert [*look(made).x_ticks] == ["4", "16", "32"]
     inside(made)
 
 
 def test_an_axis_from_zero_begins_at_zero() -> None:
-    made = draw([(1, 5), (2, 6)], Axis("x", from_zero=True))
-    assert made.x_ticks[0].label == "0"
-    assert made.x_ticks[0].place == made.left
+    seen = look(draw([(1, 5), (2, 6)], Axis("x", from_zero=True)))
+    assert seen.x_ticks["0"] == LEFT
 
 
 def test_a_guide_is_within_the_frame() -> None:
     made = make_plot("p", "t", Axis("x"), Axis("y"), [Series("s", ((0, 5), (1, 6)), 0)],
                 guides=[Guide(1.0, "one")])  # fmt: skip
     assert made is not None
-    assert made.top <= made.guides[0].y <= made.bottom
+    (y,) = re.findall(rf'class="guide" x1="[0-9.]+" x2="[0-9.]+" y1="{NUMBER}"', drawing.draw(made))
+    assert TOP <= float(y) <= BOTTOM
 
 
 @pytest.mark.parametrize("points", [[(1.0, 1.0)], [(0.0, 0.0)], [(-5.0, 3.0)], [(1e-99, 1e99)]])

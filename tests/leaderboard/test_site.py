@@ -1,12 +1,16 @@
 """The site: complete in itself, safe whatever a log says, the same for the same logs."""
 
+import datetime
 import json
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
+from xml.etree import ElementTree
 
 import pytest
 
@@ -368,14 +372,14 @@ def test_the_index_is_valid_and_has_every_result(field: dict[str, str]) -> None:
 
 
 def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
-    from cepheid.leaderboard.plots.aggregate import compute_aggregate
+    from cepheid.leaderboard.plots.ranking import compute_aggregate
 
     images = definition.load("star_images", "mini")
 
     def ratios() -> dict[str, float]:
         tabs = make_site(Path("submissions")).tabs
         (tab,) = [tab for tab in tabs if tab.name == "mini-closed"]
-        found = compute_aggregate(tab, "")
+        found = compute_aggregate(tab.entries, "")
         assert found.reference == "cepheid/reference"
         assert found.ratios["cepheid/reference", 1].value == 1
         return {
@@ -443,15 +447,17 @@ def test_scores_of_published_logs_are_those_of_our_scorer() -> None:
     expected = PUBLISHED_LOGS / "expected_scores.csv"
     if not expected.is_file():
         pytest.skip("the published logs are not beside the checkout")
-    known = {(one.round, one.submitter, one.system, one.benchmark): one for one in load_scores()}
+    key = itemgetter("round", "submitter", "system", "benchmark")
+    known = {key(one): one for one in load_scores()}
     with expected.open(encoding="utf-8") as file:
         found = list(csv.DictReader(file))
     for row in found:  # test_published.py holds our scorer to the same numbers
         parts = row["results_folder"].split("/")
         one = known[parts[0], parts[1], parts[3], parts[-1]]
-        assert one.scored_here
-        assert one.minutes == pytest.approx(float(row["olympic_mean_minutes"]), abs=0.001)
-    assert sum(one.scored_here for one in known.values()) == len(found)
+        assert one["scored_here"] == "yes"
+        minutes = float(one["olympic_mean_minutes"])
+        assert minutes == pytest.approx(float(row["olympic_mean_minutes"]), abs=0.001)
+    assert sum(one["scored_here"] == "yes" for one in known.values()) == len(found)
 
 
 def test_a_small_version_says_what_it_is_first_and_in_its_plots(field: dict[str, str]) -> None:
@@ -474,3 +480,60 @@ def test_the_glossary_explains_terms_metrics_and_rules(field: dict[str, str]) ->
         'href="../../../glossary.html#T12"'
         in field["results/dodgy/odd/star_shape-mini-closed.html"]
     )
+
+
+def test_the_start_page_says_what_it_is_who_publishes_it_and_counts_right(
+    star_shape: Definition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_result(Path("out"), star_shape)
+    page = build_site(Path("out"))["index.html"]
+    assert "1 result of 1 submitter," in page
+    assert "1 benchmark, 1 result</span>" in page
+    assert "the organisers of v1.0 did not publish it" in page
+    judged_in = replace(rounds.load(), published=datetime.date(2026, 8, 4))
+    monkeypatch.setattr(rounds, "load", lambda name=rounds.CURRENT: judged_in)
+    page = build_site(Path("out"))["index.html"]
+    assert "The organisers of v1.0 published it on 2026-08-04." in page
+
+
+def test_a_result_that_the_organisers_ran_again_is_marked_wherever_it_is_ranked(
+    star_shape: Definition,
+) -> None:
+    for submitter in ("acme", "bolt"):
+        named = {**SYSTEM, "submitter": submitter}
+        write_result(Path("submissions", submitter), star_shape, system=named)
+    again = "path: acme/results, who: Jane Doe, on: 2026-07-05, reason: Within 1% on our machine."
+    Path("submissions/decisions.yaml").write_text(f"reproduced:\n - {{{again}}}\n")
+    files = build_site(Path("submissions"))
+    make_pages(files)
+    for name in ("index.html", "mini-closed.html"):
+        rows = re.findall(r"<tr data-id=.*?</tr>", files[name], re.DOTALL)
+        marked = {re.findall(r'data-id="(\w+)/', row)[0] for row in rows if ">reproduced<" in row}
+        assert marked == {"acme"}, name
+        assert sum(">reproduced<" in row for row in rows) == 2  # the ranking and the large table
+    assert "Within 1% on our machine." in files[MINI]
+    assert "Within 1% on our machine." not in files[MINI.replace("acme", "bolt")]
+
+
+def test_the_feed_has_an_entry_for_each_day_of_changes(star_shape: Definition) -> None:
+    write_result(Path("out"), star_shape)
+    made = make_site(Path("out"))
+    days = (
+        {"on": "2026-08-09", "changes": ["removed acme/<odd> & co."]},
+        {"on": "2026-08-05", "changes": ["added acme/box", "score minutes: 1 → 2"]},
+    )
+    files = dict(make_site_files(replace(made, changes=days)))
+    feed = ElementTree.fromstring(files["changes.xml"])
+    name = "{http://www.w3.org/2005/Atom}"
+    assert feed.findtext(f"{name}updated") == "2026-08-09T00:00:00Z"
+    first, second = feed.findall(f"{name}entry")
+    assert first.findtext(f"{name}title") == "1 change on 2026-08-09"
+    assert first.findtext(f"{name}content") == "removed acme/<odd> & co."
+    assert second.findtext(f"{name}title") == "2 changes on 2026-08-05"
+    ids = [entry.findtext(f"{name}id") for entry in (first, second)]
+    assert len(set(ids)) == 2
+    index_page = files["index.html"].decode()
+    assert 'type="application/atom+xml"' in index_page
+    assert 'href="changes.xml">feed of changes</a>' in index_page
+    assert "2026-08-05" in files["decisions.html"].decode()
+    assert "changes.xml" not in dict(make_site_files(made))

@@ -16,32 +16,12 @@ from cepheid.measure.studies.costs import costs as study
 from cepheid.measure.studies.costs import declared, inverses, updates
 from cepheid.measure.studies.costs.costs import draw_speedups
 from cepheid.measure.studies.costs.declared import load_compared, load_costs
-from cepheid.measure.studies.costs.updates import Setup, project_ms
+from cepheid.measure.studies.costs.updates import Setup
 from cepheid.measure.studies.epochs import Run
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
-
-PHASES = {"forward": 8.0, "backward": 24.0, "communication": 6.0, "inverse": 10.0}
-
-
-def test_samples_are_divided_and_an_optimizer_stretches_its_own_phases() -> None:
-    alone = {name: value for name, value in PHASES.items() if name != "communication"}
-    assert project_ms(alone, 1, 1, {}) == 42
-    assert project_ms(alone, 1, 4, {"inverse": 0.3}) == pytest.approx(32 / 4 + 3)
-    longer = {**alone, "update": 2.0}
-    assert project_ms(longer, 1, 4, {"inverse": 0.3}) == pytest.approx(13)
-
-
-def test_parts_that_were_shared_out_when_measured() -> None:
-    # The first of two ranks took 6 of 10 ms of inverses; the busiest of four takes 4.
-    assert project_ms({"inverse": 6.0}, 2, 4, {"inverse": 4 / 6}) == pytest.approx(4.0)
-
-
-def test_communication_grows_as_that_of_a_ring() -> None:
-    assert project_ms({"communication": 6.0}, 2, 4, {}) == pytest.approx(9.0)
-    assert project_ms({"communication": 6.0}, 2, 10**9, {}) == pytest.approx(12.0)
 
 
 def test_published_ratios_are_those_of_table_1() -> None:
@@ -137,9 +117,8 @@ def test_all_of_it_on_a_few_pictures(
     arguments += ["--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "costs.json")]
     assert main(["costs", *arguments]) == 0
     printed = capsys.readouterr().out
-    for text in ("distributed inverse", "4.40", "simulated", "projected, 8 ranks", "1 of 2 seeds"):
+    for text in ("distributed inverse", "4.40", "simulated", "1 of 2 seeds"):
         assert text in printed
-    assert "projected, 16 ranks" not in printed  # of 8 samples
     assert "float21" not in printed  # nothing travels on one rank
     written = json.loads((tmp_path / "costs.json").read_text())
     assert [update["name"] for update in written["updates"]] == [
@@ -150,8 +129,7 @@ def test_all_of_it_on_a_few_pictures(
     assert written["updates"][0]["phases_ms"][0]["inverse"] > 0
     plain, preconditioned = written["times_to_target"]
     assert (plain["epochs"], plain["reached"], plain["updates"]) == (12.0, 1, 72.0)
-    # Which of the two is shorter depends on times of a tiny network.
-    assert min(preconditioned["projected_minutes"]["2"], preconditioned["minutes"]) > 0
+    assert preconditioned["minutes"] > 0
     capsys.readouterr()
     runs = [Run("ResNet-50, SGD", 1, 12.0, {}), Run("ResNet-50, K-FAC", 1, 6.0, {})]
     monkeypatch.setattr(study, "load_compared", lambda *names: load_compared(*names)[2:3])

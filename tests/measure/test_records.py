@@ -43,15 +43,16 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
     machine = {"accelerator": None, "processor": "a CPU"}
     made = {"machine": machine, "commit": "", "code_digest": "c" * 64, "load_before": 0.1}
     arms = {name: {"seconds": [each] * 3} for name, each in (("whole", 0.2), ("parts", 0.1))}
+    shared = {"pixels": 64, "way": "parts", "seconds": [0.1], "times_as_fast": 2.0}
     point = {"ranks": 2, "samples_per_second": {"median": 64.0}, "input": "real",
              "efficiency": {"real": {"median": 0.8}}}  # fmt: skip
     files = {
         "profile": {**made, "command": "cepheid measure …", "profile": {
-            "seconds": [0.1, 0.2, 0.3], "shares": {"forward": 0.25, "backward": 0.5},
+            "seconds": [0.1, 0.2, 0.3], "shares": {"forward": 0.25, "backward": 0.5, "other": 0.25},
             "kernel_share": 1.0, "kernels": {"on": "cpu"}, "peak_bytes": 2**20,
             "global_batch_size": 8}},
         "update": {**made, "update": arms},
-        "partitions": {**made, "sizes": [{"pixels": 64, "wall": arms}]},
+        "partitions": {**made, "partitions": {"64 pixels, parts": shared}},
         "scaling-x/scaling": {"commit": "abc", "table": [point], "points": [{"load_before": 0}]},
         "scaling-x/2": {"ranks": 2},  # a point by itself
     }  # fmt: skip
@@ -61,9 +62,9 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
         path.write_text(json.dumps(content))
     page = load_tables().write_page(tmp_path)
     for row in (
-        "| profile | 8 | a CPU | 200.0 | 0.0% | 25.0% | 50.0% | 0.0% | 0.0% | 25.0% |",
-        "| update | parts | 100.0 | 2.00 | cccccccccccc | 0.1 |",
-        "| partitions | 64 | parts | 200 | 2.00 |",
+        "| profile | 8 | a CPU | 200.0 | 0.0% | 25.0% | 50.0% | 0.0% | 0.0% | other 25.0% |",
+        "| update | parts | 100.0 | 2.00 |  |  | cccccccccccc | 0.1 |",
+        "| partitions | 64 | parts | 100 | 2.00 |",
         "| scaling-x | 2 | 64 | 0.80 | abc | 0.0 |",
         "- profile: `cepheid measure …`",
     ):

@@ -1,7 +1,5 @@
-"""`cepheid measure scaling` and `partitions`: made-up turns, and commands on tiny definitions."""
+"""`cepheid measure scaling`: made-up turns, and commands on tiny definitions."""
 
-import contextlib
-import io
 import json
 import os
 from dataclasses import asdict, replace
@@ -13,9 +11,7 @@ import pytest
 
 from cepheid.measure.engine import own_process
 from cepheid.measure.engine.noise import INPUTS
-from cepheid.measure.engine.turns import Timing
-from cepheid.measure.studies.partitions import ALONE as ONE_RANK
-from cepheid.measure.studies.partitions import SizeTimings, find_break_even
+from cepheid.measure.engine.recorded_points import read_points
 from cepheid.measure.studies.scaling import ranks, scaling
 from cepheid.measure.studies.scaling.points import (
     ALONE,
@@ -23,13 +19,10 @@ from cepheid.measure.studies.scaling.points import (
     TOGETHER,
     WEAK,
     Job,
-    LinkTimes,
     Point,
-    read_scaling,
     spread,
 )
 from cepheid.measure.studies.scaling.ranks import keep_to_processors
-from cepheid.reference.machine import placement
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
 from cepheid.tools.measure.__main__ import main
@@ -39,8 +32,6 @@ from tests.processes import warm_context
 
 pytest.importorskip("torch", reason="measuring needs the extra torch")
 pytest.importorskip("matplotlib", reason="the figure needs the extra site")
-
-LINK = LinkTimes(4096, 2e-4, 2**23, 2**23 / 1e9 + 2e-4, 3)
 
 
 def point(ranks: int) -> Point:
@@ -60,9 +51,6 @@ def point(ranks: int) -> Point:
         alone_batch_size=32,
         seconds=seconds,
         phases_ms={**phases, "update": 9.0, "other": 1.0},
-        alone_phases_ms={**phases, "communication": 0.0, "update": 4.0, "other": 1.0},
-        gradient_bytes=80_000_000,
-        link=LINK if ranks > 1 else None,
         implementation={"framework": "none"},
         load_before=0.0,
     )
@@ -147,13 +135,6 @@ def test_a_rank_alone_has_the_whole_model(setting: str) -> None:
     assert (together.own[key], together.compile, together.micro_batch) == (count, "off", "auto")
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "nonsense", '{"points": [1]}'])
-def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "scaling.json").write_text(text)
-    with pytest.raises(UserError, match=r"not a scaling\.json"):
-        read_scaling(tmp_path)
-
-
 # The command -------------------------------------------------------------------------------------
 
 
@@ -189,13 +170,10 @@ def test_one_and_two_ranks_of_a_tiny_benchmark(
     for text in ("weak scaling", "samples/s", "ceiling", "2 ranks: input"):
         assert text in said
     assert (tmp_path / "out" / "scaling.png").read_bytes().startswith(b"\x89PNG")
-    configuration, (one, two) = read_scaling(tmp_path / "out")
-    assert configuration["mode"] == "weak"
+    facts, (one, two) = read_points(tmp_path / "out", "scaling.json", Point, "scaling")
+    assert facts["configuration"]["mode"] == "weak"
     assert (one.ranks, one.batch_size, two.ranks, two.batch_size) == (1, 4, 2, 8)
     assert one.efficiency("real").median == 1
-    assert one.link is None
-    assert two.link is not None
-    assert two.link.collectives >= 1
     assert two.implementation["ranks"] == 2
     assert two.implementation["threads_per_rank"] == 1
     assert len(two.rates(ALONE, "real")) == len(two.rates(TOGETHER, "synthetic")) == 3
@@ -231,38 +209,3 @@ def test_a_number_of_ranks_that_fails_is_named_and_tried_again(
     assert tried == [1, 2, 2]
     table = json.loads((tmp_path / "scaling.json").read_text())["table"]
     assert [row["ranks"] for row in table] == [1, 2]
-
-
-# Partitions ---------------------------------------------------------------------------------------
-
-
-def _measure_partitions() -> str:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement, "end_rank", lambda code: None)
-        main(["partitions", "resnet50", "--sizes", "32", "--rounds", "3"])
-    return out.getvalue()
-
-
-@pytest.mark.promise  # networks of two ranks are timed in turns
-def test_two_ranks_print_one_table() -> None:
-    first, other = on_ranks(2, _measure_partitions)
-    assert not other
-    header = next(line for line in first.splitlines() if line.startswith("pixels"))
-    assert header.split("  ")[0] == "pixels"
-    assert "batch, processor" in header
-    assert "2 parts are faster than one rank in wall time: " in first
-    row = [line for line in first.splitlines() if line.startswith("32 ")][-1]
-    alone, batch, shared = (float(each) for each in row.rpartition("  ")[2].split(", "))
-    assert batch == pytest.approx(alone / 2, rel=0.15)
-    assert alone / 2 < shared < 0.8 * alone  # a half, and rows of the neighbour
-
-
-def test_the_size_from_which_on_it_pays() -> None:
-    def time_size(pixels: int, seconds: float) -> SizeTimings:
-        times = {ONE_RANK: Timing(ONE_RANK, (1.0,)), "2": Timing("2", (seconds,))}
-        return SizeTimings(pixels, times, times)
-
-    sizes = [time_size(64, 0.9), time_size(128, 1.1), time_size(256, 0.8), time_size(512, 0.7)]
-    assert find_break_even(sizes, "2", by_processor=False) == 256
-    assert find_break_even(sizes[:2], "2", by_processor=True) is None

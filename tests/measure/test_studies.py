@@ -102,13 +102,3 @@ def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(UserError, match=r"1 MB free, .* needed"):
         main(["formats", "--data", str(tmp_path), "--files", "20"])
     assert not list(tmp_path.iterdir())
-
-
-def test_png_decoding_is_measured(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("torch", reason="images are resized by torch")
-    monkeypatch.setattr(formats, "PIXELS", 64)
-    monkeypatch.setattr(formats, "IMAGES", 2)
-    assert main(["formats", "--png", "--rounds", "1"]) == 0
-    assert "images/s on one core" in capsys.readouterr().out

@@ -1,7 +1,5 @@
 """`cepheid measure sweep`: what is run, how it is scaled, what is kept, told and drawn."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -14,7 +12,7 @@ import msgspec
 import pytest
 
 from cepheid.measure.engine import own_process
-from cepheid.measure.engine.recorded_points import PointFolder, open_folder
+from cepheid.measure.engine.recorded_points import PointFolder, Shown, finish, open_folder
 from cepheid.measure.studies.sweep import measures as points
 from cepheid.measure.studies.sweep import quality
 from cepheid.measure.studies.sweep import records as figures
@@ -237,6 +235,15 @@ def open_sweep(path: Path, **changes: Any) -> Any:
     return open_folder(path, {**configuration(), **changes}, Point, "sweep")
 
 
+def write(sweep: Sweep, folder: Any) -> Mapping[str, Any]:
+    """Keep the points of a sweep; return what ``sweep.json`` has."""
+    for each in sweep.points:
+        folder.keep(each)
+    finish("sweep", folder, sweep.describe(), Shown(sweep.list_columns(), lambda path: None))
+    content: dict[str, Any] = json.loads((folder.path / "sweep.json").read_text())
+    return content
+
+
 def test_points_are_kept_one_by_one(tmp_path: Path) -> None:
     path = tmp_path / "sweep"
     folder = open_sweep(path)
@@ -246,12 +253,12 @@ def test_points_are_kept_one_by_one(tmp_path: Path) -> None:
     again = open_sweep(path)
     assert again.load_points() == (point(2), point(8))
     kept = Sweep(configuration(), again.load_points(), "no sensors")
-    replace(kept, published=load_published("galaxy_shape")).write(again)
+    content = write(replace(kept, published=load_published("galaxy_shape")), again)
     assert read_sweep(path, configuration()) == kept
-    cells = next(csv.DictReader(io.StringIO((path / "sweep.csv").read_text())))
-    assert cells["V100_reported_seconds"] == "2082.35"
-    assert float(cells["V100_over_this"]) == pytest.approx(2082.35 / 500, rel=1e-3)
-    assert cells["measured_fraction"] == "0.005"
+    cells = content["table"][0]
+    assert cells["V100_seconds"] == 2082.35
+    assert cells["V100_over_this"] == pytest.approx(2082.35 / 500)
+    assert cells["measured_fraction"] == 0.005
     assert not list(path.glob(".*"))
 
 
@@ -326,13 +333,13 @@ def test_the_same_command_measures_what_is_missing(
     with pytest.raises(UserError, match="epochs was null, is 1"):
         main(["sweep", *call, "--epochs", "1"])
     faster = Sweep(configuration(), (point(2, 125.0),))
-    faster.write(open_sweep(tmp_path / "other"))
+    write(faster, open_sweep(tmp_path / "other"))
     assert main(["sweep", *call, "--against", str(tmp_path / "other")]) == 0
     lines = capsys.readouterr().out.splitlines()
     head = next(line for line in lines if "other / this" in line)
     row = next(line for line in lines if line.startswith("2 "))
     assert row[head.index("other / this") :].split()[0] == "0.25"
-    assert "other_over_this" in (out / "sweep.csv").read_text()
+    assert "other_over_this" in (out / "sweep.json").read_text()
     with pytest.raises(UserError, match="its scale is full, expected mini"):
         main(["sweep", "galaxy_shape", "--scale", "mini", "--against", str(out), "--output", "x"])
 
@@ -361,7 +368,7 @@ def test_ratios_are_of_the_same_sizes(tmp_path: Path) -> None:
     ratio = drawn["other: A / this machine"]
     assert ratio.tolist() == [[2, 0.5]]  # type: ignore[union-attr]
     assert drawn["V100 / this machine"].tolist() == [[2, 2.08235]]  # type: ignore[union-attr]
-    figures.draw_sweep(tmp_path / "figure.png", here)
+    figures.draw_sweep(here, tmp_path / "figure.png")
     assert [file.name for file in tmp_path.iterdir()] == ["figure.png"]
 
 
@@ -372,9 +379,9 @@ def test_a_sweep_of_generation_is_drawn(tmp_path: Path) -> None:
     generating = {**configuration(), "benchmark": "galaxy_generation", "measure": "generation"}
     reported = load_published("galaxy_generation")
     generated = Sweep(generating, measured, published=reported)
-    generated.write(open_folder(tmp_path, generating, Point, "sweep"))
-    figures.draw_sweep(tmp_path / "f.png", generated)
-    assert "images,seconds," in (tmp_path / "sweep.csv").read_text()
+    content = write(generated, open_folder(tmp_path, generating, Point, "sweep"))
+    figures.draw_sweep(generated, tmp_path / "f.png")
+    assert [*content["table"][0]][:2] == ["images", "seconds"]
     assert "medians of 30 repetitions" in " ".join(figures.write_caption(generated))
 
 
@@ -409,7 +416,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
     assert (out / "quality.png").read_bytes().startswith(b"\x89PNG")
     kept = json.loads((out / "quality.json").read_text())
     assert kept["configuration"]["samples"] == 80_000  # over which the learning rate decays
-    assert len(kept["points"]) == len((out / "quality.csv").read_text().splitlines()) - 1 == 6
+    assert len(kept["points"]) == 6
     assert main(["sweep", *call, "--seeds", "3"]) == 0  # another seed joins them
     assert len(json.loads((out / "quality.json").read_text())["points"]) == 9
     with pytest.raises(UserError, match="samples was 80000, is 100"):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from cepheid.measure.engine.trainings import CORRECT, Training
-from cepheid.measure.studies.targets import estimate_miss_probability, find_nearest_broken
+from cepheid.measure.studies.targets import estimate_miss_probability
 from cepheid.rules import definition, evidence
 from cepheid.rules.evidence import Curve, Evidence
 from cepheid.tools.measure.__main__ import main
@@ -90,11 +90,6 @@ def correct(seed: int, samples: int, nll: float = -3.0) -> Curve:
     return Curve("correct", seed, 1.0, ((EVERY, poor), (samples, good)))
 
 
-def broken(name: str, *metrics: tuple[float, float]) -> Curve:
-    points = [(EVERY * at, {"e_rmse": e, "nll": nll}) for at, (e, nll) in enumerate(metrics, 1)]
-    return Curve(name, 1, 1.0, tuple(points))
-
-
 def gather(*curves: Curve) -> Evidence:
     return Evidence(MINI.digest, {}, curves)
 
@@ -132,20 +127,3 @@ def test_a_run_that_generates_misses_by_its_metrics() -> None:
     low, high = target.target / 2, target.target * 0.99
     assert judge(low, low) == 0
     assert (judge(low, low * 1.1) or 0) < (judge(low, high) or 0)
-
-
-def test_the_nearest_broken_run_is_the_one_that_misses_least() -> None:
-    """By the metric that it misses most, at its best evaluation."""
-    curves = [correct(seed, 8 * EVERY, -3.0 + seed / 100) for seed in range(3)]  # 0.001 and 0.01
-    found = find_nearest_broken(
-        gather(
-            *curves,
-            broken("far", (0.093, 0.0), (0.2, 0.0)),
-            broken("near", (0.2, -2.0), (0.095, -2.5), (0.08, -2.45)),
-        ),
-        MINI,
-    )
-    assert found is not None
-    assert (found.variant, found.metric, found.value) == ("near", "nll", -2.5)
-    assert found.deviations == pytest.approx(5.0)
-    assert find_nearest_broken(gather(*curves), MINI) is None

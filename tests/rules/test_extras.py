@@ -64,12 +64,13 @@ def find_brought(names: Iterable[str]) -> set[str]:
 
 
 # What a measurement compares with or reads where it is installed.
-PEERS = {"backpack", "curvlinops", "h5py", "kfac", "lmdb", "transformers", "webdataset"}
+PEERS = {"h5py", "kfac", "lmdb", "transformers", "webdataset"}
 CORE = {
     "argcomplete",
     "jsonschema",
     "yaml",
     "msgspec",
+    "tabulate",
     "rich",
     "psutil",
     "typing_extensions",

@@ -11,7 +11,6 @@ import pytest
 
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from tests.compliance import small
@@ -48,14 +47,6 @@ def test_a_warning_is_told_and_passes(
     assert printed.endswith("pass: 1 log, 0 errors, 1 warning, 1 note\n")
 
 
-def test_before_the_first_submission(capsys: Printed, tmp_path: Path) -> None:
-    (tmp_path / "submissions").mkdir()
-    (tmp_path / "submissions" / "README.md").write_text("how to submit")
-    with pytest.raises(UserError, match="no run logs here"):
-        check_compliance.main([str(tmp_path / "submissions")])
-    assert capsys.readouterr().out == ""
-
-
 @pytest.mark.parametrize(
     ("how", "golden"), [("text", "check.txt"), ("json", "check.json"), ("github", "check.github")]
 )
@@ -75,15 +66,6 @@ def test_golden_sarif(star_shape: Definition, capsys: Printed) -> None:
     assert_golden(json.dumps(run["results"], indent=2) + "\n", "check.sarif.json")
 
 
-def test_jobs_change_nothing(star_shape: Definition, capsys: Printed) -> None:
-    write_mixed(Path("out"), star_shape)
-    printed = []
-    for jobs in ("1", "2"):
-        assert check_compliance.main(["out", "--jobs", jobs]) == 1
-        printed.append(capsys.readouterr().out)
-    assert printed[0] == printed[1]
-
-
 def test_following_a_whole_log_is_checking_it(star_shape: Definition, capsys: Printed) -> None:
     records = put(run_records(star_shape), "opt_name", value="sgd")
     log = write_log(Path("result_0.txt"), records)
@@ -91,21 +73,6 @@ def test_following_a_whole_log_is_checking_it(star_shape: Definition, capsys: Pr
     checked = capsys.readouterr().out
     assert check_compliance.main([str(log), "--follow"]) == 1
     assert capsys.readouterr().out == checked
-
-
-def test_following_knows_waivers(star_shape: Definition, capsys: Printed) -> None:
-    result = write_result(Path("submissions/acme"), star_shape)
-    records = run_records(star_shape)
-    wrong = put(records, "opt_name", value="sgd")
-    log = write_log(result / "result_0.txt", wrong)
-    waiver = "rule: T12, path: acme, reason: tried out once, who: Jane Doe, until: 9999-12-31"
-    Path("submissions/decisions.yaml").write_text(f"waivers: [{{{waiver}}}]\n")
-    assert check_compliance.main([str(log)]) == 0
-    checked = capsys.readouterr().out
-    assert check_compliance.main([str(log), "--follow"]) == 0
-    assert capsys.readouterr().out == checked
-    assert "T12.not_allowed warning: opt_name must be adam" in checked
-    assert "waived by Jane Doe" in checked
 
 
 def test_output_goes_to_a_file(star_shape: Definition, capsys: Printed) -> None:

@@ -32,7 +32,7 @@ def environment(*, reachable: bool = True, max_samples: int = 64) -> dict[str, s
     folder = tiny.folder_of(
         "galaxy_shape", reachable=reachable, data=tiny.SIZES, timing=timing, data_digest=None
     )
-    return {BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "9999"}
+    return {BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "200"}
 
 
 def cepheid_run(*arguments: object, **sizes: Any) -> Ended:
@@ -90,7 +90,7 @@ def test_a_run_that_is_not_finite_has_no_pictures_and_says_so(
     rate = ["--division", "open", "--set", "opt_base_learning_rate=1e30"]
     ended = cepheid_run("galaxy_shape", *FAST, *rate, "--runs", "1", *where)
     assert ended.returncode == 1, ended.stderr
-    assert "run 0: no pictures, because the" in ended.stdout
+    assert "run 0: no report, no pictures, because the" in ended.stdout
     assert "Traceback" not in ended.stderr
     assert not list(tmp_path.rglob("pictures_*"))
 

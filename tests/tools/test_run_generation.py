@@ -1,7 +1,6 @@
 """`cepheid run` of a benchmark that generates, as its user meets it."""
 
 import json
-import signal
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from tests import tiny
 from tests.processes import Ended, Program
-from tests.tools.test_run_benchmark import events, partials, wait_until
+from tests.tools.test_run_benchmark import events
 
 USUAL = 200
 
@@ -33,7 +32,7 @@ def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -
         "cepheid.tools.cli:console", "run", "galaxy_generation", "--scale", "mini",
         "--set", "compile=off", "--set", "precision=fp32", "--set", "threads=1",
         "--data", data_root, "--output", output, *more,
-        environment={BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "9999"},
+        environment={BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "200"},
     )  # fmt: skip
 
 
@@ -71,25 +70,6 @@ def test_runs_and_goes_on(data_root: Path, tmp_path: Path) -> None:
     ]
     assert times[0] != times[1]
     assert json.loads((here / "report_1.json").read_text())["tables"][0]["rows"][2]["images"] == 40
-
-
-def test_interruption_closes_the_log_and_the_run_is_made_again(
-    data_root: Path, tmp_path: Path
-) -> None:
-    process = start(data_root, tmp_path, "--runs", "1", repetitions=400)
-    wait_until(
-        lambda: any("generation_start" in path.read_text() for path in partials(tmp_path)), process
-    )
-    process.send_signal(signal.SIGINT)
-    said, errors = process.communicate(timeout=60)
-    assert process.returncode == 1, errors
-    assert "does not count" in said
-    assert "Traceback" not in errors
-    kept = folder(tmp_path) / "interrupted_result_0_0.txt"
-    assert "SIGINT" in str(events(kept)[-1]["metadata"])
-    again = cepheid(data_root, tmp_path, "--runs", "1", repetitions=400)
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert (folder(tmp_path) / "result_0.txt").exists()
 
 
 def test_wrong_use_is_one_line(data_root: Path, tmp_path: Path) -> None:

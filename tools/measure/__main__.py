@@ -27,7 +27,6 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         ("stragglers", "stragglers", "seconds to the target where one worker is slow"),
         ("costs", "costs.costs", "what each step of an optimizer costs in an update"),
         ("formats", "formats", "how fast a disk reads images, by packing"),
-        ("partitions", "partitions", "what it brings that ranks share each image"),
         ("flops", "flops", "the floating-point operations of the model for a sample"),
         ("fingerprint", "fingerprint", "whether a change of the code changed what is computed"),
         ("resolution", "resolution.resolution", "which differences a benchmark shows"),
@@ -52,7 +51,7 @@ def _describe_measurements() -> str:
         [
             "usage: cepheid measure NAME …        (cepheid measure NAME --help explains each)",
             "",
-            "Measure the reference on this machine. No measurement writes a scored result.",
+            "Measure the reference on this machine. No measurement writes a result that is scored.",
             "`cepheid rcp` measures the reference convergence points.",
             "",
             *list_commands(MEASUREMENTS),
@@ -61,7 +60,7 @@ def _describe_measurements() -> str:
             "  cepheid measure speed galaxy_shape --scale mini",
             "  cepheid measure sweep galaxy_shape --scale mini --batch-sizes 4,32 --epochs 0.5",
             "",
-            "exit codes: 0 fine; 1 a measurement failed, or missed its target; 2 wrong use",
+            "exit codes: 0 fine; 1 a measurement failed or a run missed its target; 2 wrong use",
         ]
     )
 

@@ -17,7 +17,7 @@ from cepheid.compliance.read import package
 from cepheid.compliance.read.summary import RunSummary
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows.entry import list_entries
-from cepheid.leaderboard.site.evidence import Copied
+from cepheid.leaderboard.site.evidence import copy_folders
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import locate_benchmarks
@@ -41,7 +41,7 @@ def preview(arguments: argparse.Namespace) -> int:
     packages = [package.read(arguments.path, judged_in.layout)]
     judgement = judge(packages, judged_in, use_processes(None), keep="courses")
     entries = tuple(list_entries(hide_names(judgement.results)))
-    site = Site(judged_in.name, entries, arguments.output, elsewhere=Copied(()))
+    site = Site(judged_in.name, entries, arguments.output, elsewhere=copy_folders(()))
     site_folder.write(arguments.output, make_site_files(site))
     print(arguments.output / "index.html")
     return EXIT_FINE

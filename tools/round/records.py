@@ -4,7 +4,6 @@ import argparse
 import datetime
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from cepheid.compliance.checks.submission.decided import digest_manifest
@@ -14,13 +13,12 @@ from cepheid.compliance.read import decisions, package
 from cepheid.compliance.read.layout import SUBMISSIONS
 from cepheid.compliance.score.kinds import GENERATION
 from cepheid.leaderboard.rows import index
-from cepheid.leaderboard.rows.cells import find_time
 from cepheid.leaderboard.rows.entry import Entry, list_entries
 from cepheid.leaderboard.rows.statuses import HEADER, list_dates, list_statuses
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.layout import lay_out
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file
+from cepheid.tools.console.tables import lay_out
 
 SLOWER_MOST = 1.05  # how many times as long a confirmed preview may take (S13)
 
@@ -76,11 +74,11 @@ def show_status(arguments: argparse.Namespace) -> int:
         content = {
             "round": judged_in.name,
             "due": due,
-            "submissions": [asdict(one) for one in statuses],
+            "submissions": [one._asdict() for one in statuses],
         }
         print(json.dumps({**content, "not_confirmed": lost}, indent=2))
     else:
-        shown = [list(asdict(one).values()) for one in statuses]
+        shown = [list(one) for one in statuses]
         print("\n".join(lay_out([list(HEADER), *shown])))
         today = datetime.datetime.now(datetime.UTC).date()
         coming = [(day, what) for day, what in list_dates(judged_in) if day >= today]
@@ -102,7 +100,7 @@ def find_unconfirmed(entries: Sequence[Entry], following: Path) -> Iterator[tupl
         if result is None or result.get("availability") != "available":
             yield entry, "The next round has no result of the system as available."
             continue
-        before, now = find_time(entry), result.get("time_minutes")
+        before, now = entry.time, result.get("time_minutes")
         ratio = now / before.mean if before and now else None
         if entry.kind is GENERATION:
             rate = result.get(GENERATION.ranked_by)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from typing_extensions import override
+
 from cepheid.compliance.checks import Place, check_log, check_result
 from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding, has_error
@@ -165,6 +167,7 @@ class SessionTerminal(Terminal):
         super().__init__(quiet=quiet or not is_first)
         self._warn = Terminal(quiet=not is_first).tell
 
+    @override
     def show_table(self, table: Table) -> None:
         """Name a table of a report, which is in a file."""
         self.tell(f"report: {table.title}")

@@ -1,27 +1,17 @@
 """What each step of an optimizer costs in an update, beside its paper: `cepheid measure costs`."""
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cepheid.measure.engine import options
+from cepheid.measure.engine import figures, options
+from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.options import Option
-from cepheid.measure.engine.study import (
-    COLUMN_INCHES,
-    OURS,
-    REPORTED,
-    Measured,
-    Request,
-    Study,
-    Table,
-    draw_figure,
-    make_table,
-)
+from cepheid.measure.engine.study import Measured, Request, Study, Table, make_table
 from cepheid.measure.engine.turns import format_spread
 from cepheid.measure.studies.costs import inverses
-from cepheid.measure.studies.costs.declared import Costs, load_compared, load_costs
+from cepheid.measure.studies.costs.declared import load_compared, load_costs
 from cepheid.measure.studies.costs.updates import (
     PHASES,
     MeasuredCosts,
@@ -42,7 +32,7 @@ made it fast (benchmarks/<name>/costs.yaml):
                      the optimizer; torch's average of the gradients is not counted
   parts              measurements of the optimizer's own, for K-FAC its inverses
   time to target     the epochs that `cepheid measure epochs` recorded times the measured time of an
-                     update, and the same projected to more ranks
+                     update
 
 With --compare NAME it measures some of the steps for each of several settings, such as networks,
 each against the baseline with the same settings.
@@ -68,10 +58,8 @@ two nodes of two ranks, also on one machine: at the same time with --node-rank 0
 
 exit codes: 0 fine; 2 wrong use
 """
-CROWDED = 8  # bars
-LEGEND_COLUMNS, LEGEND_ROOM = 4, 1.25  # above the bars, and so many times their height
+NAMES: Mapping[str, Any] = {"rotation": 45, "rotation_mode": "anchor", "ha": "right"}
 BAR_INCHES = 0.5  # so that the names below them do not overlap
-TITLE_CHARACTERS = 60  # of a line, for each column of a figure
 COLOURS = ("C5", "C0", "C6", "C1", "C2", "C4", "C3", "0.85")  # the last one is light grey
 Phases = Mapping[str, Mapping[str, float]]  # milliseconds by step and phase
 
@@ -128,7 +116,8 @@ def _list_tables(measured: Sequence[tuple[Setup, MeasuredCosts]]) -> list[Table]
     ]
     for one, found in measured:
         of_group = f"{one.costs.group}: " if one.costs.group else ""
-        for table in inverses.list_tables(found.parts) if found.parts else ():
+        if found.parts:
+            table = inverses.make_balance(found.parts)
             tables.append(replace(table, title=f"{of_group}{table.title}"))
         tables.append(_list_times(one, found, f"{of_group}Time to target"))
     if costs.published:
@@ -194,78 +183,43 @@ def _list_times(setup: Setup, measured: MeasuredCosts, title: str) -> Table:
             "epochs": f"{row['epochs']:.2f}",
             "updates": f"{row['updates']:,.0f}",
             "minutes": f"{row['minutes']:.2f}",
-            **{
-                f"projected, {ranks} ranks": f"{minutes:.2f}"
-                for ranks, minutes in row["projected_minutes"].items()
-            },
         }
         for row in measured.times_to_target
     ]
-    alone = measured.ranks == 1
-    communication = "one rank has no communication" if alone else "communication grows as a ring's"
-    note = (
-        f"Epochs are means of the seeds that reached the target. "
-        f"Projections start from the phases of {measured.ranks} rank(s) with the same global "
-        f"batch: work on samples is divided, the busiest rank decides the optimizer's own parts, "
-        f"{communication}, and the rest does not change."
-    )
-    return make_table(title, rows, note)
+    return make_table(title, rows, "Epochs are means of the seeds that reached the target.")
 
 
 def draw_steps(folder: Path, _: Request, measured: Measured) -> list[Path]:
-    """Draw the phases of each step, and what the optimizer has beside them."""
+    """Draw the phases of each step's update, with reported totals, and what else was measured."""
     setup, first = measured.found[0]
-    where = f"{setup.definition.scale} scale, {first.ranks} rank(s)"
-    order = [*PHASES, "other"]
-    path = folder / "phases.png"
-    draw_phases(path, setup.costs, _list_phases(measured.found), order, where)
-    is_alone = first.parts and not setup.costs.group
-    return [path, inverses.draw(folder, first.parts)] if is_alone else [path]
-
-
-def draw_phases(
-    path: Path, costs: Costs, phases_ms: Phases, order: Sequence[str], where: str
-) -> None:
-    """Draw the phases of each step's update on the left, reported totals, if any, on the right.
-
-    ``order`` has the phases from bottom to top. Raises UserError where the file cannot be written.
-    """
+    costs, phases_ms = setup.costs, _list_phases(measured.found)
     reported = [step for step in (costs.baseline, *costs.steps) if step.published_ms]
-    inches = max(COLUMN_INCHES, BAR_INCHES * len(phases_ms))
-    with draw_figure(path, 2 if reported else 1, inches) as (figure, (left, *others)):
-        _stack_phases(left, phases_ms, order)
-        left.set_title(f"measured: {where}")
+    path, columns = folder / "phases.png", 2 if reported else 1
+    inches = max(figures.COLUMN_INCHES, BAR_INCHES * len(phases_ms))
+    with draw_figure(path, columns, inches) as (figure, (left, *others)):
+        _stack_phases(left, phases_ms)
+        left.set_title(f"measured: {setup.definition.scale} scale, {first.ranks} rank(s)")
         for right in others:
             places = range(len(reported))
             right.bar(places, [step.published_ms for step in reported], color=REPORTED)
-            right.set_xticks(places, [step.name for step in reported], rotation=30, ha="right")
+            right.set_xticks(places, [step.name for step in reported], **NAMES)
             right.set_title("as reported: totals")
-        title = f"{costs.title} ({costs.source})"
-        figure.suptitle(textwrap.fill(title, TITLE_CHARACTERS * (1 + len(others))))
+        figures.write_title(figure, f"{costs.title} ({costs.source})")
+    is_alone = first.parts and not costs.group
+    return [path, inverses.draw(folder, first.parts)] if is_alone else [path]
 
 
-def _stack_phases(axes: Any, phases_ms: Phases, order: Sequence[str]) -> None:
-    shown = [
-        (phase, colour)
-        for phase, colour in zip(order, COLOURS, strict=False)
-        if any(of_step.get(phase, 0) > 0 for of_step in phases_ms.values())
-    ]
-    for position, phases in enumerate(phases_ms.values()):
-        bottom = 0.0
-        for phase, colour in shown:
-            height = max(0.0, phases.get(phase, 0.0))
-            axes.bar(position, height, bottom=bottom, color=colour, label="" if position else phase)
-            bottom += height
-    look: dict[str, Any] = {"rotation": 30}
-    place: dict[str, Any] = {"loc": "upper center", "ncols": LEGEND_COLUMNS}
-    if len(phases_ms) > CROWDED:
-        look = {"rotation": 60, "rotation_mode": "anchor"}
-        place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}  # on the right, outside
-    else:
-        axes.set_ylim(top=LEGEND_ROOM * axes.get_ylim()[1])
-    axes.set_xticks(range(len(phases_ms)), list(phases_ms), ha="right", **look)
+def _stack_phases(axes: Any, phases_ms: Phases) -> None:
+    """Draw a bar for each step, with its phases on top of each other."""
+    base = [0.0] * len(phases_ms)
+    for phase, colour in zip((*PHASES, "other"), COLOURS, strict=True):
+        heights = [max(0.0, of_step.get(phase, 0.0)) for of_step in phases_ms.values()]
+        if any(heights):
+            axes.bar(range(len(heights)), heights, bottom=base, color=colour, label=phase)
+            base = [low + height for low, height in zip(base, heights, strict=True)]
+    axes.set_xticks(range(len(phases_ms)), list(phases_ms), **NAMES)
     axes.set_ylabel("ms of an update")
-    axes.legend(**place)
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # on the right, outside
 
 
 def measure_rungs(request: Request, setups: Sequence[Setup]) -> Measured:
@@ -309,11 +263,11 @@ def draw_rungs(folder: Path, _: Request, measured: Measured) -> list[Path]:
     """Draw the phases of each rung, and how much faster it is than the first."""
     setup, ladder, where = measured.found
     phases = {rung.name: rung.phases_ms for rung in ladder.rungs}
-    order, path = [*PHASES, "other"], folder / "ladder.png"
+    path = folder / "ladder.png"
     title = f"{setup.costs.require_ladder().title}: {setup.definition.name}"
     speedups = [rung.speedup_in_all for rung in ladder.rungs]
     with draw_figure(path, columns=2) as (figure, (left, right)):
-        _stack_phases(left, phases, order)
+        _stack_phases(left, phases)
         left.set_title(f"measured: {where}")
         draw_speedups(right, list(phases), speedups)
         figure.suptitle(title)
@@ -324,14 +278,10 @@ def draw_speedups(
     axes: Any, names: Sequence[str], speedups: Sequence[tuple[float, float, float]]
 ) -> None:
     """Draw medians of speedups with their quartiles."""
-    spread = [  # a ratio of medians may lie outside the quartiles of the turns' ratios
-        [max(0.0, middle - low) for middle, low, _ in speedups],
-        [max(0.0, high - middle) for middle, _, high in speedups],
-    ]
-    places, middles = range(len(names)), [middle for middle, _, _ in speedups]
-    axes.bar(places, middles, yerr=spread, color=OURS, capsize=4)
+    places, middles = range(len(names)), [middle for middle, *_ in speedups]
+    axes.bar(places, middles, yerr=figures.find_bars(speedups), color=OURS, capsize=4)
     axes.axhline(1, color=REPORTED, linewidth=0.8)
-    axes.set_xticks(places, names, rotation=30, ha="right")
+    axes.set_xticks(places, names, **NAMES)
     axes.set_title("times as fast as the first (quartiles)")
 
 

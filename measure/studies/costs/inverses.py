@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cepheid.measure.engine.study import REPORTED, Column, Table, draw_figure, make_table
+from cepheid.measure.engine.figures import REPORTED, draw_figure
+from cepheid.measure.engine.study import Column, Table
 from cepheid.rules.errors import UserError
 
 PROJECTED_RANKS = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -35,37 +36,16 @@ def refuse(hyperparameters: Mapping[str, Any]) -> None:
 
 
 def measure(task: Any) -> Mapping[str, Any]:
-    """Time the inverses of each layer alone: their size decides, not their values.
-
-    Also count the operations of the products of gradients and inverses, all on one rank.
-    """
-    from cepheid.second_order.layers import KroneckerLayer
-
-    kfac = find_kfac(task)
-    layers = [_time_inverses(layer) for layer in kfac.layers]
+    """Time the inverses of each layer alone, on one rank: their size decides, not their values."""
+    layers = [_time_inverses(layer) for layer in find_kfac(task).layers]
     balance = [
         {"ranks": ranks, "milliseconds": share_inverses(layers, ranks)} for ranks in PROJECTED_RANKS
     ]
-    shapes = [layer.shape for layer in kfac.layers if isinstance(layer, KroneckerLayer)]
-    products = sum(2 * rows * columns * (rows + columns) for rows, columns in shapes)
-    images = task.batch_per_rank
-    operations = {"products": products, "network": _count_network(task), "images": images}
-    return {"inverses_ms": layers, "balance": balance, "operations": operations}
+    return {"inverses_ms": layers, "balance": balance}
 
 
-def stretch(facts: Mapping[str, Any], measured_ranks: int, ranks: int) -> dict[str, float]:
-    """Return how much longer the busiest of ``ranks`` computes inverses than the first did.
-
-    Without facts of ``measure`` nothing is known.
-    """
-    if not facts:
-        return {}
-    first = share_inverses(facts["inverses_ms"], measured_ranks)[0]
-    return {"inverse": max(share_inverses(facts["inverses_ms"], ranks)) / first}
-
-
-def list_tables(facts: Mapping[str, Any]) -> Sequence[Table]:
-    """Return how evenly ranks share the inverses, and the operations of the products."""
+def make_balance(facts: Mapping[str, Any]) -> Table:
+    """Return how evenly ranks share the inverses."""
     columns = (
         Column("ranks", lambda row: row["ranks"]),
         Column("busiest", lambda row: max(row["milliseconds"]), "{:,.2f}"),
@@ -75,14 +55,7 @@ def list_tables(facts: Mapping[str, Any]) -> Sequence[Table]:
         Column("idle ranks", lambda row: row["milliseconds"].count(0.0)),
     )  # fmt: skip
     title = "Inverses: milliseconds of inverses, projected from the time of each layer (figure 5)"
-    products, network, images = facts["operations"].values()
-    counted = {
-        "GFLOP of the products": f"{products / 1e9:.2f}",
-        f"of the network, {images} images": f"{network / 1e9:.2f}",
-        "share": f"{products / network:.2f}" if network else "",
-    }
-    what = "Products B⁻¹GA⁻¹ of an update, counted from the shapes of the layers"
-    return Table(f"Inverses: {title}", columns, facts["balance"]), make_table(what, [counted])
+    return Table(f"Inverses: {title}", columns, facts["balance"])
 
 
 def draw(folder: Path, facts: Mapping[str, Any]) -> Path:
@@ -102,20 +75,6 @@ def draw(folder: Path, facts: Mapping[str, Any]) -> Path:
         right.set(yscale="log", xlabel="ranks", title="busiest rank")
         right.legend()
     return path
-
-
-def _count_network(task: Any) -> int:
-    """Return the operations of the passes of a step on this rank.
-
-    Those of a definition are not those of the other networks of its open division.
-    """
-    from cepheid.measure.studies.flops import count_passes
-
-    images: int = task.batch_per_rank
-    with find_kfac(task).pause():
-        counted = count_passes(task, images)
-    task.optimizer.zero_grad()
-    return counted.total * images
 
 
 def _time_inverses(layer: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from cepheid.measure.engine.turns import (
 from cepheid.measure.studies import epochs
 from cepheid.measure.studies.costs import inverses
 from cepheid.measure.studies.costs.declared import Costs, Step
-from cepheid.measure.studies.costs.inverses import PROJECTED_RANKS, find_kfac
+from cepheid.measure.studies.costs.inverses import find_kfac
 from cepheid.measure.studies.speed.profiles import profile_kernels
 from cepheid.reference.run.execution import add_switches
 from cepheid.rules.definition import Definition
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 UPDATES = 10  # of each turn
-SAMPLE_PHASES = ("data", "forward", "backward", "factors")  # in which a rank is on its own samples
-PHASES = (*SAMPLE_PHASES, "communication", "inverse", "update")
+PHASES = (
+    "data", "forward", "backward", "factors", "communication", "inverse", "update",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -233,65 +234,32 @@ def profile_updates(
 
 
 def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[str, Any]]:
-    """Return updates and minutes to target, here and projected, of arms with recorded runs."""
+    """Return updates and minutes to target of baseline and last step, if runs are recorded."""
     definition = setup.definition
     comparison = epochs.load_comparison(definition.name, definition.scale, setup.costs.comparison)
     runs = epochs.load_runs(definition, comparison)
     arms = [arm for arm in comparison.arms if arm.group == setup.costs.group]
-    last = measured.updates[-1]
-    rows = []
-    for arm, milliseconds, phases in (
-        (arms[0], last.baseline_milliseconds, measured.baseline_phases_ms[0]),
-        (arms[-1], last.milliseconds, last.phases_ms[0]),
+    last, rows = measured.updates[-1], []
+    for arm, milliseconds in (
+        (arms[0], last.baseline_milliseconds),
+        (arms[-1], last.milliseconds),
     ):
         of_arm = [run.epochs for run in runs if run.arm == arm.name]
         needed = [count for count in of_arm if count]
-        if not needed:
-            continue
-        mean_epochs = statistics.mean(needed)
-        updates = mean_epochs * definition.train_samples / measured.global_batch_size
-        projected = {}
-        for ranks in PROJECTED_RANKS:
-            if measured.ranks < ranks <= measured.global_batch_size:
-                factors = inverses.stretch(measured.parts, measured.ranks, ranks)
-                update_ms = project_ms(phases, measured.ranks, ranks, factors)
-                projected[ranks] = updates * update_ms / 60_000
-        rows.append(
-            {
-                "optimizer": arm.name,
-                "seeds": len(of_arm),
-                "reached": len(needed),
-                "epochs": mean_epochs,
-                "updates": updates,
-                "minutes": updates * milliseconds / 60_000,
-                "projected_minutes": projected,
-            }
-        )
+        if needed:
+            mean_epochs = statistics.mean(needed)
+            updates = mean_epochs * definition.train_samples / measured.global_batch_size
+            rows.append(
+                {
+                    "optimizer": arm.name,
+                    "seeds": len(of_arm),
+                    "reached": len(needed),
+                    "epochs": mean_epochs,
+                    "updates": updates,
+                    "minutes": updates * milliseconds / 60_000,
+                }
+            )
     return rows
-
-
-def project_ms(
-    phases_ms: Mapping[str, float],
-    measured_ranks: int,
-    ranks: int,
-    factors: Mapping[str, float],
-) -> float:
-    """Return the milliseconds of an update of the same global batch on ``ranks`` ranks.
-
-    ``phases_ms`` are those of one of ``measured_ranks`` ranks. SAMPLE_PHASES shrink with a rank's
-    share of the samples, ``factors`` multiply their phases, communication grows as that of a
-    ring, (P - 1) / P, and all else stays. Left out are the cost of starting a message, slower links
-    between nodes, and kernels too small for a device.
-    """
-    total = 0.0
-    for phase, milliseconds in phases_ms.items():
-        if phase in SAMPLE_PHASES:
-            total += milliseconds * measured_ranks / ranks
-        elif phase == "communication" and measured_ranks > 1:
-            total += milliseconds * (1 - 1 / ranks) / (1 - 1 / measured_ranks)
-        else:
-            total += milliseconds * factors.get(phase, 1.0)
-    return total
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A step of n devices with b samples each takes, in seconds,
 
-    max(fixed + sample b^p + exposed communication, b / input rate) + update
+    fixed + sample b^p + exposed communication
 
 An exponent p below 1 says that samples take longer where a device has few of them. Where r devices
 share the work of a sample, a part d of it is divided: b samples of a replica take 1 - d + d / r of
@@ -115,21 +115,15 @@ class Costs:
     """What a step costs on one device.
 
     ``fixed_seconds`` is independent of the samples, ``sample_seconds`` is that of a single sample,
-    and b samples take b to the power of ``exponent`` times as long. ``update_seconds`` is that of
-    all weights; if it ``is_update_sharded``, each device does its part. ``overlap`` is the share of
-    the backward pass that can hide communication. ``collectives`` is the number of further
-    all-reduces of a few bytes. ``input_samples_per_second`` is what one device can be fed.
+    and b samples take b to the power of ``exponent`` times as long.
+    ``overlap`` is the share of the backward pass that can hide communication.
     ``divided`` is the part of the work of a sample that devices of a replica share.
     """
 
     fixed_seconds: float
     sample_seconds: float
     gradient_bytes: float
-    update_seconds: float = 0.0
-    is_update_sharded: bool = False
     overlap: float = 0.0
-    collectives: int = 0
-    input_samples_per_second: float = math.inf
     exponent: float = 1.0
     divided: float = 0.0
 
@@ -170,18 +164,15 @@ class Training:
 
 @dataclass(frozen=True)
 class Step:
-    """The seconds of a step by their causes; ``waiting`` is for input."""
+    """The seconds of a step by their causes: the communication that nothing hides is exposed."""
 
     compute: float
-    communication: float
     exposed: float
-    update: float
-    waiting: float
 
     @property
     def seconds(self) -> float:
         """The seconds of the step."""
-        return self.compute + self.exposed + self.update + self.waiting
+        return self.compute + self.exposed
 
 
 def find_share(devices: int, batch_size: int, replica: int = 1) -> float:
@@ -197,13 +188,10 @@ def predict_step(
     share = find_share(devices, batch_size, replica)
     of_samples = costs.samples_seconds(share, replica)
     compute = costs.fixed_seconds + of_samples
-    few_bytes = costs.collectives * network.all_reduce_seconds(devices, 0)
-    communication = network.all_reduce_seconds(devices, costs.gradient_bytes) + few_bytes
+    communication = network.all_reduce_seconds(devices, costs.gradient_bytes)
     hidden = costs.overlap * BACKWARD_SHARE * of_samples
-    exposed = max(few_bytes, communication - hidden)
-    update = costs.update_seconds / (devices if costs.is_update_sharded else 1)
-    waiting = max(0.0, share / costs.input_samples_per_second - compute - exposed)
-    return Step(compute, communication, exposed, update, waiting)
+    exposed = max(0.0, communication - hidden)
+    return Step(compute, exposed)
 
 
 def predict_seconds(
@@ -239,12 +227,10 @@ def count_evaluations(training: Training, epochs: float) -> float:
 
 @dataclass(frozen=True)
 class Projection:
-    """What is predicted for a number of devices; ``seconds`` is to the target, or of an epoch."""
+    """What is predicted for a number of devices; ``seconds`` are to the target."""
 
     devices: int
     batch_size: int
-    step: Step
-    samples_per_second: float
     efficiency: float
     epochs: float
     seconds: float
@@ -271,8 +257,7 @@ def project(
         if batch / count < least_share:
             break
         step, epochs = predict_step(costs, network, count, batch), training.epochs_at(batch)
-        rate = batch / step.seconds
+        efficiency = batch / step.seconds / one / count
         seconds = predict_seconds(costs, network, training, count, batch)
-        efficiency = rate / one / count
-        projections.append(Projection(count, batch, step, rate, efficiency, epochs, seconds))
+        projections.append(Projection(count, batch, efficiency, epochs, seconds))
     return projections

@@ -12,7 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cepheid.measure.engine.study import OURS, Column, Measured, Request, Study, Table, draw_figure
+from cepheid.measure.engine.figures import OURS, draw_figure
+from cepheid.measure.engine.study import Column, Measured, Request, Study, Table
 from cepheid.measure.studies.projection import cost_model
 from cepheid.measure.studies.projection.cost_model import Costs, Network, find_link
 from cepheid.measure.studies.projection.known import (

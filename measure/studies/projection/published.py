@@ -1,4 +1,4 @@
-"""Published times beside those that the model predicts without them: `--published`."""
+"""Published times beside those that the model predicts without them."""
 
 import math
 import statistics
@@ -6,16 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cepheid.measure.engine.study import (
-    OURS,
-    REPORTED,
-    Column,
-    Measured,
-    Request,
-    Study,
-    Table,
-    draw_figure,
-)
+from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure
+from cepheid.measure.engine.study import Column, Measured, Request, Table
 from cepheid.measure.studies.projection.known import (
     BEYOND,
     INSIDE,
@@ -23,7 +15,6 @@ from cepheid.measure.studies.projection.known import (
     Prediction,
     fit_to_all,
     leave_sizes_out,
-    load_families,
 )
 
 GOAL = 0.2
@@ -179,11 +170,3 @@ def draw_published(path: Path, _: Request, measured: Measured) -> None:
             axes.set_xscale("log", base=2)
             axes.set_xlabel("devices")
         figure.suptitle("Each published time, predicted without the systems of its size")
-
-
-STUDY = Study(
-    "published",
-    lambda request: load_families(request.arguments.benchmark),
-    predict_published,
-    figure=draw_published,
-)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine.noise import INPUTS
-from cepheid.measure.engine.recorded_points import describe_machine, read_points
-from cepheid.measure.engine.turns import configure_open, find_middle_half
+from cepheid.measure.engine.recorded_points import describe_machine
+from cepheid.measure.engine.turns import configure_open, find_middle_half, format_spread
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.reference.session.request import replace_old_keys
 from cepheid.rules import definition as definitions
@@ -44,7 +44,6 @@ SHARES: Mapping[str, tuple[str, ...]] = {
 BATCH_SIZE = "global_batch_size"
 SHARING = ("pipeline", "tensor_ranks")  # settings with which ranks share a model
 PARTITIONS = "spatial_partitions"
-FILE = "scaling.json"
 COUNT = "accelerators_per_node"  # grows with the ranks of a point
 BOUND = 0.95
 """Input binds where real data reach less than this share of the rate of synthetic data."""
@@ -145,6 +144,12 @@ class Spread:
     first_quartile: float
     third_quartile: float
 
+    def format(self, form: str = ".2f") -> str:
+        """Return the median with the middle half in brackets."""
+        return format_spread(self.median, (self.first_quartile, self.third_quartile), form)
+
+    __str__ = format
+
 
 def spread(values: Sequence[float]) -> Spread:
     """Return median and quartiles."""
@@ -153,26 +158,12 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 @dataclass(frozen=True)
-class LinkTimes:
-    """All-reduces over all ranks, timed alone: bytes and median seconds, a small and a large one.
-
-    ``collectives`` is the number of those in a training step.
-    """
-
-    small_bytes: int
-    small_seconds: float
-    large_bytes: int
-    large_seconds: float
-    collectives: int
-
-
-@dataclass(frozen=True)
 class Point:
     """The measurement with one number of ranks.
 
     ``seconds`` has the seconds of a step turn by turn, by arm and input, such as "together, real".
-    ``phases_ms`` are the mean milliseconds of the phases of a profiled step over all ranks, and
-    ``alone_phases_ms`` those of the first rank alone. ``batch_size`` is that of all ranks together,
+    ``phases_ms`` are the mean milliseconds of the phases of a profiled step over all ranks.
+    ``batch_size`` is that of all ranks together,
     ``alone_batch_size`` that of the first rank alone.
     """
 
@@ -181,9 +172,6 @@ class Point:
     alone_batch_size: int
     seconds: Mapping[str, tuple[float, ...]]
     phases_ms: Mapping[str, float]
-    alone_phases_ms: Mapping[str, float]
-    gradient_bytes: int
-    link: LinkTimes | None
     implementation: Mapping[str, Any]
     load_before: float
 
@@ -191,6 +179,10 @@ class Point:
     def place(self) -> str:
         """The name of its file below the folder."""
         return str(self.ranks)
+
+    def __str__(self) -> str:
+        rate, kind = spread(self.rates(TOGETHER, self.inputs[0])), self.inputs[0]
+        return f"{rate.median:,.4g} samples/s, efficiency {self.efficiency(kind)}"
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -245,12 +237,3 @@ class Point:
 def name_arm(arm: str, kind: str) -> str:
     """Return the name under which the turns of an arm with a kind of input are kept."""
     return f"{arm}, {kind}"
-
-
-def read_scaling(path: Path) -> tuple[Mapping[str, Any], tuple[Point, ...]]:
-    """Return configuration and points of a ``scaling.json``, or of the folder that has one.
-
-    Raises UserError for any other file.
-    """
-    facts, points = read_points(path, FILE, Point, "scaling")
-    return facts["configuration"], points

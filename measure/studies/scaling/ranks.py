@@ -21,7 +21,6 @@ from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
     make_task,
     time_in_turns,
-    time_once,
     time_steps,
 )
 from cepheid.measure.studies.scaling.points import (
@@ -29,7 +28,6 @@ from cepheid.measure.studies.scaling.points import (
     INDEPENDENT,
     TOGETHER,
     Job,
-    LinkTimes,
     Point,
     name_arm,
 )
@@ -138,9 +136,6 @@ def _make_task_alone(job: Job, device: str, execution: "Execution | None") -> An
 
 
 FEWEST_STEPS, MOST_STEPS = 2, 200
-SUMS = ("allreduce", "reduce_scatter", "_reduce_scatter_base")
-COLLECTIVES = {f"c10d::{name}_" for name in (*SUMS, "allgather", "_allgather_base", "broadcast")}
-SMALL_BYTES, LARGE_BYTES, REPEATS = 4096, 8 * 2**20, 15  # of the all-reduces that are timed alone
 
 
 def measure_ranks(
@@ -188,7 +183,6 @@ def _measure(
     seconds = _time_arms(job, alone, together, ranks)
     kind = job.inputs[0]
     phases = ranks.all_gather_object(profile_turn(together, kind))
-    alone_phases = ranks.broadcast(alone.call(profile_turn, kind) if ranks.is_first else None)
     return Point(
         ranks=ranks.world_size,
         batch_size=config.global_batch_size,
@@ -197,9 +191,6 @@ def _measure(
         phases_ms={
             phase: statistics.mean(each.get(phase, 0.0) for each in phases) for phase in phases[0]
         },
-        alone_phases_ms=alone_phases,
-        gradient_bytes=sum(4 * weights.numel() for weights in together.model.parameters()),
-        link=_time_link(together, ranks) if ranks.world_size > 1 else None,
         implementation=dict(together.implementation()),
         load_before=load,
     )
@@ -235,55 +226,3 @@ def _time_arms(
     if ranks.world_size == 1:  # one rank together is one alone
         seconds |= {name_arm(TOGETHER, kind): seconds[name_arm(ALONE, kind)] for kind in job.inputs}
     return seconds
-
-
-def _time_link(task: Any, ranks: "TorchRanks") -> LinkTimes:
-    """Time a small and a large all-reduce, and count those of a step."""
-    import torch
-
-    from cepheid.reference.torch.devices.kinds import find_device
-    from cepheid.reference.torch.ranks.collectives import all_reduce
-
-    device, medians = find_device(ranks.device), []
-    for size in (SMALL_BYTES, LARGE_BYTES):
-        values = torch.zeros(size // 4, device=ranks.device)
-
-        def sum_values(values: torch.Tensor = values) -> None:
-            all_reduce(values)
-            device.synchronize()
-
-        times = []
-        for _ in range(REPEATS):
-            ranks.barrier()
-            times.append(time_once(sum_values))
-        medians.append(statistics.median(times))
-    small, large = medians
-    if ranks.is_first and large <= small:  # its point counts
-        raise UserError(
-            f"the link between the ranks could not be timed: {LARGE_BYTES:,} bytes took no longer "
-            f"than {SMALL_BYTES:,}; fix: measure again when less other work is running"
-        )
-    return LinkTimes(SMALL_BYTES, small, LARGE_BYTES, large, _count_collectives(task))
-
-
-def _count_collectives(task: Any) -> int:
-    """Return how many collectives a step starts, as if each rank had a machine of its own.
-
-    torch's ``CommDebugMode`` counts them too, but its hooks forbid networks that work in place.
-    """
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    from cepheid.reference.torch.ranks.shared_memory import send_messages
-
-    class Counter(TorchDispatchMode):
-        count: int = 0
-
-        def __torch_dispatch__(
-            self, operation: Any, types: Any, args: Any = (), kwargs: Any = None
-        ) -> Any:
-            self.count += str(operation.name()) in COLLECTIVES
-            return operation(*args, **(kwargs or {}))
-
-    with feed(task, "synthetic"), send_messages(), Counter() as counter:
-        task.step()
-    return int(counter.count)

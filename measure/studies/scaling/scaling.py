@@ -6,32 +6,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine import options, own_process
+from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure, find_bars
 from cepheid.measure.engine.noise import INPUTS
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.provenance import find_commit
 from cepheid.measure.engine.recorded_points import (
     PointFolder,
-    describe_point,
+    Shown,
+    finish,
     measure_missing,
     name_machine,
     open_folder,
-    tell_written,
 )
-from cepheid.measure.engine.study import (
-    OURS,
-    REPORTED,
-    Column,
-    Measured,
-    Request,
-    Study,
-    Table,
-    draw_figure,
-    name_values,
-)
-from cepheid.measure.engine.turns import format_spread
+from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.studies.scaling.points import (
     BATCH_SIZE,
-    FILE,
     INDEPENDENT,
     SHARES,
     STRONG,
@@ -66,7 +55,7 @@ communication hides behind nothing.
 By default each rank keeps its batch (weak scaling). With --strong all ranks share one batch.
 
 Each number of ranks is recorded when it is done, and the same command measures what is missing. The
-folder then has scaling.json and the figure scaling.png; `cepheid measure project` starts from it.
+folder then has scaling.json and the figure scaling.png.
 Under a launcher, the ranks that it started are measured.
 """
 EXAMPLES = """\
@@ -82,7 +71,7 @@ exit codes: 0 fine; 1 a number of ranks could not be measured; 2 wrong use
 """
 MOST_RANKS = 4096
 LONGEST_TURN_SECONDS = 600
-FIGURE, WHAT = "scaling.png", "measurement of scaling"
+WHAT = "measurement of scaling"
 SYNTHETIC, CEILING = "C1", "C3"
 COLOURS = ("C4", OURS, "C2", CEILING, REPORTED)  # of the shares, in their order
 
@@ -178,8 +167,8 @@ def _measure_here(request: Request, jobs: Sequence[Job]) -> Measured:
     def measure_job(job: Job) -> Point:
         return own_process.run_on_ranks(job.ranks, measure_ranks, job)
 
-    failed = measure_missing(jobs, folder, measure_job, request.observer, _describe_point)
-    return _describe(folder, configuration, failed, request.command)
+    failed = measure_missing(jobs, folder, measure_job, request.observer)
+    return _show(folder, configuration, failed, request.command)
 
 
 def _measure_launched(request: Request, job: Job) -> Measured:
@@ -199,47 +188,30 @@ def _measure_launched(request: Request, job: Job) -> Measured:
         return Measured()
     folder = PointFolder(output, Point)
     folder.keep(point)
-    return _describe(folder, configuration, (), request.command)
+    return _show(folder, configuration, (), request.command)
 
 
-def _describe(
+def _show(
     folder: PointFolder[Point],
     configuration: Mapping[str, Any],
     failed: Sequence[str],
     command: str,
 ) -> Measured:
-    """Write scaling.json and the figure; return the points with what they say about input."""
-    points = write_scaling(folder, configuration, command)
+    """Write scaling.json and the figure; return the points with what they say about input.
+
+    The last ``command`` that measured a point stands in the file, and the commit of the code today.
+    """
+    points = folder.load_points()
     kind = "the same batch for all" if configuration["mode"] == STRONG else "a batch for each rank"
     title = (
         f"{configuration['benchmark']}, {configuration['scale']} scale: {configuration['mode']} "
         f"scaling ({kind}), each rank on {name_machine(configuration)}"
     )
-    draw_scaling(folder.path / FIGURE, title, points)
     notes = [sentence for point in points if (sentence := _judge_input(point))]
-    notes += tell_written(folder.path, (FILE, FIGURE), failed)
-    table = Table(f"\n{title}", list_columns(points), points)
-    return Measured(tables=[table], notes=notes, is_fine=not failed)
-
-
-def write_scaling(
-    folder: PointFolder[Point], configuration: Mapping[str, Any], command: str = ""
-) -> Sequence[Point]:
-    """Write ``scaling.json`` with all points and the numbers that follow; return the points.
-
-    The last ``command`` that measured a point stands in it, and the commit of the code today.
-    """
-    points = folder.load_points()
-    columns = list_columns(points)
-    content = {
-        "configuration": configuration,
-        "command": command,
-        "commit": find_commit(),
-        "table": [name_values(columns, point) for point in points],
-        "points": list(map(describe_point, points)),
-    }
-    folder.write_json(FILE, content)
-    return points
+    draw = partial(draw_scaling, title, points)
+    shown = Shown(list_columns(points), draw, f"\n{title}", notes)
+    facts = {"configuration": configuration, "command": command, "commit": find_commit()}
+    return finish("scaling", folder, facts, shown, failed)
 
 
 def list_columns(points: Sequence[Point]) -> Sequence[Column]:
@@ -248,37 +220,32 @@ def list_columns(points: Sequence[Point]) -> Sequence[Column]:
         Column("ranks", "ranks", key="ranks"),
         Column("batch", "batch_size", "{:,}", "batch_size"),
         Column(None, lambda point: point.inputs[0], key="input"),
-        Column("samples/s", _find_rate, partial(_format_spread, form=",.4g"), "samples_per_second"),
-        Column("speed-up", lambda point: point.ranks * _find_efficiency(point), "{:.2f}",
-               "speed_up"),
+        Column("samples/s", _find_rate, partial(Spread.format, form=",.4g"), "samples_per_second"),
+        Column("speed-up", _find_speed_up, "{:.2f}", "speed_up"),
         Column(None, lambda point: {each: point.efficiency(each) for each in point.inputs},
                key="efficiency"),
         *(
-            Column(f"efficiency, {kind}", partial(Point.efficiency, kind=kind), _format_spread)
+            Column(f"efficiency, {kind}", partial(Point.efficiency, kind=kind), str)
             for kind in points[0].inputs
         ),
-        Column("ceiling", Point.ceiling, _format_spread, "ceiling"),
+        Column("ceiling", Point.ceiling, str, "ceiling"),
         *(Column(name, partial(_find_share, name), "{:.1%}") for name in points[0].shares),
         Column(None, "shares", key="shares"),
-        Column("real/synthetic", Point.real_over_synthetic, _format_spread, "real_over_synthetic"),
+        Column("real/synthetic", Point.real_over_synthetic, str, "real_over_synthetic"),
         Column(None, "is_input_bound", key="is_input_bound"),
     )  # fmt: skip
-
-
-def _find_efficiency(point: Point) -> float:
-    return point.efficiency(point.inputs[0]).median
 
 
 def _find_share(name: str, point: Point) -> float:
     return point.shares[name]
 
 
+def _find_speed_up(point: Point) -> float:
+    return point.ranks * point.efficiency(point.inputs[0]).median
+
+
 def _find_rate(point: Point) -> Spread:
     return spread(point.rates(TOGETHER, point.inputs[0]))
-
-
-def _format_spread(value: Spread, form: str = ".2f") -> str:
-    return format_spread(value.median, (value.first_quartile, value.third_quartile), form)
 
 
 def _judge_input(point: Point) -> str:
@@ -290,12 +257,7 @@ def _judge_input(point: Point) -> str:
     return f"{ranks}: {verdict}: real data reach {ratio.median:.0%} of the rate of synthetic data"
 
 
-def _describe_point(point: Point) -> str:
-    efficiency = _format_spread(point.efficiency(point.inputs[0]))
-    return f"{_find_rate(point).median:,.4g} samples/s, efficiency {efficiency}"
-
-
-def draw_scaling(path: Path, title: str, points: Sequence[Point]) -> None:
+def draw_scaling(title: str, points: Sequence[Point], path: Path) -> None:
     """Draw rates against ideal ones on the left, shares of a step on the right.
 
     Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
@@ -306,11 +268,9 @@ def draw_scaling(path: Path, title: str, points: Sequence[Point]) -> None:
         for kind, colour in zip(("real", "synthetic"), (OURS, SYNTHETIC), strict=True):
             if kind in kinds:
                 rates = [spread(point.rates(TOGETHER, kind)) for point in points]
-                below = [rate.median - rate.first_quartile for rate in rates]
-                above = [rate.third_quartile - rate.median for rate in rates]
+                bars = find_bars([(r.median, r.first_quartile, r.third_quartile) for r in rates])
                 medians, look = [rate.median for rate in rates], {"fmt": "o-", "capsize": 3}
-                left.errorbar(sizes, medians, yerr=[below, above], **look, color=colour,
-                              label=f"{kind} data")  # fmt: skip
+                left.errorbar(sizes, medians, bars, label=f"{kind} data", color=colour, **look)
         bounded = [point for point in points if point.ceiling()]
         if bounded:
             values = [spread(point.rates(INDEPENDENT, kinds[-1])).median for point in bounded]

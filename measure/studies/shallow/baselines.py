@@ -25,20 +25,6 @@ from cepheid.rules.evidence import BASELINES_FILE, Curve
 from cepheid.rules.host import require_checkout
 
 SEEDS = 2
-PHRASES: Mapping[str, str] = {
-    "random_patches": "random patches, pooled, and a ridge regression",
-    "two_layers": "random patches of the responses of random patches, and a ridge regression",
-    "gradients": "histograms of oriented gradients and a ridge regression",
-    "neighbours": "the labels of the nearest training pictures",
-    "moments": "moments in Gaussian windows and a network of two hidden layers",
-    "dictionary": "the most similar training sentence, and a counted dictionary",
-    "copy_last": "the last known frame, or the last two extrapolated",
-    "shifted": "training images, rolled by up to two pixels",
-    "rescaled": "training images, rolled and with other fluxes",
-    "blended": "training images with a tenth of another",
-    "warped": "training images at any angle, in another size and other colours",
-}
-"""What each baseline does; ``ROWS`` says where it applies, ``find_baseline`` how it runs."""
 OF_PICTURES = ("random_patches", "two_layers", "gradients", "neighbours")
 ROWS: Mapping[str, Sequence[str]] = {
     "resnet50": OF_PICTURES,
@@ -103,7 +89,7 @@ def find_baseline(name: str) -> Baseline:
         "blended": copied.alter(copied.blend),
         "warped": copied.alter(copied.warp),
     }
-    return Baseline(name, PHRASES[name], runs[name])
+    return Baseline(name, runs[name])
 
 
 def plan(request: Request) -> Sequence[Definition]:

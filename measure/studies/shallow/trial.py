@@ -56,10 +56,9 @@ class Trial:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A method by name, and what it does in a phrase."""
+    """A method by name."""
 
     name: str
-    what: str
     run: Callable[[Trial], Iterator[Metrics]]
 
 

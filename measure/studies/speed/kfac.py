@@ -1,6 +1,5 @@
 """What `cepheid measure speed kfac` adds: updates, Fisher matrices, formats of factors.
 
-``information`` compares Fisher matrices of a small network with those of other libraries.
 ``formats`` shows what the formats in which factors travel do to the update. Ueno et al. 2020
 (doi:10.1145/3394486.3403265), section 3.3.3, attribute the failure of half precision to the small
 eigenvalues of factors, which rounding breaks. Damping is added to these, so each format is measured
@@ -8,18 +7,16 @@ with several dampings.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.util import find_spec
-from itertools import pairwise
 from typing import Any, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from cepheid.benchmarks.kfac.comparison import PEER as PEER_WORKLOAD
-from cepheid.benchmarks.kfac.comparison import compare_directions
 from cepheid.measure.engine.byte_counts import measure_peak_bytes
 from cepheid.measure.engine.turns import (
     MIB,
@@ -29,141 +26,16 @@ from cepheid.measure.engine.turns import (
     Subject,
     Timing,
     divide,
-    find_middle_half,
     fit_steps,
     take_steps,
-    time_once,
     time_steps,
 )
 from cepheid.reference.run.config import RunConfig
 from cepheid.rules.errors import UserError
-from cepheid.second_order import information
 from cepheid.second_order.layers import KroneckerLayer
 from cepheid.second_order.number_formats import Format
 from cepheid.second_order.simulated import round_to
 from cepheid.second_order.statistic import split_damping
-
-SAMPLES, PIXELS, CLASSES = 64, 16, 10
-CHANNELS = (3, 16, 32, 64)
-OURS_BLOCKS, OURS_PRODUCT = "blocks, cepheid", "product with the whole matrix, cepheid"
-PEER_BLOCKS, PEER_PRODUCT = "blocks, curvlinops", "product with the whole matrix, curvlinops"
-BACKPACK = "blocks, BackPACK (KFLR)"
-PEER_DIRECTION = "direction of two linear layers, kfac-pytorch (eigen-decompositions)"
-
-Batch = tuple[Tensor, Tensor]
-Job = Callable[[], Tensor]
-
-
-def make_network() -> nn.Sequential:
-    """Return convolutions and a linear layer without biases, which all libraries know."""
-    torch.manual_seed(1)
-    layers: list[nn.Module] = []
-    for inputs, outputs in pairwise(CHANNELS):
-        layers += [nn.Conv2d(inputs, outputs, 3, 2, 1, bias=False), nn.ReLU()]
-    features = CHANNELS[-1] * (PIXELS // 2 ** (len(CHANNELS) - 1)) ** 2
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(features, CLASSES, bias=False))
-
-
-def _multiply(
-    make_matrix: Callable[..., Any], model: nn.Module, batch: Batch, vectors: dict[str, Tensor]
-) -> Tensor:
-    """Return the product with blocks, or the whole matrix, that are made anew, flat."""
-    products = make_matrix(model, [batch]).multiply(vectors)
-    return torch.cat([products[name].flatten() for name in vectors])
-
-
-def _multiply_peer(kind: str, model: nn.Module, batch: Batch, vectors: dict[str, Tensor]) -> Tensor:
-    """Return the product that curvlinops computes, flat; its loss is the mean, as ours is."""
-    import curvlinops
-
-    facts = model, nn.CrossEntropyLoss(), list(model.parameters()), [batch]
-    operator = (
-        curvlinops.KFACLinearOperator(*facts, fisher_type="type-2", check_deterministic=False)
-        if kind == "blocks"
-        else curvlinops.GGNLinearOperator(*facts, check_deterministic=False)
-    )
-    products = operator @ list(vectors.values())
-    return torch.cat([product.flatten() for product in products])
-
-
-def _multiply_backpack(
-    model: nn.Module, loss: nn.Module, batch: Batch, vectors: dict[str, Tensor]
-) -> Tensor:
-    """Return the product with the factors of BackPACK, flat, for an extended model and loss."""
-    from backpack import backpack
-    from backpack.extensions import KFLR
-
-    inputs, targets = batch
-    model.zero_grad()
-    with backpack(KFLR()):
-        loss(model(inputs), targets).backward()
-    products = []
-    for name, parameter in model.named_parameters():
-        outputs, others = parameter.kflr  # type: ignore[attr-defined]
-        products.append((outputs @ vectors[name].flatten(1) @ others).flatten())
-    return torch.cat(products).detach()
-
-
-def list_jobs(vectors: dict[str, Tensor], model: nn.Module, batch: Batch) -> Mapping[str, Job]:
-    """Return what is timed, ours first, with the libraries that are installed.
-
-    ``vectors`` have the same shapes as the parameters, ``batch`` has images (n, 3, y, x).
-    """
-    jobs: dict[str, Job] = {
-        OURS_BLOCKS: partial(_multiply, information.fisher_blocks, model, batch, vectors),
-        OURS_PRODUCT: partial(_multiply, information.FisherProducts, model, batch, vectors),
-    }
-    if find_spec("curvlinops"):
-        jobs[PEER_BLOCKS] = partial(_multiply_peer, "blocks", model, batch, vectors)
-        jobs[PEER_PRODUCT] = partial(_multiply_peer, "whole", model, batch, vectors)
-    if find_spec("backpack"):
-        from backpack import extend
-
-        own, loss = extend(make_network()), extend(nn.CrossEntropyLoss())
-        jobs[BACKPACK] = partial(_multiply_backpack, own, loss, batch, vectors)
-    return jobs
-
-
-def compare_information(subject: Subject) -> Measurement:
-    """Compare blocks, products and directions with those of other libraries, if installed."""
-    generator = torch.Generator().manual_seed(2)
-    model = make_network()
-    images = torch.randn(SAMPLES, 3, PIXELS, PIXELS, generator=generator)
-    batch = images, torch.randint(CLASSES, (SAMPLES,), generator=generator)
-    vectors = {
-        name: torch.randn(p.shape, generator=generator) for name, p in model.named_parameters()
-    }
-    jobs = list_jobs(vectors, model, batch)
-    results = {name: job().detach() for name, job in jobs.items()}
-    measures = {name: partial(time_once, job) for name, job in jobs.items()}
-    timings = subject.time("blocks and products", measures)
-    rows: list[Row] = []
-    facts: dict[str, dict[str, Any]] = {}
-    last = list(vectors.values())[-1].numel()
-    for timing in timings:
-        ours = OURS_PRODUCT if "whole" in timing.label else OURS_BLOCKS
-        # BackPACK approximates convolutions in another way; the linear layer comes last.
-        compared = slice(-last if timing.label == BACKPACK else None, None)
-        found, expected = results[timing.label][compared], results[ours][compared]
-        difference = float((found - expected).norm() / expected.norm())
-        what = "the linear layer differs" if timing.label == BACKPACK else "differs"
-        low, high = (1000 * seconds for seconds in find_middle_half(timing.seconds))
-        memory = measure_peak_bytes(jobs[timing.label])
-        middle = f"{1000 * timing.median_seconds:.1f} ms ({low:.1f} to {high:.1f})"
-        beside = f"{what} from ours by {difference:.1e}" if timing.label != ours else ""
-        rows.append(Row(timing.label, f"{middle}, {memory / MIB:.1f} MiB", beside))
-        of_timing = {"seconds": timing.seconds, "difference": difference, "peak_bytes": memory}
-        facts[timing.label] = of_timing
-    if find_spec("kfac"):
-        difference = compare_directions()
-        facts[PEER_DIRECTION] = {"difference": difference}
-        rows.append(Row(PEER_DIRECTION, f"differs from ours by {difference:.1e}"))
-    peers = {PEER_PRODUCT: "curvlinops", BACKPACK: "backpack", PEER_DIRECTION: "kfac"}
-    for name, package in peers.items():
-        if name not in facts:
-            rows.append(Row(name, f"left out: {package} is not installed; see the README"))
-    return Measurement(rows, facts)
-
 
 FORMAT_SETTLE_UPDATES = 60
 PUBLISHED_DAMPING = 2.5e-4
@@ -388,13 +260,9 @@ def _make_settled_task(subject: Subject, name: str) -> Any:
     return task
 
 
-MEASUREMENTS: Mapping[str, Mapping[str, Measure]] = {
-    "kfac": {
-        "updates": compare_updates,
-        "whole_run": compare_whole_runs,
-        "fisher": compare_fishers,
-        "information": compare_information,
-        "formats": compare_formats,
-    }
+MEASUREMENTS: Mapping[str, Measure] = {
+    "updates": compare_updates,
+    "whole_run": compare_whole_runs,
+    "fisher": compare_fishers,
+    "formats": compare_formats,
 }
-ON_REQUEST = tuple(MEASUREMENTS["kfac"])

@@ -23,15 +23,14 @@ from cepheid.measure.engine.turns import (
     Sides,
     Subject,
     configure_open,
-    describe_comparison,
     fit_steps,
+    format_timing,
     make_plain_task,
     make_task,
     pick_create,
     time_each,
     time_steps,
 )
-from cepheid.measure.studies.speed.beside_work import compare_with_fair_share
 from cepheid.reference.data.verification import DataRead
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Execution
@@ -44,19 +43,6 @@ from cepheid.rules.events import Kind
 
 UNREACHABLE = 1e9
 """A quality target beyond every metric, so that the loop spends its whole budget."""
-
-
-def time_bare_loop(task: Any, config: RunConfig) -> float:
-    """Return the seconds of all steps and evaluations of a run, without log and display."""
-    task.samples = 0
-    start = time.perf_counter()
-    for block in config.definition.schedule(config.global_batch_size, config.eval_offset_epochs):
-        task.model.train()
-        while task.samples < block.samples:
-            task.step()
-        task.evaluate()
-    task.synchronize()
-    return time.perf_counter() - start
 
 
 @dataclass(frozen=True)
@@ -165,6 +151,7 @@ def shorten_definition(definition: Definition, blocks: int) -> Definition:
 BLOCK_STEPS = 50  # where what begins a block counts; blocks of a run have more
 HARNESS_BLOCKS = 1  # many short turns, because the speed of a machine drifts within seconds
 MEMORY_BLOCKS = 2
+GALAXIES = 20  # of each turn
 IMAGES_PER_TURN, MOST_REPETITIONS = 100, 10  # few images at a time take too little time to measure
 
 
@@ -178,22 +165,21 @@ def compare_steps(subject: Subject) -> Measurement:
 
 
 def measure_harness(subject: Subject) -> Measurement:
-    """Compare the timed loop, with run log and display, with the bare loop over the same work."""
+    """Measure what a run spends outside the task's own code: timed loop, run log and display."""
     short = shorten_definition(subject.config.definition, HARNESS_BLOCKS)
     config = replace(subject.config, definition=short)
     loops: list[TimedLoop] = []
 
-    def time_with_log_and_display() -> float:
+    def time_loop() -> float:
         loops.append(time_run_loop(subject.task, config, subject.open_display(short)))
         return loops[-1].seconds
 
-    what, bare = f"loop of {short.timing.max_samples:,} samples", "bare loop"
-    slow = partial(time_bare_loop, subject.task, config)
-    compared = subject.compare(Sides(what, bare, slow, time_with_log_and_display, timed=True))
+    what = f"loop of {short.timing.max_samples:,} samples"
+    (timing,) = subject.time(what, {"loop": time_loop})
     share = statistics.median(loop.harness_share for loop in loops[1:])
-    result = f"overhead {compared.overhead:+.2%}; outside the task's code {share:.2%}"
-    facts = {**compared.as_json(), "share_outside_the_task": share}
-    return Measurement([describe_comparison(compared, result)], facts)
+    row = Row(what, f"outside the task's code {share:.2%}", format_timing(timing))
+    facts = {"loop": {"seconds": timing.seconds}, "share_outside_the_task": share}
+    return Measurement([row], facts)
 
 
 def make_keras_task(subject: Subject) -> Any:
@@ -223,7 +209,7 @@ def compare_input(subject: Subject) -> Measurement:
 
 
 def compare_frameworks(subject: Subject) -> Measurement:
-    """Compare one training step in PyTorch with the same in Keras (keras_task.py)."""
+    """Compare one training step in PyTorch with the same in Keras (keras_task.py), each its way."""
     keras = make_keras_task(subject)
     facts = keras.implementation()
     what = f"step of {subject.config.global_batch_size} samples"
@@ -281,6 +267,21 @@ def _compare_generation(
     return subject.measure_all(all_sides)
 
 
+def compare_drawing(subject: Subject) -> Measurement:
+    """Compare noise-free images of galaxies with one GalSim drawImage per band."""
+    from cepheid.reference.data import galaxies  # needs the extra galsim
+
+    parameters = galaxies.parameters_of(subject.config.definition.data)
+    # The same galaxies in each turn: the round that does not count fills the tables.
+    some = [galaxies.draw_galaxy(parameters, index) for index in range(GALAXIES)]
+    slow, fast = (
+        partial(time_each, partial(draw, parameters), some)
+        for draw in (galaxies.draw_with_galsim, galaxies.compute_electrons)
+    )
+    what = f"galaxy of {len(parameters.bands)} bands, without noise"
+    return subject.measure(Sides(what, "drawImage per band", slow, fast, timed=True))
+
+
 def measure_memory(subject: Subject) -> Measurement:
     """Measure the largest resident memory of a short run, in a process of its own."""
     definition = subject.config.definition
@@ -313,26 +314,6 @@ def measure_peak_bytes(
     return read_peak_resident_bytes()
 
 
-def measure_beside_work(subject: Subject) -> Measurement:
-    """Work beside competing processes on some or all processors, against a fair share of them."""
-    definition, root = subject.config.definition, subject.config.data_root
-    with subject.count("alone, then beside other work", "paces") as on_pace:
-        found = compare_with_fair_share(
-            definition.name, definition.scale, subject.overrides, root, on_pace
-        )
-    rows = [
-        Row(
-            what=f"beside a competitor on {case.competitors} of {found.processors} processors, "
-            f"{case.what}",
-            against=f"alone: {found.alone}",
-            reference=str(case.pace),
-            result=f"{found.find_loss(case):.2f} times the time of a fair share",
-        )
-        for case in found.cases
-    ]
-    return Measurement(rows, found.as_json())
-
-
 MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
     "train": {
         "step": compare_steps,
@@ -340,14 +321,15 @@ MEASUREMENTS: Mapping[Kind, Mapping[str, Measure]] = {
         "framework": compare_frameworks,
         "input": compare_input,
         "memory": measure_memory,
-        "beside_work": measure_beside_work,
     },
     "generate": {
         "sampling": compare_sampling,
         "decoding": compare_decoding,
         "generation": compare_generation,
         "memory": measure_memory,
-        "beside_work": measure_beside_work,
     },
 }
 """What can be measured of every benchmark of a kind."""
+
+DRAWING: Mapping[str, Measure] = {"drawing": compare_drawing}
+"""What can be measured of benchmarks that train on simulated galaxies."""

@@ -2,10 +2,9 @@
 
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from cepheid.measure.engine.noise import SYNTHETIC
 from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
     MIB,
@@ -17,9 +16,7 @@ from cepheid.measure.engine.turns import (
     take_steps,
     time_steps,
 )
-from cepheid.measure.studies.speed.parts import shorten_definition, time_run_loop
 from cepheid.reference.machine import hardware, system
-from cepheid.rules.hyperparameters import EVAL_OFFSET
 from cepheid.rules.systems import TERA, compute_share, find_peak
 
 PROFILED_STEPS, TOP_SHOWN = 3, 8
@@ -27,15 +24,13 @@ OF_GRAPHS = "kernels of graphs"
 
 
 def measure_profile(subject: Subject) -> Measurement:
-    """Profile a training step by phase, and measure memory, operations, harness and log."""
+    """Profile a training step by phase, and measure memory and operations."""
     task, batch = subject.task, subject.config.global_batch_size
     begun, steps = task.samples, fit_steps(task, STEPS)
     turns = [time_steps(task, steps) for _ in range(subject.rounds)]
     seconds = statistics.median(turns)
     profile = profile_steps(task, subject.rounds * steps)
     shares = {**profile.shares}
-    if subject.inputs != SYNTHETIC:  # an evaluation needs the dataset
-        shares["harness and log"] = _measure_harness(subject, subject.rounds * steps, seconds)
     kernels = profile_kernels(task, min(steps, PROFILED_STEPS))
     peak_bytes = read_peak_bytes(subject)
     rows = [
@@ -63,17 +58,6 @@ def measure_profile(subject: Subject) -> Measurement:
         of_peak = f", {share:.1%} of the peak ({flops['peak']})" if share else ""
         rows.append(Row("its arithmetic", f"{flops['tflops_per_second']:,.3g} TFLOPS{of_peak}"))
     return Measurement(rows, facts)
-
-
-def _measure_harness(subject: Subject, steps: int, seconds: float) -> float:
-    """Return what the log and the display of a run of so many steps add, over their time."""
-    batch = subject.config.global_batch_size
-    timing = replace(subject.config.definition.timing, eval_every_samples=steps * batch)
-    short = shorten_definition(replace(subject.config.definition, timing=timing), 1)
-    values = {**subject.config.hyperparameters, EVAL_OFFSET: 0}
-    config = replace(subject.config, definition=short, hyperparameters=values)
-    loop = time_run_loop(subject.task, config, subject.open_display(short))
-    return loop.harness_seconds / (steps * seconds)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Measure how ranks share updates, sums of gradients and models, on several ranks.
+"""Measure how ranks share updates, sums of gradients, models and images, on several ranks.
 
 These are measurements of `cepheid measure speed`, for benchmarks with the settings of
 ``cepheid.reference.torch.parallel``.
@@ -8,8 +8,10 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Any, get_args
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, get_args
 
 from cepheid.measure.engine.byte_counts import (
     SavedBytes,
@@ -17,6 +19,7 @@ from cepheid.measure.engine.byte_counts import (
     count_state_bytes,
     predict_bytes,
 )
+from cepheid.measure.engine.noise import NO_DATA
 from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
     MIB,
@@ -25,15 +28,21 @@ from cepheid.measure.engine.turns import (
     Measurement,
     Row,
     Subject,
+    Timing,
     fit_steps,
     format_timing,
+    make_task,
     take_steps,
     time_steps,
 )
+from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.execution import Schedule
 from cepheid.reference.torch.parallel.pipeline import Pipeline
 from cepheid.reference.torch.parallel.plan import STAGES, TENSOR_RANKS
 from cepheid.rules.errors import UserError
+
+if TYPE_CHECKING:
+    from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 WEIGHT_UPDATES = ("replicated", "sharded", "overlapped")
 FLAT = "flat"
@@ -232,3 +241,117 @@ def _describe(fact: Mapping[str, Any]) -> str:
 
 
 MODELS: Mapping[str, Measure] = {"shared": compare_shared_models}
+
+
+PARTITIONS = "spatial_partitions"
+ALONE, BATCH = "one rank", "shared batch"
+LEAST_PIXELS, MOST_PIXELS = 64, 512
+
+
+def compare_partitions(subject: Subject) -> Measurement:
+    """Compare ranks that share each image with one rank, and with shared batches, by image size."""
+    require_ranks(subject, "an image is shared by several ranks")
+    definition, count = subject.config.definition, subject.ranks.world_size
+    grids = [grid for grid in definition.execution[PARTITIONS] if _count_parts(grid) == count]
+    if not grids:
+        raise UserError(f"no image can be shared by {count} ranks; fix: start 2 or 4 with torchrun")
+    bn_span = ["model_bn_span=0"] if "model_bn_span" in definition.hyperparameters else []
+    config = subject.configure("compile=off", "precision=fp32", *bn_span)
+    pixels = max(LEAST_PIXELS, int(definition.model["pixels"]))
+    rows, facts = list[Row](), dict[str, Any]()
+    while not facts or pixels <= MOST_PIXELS:
+        model = MappingProxyType({**definition.model, "pixels": pixels})
+        sized = replace(config, definition=replace(definition, model=model))
+        for way, (timing, fact) in _compare_ways(subject, sized, grids).items():
+            text = (
+                f"{fact['times_as_fast']:.2f} times as fast as one rank, by processor time "
+                f"{fact['times_by_processor']:.2f}; keeps {fact['kept_bytes'] / MIB:.2f} MiB"
+            )
+            what = f"{pixels} pixels, {config.global_batch_size} images, {way}"
+            rows.append(Row(what, text, format_timing(timing)))
+            facts[f"{pixels} pixels, {way}"] = {"pixels": pixels, "way": way, **fact}
+        pixels *= 2
+    return Measurement(rows, facts)
+
+
+def _count_parts(grid: str) -> int:
+    rows, _, columns = grid.partition("x")
+    return int(rows) * int(columns or 1)
+
+
+def _compare_ways(
+    subject: Subject, config: RunConfig, grids: Sequence[str]
+) -> Mapping[str, tuple[Timing, Mapping[str, Any]]]:
+    """Time forward and backward passes and sums of gradients on noise, on one rank and shared.
+
+    The processor time, of the rank that takes most, leaves out waiting, so it bounds what there is
+    to gain. Bytes are those that the forward pass keeps for the backward pass.
+    """
+    ranks, passes = subject.ranks, {}
+    one = type(ranks)(0, 1, ranks.device)
+    passes[ALONE] = _Passes(config, one, is_idle=not ranks.is_first)
+    if config.global_batch_size % ranks.world_size == 0:
+        passes[BATCH] = _Passes(config, ranks)
+    for grid in grids:
+        execution = config.execution.with_setting(PARTITIONS, grid)
+        passes[f"images in {grid}"] = _Passes(replace(config, execution=execution), ranks)
+    busy: dict[str, list[float]] = {way: [] for way in passes}
+
+    def time_way(way: str) -> float:
+        ranks.barrier()
+        start, begun = time.perf_counter(), time.process_time()
+        passes[way]()
+        own = time.process_time() - begun
+        ranks.barrier()
+        elapsed = time.perf_counter() - start
+        busy[way].append(max(ranks.all_gather_object(own)))
+        return elapsed
+
+    timings = subject.time("passes", {way: partial(time_way, way) for way in passes})
+    processor = {way: statistics.median(seconds[1:]) for way, seconds in busy.items()}
+    return {
+        timing.label: (
+            timing,
+            {
+                "seconds": timing.seconds,
+                "times_as_fast": timings[0].median_seconds / timing.median_seconds,
+                "processor_seconds": tuple(busy[timing.label][1:]),
+                "times_by_processor": processor[ALONE] / processor[timing.label],
+                "kept_bytes": max(ranks.all_gather_object(passes[timing.label].count_bytes())),
+            },
+        )
+        for timing in timings
+    }
+
+
+class _Passes:
+    """Forward and backward passes over a rank's share of noise; on idle ranks it does nothing."""
+
+    def __init__(self, config: RunConfig, ranks: "TorchRanks", is_idle: bool = False) -> None:
+        self.task = make_task(config, ranks, is_warm=False, inputs=NO_DATA)
+        self.task.model.train()
+        self.batch, self.is_idle = self.task.draw_noise(self.task.batch_per_rank), is_idle
+
+    def __call__(self) -> None:
+        """Compute the gradients, average them and forget them."""
+        if not self.is_idle:
+            self.task.compute_loss(*self.batch).backward()
+            self.task.optimizer.zero_grad()
+
+    def count_bytes(self) -> int:
+        """Return what one more pass keeps, besides the weights."""
+        saved = SavedBytes.beside(self.task.model.parameters())
+        with saved.count():
+            self()
+        return saved.most
+
+
+IMAGES: Mapping[str, Measure] = {"partitions": compare_partitions}
+BY_BENCHMARK: Mapping[str, Mapping[str, Measure]] = {
+    # With LARS, ranks share the update of resnet50 with --set opt_name=lars.
+    "resnet50": {**EXCHANGE, **MODELS, **IMAGES},
+    "ssd": {**EXCHANGE, **IMAGES},
+    "mask_rcnn": {**MODELS, **EXCHANGE},
+    "transformer": {**EXCHANGE, **MODELS},
+    "gnmt": EXCHANGE,
+}

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import options
+from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure, draw_shares, find_bars
 from cepheid.measure.engine.noise import NO_DATA, REAL, SYNTHETIC
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
@@ -23,35 +25,11 @@ if TYPE_CHECKING:
 DESCRIPTION = """\
 Measure on this machine, in one process, the reference against simpler code; the two take turns.
 
-Of a benchmark that trains:
-
-  step       one training step, as a run does it, against the same network as one writes it first:
-             eager, float32, torch's defaults (benchmarks/<name>/plain.py)
-  harness    the timed loop with run log and display against the bare loop over the same steps and
-             evaluations: what the harness costs; and the share of the loop spent outside the
-             task's own code, which other work on the machine changes less
-  framework  one training step in PyTorch against the same in Keras on TensorFlow, each as it
-             computes fastest here, on as many threads (needs benchmarks/<name>/keras_task.py and
-             the extra keras)
-  input      only on request: one training step in Keras that tf.data feeds by a parallel map and
-             prefetch against one on arrays that are read when their turn comes
-  memory     the largest resident memory of a short run, in a process of its own
-  profile    only on request: where the time of a step goes: data, forward, backward, communication
-             that the backward pass does not hide, update; what harness and log add; memory; the
-             shares of torch's operations (and copies), on the accelerator where there is one, and
-             how much of a step these take; arithmetic, and its share of the peak
-  beside_work  only on request: training beside a competing process on one processor, then on each;
-             half of these processors and all of the others are a fair share, of which at most a
-             third should be lost
-
-Of a benchmark that generates, for three numbers of images at a time, against plain.py:
-
-  sampling   noise to latents
-  decoding   latents to images
-  generation both together
-  memory     as above
-
-A benchmark may add measurements of its own; --list shows all.
+Of a benchmark that trains: a training step, as a run does it, against the same network as one
+writes it first (plain.py), and against Keras; what the harness costs; the largest memory; on
+request, where the time of a step goes (--profile). Of one that generates: sampling, decoding and
+both, for three numbers of images at a time. --list says in a sentence what each measurement is,
+and which ones a benchmark adds.
 
 With --input synthetic steps train on noise of the real shapes, and no dataset is needed. Networks
 that grow are measured where a step is largest.
@@ -72,30 +50,21 @@ examples:
 
 exit codes: 0 fine; 2 wrong use
 """
-BY_BENCHMARK = {  # the modules beside this one with what only some benchmarks measure
-    "galaxy_bnn": "galaxies",
-    "galaxy_shape": "galaxies",
-    "galaxy_vae": "galaxies",
-    "gnmt": "translation",
-    "kfac": "kfac",
-    "mask_rcnn": "images",
-    "resnet50": "images",
-    "ssd": "images",
-    "transformer": "translation",
-    "video_prediction": "images",
-}
 PROFILE = "profile"
-ON_REQUEST = (PROFILE, "input", "beside_work")
-"""What is measured only where --only names it."""
+USUAL = (
+    "step", "harness", "framework", "memory", "sampling", "decoding", "generation", "drawing",
+)  # fmt: skip
+"""What is measured without --only; all else is measured where it is named."""
 IN_KERAS = ("framework", "input")
 ON_A_DATASET = {
-    **dict.fromkeys(("harness", "memory", "beside_work"), "it makes a run, which evaluates"),
+    **dict.fromkeys(("harness", "memory"), "it makes a run, which evaluates"),
     **dict.fromkeys(IN_KERAS, "Keras reads the dataset itself"),
-    **dict.fromkeys(("bucketing", "variants", "decoding"), "sentences of noise have one length"),
-    **dict.fromkeys(("networks", "estimators", "formats"), "it trains until something is learned"),
+    **dict.fromkeys(("bucketing", "variants"), "sentences of noise have one length"),
+    "formats": "it trains until something is learned",
     "whole_run": "stale factors follow from what is learned",
 }
 """What means nothing on noise, and why."""
+SHARE_COLOUR = "C4"
 AGAINST_PLAIN = ("step", "sampling", "decoding", "generation")
 CODE_FACTS = ("training_step", "sampling", "decoding")
 """The facts about an implementation that say how its code is compiled."""
@@ -103,28 +72,28 @@ CODE_FACTS = ("training_step", "sampling", "decoding")
 
 def find_measurements(definition: Definition) -> "Mapping[str, Measure]":
     """Return all measurements of a benchmark: those of its kind, then its own."""
-    from cepheid.measure.studies.speed.parts import MEASUREMENTS
+    from cepheid.measure.studies.speed.parts import DRAWING, MEASUREMENTS
     from cepheid.measure.studies.speed.profiles import measure_profile
+    from cepheid.measure.studies.speed.sharing import BY_BENCHMARK
 
-    own, of_kind = _import_own(definition), MEASUREMENTS[definition.kind]
+    of_kind = MEASUREMENTS[definition.kind]
     if definition.kind == "train":  # the list begins with the two of a step
         of_kind = {"step": of_kind["step"], PROFILE: measure_profile, **of_kind}
-    return {**of_kind, **(own.MEASUREMENTS[definition.name] if own else {})}
-
-
-def _import_own(definition: Definition) -> Any:
-    """Import the module of a benchmark's own measurements, if it has any."""
-    module = BY_BENCHMARK.get(definition.name)
-    return importlib.import_module(f"{__package__}.{module}") if module else None
+    own: Mapping[str, Measure] = {}
+    if definition.name in ("gnmt", "kfac"):  # whose modules import what only they need
+        own = importlib.import_module(f"{__package__}.{definition.name}").MEASUREMENTS
+    elif definition.data.get("generator") == "galaxies" and definition.kind == "train":
+        own = DRAWING
+    return {**of_kind, **own, **BY_BENCHMARK.get(definition.name, {})}
 
 
 def list_left_out(definition: Definition) -> Mapping[str, str]:
     """Return the measurements that are made only where --only names them, and why."""
-    own = _import_own(definition)
-    reasons = dict.fromkeys((*ON_REQUEST, *(own.ON_REQUEST if own else ())), "only on request")
+    known = find_measurements(definition)
+    reasons = dict.fromkeys(known.keys() - set(USUAL), "only on request")
     if not (importlib.util.find_spec("tensorflow") and importlib.util.find_spec("keras")):
         reasons |= dict.fromkeys(IN_KERAS, "needs the extra keras")
-    for name in find_measurements(definition):
+    for name in known:
         if lacking := _find_lacking_file(definition, name):
             reasons[name] = f"not possible: {lacking} is missing"
     return reasons
@@ -219,10 +188,53 @@ def _describe_implementation(facts: Mapping[str, Any]) -> str:
     return "\n".join(["  " + ", ".join(parts), *reasons])
 
 
-def _draw(path: Path, request: Request, measured: Measured) -> None:
-    from cepheid.measure.studies.speed.figure import draw_speed  # with what only measuring needs
+def draw_speed(path: Path, request: Request, measured: Measured) -> None:
+    """Draw each measurement that has times or shares, side by side.
 
-    draw_speed(path, request, measured)
+    Raises UserError where none has, and where the file cannot be written.
+    """
+    found = {name: facts for name, facts in measured.facts.items() if isinstance(facts, Mapping)}
+    arms = {name: list_arms(facts) for name, facts in found.items()}
+    shares = {name: facts["shares"] for name, facts in found.items() if "kernels" in facts}
+    arms = {name: of_arms for name, of_arms in arms.items() if of_arms}
+    if not arms and not shares:
+        raise UserError("--figure: none of these measurements has times to draw; leave it out")
+    definition = request.definition
+    with draw_figure(path, columns=len(arms) + len(shares)) as (figure, axes):
+        for each, (name, of_arms) in zip(axes, arms.items(), strict=False):
+            _draw_arms(each, name, of_arms)
+        for each, (name, of_phases) in zip(axes[len(arms) :], shares.items(), strict=True):
+            draw_shares(each, [*of_phases.values()], [*of_phases], SHARE_COLOUR)
+            each.set(title=name, xlabel="% of a profiled step")
+        count = request.ranks.world_size if request.ranks else measured.facts["ranks"]
+        ranks = f"{count} rank{'s' if count > 1 else ''}"
+        figure.suptitle(f"{definition.name}, {definition.scale} scale, {ranks}")
+
+
+def list_arms(facts: Mapping[str, Any]) -> Mapping[str, Sequence[float]]:
+    """Return the seconds of each arm of a measurement, turn by turn; empty where it has none."""
+    sides = [facts.get("baseline"), facts.get("reference")]
+    if all(isinstance(side, Mapping) for side in sides):
+        return {side["label"]: side["seconds"] for side in sides if side}
+    return {
+        name: each["seconds"]
+        for name, each in facts.items()
+        if isinstance(each, Mapping) and isinstance(each.get("seconds"), list | tuple)
+    }
+
+
+def _draw_arms(axes: Any, name: str, arms: Mapping[str, Sequence[float]]) -> None:
+    from cepheid.measure.engine.turns import find_middle_half
+
+    places, spreads = range(len(arms)), []
+    for seconds in arms.values():
+        low, high = find_middle_half(seconds)
+        spreads.append((1000 * statistics.median(seconds), 1000 * low, 1000 * high))
+    look = {"color": OURS, "ecolor": REPORTED, "capsize": 3}
+    axes.barh(places, [middle for middle, *_ in spreads], xerr=find_bars(spreads), **look)
+    axes.set_yticks(places, list(arms))
+    axes.invert_yaxis()
+    axes.set(title=name, xlabel="ms of a step: medians, middle half")
 
 
 STUDY = Study(
@@ -236,7 +248,7 @@ STUDY = Study(
         Column("reference", lambda row: row[1].reference),
         Column("result", lambda row: row[1].result),
     ),
-    figure=_draw,
+    figure=draw_speed,
     is_timed=True,
     has_ranks=True,
     others=(Study("list", Request.require_extras, list_measurements),),

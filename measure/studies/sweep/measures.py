@@ -15,7 +15,7 @@ where there are sensors.
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,6 +152,24 @@ class Point:
     def place(self) -> str:
         """The name of its file below the folder."""
         return str(self.size)
+
+    def __str__(self) -> str:
+        epochs = self.counts.get("timed_epochs")
+        what = "seconds" if epochs is None else f"seconds for {EPOCHS} epochs"
+        how = f"{self.counts.get('repetitions')} repetitions"
+        how = how if epochs is None else f"{epochs:.3g} epochs timed"
+        spread = f"middle half {format_ends(self.middle_half_seconds)}"
+        return f"{format_number(self.seconds)} {what} ({spread}; {how})"
+
+
+def format_number(value: float) -> str:
+    """Format a number with three digits, or without decimals."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def format_ends(ends: Sequence[float]) -> str:
+    """Format the ends of a range, or its only value."""
+    return " to ".join(dict.fromkeys(map(format_number, ends)))
 
 
 def measure_size(job: Job, open_display: "OpenDisplay") -> Point:

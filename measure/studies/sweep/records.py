@@ -1,29 +1,32 @@
-"""A sweep of one machine beside those of others: kept, written, and drawn as the paper does.
+"""A sweep of one machine beside those of others: what is kept, and drawn as the paper does.
 
-``<size>.json`` appears when a size is done. ``sweep.json`` and ``sweep.csv`` are made from these.
-The figure is like figures 2 to 4 of the paper: times on the left, ratios on the right. Its caption
-says how much was measured, on what, and the caveats of the times beside it.
+``<size>.json`` appears when a size is done, and ``sweep.json`` is made from these. The figure is
+like figures 2 to 4 of the paper: times on the left, ratios on the right. Its caption says how much
+was measured, on what, and the caveats of the times beside it.
 """
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
 
-from cepheid.measure.engine.recorded_points import (
-    PointFolder,
-    describe_point,
-    name_machine,
-    read_points,
-)
-from cepheid.measure.engine.study import Column, draw_figure
+from cepheid.measure.engine.figures import draw_figure
+from cepheid.measure.engine.recorded_points import name_machine, read_points
+from cepheid.measure.engine.study import Column
 from cepheid.measure.engine.turns import MIB
-from cepheid.measure.studies.sweep.measures import EPOCHS, MEASURES, Point
+from cepheid.measure.studies.sweep.measures import (
+    EPOCHS,
+    MEASURES,
+    Point,
+    format_ends,
+    format_number,
+)
 from cepheid.rules.definition import locate_benchmarks
 from cepheid.rules.errors import UserError
 
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SIZE_NAMES: Mapping[str, str] = {"training": "batch_size", "generation": "images"}
-FILE, TABLE, FIGURE = "sweep.json", "sweep.csv", "sweep.png"
 
 
 @dataclass(frozen=True)
@@ -104,14 +106,15 @@ class Sweep:
         """The seconds by size."""
         return {point.size: point.seconds for point in self.points}
 
-    def write(self, folder: PointFolder[Point]) -> None:
-        """Write ``sweep.json``, and ``sweep.csv`` with the times of another machine, if given."""
+    def describe(self) -> dict[str, Any]:
+        """Return what ``sweep.json`` has beside the points."""
         published = self.published
-        content = {
+        return {
             "measure": MEASURES[self.measure],
             "configuration": dict(self.configuration),
             "no_energy": self.no_energy,
-            "points": list(map(describe_point, self.points)),
+            "machine": self.machine,
+            "other_machine": self.other and self.other.machine,
             "published": published and {
                 "source": published.source,
                 "network": published.network,
@@ -119,25 +122,19 @@ class Sweep:
                 "seconds": {name: each.seconds for name, each in published.machines.items()},
             },
         }  # fmt: skip
-        folder.write_json(FILE, content)
-        folder.write_csv(TABLE, self.list_columns(), self.points)
 
     def list_columns(self) -> Sequence[Column]:
-        """Return the columns of the table and of ``sweep.csv``, with those of other machines."""
-        facts, size = self.configuration, SIZE_NAMES[self.measure]
+        """Return the columns of the table, also that of ``sweep.json``, with other machines."""
+        size, show = SIZE_NAMES[self.measure], format_number
         unit = f"seconds_per_{EPOCHS}_epochs" if self.measure == "training" else "seconds"
-        show, other = format_number, self.other.seconds if self.other else {}
-        parts, machines = self.points[0].parts_seconds, {}
         columns = [
-            Column(None, lambda _: facts["benchmark"], key="benchmark"),
-            Column(None, lambda _: facts["scale"], key="scale"),
-            Column(None, lambda _: self.machine, key="machine"),
             Column(size.replace("_", " "), "size", "{:,}", size),
             Column("seconds", "seconds", show, unit),
-            Column("middle half", "middle_half_seconds", format_ends),
-            Column(None, lambda point: point.middle_half_seconds[0], key="first_quartile_seconds"),
-            Column(None, lambda point: point.middle_half_seconds[1], key="third_quartile_seconds"),
-            *(Column(name, _read_part(name), show, f"{name}_seconds") for name in parts),
+            Column("middle half", "middle_half_seconds", format_ends, "middle_half_seconds"),
+            *(
+                Column(name, partial(_read_part, name), show, f"{name}_seconds")
+                for name in self.points[0].parts_seconds
+            ),
             Column("measured", lambda point: point.counts.get("timed_epochs"),
                    f"{{:.3g}} of {EPOCHS} epochs"),
             Column(None, "fraction", key="measured_fraction"),
@@ -146,25 +143,25 @@ class Sweep:
             Column("device MiB", _read_mib("peak_device_bytes"), "{:,}", "peak_device_mib"),
             Column("kJ", "energy_joules", lambda joules: f"{joules / 1000:.3g}", "energy_joules"),
         ]  # fmt: skip
+        machines = {}
         if self.other:
-            machine = self.other.machine
-            columns.append(Column(None, lambda _: machine, key="other_machine"))
-            machines[f"other: {machine}", "other", "other_seconds"] = other
+            machines[f"other: {self.other.machine}", "other"] = self.other.seconds
         for name, each in self.published.machines.items() if self.published else ():
-            machines[f"{name} (reported)", name, f"{name}_reported_seconds"] = each.seconds
-        for (head, name, key), seconds in machines.items():
-            columns.append(Column(head, partial(_find_seconds, seconds), show, key))
+            machines[f"{name} (reported)", name] = each.seconds
+        for (head, name), seconds in machines.items():
+            columns.append(Column(head, partial(_find_seconds, seconds), show, f"{name}_seconds"))
             ratio = f"{name} / this" if name == "other" else None
             columns.append(Column(ratio, partial(_compare, seconds), "{:.2f}", f"{name}_over_this"))
         return columns
 
 
-def _read_part(name: str) -> Callable[[Point], float]:
-    return lambda point: point.parts_seconds[name]
+def _read_part(name: str, point: Point) -> float:
+    return point.parts_seconds[name]
 
 
 def _read_mib(name: str) -> Callable[[Point], int | None]:
-    return lambda point: None if (size := getattr(point, name)) is None else round(size / MIB)
+    read = attrgetter(name)
+    return lambda point: None if (size := read(point)) is None else round(size / MIB)
 
 
 def _find_seconds(seconds: Mapping[int, float], point: Point) -> float | None:
@@ -175,22 +172,12 @@ def _compare(seconds: Mapping[int, float], point: Point) -> float | None:
     return seconds[point.size] / point.seconds if point.size in seconds else None
 
 
-def format_number(value: float) -> str:
-    """Format a number with three digits, or without decimals."""
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def format_ends(ends: Sequence[float]) -> str:
-    """Format the ends of a range, or its only value."""
-    return " to ".join(dict.fromkeys(map(format_number, ends)))
-
-
 def read_sweep(path: Path, expected: Mapping[str, Any]) -> Sweep:
     """Return the ``sweep.json`` of another machine.
 
     Raises UserError for any other file, and where it is not of the same measure as ``expected``.
     """
-    facts, points = read_points(path, FILE, Point, "sweep")
+    facts, points = read_points(path, "sweep.json", Point, "sweep")
     configuration = facts["configuration"]
     for key in ("benchmark", "scale", "measure"):
         if configuration.get(key) != expected[key]:
@@ -207,7 +194,6 @@ ONE_COLOUR, PAPER_COLOUR = "C4", "C5"
 COLUMN_INCHES, PLOTS_INCHES, LINE_INCHES = 5.0, 4.0, 0.165
 CAPTION_COLUMNS = 172
 LOG_RATIO = 12  # values further apart than this stand on a logarithmic axis
-SIZES_SHOWN = 12  # at most, on a logarithmic axis
 
 
 @dataclass(frozen=True)
@@ -216,51 +202,61 @@ class Line:
 
     label: str
     colour: str
-    style: str
     seconds: Mapping[int, float]
     spread: Mapping[int, tuple[float, float]] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, sweep: Sweep, label: str, colour: str) -> "Line":
-        """Return the line of a machine that was measured."""
-        spread = {point.size: point.middle_half_seconds for point in sweep.points}
-        return cls(label, colour, "o-", sweep.seconds, spread)
+    @property
+    def style(self) -> str:
+        """That of measured times, or of reported ones."""
+        return "o-" if self.spread else "s--"
 
 
-def draw_sweep(path: Path, sweep: Sweep) -> None:
+def list_lines(sweep: Sweep) -> list[Line]:
+    """Return the lines of the figure, this machine first."""
+    measured = [("this machine", THIS_COLOUR, sweep)]
+    if sweep.other:
+        measured.append((f"other: {sweep.other.machine}", OTHER_COLOUR, sweep.other))
+    lines = [
+        Line(label, colour, of.seconds, {each.size: each.middle_half_seconds for each in of.points})
+        for label, colour, of in measured
+    ]
+    if published := sweep.published:
+        largest = max(*published.in_figure, *sweep.seconds)
+        reported = published.machines.items()
+        for (name, machine), colour in zip(reported, REPORTED_COLOURS, strict=True):
+            seconds = {size: value for size, value in machine.seconds.items() if size <= largest}
+            lines.append(Line(f"{name}, as reported", colour, seconds))
+    return lines
+
+
+def draw_sweep(sweep: Sweep, path: Path) -> None:
     """Draw a sweep as PNG, with another machine's and the reported times beside it.
 
     Raises UserError where the file cannot be written, ModuleNotFoundError without matplotlib.
     """
-    caption, machines = write_caption(sweep), list_lines(sweep)
+    caption, lines = write_caption(sweep), list_lines(sweep)
     inches = PLOTS_INCHES + LINE_INCHES * len(caption)
     with draw_figure(path, 2, COLUMN_INCHES, inches) as (figure, (left, right)):
-        draw_times(left, machines, sweep)
-        draw_ratios(right, machines, sweep)
+        draw_times(left, lines, sweep)
+        draw_ratios(right, lines, sweep)
         look = {"ha": "left", "fontsize": "medium", "linespacing": 1.35}
         figure.supxlabel("\n".join(caption), x=0.012, **look)
 
 
 def write_caption(sweep: Sweep) -> list[str]:
     """Return the text below the figure, in lines of its width."""
-    measure, published = MEASURES[sweep.measure], sweep.published
     network = f"network of {sweep.configuration['parameters']:,} parameters"
-    parts = [f"{sweep.name}: {measure}, {network}."]
+    parts = [f"{sweep.name}: {MEASURES[sweep.measure]}, {network}."]
     parts.append(f"This machine: {_describe_machine(sweep)}.")
     if sweep.other:
         parts.append(f"The other machine: {_describe_machine(sweep.other)}.")
-    if published:
+    if published := sweep.published:
         parts.append(f"Reported: {published.source}.")
         if published.scale != (scale := sweep.configuration["scale"]):
             parts.append(
                 f"Those times are of the {published.network}: at {scale} scale the network "
                 "is a smaller one, so the ratios say nothing about the machines."
             )
-        beyond = [p.size for p in sweep.points if p.size > max(published.in_figure)]
-        if beyond and any(
-            machine.seconds.keys() & set(beyond) for machine in published.machines.values()
-        ):
-            parts.append(f"Beyond {max(published.in_figure)}: from the author's notebook.")
         parts += published.caveats
     parts.append("Right: above the red line this machine is the faster one.")
     return textwrap.wrap(" ".join(parts), CAPTION_COLUMNS)
@@ -273,36 +269,17 @@ def _describe_machine(sweep: Sweep) -> str:
     parts = [sweep.machine, str(facts.get("framework", "")), " or ".join(kinds)]
     if facts.get("weights") == "untrained":
         parts.append("untrained weights")
-    return f"{', '.join(filter(None, parts))}; {_describe_extent(sweep)}"
-
-
-def _describe_extent(sweep: Sweep) -> str:
     if sweep.measure == "generation":
         counts = sorted({int(point.counts["repetitions"] or 0) for point in sweep.points})
         ends = format_ends((counts[0], counts[-1]))
-        return f"medians of {ends} repetitions, bars: their middle half"
-    epochs = sorted(EPOCHS * point.fraction for point in sweep.points)
-    if epochs[0] == EPOCHS:
-        return f"all {EPOCHS} epochs run, bars: the middle half of ten parts"
-    return (
-        f"scaled from {format_ends((epochs[0], epochs[-1]))} of the {EPOCHS} epochs, after a tenth "
-        "of that as warm-up; bars: the middle half of ten parts"
-    )
-
-
-def list_lines(sweep: Sweep) -> list[Line]:
-    """Return the lines of the figure, this machine first."""
-    lines = [Line.of(sweep, "this machine", THIS_COLOUR)]
-    if sweep.other:
-        lines.append(Line.of(sweep.other, f"other: {sweep.other.machine}", OTHER_COLOUR))
-    if published := sweep.published:
-        largest = max(*published.in_figure, *sweep.seconds)
-        for (name, machine), colour in zip(
-            published.machines.items(), REPORTED_COLOURS, strict=True
-        ):
-            seconds = {size: value for size, value in machine.seconds.items() if size <= largest}
-            lines.append(Line(f"{name}, as reported", colour, "s--", seconds))
-    return lines
+        extent = f"medians of {ends} repetitions, bars: their middle half"
+    else:
+        epochs = sorted(EPOCHS * point.fraction for point in sweep.points)
+        extent = (
+            f"scaled from {format_ends((epochs[0], epochs[-1]))} of the {EPOCHS} epochs, after a "
+            "tenth of that as warm-up; bars: the middle half of ten parts"
+        )
+    return f"{', '.join(filter(None, parts))}; {extent}"
 
 
 def draw_times(axes: "Axes", lines: Sequence[Line], sweep: Sweep) -> None:
@@ -347,24 +324,16 @@ def _draw(axes: "Axes", values: Mapping[int, float], style: str, label: str, col
 
 def _scale(axes: "Axes", sweep: Sweep) -> None:
     """Make axes logarithmic where values differ much, and label the sizes that were measured."""
-    from matplotlib.ticker import NullFormatter
-
     lines: Any = [line for line in axes.get_lines() if str(line.get_label())[0] != "_"]
-    sizes = sorted({*sweep.seconds, *(x for line in lines for x in line.get_xdata())})
     values = [y for line in lines for y in line.get_ydata()] or [1.0]
-    ticks = sizes[:1]
-    is_logarithmic = sizes[-1] > LOG_RATIO * sizes[0]
-    if is_logarithmic:
+    sizes = sorted(sweep.seconds)
+    if sizes[-1] > LOG_RATIO * sizes[0]:
         axes.set_xscale("log")
-    for size in sizes[1:]:
-        if not is_logarithmic or size >= ticks[-1] * (sizes[-1] / sizes[0]) ** (1 / SIZES_SHOWN):
-            ticks.append(size)
-    axes.set_xticks(ticks, [f"{size:g}" for size in ticks])
+    axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
     axes.set_xticks([], minor=True)
     if max(values) > LOG_RATIO * min(values):
         axes.set_yscale("log")
         axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
     axes.set_xlabel("batch size" if sweep.measure == "training" else "number of images")

@@ -1,7 +1,7 @@
 """Times by batch size or number of images, as a paper reports them: `cepheid measure sweep`."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,19 +9,18 @@ from typing import Any
 from cepheid.benchmarks.registry import find_task_module
 from cepheid.measure.engine import options, own_process
 from cepheid.measure.engine.options import Option
-from cepheid.measure.engine.recorded_points import measure_missing, open_folder, tell_written
-from cepheid.measure.engine.study import Measured, Request, Study, Table, make_table
+from cepheid.measure.engine.recorded_points import (
+    PointFolder,
+    Shown,
+    finish,
+    measure_missing,
+    open_folder,
+)
+from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.measure.studies.sweep import quality, records
 from cepheid.measure.studies.sweep.measures import BATCH_SIZE, DECAY, Job, Point, measure_size
 from cepheid.measure.studies.sweep.quality import QualityPoint
-from cepheid.measure.studies.sweep.records import (
-    Published,
-    Sweep,
-    format_ends,
-    format_number,
-    load_published,
-    read_sweep,
-)
+from cepheid.measure.studies.sweep.records import Sweep, load_published, read_sweep
 from cepheid.reference.machine import energy
 from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition as definitions
@@ -44,7 +43,7 @@ Measure as Arcelin 2021 did (figures 2 to 4), and set this machine beside those 
 
 Each size is measured in a process of its own, with its peak of memory and, where there are sensors,
 its energy. It is recorded when it is done, and the same command measures what is missing. The
-folder then has sweep.json, sweep.csv and the figure sweep.png (quality.json and so on).
+folder then has sweep.json and the figure sweep.png (quality.json and so on).
 """
 EXAMPLES = """\
 examples:
@@ -67,11 +66,9 @@ DEFAULT_SEEDS = (1, 2, 3)
 
 @dataclass(frozen=True)
 class Plan:
-    """The sizes to measure, where they are recorded, and what is shown beside them."""
+    """The sizes to measure, and what is shown beside them: another machine's sweep."""
 
     jobs: Sequence[Job]
-    output: Path
-    published: Published | None = None
     other: Sweep | None = None
 
 
@@ -79,15 +76,13 @@ def plan(request: Request) -> Plan:
     """Return what is to be measured; refuse what cannot be, before anything is prepared."""
     definition, asked = prepare(request), request.arguments
     measure = "training" if definition.kind == "train" else "generation"
-    sizes, other = pick_sizes(request), None
+    what = definition.name, definition.scale, asked.framework, measure
+    how = tuple(asked.overrides), request.data_root, asked.epochs
+    jobs, other = [Job(*what, size, *how) for size in pick_sizes(request)], None
     if asked.against:
         this = {"benchmark": definition.name, "scale": definition.scale, "measure": measure}
         other = read_sweep(asked.against, this)
-    what = definition.name, definition.scale, asked.framework, measure
-    how = tuple(asked.overrides), request.data_root, asked.epochs
-    jobs = [Job(*what, size, *how) for size in sizes]
-    folder = request.find_folder(name_folder("sweep", asked.framework))
-    return Plan(jobs, folder, load_published(definition.name), other)
+    return Plan(jobs, other)
 
 
 def plan_quality(request: Request) -> Plan:
@@ -104,13 +99,9 @@ def plan_quality(request: Request) -> Plan:
         )
     what = definition.name, definition.scale, asked.framework, "quality"
     how = tuple(asked.overrides), request.data_root
-    jobs = [Job(*what, size, *how, samples=samples, seed=seed) for seed in seeds for size in sizes]
-    return Plan(jobs, request.find_folder(name_folder("quality", asked.framework)))
-
-
-def name_folder(what: str, framework: str) -> str:
-    """Return the first part of the name of a folder with measurements."""
-    return what if framework == "torch" else f"{what}-{framework}"
+    return Plan(
+        [Job(*what, size, *how, samples=samples, seed=seed) for seed in seeds for size in sizes]
+    )
 
 
 def prepare(request: Request) -> Definition:
@@ -140,18 +131,16 @@ def _refuse_options(asked: Any, definition: Definition) -> None:
             f"--images: {name} trains and does not generate images; give --batch-sizes, "
             f"or one of the benchmarks that generate: {', '.join(generating)}"
         )
-    if generates and asked.batch_sizes:
-        raise UserError(f"--batch-sizes: {name} generates images; give --images")
-    if generates and asked.epochs is not None:
-        raise UserError(f"--epochs: {name} generates images and has no epochs")
-    if generates and asked.quality:
-        raise UserError(f"--quality: {name} trains nothing")
+    for option, why in (
+        ("batch_sizes", "generates images; give --images"),
+        ("epochs", "generates images and has no epochs"),
+        ("quality", "trains nothing"),
+    ):
+        if generates and getattr(asked, option) not in (None, False):
+            raise UserError(f"--{option.replace('_', '-')}: {name} {why}")
     for other in ("epochs", "against"):
         if asked.quality and getattr(asked, other) is not None:
             raise UserError(f"--{other}: it measures times; leave it out beside --quality")
-    for own in ("samples", "seeds"):
-        if not asked.quality and getattr(asked, own) is not None:
-            raise UserError(f"--{own}: only --quality has it; fix: add --quality")
     if asked.epochs is not None and not 0 < asked.epochs <= 100:
         raise UserError(f"--epochs {asked.epochs:g}: expected more than 0 and at most 100")
     if any(parse_override(override)[0] == BATCH_SIZE for override in asked.overrides):
@@ -175,57 +164,47 @@ def pick_sizes(request: Request) -> tuple[int, ...]:
 
 
 def measure(request: Request, wanted: Plan) -> Measured:
-    """Measure the sizes that are not recorded, and write tables and figure of all."""
-    observer = request.observer
-    configuration, has_gpu = wanted.jobs[0].prepare(request.definition, observer)
-    folder = open_folder(wanted.output, configuration, Point, "sweep")
+    """Measure the sizes that are not recorded, and show all."""
+    folder, configuration, has_gpu = _open(request, "sweep", wanted, Point)
     no_energy = energy.find_sensors(has_gpu=has_gpu).reason_for_none
     if no_energy:
-        observer.tell(f"energy: {no_energy}")
-    run = partial(_run_alone, measure_size, request.open_display)
-    failed = measure_missing(wanted.jobs, folder, run, observer, _describe_point)
-    sweep = Sweep(configuration, folder.load_points(), no_energy, wanted.published, wanted.other)
-    sweep.write(folder)
-    records.draw_sweep(folder.path / records.FIGURE, sweep)
-    notes = tell_written(folder.path, (records.FILE, records.TABLE, records.FIGURE), failed)
-    table = Table("", sweep.list_columns(), sweep.points)
-    return Measured(tables=[table], notes=notes, is_fine=not failed)
-
-
-def _run_alone(function: Any, open_display: Any, job: Job) -> Any:
-    """Measure a job in a process of its own."""
-    return own_process.run_alone(function, job, open_display)
-
-
-def _describe_point(point: Point) -> str:
-    """Return the measured time with its spread, and how much was run."""
-    if "timed_epochs" in point.counts:
-        what = "seconds for 100 epochs"
-        how = f"{point.counts['timed_epochs']:.3g} epochs timed"
-    else:
-        what, how = "seconds", f"{point.counts['repetitions']:.0f} repetitions"
-    spread = f"middle half {format_ends(point.middle_half_seconds)}"
-    return f"{format_number(point.seconds)} {what} ({spread}; {how})"
+        request.observer.tell(f"energy: {no_energy}")
+    failed = _measure_missing(request, wanted, folder, measure_size)
+    published = load_published(request.definition.name)
+    sweep = Sweep(configuration, folder.load_points(), no_energy, published, wanted.other)
+    shown = Shown(sweep.list_columns(), partial(records.draw_sweep, sweep))
+    return finish("sweep", folder, sweep.describe(), shown, failed)
 
 
 def measure_quality(request: Request, wanted: Plan) -> Measured:
-    """Train what is not recorded, and write tables and figure of all."""
-    observer = request.observer
-    configuration, _ = wanted.jobs[0].prepare(request.definition, observer)
-    folder = open_folder(wanted.output, configuration, QualityPoint, "sweep")
-    train = partial(_run_alone, quality.train_once, request.open_display)
-    failed = measure_missing(wanted.jobs, folder, train, observer, _describe_quality)
-    sweep = quality.QualitySweep(configuration, folder.load_points())
-    sweep.write(folder)
-    quality.draw_quality(folder.path / quality.FIGURE, request.definition, sweep)
-    notes = tell_written(folder.path, (quality.FILE, quality.TABLE, quality.FIGURE), failed)
-    table = make_table("", quality.summarise(sweep))
-    return Measured(tables=[table], notes=notes, is_fine=not failed)
+    """Train what is not recorded, and show all."""
+    folder, configuration, _ = _open(request, "quality", wanted, QualityPoint)
+    failed = _measure_missing(request, wanted, folder, quality.train_once)
+    points = folder.load_points()
+    draw = partial(quality.draw_quality, request.definition, configuration, points)
+    shown = Shown(quality.list_columns(points), draw, rows=quality.group_by_size(points))
+    return finish("quality", folder, {"configuration": configuration}, shown, failed)
 
 
-def _describe_quality(point: QualityPoint) -> str:
-    values = ", ".join(f"{name} {value:.4g}" for name, value in point.quality.items())
-    return f"{values} after {point.samples:,} samples, {point.seconds:.0f} s"
+def _open(
+    request: Request, what: str, wanted: Plan, kind: type[Any]
+) -> tuple[PointFolder[Any], dict[str, Any], bool]:
+    """Return the folder of all points, their configuration, and whether there is a GPU."""
+    framework = request.arguments.framework
+    folder = request.find_folder(what if framework == "torch" else f"{what}-{framework}")
+    configuration, has_gpu = wanted.jobs[0].prepare(request.definition, request.observer)
+    return open_folder(folder, configuration, kind, "sweep"), configuration, has_gpu
+
+
+def _measure_missing(
+    request: Request, wanted: Plan, folder: PointFolder[Any], function: Callable[..., Any]
+) -> list[str]:
+    """Measure each missing size in a process of its own; return those that failed."""
+
+    def run(job: Job) -> Any:
+        return own_process.run_alone(function, job, request.open_display)
+
+    return measure_missing(wanted.jobs, folder, run, request.observer)
 
 
 STUDY = Study(
@@ -254,8 +233,9 @@ STUDY = Study(
         Option("--quality", "train to the same number of samples at each batch size, and draw the "
                "quality", bool),
         Option("--samples N", "of --quality (default: the samples over which the learning rate "
-               "decays)", int, least=1, most=options.LARGEST_NUMBER),
-        options.offer_numbers("--seeds S,…", "of --quality (default: 1,2,3)", "1,2,3"),
+               "decays)", int, least=1, most=options.LARGEST_NUMBER, needs="--quality"),
+        replace(options.offer_numbers("--seeds S,…", "of --quality (default: 1,2,3)", "1,2,3"),
+                needs="--quality"),
         options.offer_settings(),
         options.DATA,
         *options.DEVICES,

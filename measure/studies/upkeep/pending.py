@@ -1,7 +1,10 @@
 """`cepheid measure pending`: which recorded evidence is stale or missing, and make it again."""
 
+import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
@@ -11,13 +14,13 @@ from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.measure.studies import convergence_points
 from cepheid.measure.studies.shallow import baselines
-from cepheid.measure.studies.upkeep import records, repeat
+from cepheid.measure.studies.upkeep import records
 from cepheid.measure.studies.upkeep.records import STAGES, Wanted
 from cepheid.reference.run.config import configure
 from cepheid.rules import definition as definitions
 from cepheid.rules import evidence, extras, rcp
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import Curve
 from cepheid.rules.rcp import BATCH_SIZE
 
 if TYPE_CHECKING:
@@ -57,14 +60,10 @@ class Plan:
 
 
 def plan(request: Request) -> Plan:
-    """Find what is pending. Raises UserError for unknown benchmarks and options that differ."""
+    """Find what is pending. Raises UserError for unknown benchmarks."""
     asked = request.arguments
     names = asked.benchmarks or definitions.names()
     chosen = [definitions.load(name, scale) for name in names for scale in definitions.scales(name)]
-    if asked.run and asked.repeat:
-        raise UserError("--run and --repeat: give one of them")
-    if asked.hours is not None and not asked.run:
-        raise UserError("--hours: it limits --run, which is missing")
     extras.require("torch")
     if asked.repeat:
         return Plan(names, ())
@@ -93,7 +92,7 @@ def measure(request: Request, found: Plan) -> Measured:
     """List what is pending, make it, or repeat a seed of each benchmark."""
     asked = request.arguments
     if asked.repeat:
-        return repeat.repeat_all(request, found.names)
+        return repeat_all(request, found.names)
     notes, is_fine, left = list[str](), True, list(found.pending)
     if asked.run:
         notes, is_fine, left = _make(request, found.pending)
@@ -174,6 +173,91 @@ def _configure(one: Wanted, chosen: Definition, request: Request, seed: int) -> 
     return configure(chosen, overrides=overrides, data_root=request.data_root, seed=seed)
 
 
+# A recorded run made again ----------------------------------------------------------------------
+
+CONFIDENCE = 0.999  # of the interval in which one more run lies: 12 benchmarks, every night
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A run that was made again. ``expected`` is the interval in which it should cross or score."""
+
+    benchmark: str
+    seed: int
+    recorded: float | None
+    now: float | None
+    expected: tuple[float, float]
+    verdict: str
+    seconds: float
+
+    @property
+    def is_fine(self) -> bool:
+        """True unless the run differs from what was recorded."""
+        return self.verdict != "differs"
+
+
+def repeat_all(request: Request, names: Sequence[str]) -> Measured:
+    """Repeat one seed of each benchmark at mini scale that has evidence for its definition."""
+    rows, notes = [], []
+    for name in names:
+        one = definitions.load(name, "mini")
+        extras.require_for_runs(one.extras)
+        recorded = evidence.load(one)
+        curves = recorded.correct if recorded else ()
+        seeds = sorted(curve.seed for curve in curves)
+        day = datetime.now(UTC).toordinal()
+        seed = request.arguments.seed or (seeds[day % len(seeds)] if seeds else 0)
+        if seed not in seeds:
+            notes.append(f"{name}: not repeated, because no seed {seed} is recorded")
+            continue
+        config = configure(one, data_root=request.data_root, seed=seed)
+        wanted = [Training(name, CORRECT, config)]
+        made = trainings.train_all(one, wanted, request.data_root, request.observer)
+        rows += [compare(one, curves, curve) for _, curve, _ in made]
+    is_fine = all(row.is_fine for row in rows)
+    return Measured(rows, "a recorded seed made again", notes=notes, is_fine=is_fine)
+
+
+def compare(one: Definition, curves: Sequence[Curve], now: Curve) -> Repeated:
+    """Compare a run with the recorded one of its seed, and with all recorded seeds.
+
+    Bits differ between processors and versions of PyTorch, and rounding alone can move a crossing.
+    So a run that is not the same as the recorded one must lie where one more seed would.
+    """
+    before = next(curve for curve in curves if curve.seed == now.seed)
+    values = [value for curve in curves if (value := _measure(one, curve)) is not None]
+    interval = _expect(values)
+    mine = _measure(one, now)
+    if before.evaluations == now.evaluations:
+        verdict = "same"
+    else:
+        is_within = mine is not None and interval[0] <= mine <= interval[1]
+        verdict = "another course, as of another seed" if is_within else "differs"
+    return Repeated(
+        one.name, now.seed, _measure(one, before), mine, interval, verdict, now.seconds
+    )  # fmt: skip
+
+
+def _measure(one: Definition, curve: Curve) -> float | None:
+    """Return the crossing of a run that trains, the first metric of one that generates."""
+    if one.kind == "train":
+        return curve.find_crossing(one)
+    return curve.evaluations[-1][1][one.quality[0].metric] if curve.evaluations else None
+
+
+def _expect(values: Sequence[float]) -> tuple[float, float]:
+    """Return the interval of one more value, by Student's t for logarithms of positive ones."""
+    from scipy.special import stdtrit
+
+    if len(values) < 2:
+        return -math.inf, math.inf
+    logs = [math.log(value) for value in values]
+    spread = statistics.stdev(logs) * math.sqrt(1 + 1 / len(logs))
+    half = float(stdtrit(len(logs) - 1, (1 + CONFIDENCE) / 2)) * spread
+    middle = statistics.fmean(logs)
+    return math.exp(middle - half), math.exp(middle + half)
+
+
 COLUMNS = (
     Column("stage", lambda one: STAGES[one.stage]),
     Column("benchmark", lambda one: f"{one.benchmark} {one.scale}"),
@@ -182,21 +266,32 @@ COLUMNS = (
     Column("why", "why"),
     Column("core hours", "hours", "{:.2f}"),
 )
+REPEATED = (
+    Column("benchmark", "benchmark"),
+    Column("seed", "seed"),
+    Column("recorded", "recorded", "{:,.4g}"),
+    Column("now", "now", "{:,.4g}"),
+    Column("one more seed", lambda row: "{:,.4g} to {:,.4g}".format(*row.expected)),
+    Column("verdict", "verdict"),
+    Column("seconds", "seconds", "{:.0f}"),
+)
 
 STUDY = Study(
     "pending",
     plan,
     measure,
-    lambda request, _: repeat.COLUMNS if request.arguments.repeat else COLUMNS,
+    lambda request, _: REPEATED if request.arguments.repeat else COLUMNS,
     description=DESCRIPTION,
     examples=EXAMPLES,
     options=(
         Option("benchmarks BENCHMARK", "which benchmarks (default: all)", more={"nargs": "*"}),
-        Option("--run", "make what is pending", bool),
-        Option("--hours H", "with --run: start nothing that needs more core hours", float, least=0),
-        Option("--repeat", "make one recorded run of each benchmark again, at mini scale", bool),
+        Option("--run", "make what is pending", bool, group="how"),
+        Option("--hours H", "with --run: start nothing that needs more core hours", float, least=0,
+               needs="--run"),
+        Option("--repeat", "make one recorded run of each benchmark again, at mini scale", bool,
+               group="how"),
         Option("--seed S", "with --repeat: which seed (default: another one each day)", int,
-               least=1),
+               least=1, needs="--repeat"),
         options.FILE,
         options.DATA,
     ),

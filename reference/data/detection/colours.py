@@ -7,17 +7,15 @@ without its rounding to 256 levels between them.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cepheid.reference.data.random_streams import make_generator
+from cepheid.reference.data.random_streams import draw_rows
 
 GREY = (0.299, 0.587, 0.114)  # the luma of ITU-R BT.601
 SMALLEST_CHROMA = 1e-12
-BLOCK = 256  # samples whose random numbers are drawn together
 
 
 @dataclass(frozen=True)
@@ -51,9 +49,7 @@ class Jitter:
 
 def draw_jitter(strengths: Strengths, seed: int, first: int, count: int) -> Jitter:
     """Draw the changes for ``count`` positions of the stream from ``first`` on."""
-    blocks = range(first // BLOCK, (first + count - 1) // BLOCK + 1)
-    start = first - blocks.start * BLOCK
-    drawn = np.concatenate([_draw_block(seed, block) for block in blocks])[start : start + count]
+    drawn = draw_rows(seed, "colour", range(first, first + count), 2 * len(CHANGES))
     centres = np.array([1.0, 1.0, 1.0, 0.0])
     amounts = centres + np.array(strengths.all) * (2 * drawn[:, :4] - 1)
     amounts[:, :3] = np.maximum(amounts[:, :3], 0)
@@ -123,8 +119,3 @@ CHANGES: tuple[Callable[[Tensor, float], None], ...] = (
     _turn_hue,
 )
 """Each changes an image in place, (3, y, x) in [0, 1]."""
-
-
-@lru_cache(maxsize=64)
-def _draw_block(seed: int, block: int) -> np.ndarray:
-    return make_generator(seed, "colour", block).random((BLOCK, 2 * len(CHANGES)))

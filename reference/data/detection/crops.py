@@ -10,18 +10,15 @@ All boxes are left, top, right, bottom in shares of the image's sides. The parts
 batch are drawn together.
 """
 
-from functools import lru_cache
-
 import numpy as np
 
-from cepheid.reference.data.random_streams import make_generator
+from cepheid.reference.data.random_streams import draw_rows
 
 LEAST_OVERLAPS = np.array([-np.inf, 0.1, 0.3, 0.5, 0.7, 0.9, -np.inf])
 """By mode. Mode 0 is the whole image, and the last one any part."""
 SMALLEST_SIDE = 0.3
 LARGEST_ASPECT = 2.0
 WHOLE = (0.0, 0.0, 1.0, 1.0)
-BLOCK = 256  # samples whose random numbers are drawn together
 
 
 def draw_parts(
@@ -35,10 +32,10 @@ def draw_parts(
     is_used = (labels > 0).any(axis=0)
     boxes, labels = boxes[:, is_used], labels[:, is_used]
     parts = np.tile(WHOLE, (len(boxes), 1))
-    undecided = np.arange(len(boxes))
+    undecided, positions = np.arange(len(boxes)), range(first, first + len(boxes))
     attempt = 0
     while undecided.size:
-        drawn = _draw_numbers(seed, attempt, first, len(boxes), most_tries)[undecided]
+        drawn = draw_rows(seed, "part", positions, 1 + 4 * most_tries, attempt)[undecided]
         modes = (drawn[:, 0] * len(LEAST_OVERLAPS)).astype(int)
         tried = _make_parts(drawn[:, 1:].reshape(len(undecided), most_tries, 4))
         fits = _find_usable(tried, boxes[undecided], labels[undecided], LEAST_OVERLAPS[modes])
@@ -105,16 +102,3 @@ def _compute_overlaps(boxes: np.ndarray, parts: np.ndarray) -> np.ndarray:
     areas = (one[..., 2:] - one[..., :2]).prod(axis=-1)
     areas = areas + (other[..., 2:] - other[..., :2]).prod(axis=-1)
     return np.asarray(shared / (areas - shared))
-
-
-def _draw_numbers(seed: int, attempt: int, first: int, count: int, most_tries: int) -> np.ndarray:
-    """Draw the random numbers in [0, 1) of ``count`` positions, (count, 1 + 4 · most_tries)."""
-    blocks = range(first // BLOCK, (first + count - 1) // BLOCK + 1)
-    drawn = [_draw_block(seed, attempt, block, 1 + 4 * most_tries) for block in blocks]
-    start = first - blocks.start * BLOCK
-    return np.concatenate(drawn)[start : start + count]
-
-
-@lru_cache(maxsize=128)
-def _draw_block(seed: int, attempt: int, block: int, numbers: int) -> np.ndarray:
-    return make_generator(seed, "part", block, attempt).random((BLOCK, numbers))

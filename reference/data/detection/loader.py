@@ -8,7 +8,7 @@ SSD's reference in MLPerf 0.6: cut, mirror, resize without regard to the aspect,
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from typing_extensions import override
 from cepheid.reference.data.detection import colours, crops
 from cepheid.reference.data.detection.colours import Jitter, Strengths
 from cepheid.reference.data.image_files.threads import ComingBatch, ImageLoader, resize
-from cepheid.reference.data.order import Share
 
 
 class Pictures(Protocol):
@@ -92,48 +91,27 @@ class Views:
 
 
 class Loader(ImageLoader):
-    """A loader of images uint8 (n, pixels, pixels, 3), with boxes and labels as in ``Pictures``.
+    """A loader of ``Pictures`` as an ``Augmentation`` says: images uint8 (n, pixels, pixels, 3).
 
-    In evaluation the numbers of images in the evaluation set follow instead, int64 (n,), and which
-    of them count, bool (n,).
+    Boxes and labels follow, and with ``mask_pixels`` masks, uint8 (n, most, size, size), and the
+    width and height of each image in pixels, float32 (n, 2). In evaluation the numbers of
+    images in the evaluation set follow instead, int64 (n,), and which of them count, bool (n,).
     """
-
-    def __init__(
-        self,
-        pictures: Pictures | MaskedPictures,
-        augmentation: Augmentation,
-        seed: int,
-        share: Share,
-        workers: int = 1,
-        pinned: bool = False,
-    ) -> None:
-        super().__init__(pictures, seed, share, workers, pinned)
-        self.pictures: Any = pictures  # with masks where they are wanted
-        self.augmentation = augmentation
-
-    def next_batch(self, samples: int) -> tuple[Tensor, ...]:
-        """Return this rank's images, boxes, labels of the batch after ``samples`` samples.
-
-        If the augmentation has ``mask_pixels``, masks follow, uint8 (n, most, size, size), and the
-        width and height of each image in pixels, float32 (n, 2).
-        """
-        return tuple(self._training.take(samples))
 
     def find_extents(self, rows: np.ndarray) -> np.ndarray:
         """Return the width and height in pixels that images ``rows``, (n,), get, int64 (n, 2)."""
-        chosen = self.augmentation
+        chosen = self.variation
         if chosen.sides is None:
             return np.full((len(rows), 2), chosen.pixels)
-        sizes = self.pictures.read_sizes(rows)[:, ::-1]
+        sizes = self.images.read_sizes(rows)[:, ::-1]
         scales = np.minimum(chosen.sides[0] / sizes.min(1), chosen.sides[1] / sizes.max(1))
-        extents: np.ndarray = np.maximum(1, np.rint(sizes * scales[:, None])).astype(np.int64)
-        return extents
+        return np.maximum(1, np.rint(sizes * scales[:, None])).astype(np.int64)
 
     @override
     def start_training(self, first: int, count: int) -> ComingBatch:
         rows, codes = self.stream.take(first, count)
-        boxes, labels = self.pictures.read_boxes(rows)
-        chosen, seed = self.augmentation, self.stream.seed
+        boxes, labels = self.images.read_boxes(rows)
+        chosen, seed = self.variation, self.stream.seed
         codes = codes if chosen.has_orientations else codes & 1
         parts = np.tile(crops.WHOLE, (count, 1))
         if chosen.has_parts:
@@ -145,23 +123,23 @@ class Loader(ImageLoader):
         extents = self.find_extents(rows)
         others = [turn_boxes(boxes, labels, codes), labels]
         if chosen.mask_pixels:
-            masks = self.pictures.read_mask_crops(rows, chosen.mask_pixels)
+            masks = self.images.read_mask_crops(rows, chosen.mask_pixels)
             others += [turn_masks(masks, codes), extents.astype(np.float32)]
         return self._start(Views(rows, parts, codes, extents, jitter), *others)
 
     @override
     def start_evaluation(self, numbers: np.ndarray, valid: np.ndarray) -> ComingBatch:
-        count, rows = len(numbers), self.pictures.train_samples + numbers
+        count, rows = len(numbers), self.images.train_samples + numbers
         parts = np.tile(crops.WHOLE, (count, 1))
         views = Views(rows, parts, np.zeros(count, int), self.find_extents(rows))
         return self._start(views, numbers, valid)
 
     def _start(self, views: Views, *others: np.ndarray) -> ComingBatch:
-        count, size = len(views.rows), self.augmentation.pixels
+        count, size = len(views.rows), self.variation.pixels
         images = torch.empty((count, size, size, 3), dtype=torch.uint8, pin_memory=self.pinned)
-        if self.augmentation.sides:
-            images[:] = torch.tensor(self.augmentation.filling, dtype=torch.uint8)
-        return self.fill_batch(images, partial(_fill, images, self.pictures, views), others)
+        if self.variation.sides:
+            images[:] = torch.tensor(self.variation.filling, dtype=torch.uint8)
+        return self.fill_batch(images, partial(_fill, images, self.images, views), others)
 
 
 def _fill(images: Tensor, pictures: Pictures, views: Views, which: range) -> None:

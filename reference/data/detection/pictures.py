@@ -1,15 +1,15 @@
 """What pictures of detections have in common: which images, their colours, boxes and legend."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from cepheid.reference.data.detection.average_precision import Truth
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 LEAST_SCORE = 0.4  # of a detection that is drawn
 COLUMNS, ROWS = 4, 2
@@ -32,11 +32,9 @@ def choose_images(truth: Truth, count: int = COLUMNS * ROWS) -> np.ndarray:
 
 
 def draw_box(
-    axes: "Axes", box: Sequence[float] | np.ndarray, colour: str, linestyle: Any, width: float
+    axes: Axes, box: Sequence[float] | np.ndarray, colour: str, linestyle: Any, width: float
 ) -> None:
     """Draw a box, left, top, right and bottom in pixels (4,)."""
-    from matplotlib.patches import Rectangle
-
     left, top, right, bottom = box
     axes.add_patch(
         Rectangle(
@@ -51,10 +49,8 @@ def draw_box(
     )
 
 
-def add_legend(figure: "Figure", names: Sequence[str], has_truth: bool = True) -> None:
+def add_legend(figure: Figure, names: Sequence[str], has_truth: bool = True) -> None:
     """Say below ``figure`` what the colours of classes ``names`` are."""
-    from matplotlib.lines import Line2D
-
     prefix = "found: " if has_truth else ""
     handles = [
         Line2D([], [], color=COLOURS[k % len(COLOURS)], label=f"{prefix}{name.replace('_', ' ')}")

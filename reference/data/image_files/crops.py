@@ -9,17 +9,15 @@ reference of MLPerf 0.6 for TPUs.
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from PIL import Image
 
 from cepheid.reference.data.image_files.packing import LabelledImages
 from cepheid.reference.data.order import SampleStream
-from cepheid.reference.data.random_streams import make_generator
+from cepheid.reference.data.random_streams import draw_rows
 
 ATTEMPTS = 10  # to draw a part that lies within the image
-BLOCK = 256  # samples whose random numbers are drawn together
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,8 @@ def make_training_views(
 ) -> Views:
     """Return the views at ``count`` positions of the stream from ``first`` on."""
     rows, _ = stream.take(first, count)
-    drawn = _draw_numbers(stream.seed, first, count)
+    positions = range(first, first + count)
+    drawn = draw_rows(stream.seed, "crop", positions, 2 * ATTEMPTS + 3)
     widths, heights = images.widths[rows].astype(float), images.heights[rows].astype(float)
     low, high = cropping.area
     areas = (low + (high - low) * drawn[:, :ATTEMPTS]) * (widths * heights)[:, None]
@@ -112,16 +111,3 @@ def _find_largest_part(
         np.minimum(widths, np.rint(heights * aspect[1])),
         np.minimum(heights, np.rint(widths / aspect[0])),
     )
-
-
-def _draw_numbers(seed: int, first: int, count: int) -> np.ndarray:
-    """Draw the random numbers in [0, 1) of ``count`` positions, (count, 2 · ATTEMPTS + 3)."""
-    blocks = range(first // BLOCK, (first + count - 1) // BLOCK + 1)
-    drawn = np.concatenate([_draw_block(seed, block) for block in blocks])
-    start = first - blocks.start * BLOCK
-    return drawn[start : start + count]
-
-
-@lru_cache(maxsize=64)
-def _draw_block(seed: int, block: int) -> np.ndarray:
-    return make_generator(seed, "crop", block).random((BLOCK, 2 * ATTEMPTS + 3))

@@ -47,8 +47,7 @@ def decode(content: bytes | memoryview, kind: int) -> np.ndarray:
     if kind in _BY_PILLOW:
         with Image.open(io.BytesIO(content)) as image:
             return np.array(image.convert("RGB"))
-    decoded: np.ndarray = simplejpeg.decode_jpeg(content, strict=False)
-    return decoded
+    return simplejpeg.decode_jpeg(content, strict=False)
 
 
 def _examine_with_pillow(content: bytes, kind: str) -> tuple[int, int, int]:

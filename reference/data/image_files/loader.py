@@ -13,52 +13,32 @@ from torch import Tensor
 from typing_extensions import override
 
 from cepheid.reference.data.image_files.crops import (
-    Cropping,
     Views,
     make_evaluation_views,
     make_training_views,
 )
 from cepheid.reference.data.image_files.packing import LabelledImages
 from cepheid.reference.data.image_files.threads import ComingBatch, ImageLoader, resize
-from cepheid.reference.data.order import Share
 
 
 class Loader(ImageLoader):
-    """A loader that crops, decodes and resizes: images uint8 (n, pixels, pixels, channels).
+    """A loader of labelled images, (n, pixels, pixels, channels) uint8, cut as a ``Cropping`` says.
 
     Labels follow, (n,) or (n, …), and in evaluation which of the images count, bool (n,).
     """
 
-    def __init__(
-        self,
-        images: LabelledImages,
-        cropping: Cropping,
-        seed: int,
-        share: Share,
-        workers: int = 1,
-        pinned: bool = False,
-        parts: int = 1,
-    ) -> None:
-        super().__init__(images, seed, share, workers, pinned, parts)
-        self.images, self.cropping = images, cropping
-
-    def next_batch(self, samples: int, part: int = 0) -> tuple[Tensor, Tensor]:
-        """Return a part of this rank's share of the global batch after ``samples`` samples."""
-        images, labels = self._training.take(samples, part)
-        return images, labels
-
     @override
     def start_training(self, first: int, count: int) -> ComingBatch:
-        views = make_training_views(self.images, self.cropping, self.stream, first, count)
+        views = make_training_views(self.images, self.variation, self.stream, first, count)
         return self._start(views)
 
     @override
     def start_evaluation(self, numbers: np.ndarray, valid: np.ndarray) -> ComingBatch:
         rows = self.images.train_samples + numbers
-        return self._start(make_evaluation_views(self.images, self.cropping, rows), valid)
+        return self._start(make_evaluation_views(self.images, self.variation, rows), valid)
 
     def _start(self, views: Views, *others: np.ndarray) -> ComingBatch:
-        size = self.cropping.pixels
+        size = self.variation.pixels
         shape = (len(views.rows), size, size, self.images.channels)
         batch = torch.empty(shape, dtype=torch.uint8, pin_memory=self.pinned)
         fill = partial(_fill, batch, self.images, views)

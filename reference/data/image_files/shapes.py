@@ -58,37 +58,6 @@ def rotate(x: Grid, y: Grid, angle: float) -> tuple[Grid, Grid]:
 # The shapes ---------------------------------------------------------------------------------------
 
 
-def _dot(x: Grid, y: Grid) -> Mask:
-    return x * x + y * y < 0.22
-
-
-def _disc(x: Grid, y: Grid) -> Mask:
-    return x * x + y * y < 0.75
-
-
-def _ring(x: Grid, y: Grid) -> Mask:
-    squared = x * x + y * y
-    return (squared < 0.95) & (squared > 0.3)
-
-
-def _square(x: Grid, y: Grid) -> Mask:
-    return np.maximum(np.abs(x), np.abs(y)) < 0.75
-
-
-def _frame(x: Grid, y: Grid) -> Mask:
-    distance = np.maximum(np.abs(x), np.abs(y))
-    return (distance < 0.8) & (distance > 0.45)
-
-
-def _triangle(x: Grid, y: Grid) -> Mask:
-    return (y > -0.5) & (y + math.sqrt(3) * np.abs(x) < 1)
-
-
-def _plus(x: Grid, y: Grid) -> Mask:
-    thick, long = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
-    return (thick < 0.24) & (long < 0.95)
-
-
 def _star(x: Grid, y: Grid) -> Mask:
     """Return True inside at least four of the five half planes of a pentagram."""
     count = np.zeros(x.shape, int)
@@ -98,26 +67,14 @@ def _star(x: Grid, y: Grid) -> Mask:
     return (count >= 4) & (x * x + y * y < 1.01)
 
 
-def _crescent(x: Grid, y: Grid) -> Mask:
-    return (x * x + y * y < 0.95) & ((x - 0.55) ** 2 + y * y > 0.7)
+def _frame(x: Grid, y: Grid) -> Mask:
+    distance = np.maximum(np.abs(x), np.abs(y))
+    return (distance < 0.8) & (distance > 0.45)
 
 
-def _two_discs(x: Grid, y: Grid) -> Mask:
-    return (np.abs(x) - 0.52) ** 2 + y * y < 0.18
-
-
-def _bars(x: Grid, y: Grid) -> Mask:
-    """Return True inside three parallel bars."""
-    return (np.abs(y) < 0.8) & (np.abs(x) < 0.85) & ((np.abs(x) < 0.17) | (np.abs(x) > 0.51))
-
-
-def _bar(x: Grid, y: Grid) -> Mask:
-    return (np.abs(x) < 0.27) & (np.abs(y) < 1.05)
-
-
-def _arch(x: Grid, y: Grid) -> Mask:
-    """Return True on three sides of a frame."""
-    return _frame(x, y) & ~((np.abs(x) < 0.45) & (y > 0))
+def _plus(x: Grid, y: Grid) -> Mask:
+    thick, long = np.minimum(np.abs(x), np.abs(y)), np.maximum(np.abs(x), np.abs(y))
+    return (thick < 0.24) & (long < 0.95)
 
 
 def _letter_t(x: Grid, y: Grid) -> Mask:
@@ -125,19 +82,24 @@ def _letter_t(x: Grid, y: Grid) -> Mask:
     return top | ((np.abs(x) < 0.23) & (y > -0.5) & (y < 0.9))
 
 
+def _bars(x: Grid, y: Grid) -> Mask:
+    """Return True inside three parallel bars."""
+    return (np.abs(y) < 0.8) & (np.abs(x) < 0.85) & ((np.abs(x) < 0.17) | (np.abs(x) > 0.51))
+
+
 SHAPES: dict[str, Inside] = {
-    "arch": _arch,
-    "bar": _bar,
+    "arch": lambda x, y: _frame(x, y) & ~((np.abs(x) < 0.45) & (y > 0)),  # three sides
+    "bar": lambda x, y: (np.abs(x) < 0.27) & (np.abs(y) < 1.05),
     "bars": _bars,
-    "crescent": _crescent,
-    "disc": _disc,
-    "dot": _dot,
+    "crescent": lambda x, y: (x * x + y * y < 0.95) & ((x - 0.55) ** 2 + y * y > 0.7),
+    "disc": lambda x, y: x * x + y * y < 0.75,
+    "dot": lambda x, y: x * x + y * y < 0.22,
     "frame": _frame,
     "letter_t": _letter_t,
     "plus": _plus,
-    "ring": _ring,
-    "square": _square,
+    "ring": lambda x, y: (x * x + y * y < 0.95) & (x * x + y * y > 0.3),
+    "square": lambda x, y: np.maximum(np.abs(x), np.abs(y)) < 0.75,
     "star": _star,
-    "triangle": _triangle,
-    "two_discs": _two_discs,
+    "triangle": lambda x, y: (y > -0.5) & (y + math.sqrt(3) * np.abs(x) < 1),
+    "two_discs": lambda x, y: (np.abs(x) - 0.52) ** 2 + y * y < 0.18,
 }

@@ -39,33 +39,25 @@ class ComingBatch:
             piece.cancel()
 
 
-def start_batch(
-    threads: ThreadPoolExecutor, tensors: tuple[Tensor, ...], fill: Callable[[range], None]
-) -> ComingBatch:
-    """Start to fill the tensors, (n, …) each, by calls of ``fill`` for some places each."""
-    count = len(tensors[0])
-    pieces = [range(first, min(first + PIECE, count)) for first in range(0, count, PIECE)]
-    return ComingBatch(tensors, [threads.submit(fill, piece) for piece in pieces])
-
-
 class ImageLoader:
     """Batches of a dataset of images for one rank, on ``workers`` threads of its own.
 
-    Tensors are in pinned memory if ``pinned``. The rank's share of a batch comes in ``parts`` of
-    equal size, such that only a few of them are in memory. ``close`` ends the threads. A subclass
-    starts batches with ``fill_batch``.
+    ``variation`` says how images are cut and varied. Tensors are in pinned memory if ``pinned``.
+    The rank's share of a batch comes in ``parts`` of equal size, such that only a few of them are
+    in memory. ``close`` ends the threads. A subclass starts batches with ``fill_batch``.
     """
 
     def __init__(
         self,
         images: Any,
+        variation: Any,
         seed: int,
         share: Share,
         workers: int = 1,
         pinned: bool = False,
         parts: int = 1,
     ) -> None:
-        self.share, self.pinned = share, pinned
+        self.images, self.variation, self.share, self.pinned = images, variation, share, pinned
         self.part_samples = share.batch // parts
         self.splits = images.train_samples, images.evaluation_samples
         self.stream = SampleStream(seed, images.train_samples)
@@ -80,6 +72,13 @@ class ImageLoader:
         """Start images ``numbers`` of the evaluation set, (n,), of which those ``valid`` count."""
         raise NotImplementedError
 
+    def next_batch(self, samples: int, part: int = 0) -> Any:
+        """Return the tensors (n, …) of a part of this rank's share of the batch after ``samples``.
+
+        The images come first.
+        """
+        return self._training.take(samples, part)
+
     def evaluation_batches(self, batch: int) -> Iterator[tuple[Tensor, ...]]:
         """Return this rank's part of the evaluation set in batches of one shape.
 
@@ -93,10 +92,15 @@ class ImageLoader:
     def fill_batch(
         self, images: Tensor, fill: Callable[[range], None], others: Iterable[np.ndarray]
     ) -> ComingBatch:
-        """Start to fill ``images`` (n, …); ``others``, (n, …) each, come with them."""
-        tensors = (torch.from_numpy(other) for other in others)
+        """Start to fill ``images`` (n, …) by calls of ``fill`` for some places each.
+
+        ``others``, (n, …) each, come with them.
+        """
+        tensors = map(torch.from_numpy, others)
         kept = (tensor.pin_memory() if self.pinned else tensor for tensor in tensors)
-        return start_batch(self._threads, (images, *kept), fill)
+        places = range(len(images))
+        pieces = [places[first : first + PIECE] for first in places[::PIECE]]
+        return ComingBatch((images, *kept), [self._threads.submit(fill, piece) for piece in pieces])
 
     def close(self) -> None:
         """End the threads."""

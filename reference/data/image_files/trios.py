@@ -49,8 +49,7 @@ def draw_picture(seed: int, picture: Picture) -> np.ndarray:
         window, cover = placed.cover(PIXELS, PIXELS)
         image[window] += cover[:, :, None] * (ink - image[window])
     image += random.uniform(*NOISE) * random.standard_normal(image.shape)
-    clipped: np.ndarray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    return clipped
+    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
 
 
 def place_shapes(random: np.random.Generator, pair: tuple[str, str]) -> Iterator[Placed]:

@@ -37,8 +37,7 @@ def draw_picture(seed: int, picture: Picture) -> np.ndarray:
     image = _draw_texture(random, ground, int(height), int(width))
     image += cover[:, :, None] * (_draw_texture(random, ink, int(height), int(width)) - image)
     image += random.uniform(2, 9) * random.standard_normal(image.shape)
-    clipped: np.ndarray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    return clipped
+    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
 
 
 def _draw_colours(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -22,8 +22,7 @@ def compute_auroc(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     ranks = scipy.stats.rankdata(scores, axis=0)
     above = (ranks * positive).sum(axis=0) - with_it * (with_it + 1) / 2
     pairs = with_it * without
-    areas: np.ndarray = np.where(pairs > 0, above / np.maximum(pairs, 1), UNDEFINED)
-    return areas
+    return np.where(pairs > 0, above / np.maximum(pairs, 1), UNDEFINED)
 
 
 def measure_quality(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -42,8 +41,7 @@ def bootstrap_intervals(scores: np.ndarray, labels: np.ndarray, share: float = 0
     for _ in range(RESAMPLES):
         rows = random.integers(len(scores), size=len(scores))
         areas.append(compute_auroc(scores[rows], labels[rows]))
-    bounds: np.ndarray = np.quantile(areas, [(1 - share) / 2, (1 + share) / 2], axis=0)
-    return bounds
+    return np.quantile(areas, [(1 - share) / 2, (1 + share) / 2], axis=0)
 
 
 def trace_curve(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

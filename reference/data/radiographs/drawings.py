@@ -200,8 +200,7 @@ def draw_chest(seed: int, drawing: Drawing, findings: frozenset[str], pixels: in
         window, cover = mark.cover(pixels, pixels)
         image[window] += random.uniform(*CONTRAST) * cover
     image += random.uniform(-12, 12) + random.uniform(*NOISE) * random.standard_normal(image.shape)
-    levels: np.ndarray = np.clip(np.rint(image), 0, 255).astype(np.uint8)
-    return levels
+    return np.clip(np.rint(image), 0, 255).astype(np.uint8)
 
 
 def place_marks(
@@ -231,8 +230,7 @@ def _outline_lung(body: np.random.Generator, x: np.ndarray, y: np.ndarray, side:
     """Return a field that is below 1 inside a lung, shaped as ``x``."""
     across = (x - side * 0.235 - body.uniform(-0.01, 0.01)) / 0.235
     down = (y - body.uniform(-0.02, 0.02)) / body.uniform(0.45, 0.49)
-    field: np.ndarray = np.abs(across) * across**2 + np.abs(down) * down**2
-    return field
+    return np.abs(across) * across**2 + np.abs(down) * down**2
 
 
 def _draw_anatomy(

@@ -157,8 +157,7 @@ class Scenes:
         places = (low[..., None] + (high - low)[..., None] * parts).astype(np.int64)
         across, down = (places[:, :, axis] for axis in (0, 1))
         images, objects = np.indices(masks.shape[:2])[..., None, None]
-        cropped: np.ndarray = masks[images, objects, down[..., None], across[:, :, None, :]]
-        return cropped
+        return masks[images, objects, down[..., None], across[:, :, None, :]]
 
 
 # Drawing ------------------------------------------------------------------------------------------
@@ -269,8 +268,7 @@ def encode_masks(packed: np.ndarray, height: int, width: int) -> list[Mask]:
     from faster_coco_eval import mask  # not needed where only boxes are compared
 
     bits = np.unpackbits(packed, axis=-1, count=height * width).reshape(-1, height, width)
-    codes: list[Mask] = mask.encode(np.asfortranarray(bits.transpose(1, 2, 0)))
-    return codes
+    return mask.encode(np.asfortranarray(bits.transpose(1, 2, 0)))
 
 
 # The dataset --------------------------------------------------------------------------------------

@@ -182,8 +182,7 @@ class BatchOrder:
         window, inside = divmod(turn, length)
         start = first + window * length * hosts + host
         batches = self._window(range(start, min(start + length * hosts, stop), hosts), 0)
-        rows: np.ndarray = batches[inside]
-        return rows
+        return batches[inside]
 
     def share(self, samples: int, rank: int, world_size: int) -> np.ndarray:
         """Return a rank's share of that batch, from the shortest to the longest pair.

@@ -144,8 +144,7 @@ def bounce(random: np.random.Generator, frames: int, free: int, pixels: int) -> 
         [np.sin(angle), np.cos(angle)]
     )
     folded = travelled % (2 * free)
-    places: np.ndarray = np.rint(np.where(folded > free, 2 * free - folded, folded)).astype(int)
-    return places
+    return np.rint(np.where(folded > free, 2 * free - folded, folded)).astype(int)
 
 
 def describe_digits() -> dict[str, object]:

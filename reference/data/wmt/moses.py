@@ -65,8 +65,7 @@ def join_words(words: Sequence[str], language: str) -> str:
 
     How many spaces stood between words is lost, and so is on which side of some marks they stood.
     """
-    text: str = _load_detokenizer(language).detokenize(words)
-    return text
+    return _load_detokenizer(language).detokenize(words)
 
 
 def find_reason(words: tuple[str, str], longest_words: int) -> str:
@@ -206,8 +205,7 @@ class Merges:
         """Return the subwords of some words, in the vocabulary or not."""
         if len(self._bpe.cache) > MOST_CACHED_WORDS:
             self._bpe.cache.clear()
-        subwords: list[str] = self._bpe.segment_tokens(words)
-        return subwords
+        return self._bpe.segment_tokens(words)
 
     @cached_property
     def _bpe(self) -> BPE:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -128,8 +127,7 @@ class _Source:
         check_training(train, asked.train_samples)
         vocabulary = self._make_vocabulary(train)
         lengths = self._count_tokens(vocabulary, train, evaluation)
-        other = train.count_lines() if [*names] != [*asked.train_files] else {}
-        return self._make_text(vocabulary, (train, evaluation), lengths, other)
+        return self._make_text(vocabulary, (train, evaluation), lengths)
 
     def draw_text(self) -> _Text:
         """Return sentences drawn until enough of them are short and different."""
@@ -215,11 +213,9 @@ class _Source:
         vocabulary: Path,
         parts: tuple[Corpus, Corpus],
         lengths: tuple[np.ndarray, np.ndarray],
-        lines: Mapping[str, int] = MappingProxyType({}),
     ) -> _Text:
         train, evaluation = (parallel_text.compute_digest(part) for part in parts)
-        counts = {"lines": lines} if lines else {}
-        return _Text(vocabulary, parts, lengths, parts[1], (train, evaluation), {}, counts)
+        return _Text(vocabulary, parts, lengths, parts[1], (train, evaluation), {}, {})
 
     @property
     def _drawn(self) -> DrawnText:

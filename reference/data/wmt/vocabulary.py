@@ -39,8 +39,7 @@ def parse_subwords(name: str, content: bytes) -> Subwords:
         from cepheid.reference.data.wmt.moses import parse_merges  # takes long to import
 
         return parse_merges(content)
-    subwords: Subwords = sentencepiece.SentencePieceProcessor(model_proto=content)
-    return subwords
+    return sentencepiece.SentencePieceProcessor(model_proto=content)
 
 
 @lru_cache(maxsize=4)

@@ -59,5 +59,4 @@ def encode_masks(boxes: Tensor, masks: Tensor, height: int, width: int) -> list[
     scaled = boxes * torch.tensor([width, height, width, height])
     pasted = paste_masks(masks, scaled, height, width) >= 0.5
     bits = pasted.permute(1, 2, 0).to(torch.uint8).numpy()
-    codes: list[Mask] = mask.encode(np.asfortranarray(bits)) if len(boxes) else []
-    return codes
+    return mask.encode(np.asfortranarray(bits)) if len(boxes) else []

@@ -26,8 +26,7 @@ class FrozenNorm(nn.Module):
         values: Mapping[str, Any] = self._buffers
         scale = values["weight"] * (values["running_var"] + self.epsilon).rsqrt()
         shift = values["bias"] - values["running_mean"] * scale
-        scaled: Tensor = features * scale[:, None, None] + shift[:, None, None]
-        return scaled
+        return features * scale[:, None, None] + shift[:, None, None]
 
 
 class Pyramid(nn.Module):

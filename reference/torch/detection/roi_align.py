@@ -43,6 +43,7 @@ def align_boxes(
     SAMPLES values, bilinear between the places of the map, whose centres are ``offset`` from their
     corner: 0.5 is exact, 0 is what the first publications had.
     """
+    boxes = boxes.nan_to_num(0, 0, 0)  # of a training that diverged: its loss says so, no index
     levels = choose_levels(boxes, unit, len(maps))
     sheet, tops = join_maps(maps)
     across = make_constant(tuple(each.shape[3] for each in maps), boxes.device)

@@ -135,8 +135,7 @@ def average_bucket(
     gradients = bucket.buffer()
     padding = -len(gradients) % mesh.columns
     total = mesh.all_reduce(nn.functional.pad(gradients, (0, padding)) / mesh.size)
-    mean: Future[Tensor] = total.then(lambda done: done.value()[: len(gradients)])
-    return mean
+    return total.then(lambda done: done.value()[: len(gradients)])
 
 
 def _make_groups(ranks: TorchRanks, shape: tuple[int, int]) -> dict[str, Any]:
@@ -205,8 +204,7 @@ def _follow(work: Any, finish: Callable[[], Tensor]) -> "Future[Tensor]":
         done.value()  # raises what went wrong
         return finish()
 
-    future: Future[Tensor] = work.get_future().then(complete)
-    return future
+    return work.get_future().then(complete)
 
 
 BUCKET_MIB = 25

@@ -89,8 +89,7 @@ class Replicated:
         """Return the context of a pass; in the last one of a step gradients may travel."""
         if (is_last and not self.is_timed) or not isinstance(self.network, DistributedDataParallel):
             return nullcontext()
-        context: AbstractContextManager[object] = self.network.no_sync()
-        return context
+        return self.network.no_sync()
 
     def flow(self, piece: Piece, unite: Unite) -> Tensor:
         """Run a piece through the pipeline in micro-batches; return its loss, detached, a scalar.

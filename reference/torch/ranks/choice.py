@@ -128,7 +128,7 @@ def _check_class(found: Any, what: str) -> type[Device]:
     """Return the class of a vendor's devices. Raises UserError for anything else."""
     is_device = isinstance(found, type) and issubclass(found, Device)
     if is_device and re.fullmatch("(?!(cpu|auto)$)[a-z][a-z0-9_]*", found.KIND):
-        return found  # type: ignore[no-any-return]
+        return found
     raise UserError(
         f"{what}: expected a subclass of cepheid.reference.torch.device.Device whose KIND is a "
         "word of small letters, digits and _, and not auto or cpu (docs/your-device.md)"

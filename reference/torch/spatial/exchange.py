@@ -95,8 +95,7 @@ class Exchange:
         Both are (n, channels, height, width). Padding has the value ``fill``. The gradient of what
         came from other ranks is sent back to them, and they add it to their own.
         """
-        collected: Tensor = _Collect.apply(images, self, fill)
-        return collected
+        return _Collect.apply(images, self, fill)
 
     def receive(self, images: Tensor, fill: float) -> Tensor:
         """Collect what is needed, (n, channels, height, width), without gradients."""

@@ -28,7 +28,6 @@ from tests.compliance.builder import (
     write_result,
 )
 from tests.compliance.checks.result.test_steady import move, shift, stretch, stretch_all
-from tests.compliance.judge import classes
 from tests.compliance.judging import find_all
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
@@ -284,12 +283,3 @@ def test_what_lies_beside_good_logs_is_no_fault(name: str, tmp_path: Path) -> No
     folder = write_result(tmp_path / "out", MINI)
     BESIDE[name](folder)
     assert find_faults(tmp_path / "out") == []
-
-
-def test_the_table_of_classes_names_tests_that_there_are() -> None:
-    """``python -m tests.compliance.judge.classes`` runs them and prints the table."""
-    for name, one in classes.CLASSES.items():
-        for selector in (*one.caught, *one.passing):
-            file, _, test = selector.partition("::")
-            assert f"def {test}" in (ROOT / file).read_text(encoding="utf-8"), (name, selector)
-        assert one.caught

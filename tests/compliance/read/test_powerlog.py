@@ -14,8 +14,8 @@ from cepheid.compliance.score.kinds import MINUTES
 from cepheid.compliance.score.standing import average_joules
 from cepheid.compliance.score.trimmed import trim
 from cepheid.leaderboard.rows.entry import list_rows
-from cepheid.leaderboard.rows.tables import write_markdown, write_table
 from cepheid.rules import definition
+from cepheid.tools.console.tables import write_markdown, write_table
 from tests.compliance.builder import power_lines, run_records, write_log, write_power, write_result
 from tests.compliance.judging import judge_folder
 

@@ -81,11 +81,6 @@ def test_between_two_batch_sizes() -> None:
     assert found.find_limits(5) == pytest.approx((64158.2450, 71393.2902), rel=1e-7)
 
 
-@pytest.mark.parametrize("batch_size", [1, 63, 129, 10**9])
-def test_nothing_is_extrapolated(batch_size: int) -> None:
-    assert interpolate([A, B], batch_size) is None
-
-
 @pytest.mark.parametrize(
     ("name", "t", "verdict", "score", "low", "high"),
     [
@@ -140,14 +135,6 @@ def test_ranks_of_a_table() -> None:
     assert [order[a] + order[b] for a, b in find_different_pairs(levels)] == ["PQ"]
     ranks = {name: rank.value for name, rank in zip(order, rank_levels(levels), strict=True)}
     assert ranks == {"P": 1, "T": 1, "Q": 2, "R": 2}
-
-
-def test_images_per_second() -> None:
-    level = average([math.log(rate) for rate in read("4907.2 4417.4 4678.4 4601.0 5063.3")])
-    found = level.estimate()
-    assert [found.mean, found.low, found.high] == pytest.approx(
-        [4727.992141, 4422.848694, 5054.188201], rel=1e-9
-    )
 
 
 def test_a_score_and_a_time_are_compared_by_their_own_times() -> None:

@@ -326,7 +326,7 @@ def test_devices_that_share_samples_are_answered_for(capsys: pytest.CaptureFixtu
         (["llama2_70b_lora", "--like", "gb300_5_1"], "no peak and bandwidth of NVIDIA GB300"),
         (["resnet50", "--like", "h100", "--peak", "0"], "--peak 0.0: expected"),
         (["resnet50", "--like", "h100", "--within", "nvlink9"], "no known link"),
-        (["resnet50", "--like", "h100", "--idle-watts", "9"], "expected --watts, and at least"),
+        (["resnet50", "--like", "h100", "--idle-watts", "9"], "it needs --watts"),
     ],
 )
 def test_what_cannot_be_answered_says_why(call: list[str], message: str) -> None:

@@ -1,16 +1,13 @@
 """The cost model: formulas against hand numbers, limits, and what it says of published times."""
 
-import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.measure.engine.recorded_points import PointFolder
-from cepheid.measure.studies.projection import cost_model, project
+from cepheid.measure.studies.projection import cost_model
 from cepheid.measure.studies.projection.cost_model import (
     Costs,
     Link,
@@ -24,18 +21,13 @@ from cepheid.measure.studies.projection.cost_model import (
     ring_seconds,
     tree_seconds,
 )
-from cepheid.measure.studies.scaling.points import Point
-from cepheid.measure.studies.scaling.scaling import write_scaling
-from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from cepheid.tools.measure.__main__ import main
-from tests.measure.test_scaling import LINK, point
 
 SLOW = Link("slow", 1e-5, 1e9)
 FAST = Link("fast", 1e-6, 1e11)
 IDEAL = Link("ideal", 0.0, math.inf)
 TRAINING = Training(8000, 1000, 2.0, {64: 10.0, 256: 12.0})
-COSTS = Costs(fixed_seconds=0.001, sample_seconds=0.002, gradient_bytes=4e6, update_seconds=0.0005)
+COSTS = Costs(fixed_seconds=0.001, sample_seconds=0.002, gradient_bytes=4e6)
 POWERS = st.integers(0, 11).map(lambda power: 2**power)
 
 
@@ -72,7 +64,7 @@ def test_a_step_and_a_training_by_hand() -> None:
     step = predict_step(COSTS, network, 2, 64)
     assert step.compute == pytest.approx(0.001 + 32 * 0.002)
     assert step.exposed == pytest.approx(2 * (1e-5 + 2e-3))
-    assert step.seconds == pytest.approx(0.065 + 0.00402 + 0.0005)
+    assert step.seconds == pytest.approx(0.065 + 0.00402)
     # 10 epochs of 125 steps, 5 evaluations of 500 samples that take a third of a training sample.
     expected = 1250 * step.seconds + 5 * 500 * 0.002 / 3
     assert predict_seconds(COSTS, network, TRAINING, 2, 64) == pytest.approx(expected)
@@ -82,13 +74,6 @@ def test_what_hides_and_what_binds() -> None:
     network = Network(SLOW, SLOW, 8, "nodes")
     hidden = predict_step(replace(COSTS, overlap=1.0), network, 2, 64)
     assert hidden.exposed == 0
-    sharded = replace(COSTS, is_update_sharded=True)
-    assert predict_step(sharded, network, 4, 64).update == pytest.approx(0.0005 / 4)
-    starved = replace(COSTS, input_samples_per_second=100.0)
-    step = predict_step(starved, network, 1, 64)
-    assert step.seconds - step.update == pytest.approx(0.64)
-    counted = replace(COSTS, collectives=10, overlap=1.0)
-    assert predict_step(counted, network, 2, 64).exposed == pytest.approx(10 * 2e-5)
 
 
 @given(POWERS, POWERS, st.sampled_from(["tree", "nodes", "ring", "torus"]))
@@ -152,38 +137,6 @@ def test_links_have_sources_and_unknown_ones_are_named() -> None:
         find_link("nvlink6")
 
 
-def test_one_device_takes_what_was_measured() -> None:
-    costs = project.read_costs(point(1))
-    network = Network(SLOW, SLOW, 8)
-    assert predict_step(costs, network, 1, 32).seconds == pytest.approx(0.1 * 1.0)
-    assert costs.update_seconds == pytest.approx(0.1 * 4 / 100)
-
-
-def test_a_measured_link_takes_the_measured_times() -> None:
-    for ranks in (2, 4):
-        link = project.read_link(LINK, ranks)
-        for size, seconds in ((4096, LINK.small_seconds), (2**23, LINK.large_seconds)):
-            assert ring_seconds(link, ranks, size) == pytest.approx(seconds)
-
-
-def test_measured_ranks_are_predicted() -> None:
-    check = project.check_point(point(2))
-    assert check is not None
-    assert project.check_point(point(1)) is None
-    link = project.read_link(LINK, 2)
-    summing = ring_seconds(link, 2, 80e6) + 2 * ring_seconds(link, 2, 0)
-    assert check.predicted_seconds == pytest.approx(0.1 + summing)
-    assert check.shared_seconds == pytest.approx(0.105 + summing)
-
-
-def test_a_bound_input_stays_bound() -> None:
-    def slow_input(of: Point) -> Point:
-        return replace(of, seconds={**of.seconds, "alone, real": (0.2, 0.2, 0.2)})
-
-    costs = project.read_costs(slow_input(point(1)))
-    assert costs.input_samples_per_second == pytest.approx(32 / 0.2)
-
-
 def test_devices_share_the_largest_known_batch() -> None:
     rows = cost_model.project(COSTS, Network(FAST, FAST, 8), TRAINING, [1, 4, 8, 256, 512], 64)
     assert [(row.devices, row.batch_size) for row in rows] == [
@@ -194,52 +147,3 @@ def test_devices_share_the_largest_known_batch() -> None:
     ]
     assert rows[0].efficiency == pytest.approx(1)
     assert [row.epochs for row in rows] == [10, 12, 12, 12]
-
-
-def test_epochs_come_from_the_reference_convergence_points() -> None:
-    epochs = project.read_epochs(definition.load("resnet50", "mini"))
-    assert epochs[64] == pytest.approx(15.2, abs=1)
-    assert project.read_epochs(definition.load("resnet50", "full")) == {}
-
-
-# The command -------------------------------------------------------------------------------------
-
-
-def write_folder(path: Path) -> Path:
-    """Write points of one and of two ranks, and return their folder."""
-    kept = PointFolder(path, Point)
-    for ranks in (1, 2):
-        kept.keep(point(ranks))
-    write_scaling(kept, {"benchmark": "resnet50", "scale": "mini", "mode": "weak"})
-    return path
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write_folder(tmp_path)
-
-
-def test_ranks_that_share_a_model_are_not_projected(folder: Path) -> None:
-    facts = {"benchmark": "resnet50", "scale": "mini", "mode": "weak"}
-    kept = PointFolder(folder, Point)
-    write_scaling(kept, {**facts, "overrides": ["spatial_partitions=1", "pipeline_stages=2"]})
-    with pytest.raises(UserError, match=r"\(pipeline=2:1f1b:4\).*fix: measure without"):
-        main(["project", "resnet50", "--from", str(folder)])
-
-
-def test_from_a_measurement(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, figure = folder / "p.json", folder / "p.png"
-    call = ["resnet50", "--from", str(folder), "--within", "nvlink4"]
-    call += ["--between", "infiniband_hdr", "--output", str(out), "--figure", str(figure)]
-    assert main(["project", *call]) == 0
-    said = capsys.readouterr().out
-    assert "Measured here, beside the model" in said
-    assert "minutes to the target" in said
-    assert "256 devices and more would have less than a sample each" in said
-    assert figure.read_bytes().startswith(b"\x89PNG")
-    facts = json.loads(out.read_text())
-    rows = facts["projections"]
-    assert [row["devices"] for row in rows] == [1, 2, 4, 8, 16, 32, 64, 128]
-    assert facts["costs"]["input_samples_per_second"] is None
-    seconds = [row["seconds"] for row in rows]
-    assert seconds == sorted(seconds, reverse=True)

@@ -43,14 +43,13 @@ def test_effort_is_bounded(seconds_each: float, tried: int, best: float | None) 
             yield {"accuracy": number / 100}
 
     trial = Trial(MINI, Path(), 1)
-    curve = try_out(Baseline("endless", "", run), trial, lambda: now[0])
+    curve = try_out(Baseline("endless", run), trial, lambda: now[0])
     assert (curve.evaluations[-1][1]["accuracy"] if curve.evaluations else None) == best
     assert curve.seconds == pytest.approx(tried * seconds_each)
 
 
 def test_every_row_has_a_baseline_that_runs() -> None:
     named = {name for names in baselines.ROWS.values() for name in names}
-    assert named == set(baselines.PHRASES)
     assert all(callable(baselines.find_baseline(name).run) for name in named)
     assert set(baselines.ROWS) <= set(definition.names())
 

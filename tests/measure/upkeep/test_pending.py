@@ -12,7 +12,7 @@ from cepheid.measure.engine import provenance
 from cepheid.measure.engine.provenance import Fingerprint, Taken
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.measure.studies.shallow import baselines
-from cepheid.measure.studies.upkeep import records, repeat
+from cepheid.measure.studies.upkeep import pending, records
 from cepheid.rules import definition, evidence, rcp
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence
@@ -168,8 +168,7 @@ def test_baselines_are_listed_and_tried_with_the_broken_variants(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--hours", "1"), "it limits --run"),
-        (("--run", "--repeat"), "give one of them"),
+        (("--hours", "1"), "it needs --run"),
         (("galaxy_shap",), "did you mean .galaxy_shape"),
     ],
 )
@@ -254,7 +253,7 @@ RECORDED = tuple(crossing_at(seed, 24_000 + 500 * seed) for seed in range(10))
     ],
 )
 def test_a_repeated_run_lies_where_one_more_seed_would(now: Curve, verdict: str) -> None:
-    assert repeat.compare(MINI, RECORDED, now).verdict == verdict
+    assert pending.compare(MINI, RECORDED, now).verdict == verdict
 
 
 def test_a_seed_that_differs_fails_the_night(training: FakeTraining, capsys: Printed) -> None:

@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cepheid.reference.data import disk, preparation, store, verification, workers
+from cepheid.reference.data import disk, preparation, store, verification, videos, workers
 from cepheid.reference.data.columns import Fixed
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
@@ -244,9 +244,11 @@ def test_unfinished_preparation_of_something_else_is_kept(
     assert (unfinished / preparation.JOURNAL).exists()
 
 
-def test_finished_dataset_of_something_else_is_kept(folder: Path) -> None:
-    with pytest.raises(StoreError, match=r"another dataset \(parameters.bands: 'gr' there"):
-        prepare(folder, parameters={**PARAMETERS, "bands": "ugr"})
+def test_finished_dataset_of_something_else_is_kept(tmp_path: Path) -> None:
+    folder, sizes = tmp_path / "clips", {"train_samples": 4, "evaluation_samples": 1}
+    videos.prepare(folder, videos.parameters_of(sizes), 1)
+    with pytest.raises(StoreError, match=r"another dataset \(frames: 12 there, 13 asked"):
+        videos.prepare(folder, videos.parameters_of({**sizes, "frames": 13}), 1)
     assert verification.verify(folder)
 
 

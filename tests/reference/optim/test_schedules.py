@@ -8,7 +8,6 @@ from cepheid.measure.studies import epochs
 from cepheid.reference.optim.cycles import CyclicSchedule, follow_cycles
 from cepheid.reference.optim.schedules import (
     Schedule,
-    scale_linearly,
     warmup_then_cosine,
     warmup_then_drops,
 )
@@ -46,10 +45,6 @@ def test_collapsed_decay() -> None:
     assert schedule.rate(70) == schedule.rate(90) == 0
     assert [schedule.weight_decay_factor(at) for at in (60, 61)] == [1.0, 2.0]
     assert not PLAIN.is_collapsed(10**9)
-
-
-def test_linear_scaling() -> None:
-    assert scale_linearly(0.1, 8192, 256) == pytest.approx(3.2)
 
 
 def test_warm_up_then_cosine() -> None:

@@ -29,7 +29,6 @@ ROOMS = ("rules", "reference", "benchmarks", "measure", "second_order", "tools")
 SAY_SO = {
     "reference/machine/accelerators.py",
     "reference/keras/on_torch.py",
-    "measure/rehearsal/refusals.py",
 }
 
 

@@ -349,3 +349,13 @@ def test_a_mask_that_is_cropped_to_its_box_and_pasted_is_itself() -> None:
     everything = torch.tensor([[0.0, 0.0, 16.0, 16.0]])
     inside = crop_masks(whole, everything, box, 60)
     assert torch.equal((paste_masks(inside, box, 16, 16) >= 0.5).float(), whole)
+
+
+@pytest.mark.parametrize("largest_product", [0, 1024])
+def test_boxes_of_a_training_that_diverged_have_features(
+    largest_product: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roi_align, "LARGEST_PRODUCT", largest_product)
+    maps = [torch.ones(1, 2, 4, 4), torch.full((1, 2, 2, 2), math.nan)]
+    boxes = torch.tensor([[[math.nan] * 4, [0, 0, math.inf, 3]]])
+    assert align_boxes(maps, [4, 8], boxes, 2, unit=4).shape == (2, 2, 2, 2)

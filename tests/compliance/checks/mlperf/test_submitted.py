@@ -16,9 +16,9 @@ from cepheid.compliance.judge.judgement import Judgement, judge
 from cepheid.compliance.read import package
 from cepheid.compliance.read.summary import ResultSummary
 from cepheid.leaderboard.rows.entry import list_rows
-from cepheid.leaderboard.rows.tables import write_table
 from cepheid.rules import rounds
 from cepheid.tools import check_compliance
+from cepheid.tools.console.tables import write_table
 from tests.compliance.checks.test_mlperf import submit
 from tests.compliance.history import Entry, change, cosmoflow_20, mllog_lines, resnet_40, write
 

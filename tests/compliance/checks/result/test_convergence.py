@@ -13,9 +13,9 @@ from cepheid.compliance.score.kinds import MINUTES
 from cepheid.leaderboard.build import make_site_files
 from cepheid.leaderboard.rows.data import write_csv, write_json
 from cepheid.leaderboard.rows.entry import Entry, list_rows
-from cepheid.leaderboard.rows.tables import write_table
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
+from cepheid.tools.console.tables import write_table
 from tests.compliance.builder import (
     Record,
     edit,
@@ -84,7 +84,7 @@ def test_the_verdict_stands_beside_the_score(star_shape: Definition) -> None:
     assert f"equal {factor:.2f}" in write_table([faster])
     assert f",equal,{factor:.4f}"[:-1] in write_csv([faster])
     page = dict(make_site_files(make_site()))["benchmarks/star_shape-mini.html"].decode()
-    assert f'data-label="RCP" class="short" data-value="{factor:.4f}'[:-1] in page
+    assert f'data-label="RCP" class="number" data-value="{factor:.4f}'[:-1] in page
     before, after = compared.standing.score, faster.standing.score
     assert before is not None
     assert after is not None

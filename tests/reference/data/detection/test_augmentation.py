@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from cepheid.reference.data.detection import crops
 from cepheid.reference.data.detection.colours import (
     CHANGES,
     Jitter,
@@ -16,6 +15,7 @@ from cepheid.reference.data.detection.colours import (
     draw_jitter,
 )
 from cepheid.reference.data.detection.crops import LEAST_OVERLAPS, WHOLE, cut_boxes, draw_parts
+from cepheid.reference.data.random_streams import draw_rows
 
 # Parts --------------------------------------------------------------------------------------------
 
@@ -35,7 +35,8 @@ def draw_slowly(
 ) -> tuple[float, ...]:
     """The part of one image, by the same random numbers."""
     for attempt in range(10_000):
-        numbers = crops._draw_numbers(seed, attempt, position, 1, most_tries)[0]
+        positions = range(position, position + 1)
+        (numbers,) = draw_rows(seed, "part", positions, 1 + 4 * most_tries, attempt)
         mode = int(numbers[0] * 7)
         if mode == 0:
             return WHOLE

@@ -2,16 +2,14 @@
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cepheid.reference.data import imagenet, preparation, verification
-from cepheid.reference.data.image_files import decoding, packing
+from cepheid.reference.data.image_files import decoding, drawn, packing
 from cepheid.reference.data.image_files.decoding import KINDS
 from cepheid.reference.data.store import StoreError
 from tests.reference.data.pictures import (
@@ -23,7 +21,6 @@ from tests.reference.data.pictures import (
     pack,
     write_set,
 )  # fmt: skip
-from tests.reference.data.test_preparation import ROOT, until
 
 
 def test_packed_files_are_the_files(tmp_path: Path) -> None:
@@ -137,27 +134,23 @@ def test_packed_set_needs_its_source_no_longer(tmp_path: Path) -> None:
 # Interruptions ------------------------------------------------------------------------------------
 
 
-def test_killed_preparation_goes_on(tmp_path: Path) -> None:
-    """SIGKILL while images are drawn; the engine's tests kill it while it packs."""
-    program = (
-        "import sys, time; from pathlib import Path\n"
-        "from cepheid.reference.data import imagenet\n"
-        "from cepheid.reference.data.image_files import drawn\n"
-        "from tests.reference.data.pictures import DRAWN\n"
-        "slowly = lambda real: lambda *given: (time.sleep(0.05), real(*given))[1]\n"
-        "drawn.encode_picture = slowly(drawn.encode_picture)\n"
-        "imagenet.prepare(Path(sys.argv[1]), DRAWN, processes=1)\n"
-    )
-    folder = tmp_path / "a" / "packed"
-    process = subprocess.Popen(
-        [sys.executable, "-c", program, folder],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    until(lambda: any(folder.parent.glob("packed-files/**/*.JPEG")))
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+def test_an_interrupted_drawing_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while images are drawn; the tests of the engine also kill it while it packs."""
+    folder, encode, drawn_before = tmp_path / "a" / "packed", drawn.encode_picture, 5
+
+    def encode_a_few(*given: Any) -> bytes:
+        nonlocal drawn_before
+        drawn_before -= 1
+        if drawn_before < 0:
+            raise KeyboardInterrupt
+        return encode(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(drawn, "encode_picture", encode_a_few)
+        with pytest.raises(KeyboardInterrupt):
+            imagenet.prepare(folder, DRAWN, processes=1)
     assert not folder.exists()
+    assert 0 < len(list(folder.parent.glob("packed-files/**/*.JPEG"))) < TRAIN
     whole = imagenet.prepare(tmp_path / "b" / "packed", DRAWN, processes=1)
     assert imagenet.prepare(folder, DRAWN, processes=1) == whole
 

@@ -95,15 +95,6 @@ def test_digest_does_not_depend_on_processes_or_interruptions(
     assert verification.verify(tmp_path / "packed").digest == drawn.manifest.digest
 
 
-def test_progress_ends_at_all_rows(tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
-    wmt.prepare(tmp_path / "packed", DRAWN, 1, lambda done, total: told.append((done, total)))
-    rows = DRAWN.train_samples + DRAWN.evaluation_samples
-    assert told[-1] == (rows, rows)
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
-    assert {total for _, total in told} == {rows}
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
