@@ -92,8 +92,19 @@ def read_verdicts(results: Sequence[dict[str, Any]]) -> dict[str, str]:
     return {result["submitter"]: result["verdict"] for result in results}
 
 
-@pytest.mark.parametrize("place", IN_JUDGING)
-@pytest.mark.parametrize("processes", [1, 2])
+IN_TWO_PROCESSES = ("a rule for whole logs", "a rule for submitters", "reading a log")
+
+
+@pytest.mark.parametrize(
+    ("place", "processes"),
+    [
+        *((place, 1) for place in IN_JUDGING),
+        *(
+            pytest.param(place, 2, marks=[] if place in IN_TWO_PROCESSES else pytest.mark.slow)
+            for place in IN_JUDGING
+        ),
+    ],
+)
 def test_a_failure_is_an_error_of_its_result(
     place: str,
     processes: int,

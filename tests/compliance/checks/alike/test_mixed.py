@@ -68,11 +68,12 @@ def test_a_mixture_is_found(name: str, at: int) -> None:
     assert found == {(at, *parents)}
 
 
+@pytest.mark.parametrize("judgements", [10, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("name", "scale"), SCALES)
-def test_honest_seeds_are_no_mixtures(name: str, scale: str) -> None:
+def test_honest_seeds_are_no_mixtures(name: str, scale: str, judgements: int) -> None:
     """Fewer than one in 10,000 pairs has a false alarm, and one in a hundred judgements."""
     known, pairs, found = load(name, scale), 0, 0
-    for number in range(40):
+    for number in range(judgements):
         steps = measure(simulate(name, scale, 50, random.Random(1_000 + number)), known)
         pairs += math.comb(len(steps), 2)
         found += len({close.run for close in mixed.find_mixtures(steps, known)})

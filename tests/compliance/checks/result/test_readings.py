@@ -98,7 +98,16 @@ def test_readings_that_repeat_themselves_are_found() -> None:
     assert list(find_copies([log([*once, *(1.1 * w for w in once)])])) == [(0, 0)]
 
 
-@pytest.mark.parametrize(("watts", "decimals"), [(3, 0), (3, 1), (3, 3), (1, 0), (0.5, 0), (0, 0)])
+@pytest.mark.parametrize(
+    ("watts", "decimals"),
+    [
+        *((3, 1), (0.5, 0)),
+        *(
+            pytest.param(*noise, marks=pytest.mark.slow)
+            for noise in ((3, 0), (3, 3), (1, 0), (0, 0))
+        ),
+    ],
+)
 @pytest.mark.parametrize("load", LOADS)
 def test_the_same_load_with_its_own_noise_is_no_copy(
     load: str, watts: float, decimals: int
