@@ -12,59 +12,44 @@ from pathlib import Path
 import pytest
 
 from cepheid.reference.run import logfile
+from cepheid.reference.run.config import configure
+from cepheid.reference.run.log import RunLogWriter
+from cepheid.reference.run.task import run_task
 from cepheid.reference.session import watcher
 from cepheid.reference.session.interruption import AGAIN_SECONDS, Interruption
-from tests.reference.run.scripted import read_events
+from cepheid.reference.session.result_folder import open_result_folder
+from cepheid.rules import definition
+from tests.processes import Program
+from tests.reference.run.scripted import ScriptedTask, read_events
+from tests.reference.run.test_train import GOOD, POOR
 
 ROOT = Path(__file__).resolve().parents[3]
 
-# Runs without a framework, one after the other as fast as they go, so that a signal may hit every
-# line: opening, records, blocks, closing, names, what is kept beside the log.
-MANY_RUNS = """
-import pathlib, sys
-from cepheid.reference.session.result_folder import open_result_folder
-from cepheid.reference.run.config import configure
-from cepheid.reference.session.interruption import Interruption
-from cepheid.reference.run.log import RunLogWriter
-from cepheid.reference.run.task import run_task
-from cepheid.rules import definition
-from tests.reference.run.scripted import ScriptedTask
-from tests.reference.run.test_train import GOOD, POOR
 
-def main():
-    output = pathlib.Path(sys.argv[1])
+def make_runs() -> None:
+    """Make runs one after the other as fast as they go, so that a signal may hit every line.
+
+    That is opening, records, blocks, closing, names, and what is kept beside the log. The program
+    takes the output folder and a file that says that it has begun.
+    """
+    output, begun = map(Path, sys.argv[1:])
     config = configure(definition.load("galaxy_shape", "mini"), seed=7)
     config = config.name_system("local", "box", "code")
     system = {"submitter": "local", "system": "box"}
-    with open_result_folder(output, config, system) as folder, Interruption() as signals:
-        print("ready", flush=True)
-        for index in folder.missing(100_000):
-            log = RunLogWriter(folder.log(index))
-            try:
-                with signals.allow():
-                    task = ScriptedTask([POOR, GOOD])
-                    run_task(task, config.select_run(index), log)
-            finally:
-                if log.close() == folder.log(index):
-                    folder.log(index).with_suffix(".kept").touch()
-
-try:
-    main()
-except KeyboardInterrupt:
-    sys.exit(1)
-"""
-
-
-def many_runs(output: Path) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", MANY_RUNS, str(output)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    process.stdout.readline()
-    return process
+    try:
+        with open_result_folder(output, config, system) as folder, Interruption() as signals:
+            begun.touch()
+            for index in folder.missing(100_000):
+                log = RunLogWriter(folder.log(index))
+                try:
+                    with signals.allow():
+                        task = ScriptedTask([POOR, GOOD])
+                        run_task(task, config.select_run(index), log)
+                finally:
+                    if log.close() == folder.log(index):
+                        folder.log(index).with_suffix(".kept").touch()
+    except KeyboardInterrupt:
+        sys.exit(1)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +63,11 @@ def many_runs(output: Path) -> subprocess.Popen[bytes]:
 def test_at_any_moment_all_logs_are_closed_and_nothing_is_lost(how: str, tmp_path: Path) -> None:
     seconds = random.Random(how)
     for attempt in range(1, 4):
-        process = many_runs(tmp_path)
+        begun = tmp_path / f"begun_{attempt}"
+        process = Program(f"{__name__}:make_runs", tmp_path, begun)
+        while not begun.exists():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.001)
         time.sleep(seconds.uniform(0, 0.3))
         for name in how.split():
             process.send_signal(signal.Signals[name])

@@ -1,5 +1,7 @@
-"""A round from its announcement to its archive, as docs/organisers.md leads through it."""
+"""A round as docs/organisers.md leads through it, and one whose day is not decided yet."""
 
+import argparse
+import datetime
 import json
 import os
 import re
@@ -7,16 +9,23 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from cepheid.rules import definition
+from cepheid.leaderboard.build import make_site_files
+from cepheid.rules import definition, rounds
+from cepheid.rules.definition import Definition
+from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
+from cepheid.tools import cli
+from cepheid.tools.round import publication
 from tests.checkout import ROOMS, copy_folders
 from tests.compliance import small
 from tests.compliance.builder import SYSTEM, derive_seed_of, write_result
+from tests.compliance.judging import make_site
 
 GUIDE = ROOT / "docs" / "organisers.md"
 LEFT_BEHIND = 1  # the exit code of carry where a result must be run again
@@ -136,3 +145,81 @@ def hides(folder: Path, names: tuple[str, ...]) -> list[str]:
         for name in names
         if re.search(rf"\b{re.escape(name)}", path.read_text())
     ]
+
+
+# A round without a day ----------------------------------------------------------------------------
+
+
+SENTENCE = "v1.0 has no date yet: until the organisers announce the day D (S10)"
+ROUND = rounds.load("v1.0")
+UNDECIDED = replace(ROUND, due=None)
+
+
+@pytest.fixture
+def submissions(star_shape: Definition, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A submission to a round that has no date."""
+    monkeypatch.setattr(rounds, "load", lambda name="v1.0", as_published=False: UNDECIDED)
+    write_result(Path("submissions", "acme"), star_shape)
+    return Path("submissions")
+
+
+def test_every_command_says_that_there_is_no_date(
+    submissions: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (
+        ("receive", "submissions/acme", "--on", "2026-06-28"),
+        ("status", "submissions"),
+        ("publish", "submissions", "--output", "v1.0"),
+    ):
+        assert cli.main(["round", *words]) == 0
+        printed = "".join(capsys.readouterr())
+        assert SENTENCE in printed, words
+        assert "fix: organisers, write due:" in printed
+    assert "the definitions of v1.0 are not frozen" in printed
+    assert cli.main(["round", "status", "submissions", "--format", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["due"] is None
+    files = dict(make_site_files(make_site(submissions)))
+    assert SENTENCE in files["decisions.html"].decode()
+
+
+def test_with_a_date_nothing_is_said(submissions: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decided = replace(ROUND, due=datetime.date(2026, 6, 30))
+    assert decided.undecided == ""
+    assert "no date" not in "".join(publication.list_open_questions(decided))
+
+
+def test_a_round_of_mlperf_needs_no_date_of_ours() -> None:
+    known = [name for name in rounds.names() if name.startswith("mlperf")]
+    for name in known:
+        assert rounds.load(name).undecided == ""
+        assert list(publication.list_open_questions(rounds.load(name))) == []
+
+
+@pytest.mark.parametrize("key", ["due", "published"])
+@pytest.mark.parametrize("day", ['"2026-06-30"', "soon", "2026-13-01", "2026-06-30 12:00:00", "7"])
+def test_what_is_no_day_is_refused_with_its_place(
+    key: str, day: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (rounds.FOLDER / "v1.0.yaml").read_text(encoding="utf-8")
+    (tmp_path / "v7.0.yaml").write_text(
+        text.replace("name: v1.0", "name: v7.0") + f"{key}: {day}\n", encoding="utf-8"
+    )
+    monkeypatch.setattr(rounds, "FOLDER", tmp_path)
+    with pytest.raises(UserError, match=r"v7\.0\.yaml: .*fix: "):
+        rounds.load("v7.0")
+
+
+def test_a_publication_that_is_refused_keeps_the_digests_of_the_last_one(tmp_path: Path) -> None:
+    for name in (publication.SUMS, publication.SIGNATURE):
+        (tmp_path / name).write_text("of the last one")
+
+    def refuse(argv: object = None) -> int:
+        raise UserError("no result was found")
+
+    arguments = argparse.Namespace(
+        output=tmp_path, path=tmp_path, round="v1.0", on="2026-08-04", commit="", sign=None
+    )
+    with pytest.raises(UserError):
+        publication.publish(arguments, refuse)
+    assert (tmp_path / publication.SUMS).read_text() == "of the last one"
+    assert (tmp_path / publication.SIGNATURE).exists()
