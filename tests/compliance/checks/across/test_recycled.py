@@ -215,12 +215,11 @@ def write_power(folder: Path, runs: list[list[Record]], change: Callable[[float]
 
 
 @pytest.mark.parametrize("system", [TWIN, RIVAL], ids=["own", "of a rival"])
-@pytest.mark.parametrize(
-    ("factor", "offset", "later"), [(1.0, 0.0, 0), (0.9, 40.0, 0), (1.000001, -3.7, 31)]
-)
+@pytest.mark.parametrize("change", [(1.0, 0.0, 0), (0.9, 40.0, 0), (1.000001, -3.7, 31)])
 def test_power_logs_of_another_result(
-    factor: float, offset: float, later: int, system: System, tmp_path: Path
+    change: tuple[float, float, int], system: System, tmp_path: Path
 ) -> None:
+    factor, offset, later = change
     runs, others = make_runs(MINI), make_runs(MINI, system)
     write_power(write(tmp_path, MINI, BOX, runs), runs, float)
     folder = write(tmp_path, MINI, system, others)
