@@ -125,12 +125,7 @@ class Batches:
         config = shape.config
         self.images = seat.load()
         self.loader = Loader(
-            self.images,
-            shape.cropping,
-            config.seed,
-            seat.share,
-            seat.workers,
-            pinned=seat.pins,
+            self.images, shape.cropping, config.seed, seat.share, seat.workers, pinned=seat.pins
         )
 
     def take(self, samples: int, size: int) -> Pieces:

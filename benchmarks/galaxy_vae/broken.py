@@ -9,12 +9,7 @@ import torch
 from torch import Tensor
 
 from cepheid.benchmarks.galaxy_vae.framework_free import split_input
-from cepheid.benchmarks.galaxy_vae.task import (
-    WORKLOAD,
-    compare_with,
-    draw_latents,
-    prepare_update,
-)
+from cepheid.benchmarks.galaxy_vae.task import WORKLOAD, compare_with, draw_latents, prepare_update
 from cepheid.reference.galaxies.stamps import Galaxies
 from cepheid.reference.torch import broken
 from cepheid.reference.torch.workload import Network, Update, Workload

@@ -27,14 +27,7 @@ from cepheid.reference.optim.lars import Lars
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch.devices.values import to_device
-from cepheid.reference.torch.workload import (
-    OnProgress,
-    Recipe,
-    Result,
-    Seat,
-    Update,
-    Workload,
-)
+from cepheid.reference.torch.workload import OnProgress, Recipe, Result, Seat, Update, Workload
 
 COUNT_FLOPS_WITH = ("opt_preconditioner=none", "model_bn_span=0")
 """The settings with which the operations of the network alone are counted (``measure flops``)."""

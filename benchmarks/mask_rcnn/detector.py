@@ -160,12 +160,7 @@ class MaskRCNN(Parts):
         return losses + box_losses + mask_losses
 
     def compute_box_losses(
-        self,
-        maps: Sequence[Tensor],
-        boxes: Tensor,
-        labels: Tensor,
-        own: Tensor,
-        is_valid: Tensor,
+        self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor, own: Tensor, is_valid: Tensor
     ) -> Tensor:
         """Return the loss of classes and boxes of each image, (n,), for boxes (n, s, 4)."""
         logits, codes = self.box_head(self.align(maps, boxes, self.box_head.bins))

@@ -73,10 +73,7 @@ class Backbone(nn.Module):
     """A residual network of basic blocks without its classifier."""
 
     def __init__(
-        self,
-        stem: Mapping[str, Any],
-        stages: Sequence[Sequence[int]],
-        normalisation: Normalisation,
+        self, stem: Mapping[str, Any], stages: Sequence[Sequence[int]], normalisation: Normalisation
     ) -> None:
         super().__init__()
         channels, kernel = stem["channels"], stem["kernel"]

@@ -43,12 +43,7 @@ def draw_detections(
     True boxes are dashed. Detections have the colour of their class and their score in percent.
     """
     figure = Figure(figsize=(3.1 * COLUMNS, 3.1 * ROWS + 0.75))
-    grid = figure.subplots(
-        ROWS,
-        COLUMNS,
-        gridspec_kw=MARGINS,
-        squeeze=False,
-    )
+    grid = figure.subplots(ROWS, COLUMNS, gridspec_kw=MARGINS, squeeze=False)
     for axes, image, number in zip(grid.flat, images, numbers, strict=False):
         axes.imshow(image, interpolation="nearest")
         axes.set_axis_off()
@@ -56,8 +51,7 @@ def draw_detections(
         _draw_found(axes, detections, number, image.shape[:2])
     add_legend(figure, names)
     figure.suptitle(
-        f"Detections with a score of {100 * LEAST_SCORE:.0f}% or more in evaluation images",
-        y=0.985,
+        f"Detections with a score of {100 * LEAST_SCORE:.0f}% or more in evaluation images", y=0.985
     )
     return figure
 

@@ -6,12 +6,7 @@ They share the matrices of attention and feed-forward.
 import torch
 from torch import Tensor
 
-from cepheid.benchmarks.transformer.model import (
-    DecoderLayer,
-    EncoderLayer,
-    Transformer,
-    make_mask,
-)
+from cepheid.benchmarks.transformer.model import DecoderLayer, EncoderLayer, Transformer, make_mask
 from cepheid.reference.torch.parallel.plan import Stage, TensorPlan
 from cepheid.reference.torch.translation.beam_search import shift
 

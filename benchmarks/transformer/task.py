@@ -145,10 +145,7 @@ WORKLOAD: Workload[Sentences] = make_workload(
     ),
     matrices=Matrices(
         plan=lambda shape, network: plan_matrices(network),
-        counts=lambda shape: {
-            "heads": shape.sizes.heads,
-            "hidden_units": shape.sizes.feed_forward,
-        },
+        counts=lambda shape: {"heads": shape.sizes.heads, "hidden_units": shape.sizes.feed_forward},
     ),
     make_optimizer=make_optimizer,
     make_preconditioner=make_preconditioner,

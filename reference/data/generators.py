@@ -12,9 +12,7 @@ from cepheid.rules.errors import UserError
 
 
 def prepare(
-    data: Mapping[str, Any],
-    data_root: Path,
-    on_progress: Callable[[int, int], None] | None = None,
+    data: Mapping[str, Any], data_root: Path, on_progress: Callable[[int, int], None] | None = None
 ) -> Path:
     """Prepare the dataset of a definition's ``data`` section and return its folder.
 

@@ -273,10 +273,7 @@ def _digest_chunk(unfinished: Path, plan: _Plan, chunk: int) -> dict[str, str]:
 
 
 def _publish(
-    folder: Path,
-    plan: _Plan,
-    finished: Mapping[int, Mapping[str, str]],
-    judge: Judge | None,
+    folder: Path, plan: _Plan, finished: Mapping[int, Mapping[str, str]], judge: Judge | None
 ) -> Manifest:
     """Write the manifest and rename the folder to its final name."""
     unfinished = name_partial(folder)

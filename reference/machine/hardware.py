@@ -21,13 +21,7 @@ import psutil
 ROOT = Path("/")
 SECTOR_BYTES = 512  # Linux counts the size of every block device in sectors of this size
 BFLOAT16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-UNNAMED = (
-    "",
-    "none",
-    "default string",
-    "to be filled by o.e.m.",
-    "system product name",
-)
+UNNAMED = ("", "none", "default string", "to be filled by o.e.m.", "system product name")
 
 
 def read_hardware(data: Path, root: Path = ROOT) -> dict[str, Any]:

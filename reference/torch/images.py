@@ -52,11 +52,7 @@ SAFETENSORS = ".safetensors"
 
 
 def load_given_weights(
-    module: nn.Module,
-    path: Path,
-    digest: str,
-    own: str = "",
-    rename: Callable[[str], str] = str,
+    module: nn.Module, path: Path, digest: str, own: str = "", rename: Callable[[str], str] = str
 ) -> str:
     """Copy weights and statistics of the same names from a file into ``module``.
 

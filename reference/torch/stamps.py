@@ -15,12 +15,7 @@ from cepheid.reference.galaxies.stamps import (
     make_noise_arrays,
 )
 from cepheid.reference.torch.pieces import Pieces, cut
-from cepheid.reference.torch.workload import (
-    Inference,
-    Recipe,
-    Seat,
-    Update,
-)
+from cepheid.reference.torch.workload import Inference, Recipe, Seat, Update
 
 
 def take(data: Stamps, samples: int, size: int) -> Pieces:

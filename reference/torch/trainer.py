@@ -25,12 +25,7 @@ from cepheid.reference.torch.pieces import Piece, Pieces
 from cepheid.reference.torch.preconditioner import Preconditioner
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.warm_up import (
-    PieceRule,
-    predict_noise,
-    step_on_noise,
-    warm_up,
-)
+from cepheid.reference.torch.warm_up import PieceRule, predict_noise, step_on_noise, warm_up
 from cepheid.reference.torch.workload import (
     Both,
     Groups,

@@ -87,11 +87,7 @@ class Listing:
 
 
 def list_images(
-    source: Path,
-    train: int,
-    evaluation: int,
-    has_masks: bool = False,
-    is_subset: bool = False,
+    source: Path, train: int, evaluation: int, has_masks: bool = False, is_subset: bool = False
 ) -> Listing:
     """Read both files of annotations, and the sizes of the image files without opening them.
 

@@ -145,10 +145,7 @@ def _make_primary(sky: Galaxies, parameters: SkyParameters) -> fits.PrimaryHDU:
 def _make_labels(sky: Galaxies, train_samples: int) -> fits.BinTableHDU:
     row = np.arange(len(sky.labels), dtype=np.int32)
     split = np.where(row < train_samples, "train", "evaluation")
-    columns = [
-        fits.Column("row", "J", array=row),
-        fits.Column("split", "10A", array=split),
-    ]
+    columns = [fits.Column("row", "J", array=row), fits.Column("split", "10A", array=split)]
     columns += [
         fits.Column(name, "E", unit=LABEL_UNITS.get(name), array=np.asarray(sky.labels[name]))
         for name in galaxies.LABELS

@@ -187,11 +187,7 @@ class Packing:
         """Return what a preparation writes; the manifest has the facts ``recorded``."""
         damage = work.folder.with_name(f"{work.folder.name}-damaged.txt")
         return Contents(
-            {
-                **self.files.columns,
-                "facts": Fixed(self._dtype),
-                **self.known,
-            },
+            {**self.files.columns, "facts": Fixed(self._dtype), **self.known},
             self.read,
             recorded,
             packages,
@@ -209,10 +205,7 @@ class Packing:
         for name, values in self.facts.items():
             facts[name] = values[rows.start : rows.stop]
         facts["height"], facts["width"], facts["kind"] = np.transpose(sides)
-        return {
-            "images": b"".join(contents),
-            "facts": facts,
-        }
+        return {"images": b"".join(contents), "facts": facts}
 
     @property
     def _dtype(self) -> np.dtype:

@@ -161,10 +161,7 @@ TABLE, LISTS = "Data_Entry_2017*.csv", ("train_val_list.txt", "test_list.txt")
 RADIOGRAPHS = (
     Part(
         "table",
-        (
-            Link(f"**/{TABLE}"),
-            Unpack("*.zip", r".*/(Data_Entry_2017(?:_v2020)?\.csv)", r"\1"),
-        ),
+        (Link(f"**/{TABLE}"), Unpack("*.zip", r".*/(Data_Entry_2017(?:_v2020)?\.csv)", r"\1")),
     ),
     *(
         Part(f"list {name}", (Link(f"**/{name}"), Unpack("*.zip", f".*/({name})", r"\1")))

@@ -18,15 +18,7 @@ from typing import TypeVar, assert_never
 from cepheid.reference.data import disk
 from cepheid.reference.data.layouts import containers
 from cepheid.reference.data.layouts.containers import Member, Pair, Sample, make_member
-from cepheid.reference.data.layouts.declared import (
-    PARTS,
-    Form,
-    Link,
-    Pairs,
-    Part,
-    Shards,
-    Unpack,
-)
+from cepheid.reference.data.layouts.declared import PARTS, Form, Link, Pairs, Part, Shards, Unpack
 from cepheid.reference.data.store import OnProgress, StoreError
 from cepheid.rules.host import atomic_write
 

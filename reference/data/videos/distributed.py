@@ -84,10 +84,7 @@ def choose(found: Sequence[Window], count: int, where: str) -> Sequence[Window]:
 
 
 def read_windows(
-    read: ReadFrames,
-    windows: Sequence[Window],
-    pixels: int,
-    rows: range,
+    read: ReadFrames, windows: Sequence[Window], pixels: int, rows: range
 ) -> Mapping[str, np.ndarray]:
     """Return the clips of ``rows`` as squares: frames (rows, time, y, x, channels)."""
     clips = [[_resize(frame, pixels) for frame in read(windows[row])] for row in rows]

@@ -40,12 +40,7 @@ from cepheid.reference.data.wmt.parallel_text import LANGUAGES, PIECE, Corpus, o
 from cepheid.reference.data.workers import map_in_processes
 from cepheid.rules.host import atomic_path, atomic_write
 
-EMPTY, MANY_WORDS, UNEVEN, NOT_LATIN_1 = REASONS = (
-    "empty",
-    "many_words",
-    "uneven",
-    "not_latin_1",
-)
+EMPTY, MANY_WORDS, UNEVEN, NOT_LATIN_1 = REASONS = ("empty", "many_words", "uneven", "not_latin_1")
 MOST_UNEVEN = 9  # times as many words on one side as on the other
 WORDS = "words"  # the name of the files with the words of the training text
 UNKNOWN = 2
@@ -81,11 +76,7 @@ def find_reason(words: tuple[str, str], longest_words: int) -> str:
 
 
 def split_training_text(
-    corpus: Corpus,
-    folder: Path,
-    longest_words: int,
-    processes: int | None,
-    on_progress: OnProgress,
+    corpus: Corpus, folder: Path, longest_words: int, processes: int | None, on_progress: OnProgress
 ) -> tuple[Corpus, Mapping[str, int]]:
     """Write the words of the pairs that are kept; continue where an earlier call was interrupted.
 
@@ -222,13 +213,7 @@ def parse_merges(content: bytes) -> Merges:
     return Merges(facts["codes"], tuple(facts["subwords"]))
 
 
-def learn_merges(
-    path: Path,
-    corpus: Corpus,
-    merges: int,
-    size: int,
-    processes: int | None,
-) -> None:
+def learn_merges(path: Path, corpus: Corpus, merges: int, size: int, processes: int | None) -> None:
     """Learn so many merges from the words of a corpus and write at most ``size`` subwords.
 
     An existing file stays. Raises StoreError if the corpus has no two letters to merge.

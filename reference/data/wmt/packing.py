@@ -69,10 +69,7 @@ def plan(parameters: TextParameters, work: Work) -> Contents:
             "text_sha256": text.digests,
             "vocabulary_sha256": hashlib.sha256(text.vocabulary.read_bytes()).hexdigest(),
             "train_samples": len(kept[0]),
-            "left_out": {
-                **count_left_out(text.lengths[0], len(kept[0])),
-                **text.dropped,
-            },
+            "left_out": {**count_left_out(text.lengths[0], len(kept[0])), **text.dropped},
             **text.counts,
             **locate_first_empty(text.parts[0], text.lengths[0]),
         },
@@ -188,13 +185,7 @@ class _Source:
         digests = parallel_text.compute_digest(train), parallel_text.compute_digest(references)
         parts = (kept, evaluation)
         return _Text(
-            vocabulary,
-            parts,
-            lengths,
-            references,
-            digests,
-            dropped,
-            {"lines": train.count_lines()},
+            vocabulary, parts, lengths, references, digests, dropped, {"lines": train.count_lines()}
         )
 
     def _count_tokens(
@@ -209,10 +200,7 @@ class _Source:
         )
 
     def _make_text(
-        self,
-        vocabulary: Path,
-        parts: tuple[Corpus, Corpus],
-        lengths: tuple[np.ndarray, np.ndarray],
+        self, vocabulary: Path, parts: tuple[Corpus, Corpus], lengths: tuple[np.ndarray, np.ndarray]
     ) -> _Text:
         train, evaluation = (parallel_text.compute_digest(part) for part in parts)
         return _Text(vocabulary, parts, lengths, parts[1], (train, evaluation), {}, {})

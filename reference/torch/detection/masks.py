@@ -43,11 +43,7 @@ def sample_masks(masks: Tensor, x: Tensor, y: Tensor) -> Tensor:
     -1 and 1 are the edges of a mask; it is 0 outside.
     """
     grid = torch.stack(
-        (
-            x[:, None, :].expand(-1, y.shape[1], -1),
-            y[:, :, None].expand(-1, -1, x.shape[1]),
-        ),
-        dim=-1,
+        (x[:, None, :].expand(-1, y.shape[1], -1), y[:, :, None].expand(-1, -1, x.shape[1])), dim=-1
     )
     return functional.grid_sample(masks[:, None], grid, align_corners=False)[:, 0]
 

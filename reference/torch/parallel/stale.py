@@ -71,9 +71,7 @@ def list_arrivals(seconds: Sequence[float]) -> Iterator[tuple[int, float]]:
 
 
 def delay_gradients(
-    source: Workload[Any] | Create,
-    delay: int,
-    make_ages: Callable[[], Iterator[int]] | None = None,
+    source: Workload[Any] | Create, delay: int, make_ages: Callable[[], Iterator[int]] | None = None
 ) -> Create:
     """Return what trains a workload with gradients that are ``delay`` updates old.
 
