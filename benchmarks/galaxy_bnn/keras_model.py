@@ -1,11 +1,13 @@
 """The Bayesian network of Arcelin 2021 in Keras; ``model.py`` describes it."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from cepheid.benchmarks.galaxy_shape import keras_weights
+from cepheid.benchmarks.galaxy_shape.keras_weights import Weights
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.keras.backend import engine, keras
 from cepheid.reference.keras.task import Tensor
@@ -102,3 +104,21 @@ class WeightNoise:
         bounds = np.cumsum(sizes)[:-1].tolist()
         for part, drawn in zip(self.parts, ops.split(values, bounds), strict=True):
             part.assign(ops.reshape(drawn, part.shape))
+
+
+MEAN, SCALE = "parametrizations.weight.original", "parametrizations.weight.0.untransformed_scale"
+KERNEL, KERNEL_SCALE = "kernel", "untransformed_scale"
+
+
+def convert_to_keras(state: Mapping[str, np.ndarray]) -> Weights:
+    """Return Keras' weights by path, from a state dict of a Bayesian ``ShapeNetwork``.
+
+    Shapes are those of ``galaxy_shape.keras_weights``; a scale has that of its mean.
+    """
+    means = {name.replace(MEAN, "weight"): state[name] for name in state if SCALE not in name}
+    scales = {name.replace(SCALE, "weight"): state[name] for name in state if SCALE in name}
+    weights = keras_weights.convert_to_keras(means)
+    for path, value in keras_weights.convert_to_keras({**means, **scales}).items():
+        if path.endswith(KERNEL):
+            weights[path.replace(KERNEL, KERNEL_SCALE)] = value
+    return weights

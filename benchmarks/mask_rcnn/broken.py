@@ -14,11 +14,11 @@ from torch import Tensor
 
 from cepheid.benchmarks.mask_rcnn import task
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.mask_rcnn.model import Maps
 from cepheid.benchmarks.mask_rcnn.task import WORKLOAD
 from cepheid.reference.data.detection.loader import MaskedPictures
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.torch import broken
-from cepheid.reference.torch.detection.pyramid import Maps
 from cepheid.reference.torch.detection.roi_align import choose_levels
 from cepheid.reference.torch.detection.sampling import Truth, draw_uniform
 from cepheid.reference.torch.detection.scenes import Pictures, Scenes

@@ -22,11 +22,11 @@ from cepheid.reference.torch.detection.default_boxes import (
     to_centres,
     to_corners,
 )
-from cepheid.reference.torch.detection.masks import crop_masks
 from cepheid.reference.torch.detection.roi_align import align_boxes
 from cepheid.reference.torch.detection.sampling import (
     Truth,
     average,
+    crop_masks,
     draw_sample,
     draw_uniform,
     match_boxes,

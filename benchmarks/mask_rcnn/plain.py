@@ -15,13 +15,13 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.mask_rcnn import task
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.mask_rcnn.model import Maps
 from cepheid.reference.torch.detection.default_boxes import (
     PLAIN,
     clip_boxes,
     compute_overlaps,
     decode,
 )
-from cepheid.reference.torch.detection.pyramid import Maps
 from cepheid.reference.torch.detection.roi_align import choose_levels
 from cepheid.reference.torch.detection.scenes import Scenes
 from cepheid.reference.torch.workload import Norms, Recipe

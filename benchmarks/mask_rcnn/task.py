@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.mask_rcnn.model import FrozenNorm
 from cepheid.benchmarks.mask_rcnn.stages import FeatureStage, HeadStage
 from cepheid.reference.data.detection.average_precision import Detections, compute_average_precision
 from cepheid.reference.data.detection.loader import Augmentation
@@ -21,9 +22,7 @@ from cepheid.reference.optim.schedules import DroppedRate
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.report import Table
 from cepheid.reference.torch import images
-from cepheid.reference.torch.detection.masks import encode_masks
-from cepheid.reference.torch.detection.pyramid import FrozenNorm
-from cepheid.reference.torch.detection.sampling import Truth
+from cepheid.reference.torch.detection.sampling import Truth, encode_masks
 from cepheid.reference.torch.detection.scenes import (
     Pictures,
     Scenes,

@@ -49,11 +49,6 @@ class BenchmarkTask:
         return store.read_manifest(self.folder).digest
 
     @cached_property
-    def training_rows(self) -> np.ndarray:
-        """The rows of the dataset to train on, (train_samples,): the first ones."""
-        return np.arange(self.definition.train_samples)
-
-    @cached_property
     def evaluation_rows(self) -> np.ndarray:
         """The rows of the dataset to evaluate on, (evaluation_samples,): those that follow."""
         train = self.definition.train_samples

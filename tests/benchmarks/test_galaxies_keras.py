@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from cepheid.benchmarks.galaxy_bnn import keras_model as keras_bnn
-from cepheid.benchmarks.galaxy_bnn import keras_weights as bnn_weights
 from cepheid.benchmarks.galaxy_bnn.model import (
     WeightNoise,
     iterate_gaussian_weights,
@@ -61,7 +60,7 @@ def give_noise(theirs: Any, ours: Any) -> None:
     for name, module in ours.named_modules():
         if hasattr(module, "noise"):
             state[f"{name.removesuffix('.0')}.original"] = module.noise.numpy()
-    turned = bnn_weights.convert_to_keras(state)
+    turned = keras_bnn.convert_to_keras(state)
     for layer in keras_bnn.list_gaussian_layers(theirs):
         layer.noise.assign(turned[f"{layer.name}/kernel"])
 
@@ -150,7 +149,7 @@ def draw_galaxies(count: int) -> Any:
     [
         (make_shape, "position", shape_weights),
         (make_shape, "channel", shape_weights),
-        (make_bnn, "position", bnn_weights),
+        (make_bnn, "position", keras_bnn),
         (make_vae, "position", keras_vae),
         (make_vae, "channel", keras_vae),
     ],
@@ -207,7 +206,7 @@ def assert_passes_agree(
 @pytest.mark.parametrize("kind", ["position", "channel", "bayesian"])
 def test_shape_networks_agree(kind: str, training: bool) -> None:
     is_bayesian = kind == "bayesian"
-    convert = (bnn_weights if is_bayesian else shape_weights).convert_to_keras
+    convert = (keras_bnn if is_bayesian else shape_weights).convert_to_keras
     if is_bayesian:
         ours, theirs = make_bnn(), make_keras_bnn()
         WeightNoise(ours).draw(1, "test")

@@ -8,7 +8,6 @@ import pytest
 
 from cepheid.benchmarks.galaxy_bnn import keras_model as keras_bnn
 from cepheid.benchmarks.galaxy_bnn import keras_task as bnn_task
-from cepheid.benchmarks.galaxy_bnn import keras_weights as bnn_weights
 from cepheid.benchmarks.galaxy_bnn.task import compute_kl_per_sample
 from cepheid.benchmarks.galaxy_shape import keras_task as shape_task
 from cepheid.benchmarks.galaxy_shape import keras_weights as shape_weights
@@ -29,7 +28,7 @@ from tests.test_keras_contract import configure as configure_keras
 
 ALONE = SingleProcess(FRAMEWORK)
 TASKS = {"galaxy_shape": shape_task, "galaxy_bnn": bnn_task, "galaxy_vae": vae_task}
-WEIGHTS = {"galaxy_shape": shape_weights, "galaxy_bnn": bnn_weights, "galaxy_vae": keras_vae}
+WEIGHTS = {"galaxy_shape": shape_weights, "galaxy_bnn": keras_bnn, "galaxy_vae": keras_vae}
 HALF_TURN = 3  # the orientation that flips x and y; networks in PyTorch are turned by it
 
 
@@ -135,7 +134,7 @@ def test_posteriors_start_alike(data_root: Path) -> None:
     ours = create(configuration("galaxy_bnn", data_root))
     theirs = bnn_task.create(configure_keras("galaxy_bnn", data_root), ALONE)
     assert ours.build() == theirs.build()
-    state = bnn_weights.convert_to_keras(arrays_of(ours.model))
+    state = keras_bnn.convert_to_keras(arrays_of(ours.model))
     for layer in keras_bnn.list_gaussian_layers(theirs.model):
         widths = state[f"{layer.name}/untransformed_scale"]
         np.testing.assert_allclose(read(layer.untransformed_scale.value), widths, rtol=1e-5)

@@ -15,14 +15,13 @@ from torch import Tensor, nn
 
 from cepheid.benchmarks.mask_rcnn import broken
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.mask_rcnn.model import FrozenNorm
 from cepheid.benchmarks.mask_rcnn.task import read_shape
 from cepheid.reference.data import coco
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch import trainer
 from cepheid.reference.torch.detection.default_boxes import compute_overlaps, encode, to_corners
-from cepheid.reference.torch.detection.masks import crop_masks
-from cepheid.reference.torch.detection.pyramid import FrozenNorm
-from cepheid.reference.torch.detection.sampling import Truth, draw_uniform
+from cepheid.reference.torch.detection.sampling import Truth, crop_masks, draw_uniform
 from cepheid.reference.torch.images import scale_pixels
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition

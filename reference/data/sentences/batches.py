@@ -252,13 +252,9 @@ class Pass:
 
 @dataclass(frozen=True)
 class Batch:
-    """A rank's share of a global batch.
-
-    ``source_tokens`` and ``target_tokens`` are those of the whole batch.
-    """
+    """A rank's share of a global batch; ``target_tokens`` are those of the whole batch."""
 
     passes: tuple[Pass, ...]
-    source_tokens: int
     target_tokens: int
 
 
@@ -280,7 +276,7 @@ class Batches:
         """
         parts = self.cut(samples, pass_tokens, pass_sentences)
         passes = tuple(pad(self.pairs, part) for part in parts)
-        return Batch(passes, *self.count_tokens(samples))
+        return Batch(passes, self.count_tokens(samples)[1])
 
     def count_tokens(self, samples: int) -> tuple[int, int]:
         """Count the tokens of source and target of the whole global batch after ``samples``."""

@@ -18,14 +18,15 @@ from cepheid.reference.torch.detection.default_boxes import (
     make_anchors,
     to_corners,
 )
-from cepheid.reference.torch.detection.masks import crop_masks, paste_masks
 from cepheid.reference.torch.detection.roi_align import align_boxes, choose_levels
 from cepheid.reference.torch.detection.sampling import (
     IGNORED,
     NEGATIVE,
+    crop_masks,
     draw_sample,
     draw_uniform,
     match_boxes,
+    paste_masks,
 )
 from cepheid.reference.torch.detection.suppression import (
     BLOCK,

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import yaml
 
-GENDERS = "mfn"
 SIBILANTS = ("s", "ß", "z", "x", "sch")
 
 
