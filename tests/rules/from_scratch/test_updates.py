@@ -14,10 +14,17 @@ from tests.rules.test_from_scratch import page
 CASES = {
     **dict.fromkeys(("galaxy_shape", "galaxy_bnn", "galaxy_vae", "resnet50", "kfac", "chest_xray")),
     **dict.fromkeys(("ssd", "mask_rcnn", "transformer", "gnmt", "video_prediction")),
+    "galaxy_shape constant": ["opt_learning_rate_decay_samples=0"],
     "resnet50 lars": ["opt_name=lars", "opt_learning_rate_for_batch=32"],
-    "kfac unscaled": ["opt_momentum_form=unscaled", "opt_momentum_follows_rate=true"],
+    "kfac unscaled": [
+        *("opt_momentum_form=unscaled", "opt_momentum_follows_rate=true"),
+        *("opt_learning_rate_warmup_epochs=2", "opt_learning_rate_decay_poly_power=3"),
+    ],
     "chest_xray decayed": ["opt_weight_decay=1e-5"],
     "mask_rcnn stretched": ["opt_learning_rate_drop_stretch=3"],
+    "ssd slow": ["opt_learning_rate_warmup_factor=1"],
+    "transformer cold": ["opt_learning_rate_warmup_samples=0"],
+    "gnmt constant": ["opt_learning_rate_decay_interval_samples=0"],
 }
 
 
@@ -132,7 +139,7 @@ def test_updates_are_those_of_the_reference(case: str) -> None:
     def clip(groups: Any, limit: float) -> None:
         nn.utils.clip_grad_norm_([p for group in groups for p in group["params"]], limit)
 
-    for samples in (batch, 40 * batch, 7_040, 14_016, 31_008):
+    for samples in (batch, 40 * batch, 7_040, 14_016, 31_008, 10**6):
         for parameter in net.parameters():
             parameter.grad = 3 * torch.randn_like(parameter)
         own.update({key: p.grad.clone() for key, p in net.named_parameters()}, samples)
