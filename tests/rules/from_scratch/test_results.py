@@ -117,11 +117,9 @@ def test_directions_of_kfac_are_those_of_the_reference() -> None:
 
 
 def test_given_weights_of_chest_xray_are_read_as_the_page_says() -> None:
-    from cepheid.benchmarks.chest_xray.given import FOLDER
-
     workload, shape, _ = open_reference("chest_xray")
     state = workload.make_network(shape, Norms("chest_xray")).state_dict()
-    given = page.read_weights(FOLDER / "mini.safetensors")
+    given = page.read_weights(definition.BENCHMARKS / "chest_xray" / "weights" / "mini.safetensors")
     assert {name for name in state if "tracked" not in name} == {*given, "fc.weight", "fc.bias"}
     for name, value in given.items():
         assert torch.equal(state[name], torch.tensor(value)), name
