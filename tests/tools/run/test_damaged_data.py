@@ -38,19 +38,28 @@ def damage(folder: Path, name: str, change: Change) -> None:
     array.flush()
 
 
-@pytest.fixture
-def copied(tmp_path: Path) -> Path:
-    """Prepare the dataset for this test alone: others may be preparing that of all tests."""
-    prepared = tmp_path / "prepared"
-    where = ["--output", tmp_path / "whole", "--data", prepared]
-    whole = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)
-    assert whole.returncode == 0, whole.stdout + whole.stderr
-    (log,) = (tmp_path / "whole").glob("results/*/*/result_0.txt")
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Prepare the dataset by a run, for this module alone: others may be preparing theirs."""
+    folder = tmp_path_factory.mktemp("whole")
+    where = ["--output", folder / "out", "--data", folder / "prepared"]
+    ended = cepheid_run("galaxy_shape", *FAST, "--runs", "1", *where)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    (log,) = (folder / "out").glob("results/*/*/result_0.txt")
     named, proven = (find_value(log, key) for key in ("data_digest", "data_read"))
     assert named == proven
-    for manifest in prepared.glob("*/manifest.json"):
-        if json.loads(manifest.read_text())["digest"] == named:
-            shutil.copytree(manifest.parent, tmp_path / "data" / manifest.parent.name)
+    (manifest,) = (
+        path
+        for path in (folder / "prepared").glob("*/manifest.json")
+        if json.loads(path.read_text())["digest"] == named
+    )
+    return manifest.parent
+
+
+@pytest.fixture
+def copied(whole: Path, tmp_path: Path) -> Path:
+    """Copy the dataset, to be damaged."""
+    shutil.copytree(whole, tmp_path / "data" / whole.name)
     return tmp_path / "data"
 
 
