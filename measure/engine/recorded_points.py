@@ -79,8 +79,7 @@ class PointFolder(Generic[P]):
 
 def describe_point(point: Any) -> dict[str, Any]:
     """Return all fields of a point for JSON; what is not finite becomes None."""
-    facts: dict[str, Any] = _keep_finite(asdict(point))
-    return facts
+    return _keep_finite(asdict(point))
 
 
 def _keep_finite(value: Any) -> Any:

@@ -155,8 +155,7 @@ def fit_steps(task: Any, most: int) -> int:
     """
     time_steps(task, 1)
     fitting = int(LONGEST_TURN_SECONDS / time_steps(task, 1))
-    steps: int = task.ranks.broadcast(min(most, max(1, fitting)))
-    return steps
+    return task.ranks.broadcast(min(most, max(1, fitting)))
 
 
 PLAIN = "plain eager float32"

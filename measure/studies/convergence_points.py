@@ -27,12 +27,9 @@ the same command continues after an interruption. Runs with all defaults are tak
 """
 EXAMPLES = """\
 examples:
-  cepheid rcp galaxy_shape --scale mini
-      print what is recorded, and what is missing
-  cepheid rcp galaxy_shape --scale mini --batch-size 32
-      seeds 1 to 5 at the default batch size
+  cepheid rcp galaxy_shape --scale mini                      what is recorded, what is missing
+  cepheid rcp galaxy_shape --scale mini --batch-size 32      seeds 1 to 5 at this batch size
   cepheid rcp galaxy_shape --scale mini --batch-size 64 --set opt_base_learning_rate=2e-3
-      another batch size with a learning rate of its own, which is recorded too
 
 exit codes: 0 every run reached the targets; 1 a run did not, or was interrupted; 2 wrong use
 """

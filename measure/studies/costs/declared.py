@@ -133,8 +133,7 @@ def _read(benchmark: str) -> dict[str, Any]:
             f"benchmarks that do: {', '.join(others)}"
         )
     text = path.read_text(encoding="utf-8")
-    facts: dict[str, Any] = _name_overrides(yaml.safe_load(text))
-    return facts
+    return _name_overrides(yaml.safe_load(text))
 
 
 def _name_overrides(value: Any) -> Any:

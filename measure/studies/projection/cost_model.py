@@ -43,8 +43,7 @@ class Link:
 @cache
 def read_links() -> Mapping[str, Mapping[str, Any]]:
     """Return all links by name: latency, rate and source."""
-    links: Mapping[str, Mapping[str, Any]] = yaml.safe_load(LINKS.read_text(encoding="utf-8"))
-    return links
+    return yaml.safe_load(LINKS.read_text(encoding="utf-8"))
 
 
 def find_link(name: str) -> Link:
@@ -130,8 +129,7 @@ class Costs:
     def samples_seconds(self, samples: float, replica: int = 1) -> float:
         """Return the seconds of what grows with the samples of a replica of so many devices."""
         part = 1 - self.divided + self.divided / replica
-        seconds: float = self.sample_seconds * samples**self.exponent * part
-        return seconds
+        return self.sample_seconds * samples**self.exponent * part
 
 
 @dataclass(frozen=True)

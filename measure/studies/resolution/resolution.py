@@ -36,12 +36,9 @@ leave out how a machine changes from day to day, and what compilation at the sta
 """
 EXAMPLES = """\
 examples:
-  cepheid measure resolution
-      every benchmark and scale with recorded runs
-  cepheid measure resolution kfac --runs 10 --spread 4
-      ten runs on a machine whose runs differ by 4%
-  cepheid measure resolution --record
-      keep what the pages of the benchmarks say, benchmarks/<name>/resolution.json
+  cepheid measure resolution                             every benchmark with recorded runs
+  cepheid measure resolution kfac --runs 10 --spread 4   runs that differ by 4%
+  cepheid measure resolution --record                    keep what the pages of benchmarks say
 
 exit codes: 0 fine; 1 a benchmark has no recorded runs; 2 wrong use
 """

@@ -84,8 +84,7 @@ class Companion:
 
         They are chosen there unless they are given. Raises UserError where the task cannot train.
         """
-        chosen: Execution = self._ask(job, device, execution)
-        return chosen
+        return self._ask(job, device, execution)
 
     def call(self, turn: Callable[..., Any], *arguments: Any) -> Any:
         """Return what ``turn`` returns there, which gets the task and the arguments."""

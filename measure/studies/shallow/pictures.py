@@ -100,8 +100,7 @@ def cut_patches(maps: Tensor, count: int, size: int, random: np.random.Generator
     found = found - found.mean((1, 2, 3), keepdim=True)
     norms = found.flatten(1).norm(dim=1)
     chosen = norms.view(count, CANDIDATES).argmax(1) + CANDIDATES * torch.arange(count)
-    patches: Tensor = found[chosen] / (norms[chosen].view(-1, 1, 1, 1) + 1e-6)
-    return patches
+    return found[chosen] / (norms[chosen].view(-1, 1, 1, 1) + 1e-6)
 
 
 def correlate(maps: Tensor, patches: Tensor) -> Tensor:

@@ -364,5 +364,4 @@ def _read_peak_device_bytes(ranks: Any) -> int | None:
     if ranks.accelerator is None:
         return None
     framework, _, _ = ranks.framework.partition(" ")
-    peak: int = import_backend(framework).read_peak_device_bytes(ranks)
-    return peak
+    return import_backend(framework).read_peak_device_bytes(ranks)

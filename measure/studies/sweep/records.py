@@ -275,10 +275,9 @@ def _describe_machine(sweep: Sweep) -> str:
         extent = f"medians of {ends} repetitions, bars: their middle half"
     else:
         epochs = sorted(EPOCHS * point.fraction for point in sweep.points)
-        extent = (
-            f"scaled from {format_ends((epochs[0], epochs[-1]))} of the {EPOCHS} epochs, after a "
-            "tenth of that as warm-up; bars: the middle half of ten parts"
-        )
+        part = f"scaled from {format_ends((epochs[0], epochs[-1]))} of the {EPOCHS} epochs"
+        part = part if epochs[0] < EPOCHS else f"all {EPOCHS} epochs run"
+        extent = f"{part}, after a tenth of that as warm-up; bars: the middle half of ten parts"
     return f"{', '.join(filter(None, parts))}; {extent}"
 
 

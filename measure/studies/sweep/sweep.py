@@ -49,15 +49,11 @@ EXAMPLES = """\
 examples:
   cepheid measure sweep galaxy_shape --batch-sizes 2,4,8,10,12,14
   cepheid measure sweep galaxy_shape --scale mini --batch-sizes 4,32 --epochs 0.5
-  cepheid measure sweep galaxy_shape --epochs 100 --set precision=fp32 --output results/sweep-fp32
-      the whole measure of the paper, in its precision
-  cepheid measure sweep galaxy_shape --against ../other/sweep.json
-      a second machine in the figure
-  cepheid measure sweep galaxy_shape --framework keras
-      the same in the framework of the paper
+  cepheid measure sweep galaxy_shape --epochs 100 --set precision=fp32      as in the paper
+  cepheid measure sweep galaxy_shape --against ../other/sweep.json          a second machine
+  cepheid measure sweep galaxy_shape --framework keras                      the paper's framework
   cepheid measure sweep galaxy_shape --scale mini --quality --seeds 1,2,3
   cepheid measure sweep galaxy_generation --images 1,10,100,500,1000,5000
-  cepheid measure sweep galaxy_generation --scale mini
 
 exit codes: 0 fine; 1 a size could not be measured; 2 wrong use
 """
