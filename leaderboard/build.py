@@ -78,7 +78,7 @@ def _list_parts(site: Site) -> Iterator[Make]:
 
 def _make_index(site: Site) -> Iterator[tuple[str, str]]:
     yield "results.csv", write_csv(site.entries) + "\n"
-    yield index.FILE, write_index(site) + "\n"
+    yield index.FILE, write_index(site)
     if site.changes:
         yield index.CHANGES_FILE, json.dumps(list(site.changes), indent=1) + "\n"
     yield index.SCHEMA_FILE, index.read_schema() + "\n"

@@ -75,8 +75,8 @@ def draw_shape(colour: int) -> "Markup":
 
 
 def soften(name: object) -> "Markup":
-    """Write a name that may break after each mark between words, and nowhere inside a word."""
-    return mark(re.sub(r"([_./-])(?=[^_./-])", r"\1<wbr>", write_text(name)))
+    """Write a name that may break after marks between words, not inside a word or a number."""
+    return mark(re.sub(r"([_/-]|\.(?!\d))(?=[^_./-])", r"\1<wbr>", write_text(name)))
 
 
 def write_links(source: str) -> "Markup":

@@ -35,15 +35,18 @@ def write_index(site: Site) -> str:
         "round": site.round,
         "commit": site.commit or None,
     }
-    parts = [f'"{name}": {_encode(value)}' for name, value in head.items()]
+    parts = ["{\n", ",\n".join(f'"{name}": {_encode(value)}' for name, value in head.items())]
     for name, describe in (
         ("benchmarks", describe_benchmarks),
         ("aggregates", describe_aggregates),
         ("results", describe_results),
     ):
-        lines = ",\n".join(map(_encode, describe(site)))
-        parts.append(f'"{name}": ' + (f"[\n{lines}\n]" if lines else "[]"))
-    return "{\n" + ",\n".join(parts) + "\n}"
+        parts.append(f',\n"{name}": [')
+        before = len(parts)
+        for one in describe(site):
+            parts += [",\n" if len(parts) > before else "\n", _encode(one)]
+        parts.append("\n]" if len(parts) > before else "]")
+    return "".join([*parts, "\n}\n"])  # joined once: it may be the largest file of the site
 
 
 def _encode(value: object) -> str:
