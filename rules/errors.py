@@ -3,23 +3,74 @@
 import difflib
 import errno
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 
 class UserError(Exception):
     """Wrong use, not a bug: the message says what is wrong, where, and how to fix it."""
 
 
+OTHERS_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "lr": "learning_rate", "wd": "weight_decay", "eps": "epsilon", "optimizer": "opt_name",
+        "optimiser": "opt_name", "batch": "batch_size", "bs": "batch_size", "dtype": "precision",
+        "amp": "precision", "float32": "fp32", "float16": "fp16", "half": "fp16",
+        "bfloat16": "bf16", "true": "on", "false": "off", "pytorch": "torch", "tf": "keras",
+        "tensorflow": "keras",
+        "small": "mini", "tiny": "mini", "large": "full", "folder": "output", "workers": "threads",
+        "chexnet": "chest_xray", "futuregan": "video_prediction", "bert": "transformer",
+    }
+)  # fmt: skip
+"""What other programs call it: what we call it."""
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a suggestion to append to a message, or nothing if no known word is close.
 
-    For example: ``; did you mean "galaxy_shape"?``, also for ``shape``, with which it ends.
+    For example: ``; did you mean "galaxy_shape"?``
     """
-    names = list(known)
-    whole = [name for name in names if word and name.endswith((f"_{word}", f"-{word}"))]
-    close = whole or difflib.get_close_matches(word, names, n=1)
-    return f'; did you mean "{close[0]}"?' if close else ""
+    meant = find_meant(word, known)
+    return f'; did you mean "{meant}"?' if meant else ""
+
+
+def find_meant(word: str, *kinds: Iterable[str]) -> str:
+    """Return the known word that is meant, or "" if none is close.
+
+    It ends with the words that were given, or has them, or is spelled nearly so; ``lr`` are those
+    of ``learning_rate``. Of several ``kinds`` the first one that fits equally well has it.
+    """
+    text = word.lower().strip("-")
+    parts = (_split(OTHERS_WORDS.get(part, part)) for part in re.split(r"[^a-z0-9]+", text))
+    asked = [_split(OTHERS_WORDS.get(text, text)), [each for part in parts for each in part]]
+    groups = [{name: _split(name) for name in kind} for kind in kinds]
+    for fits in (_is_end, _has_words):
+        for group in groups:
+            for words in filter(None, asked):
+                found = [name for name, own in group.items() if fits(words, own)]
+                if found:
+                    return found[0] if fits is _is_end else min(found, key=lambda n: len(group[n]))
+    for group in groups:
+        names = {name.lower().strip("-"): name for name in group}
+        if close := difflib.get_close_matches(text, names, n=1):
+            return names[close[0]]
+    return ""
+
+
+def _split(name: str) -> list[str]:
+    return re.findall(r"[a-z]+|[0-9]+", name.lower())
+
+
+def _is_end(words: list[str], of: list[str]) -> bool:
+    """Return whether a name ends with these words, however they are joined."""
+    return "".join(words) in {"".join(of[first:]) for first in range(len(of))}
+
+
+def _has_words(words: list[str], of: list[str]) -> bool:
+    """Return whether each word begins a word of a name; a single letter says too little."""
+    return len("".join(words)) > 2 and all(any(o.startswith(w) for o in of) for w in words)
 
 
 def cannot_write(path: Path, error: OSError) -> UserError:

@@ -29,6 +29,14 @@ settings.register_profile("commit", settings.get_profile("explore"), derandomize
 settings.load_profile("commit")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let no line of a command be broken: tests look for phrases. pytest keeps its own width."""
+    if reporter := config.pluginmanager.get_plugin("terminalreporter"):
+        reporter._tw.fullwidth = reporter._tw.fullwidth
+    os.environ["COLUMNS"] = "9999"
+
+
 # Worker processes take the groups in this order: what takes long first, so that many short tests
 # are left for the worker that has less to do at the end.
 LONG_FIRST = (

@@ -20,6 +20,7 @@ from cepheid.compliance.read import powerlog
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules import definition
 from cepheid.rules.host import ROOT
+from cepheid.tools.run import costs, ending
 from tests.compliance.builder import Record, run_records, write_log, write_result
 from tests.compliance.judging import judge_folder
 
@@ -300,3 +301,35 @@ def test_the_page_of_our_results_has_what_the_logs_say(tmp_path: Path) -> None:
 def test_the_readme_is_a_start_page() -> None:
     text = re.sub(r"```.*?```|\]\([^)]*\)", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     assert len([word for word in text.split() if re.search(r"\w", word)]) <= 600
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_a_page_says_what_its_data_cost_and_the_readme_what_a_run_costs(name: str) -> None:
+    mini, full = definition.load(name, "mini"), definition.load(name, "full")
+    page = (ROOT / f"benchmarks/{name}/README.md").read_text(encoding="utf-8")
+    (getting,) = re.findall(r"(?ms)^\*\*Getting the data\.\*\* (.+?)\n\n", page)
+    for words in ("fetched|image-net", r"`--data`", r"\d (?:GB|MB)", r"minute|hour|seconds| s\b"):
+        assert re.search(words, getting), words
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"(?m)^\| \[{name}\]\(.*", readme)
+    memory, devices = costs.find_memory(mini), costs.describe_devices(full)
+    assert [cell.strip() for cell in row.split("|")][3:7] == [
+        costs.describe_minutes(costs.find_reference(mini)),
+        f"{memory:.1f}",
+        costs.describe_disk(full),
+        "yes" if devices == "GPUs" else "no",
+    ]
+
+
+def test_the_stopwatch_counts_what_there_is() -> None:
+    page = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    told = [int(number) for number in re.findall(r"(?m)^\| .* \| (\d+) \|$", page)]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    ours = ROOT / "submissions/cepheid"
+    result = ours / "results/2x-amd-epyc/galaxy_shape-mini-closed"
+    ended = ending.describe_end(definition.load("galaxy_shape", "mini"), result, ours, 5)
+    example = (ROOT / "docs/python.md").read_text(encoding="utf-8").split("```")[1]
+    lines = re.findall(r"(?m)^(?:import cepheid|.*datasets\.load.*)$", example)
+    template = (ROOT / "docs/ci/gitlab-vendor.yml").read_text(encoding="utf-8")
+    words = len(readme.partition("make run ")[0].split())
+    assert told == [words, len(ended.split()), len(lines), template.count("\n")]

@@ -27,6 +27,7 @@ from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.layout import wrap
 from cepheid.rules.mlperf.rule_files import VARIABLE as RULES
 from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_paths, offer_round
 from cepheid.tools.console.program import (
@@ -137,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ[RULES] = str(arguments.rules)  # also for the processes that judge
     if arguments.list_rounds:
         for name in rounds.names():
-            print(f"{name:<24}{rounds.load(name).judge}")
+            print(wrap(f"{name:<24}{rounds.load(name).judge}"))
         return EXIT_FINE
     change = _find_change(arguments) if arguments.changed else None
     if change and not change.concerns_submissions:
@@ -200,7 +201,8 @@ def _write_scaling(result: JudgedResult) -> bool:
 def _add_rows(text: str, form: str, results: Sequence[JudgedResult]) -> str:
     """Add the table of results of a round of MLPerf to a report, as text or as JSON."""
     if missing := extras.find_missing(["numpy", "scipy"]):
-        return text if form == "json" else f"{text}\nno table: {extras.explain_missing(*missing)}"
+        why = wrap(f"no table: {extras.explain_missing(*missing)}")
+        return text if form == "json" else f"{text}\n{why}"
     if form == "text":
         return f"{text}\n\n{write_rows('table', results)}"
     rows = json.loads(write_rows("json", results))
@@ -280,7 +282,7 @@ def _choose_log(paths: Sequence[Path]) -> Path:
 
 
 def _report(text: str) -> None:
-    print(f"cepheid: {text}", file=sys.stderr, flush=True)
+    print(wrap(f"cepheid: {text}"), file=sys.stderr, flush=True)
 
 
 class _Progress:

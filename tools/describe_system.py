@@ -18,6 +18,7 @@ from cepheid.reference.machine.accelerators import (
 from cepheid.reference.machine.placement import end_rank, find_placement
 from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError
+from cepheid.rules.layout import wrap
 from cepheid.rules.systems import NAME, refuse_name
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_device
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool, write_new
@@ -173,17 +174,16 @@ def _print_description(
         print(_format_json(content), end="", flush=True)
     from cepheid.reference.machine.system import find_unused
 
-    stream = sys.stderr if output is None else sys.stdout
+    lines = []
     if unused := find_unused(content):
-        print(f"{content['framework']} cannot use, and this leaves out: {unused}", file=stream)
-    for difference in differences:
-        print(f"the nodes differ in {difference}", file=stream)
-    print("a person must fill in or check:", file=stream)
+        lines.append(f"{content['framework']} cannot use, and this leaves out: {unused}")
+    lines += [f"the nodes differ in {difference}" for difference in differences]
+    lines.append("a person must fill in or check:")
     if content["submitter"] == NOBODY:
-        print("  submitter: the name of who submits; --submitter sets it", file=stream)
-    for key, what in find_unfilled(content):
-        print(f"  {key}: {what}", file=stream)
-    print(f"  {CHOICES}", file=stream)
+        lines.append("  submitter: the name of who submits; --submitter sets it")
+    lines += [f"  {key}: {what}" for key, what in find_unfilled(content)]
+    text = wrap("\n".join([*lines, f"  {CHOICES}"]))
+    print(text, file=sys.stderr if output is None else sys.stdout)
 
 
 def _name_system(output: Path) -> str:

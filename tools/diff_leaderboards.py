@@ -14,6 +14,7 @@ from cepheid.compliance.finding import escape
 from cepheid.compliance.report import formats as report
 from cepheid.leaderboard.rows import changes, index
 from cepheid.rules import extras
+from cepheid.rules.layout import wrap
 from cepheid.tools.console.arguments import Command, declare
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, colour, run_tool
 
@@ -60,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         names = escape(f"{old['round']} → {new['round']}")
         other = f"rounds: {names}\n" if len(rounds) > 1 else ""
         text = other + "\n".join([*map(str, changed), summary or "nothing changed"])
-        text = colour(text, arguments.output)
+        text = colour(wrap(text), arguments.output)
     report.write_report(text, arguments.output)
     if any(change.speed and change.speed.verdict == "not tested" for change in changed):
         print(f"cepheid: {extras.explain_missing('scipy')}", file=sys.stderr)

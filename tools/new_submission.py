@@ -15,6 +15,7 @@ from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CHOICES
 from cepheid.rules.host import IS_CHECKOUT, ROOT
+from cepheid.rules.layout import wrap
 from cepheid.rules.systems import find_organisation, refuse_name
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale
 from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool, write_new
@@ -98,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         result = root / "results" / str(system["system"]) / f"{chosen.name}-{chosen.scale}-open"
         if not (result / "README.md").exists():
             write_new(result / "README.md", f"{FILL_IN}{WHAT_DIFFERS}\n")
-    print(_describe_next_steps(root, code, system, chosen, arguments.division))
+    print(wrap(_describe_next_steps(root, code, system, chosen, arguments.division)))
     return EXIT_FINE
 
 
@@ -203,8 +204,8 @@ def _describe_next_steps(
         f"{code / 'run.sh'}    ({chosen.runs.required} runs; `--runs 1` makes only one)",
         *(f"fill in {key} of {described}" for key, _ in find_unfilled(system)),
         f"write the rest of {code / 'README.md'}",
-        f"cepheid check {root}",
-        f"cepheid pack {root}",
+        f"`cepheid check {root}`",
+        f"`cepheid pack {root}`",
     ]
     if division == "open":
         steps.insert(-2, f"describe what differs in {root}/results/*/*-open/README.md")

@@ -14,6 +14,7 @@ from cepheid.compliance.report import formats as report
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import remove_partials
+from cepheid.rules.layout import wrap
 from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import Command, declare
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file, run_tool
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_FINDINGS
     replace_file(folder / FILE_NAME, manifest.format_manifest(made))
     for finding in findings:
-        print(finding.text())
+        print(wrap(finding.text()))
     results = f"{len(made.results)} result{'' if len(made.results) == 1 else 's'}"
     print(f"{folder / FILE_NAME}: {len(made.files):,} files, {results}, bound together")
     print("next: commit the folder and open a pull request; pack again after any change")

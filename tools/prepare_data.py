@@ -12,6 +12,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale, offer_set
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
+from cepheid.tools.run.costs import describe_bytes
 
 if TYPE_CHECKING:
     from cepheid.reference.data.store import Manifest
@@ -128,9 +129,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             _lay_out(chosen, arguments.source, arguments.data, terminal)
         folder = prepare_data(chosen, arguments.data, terminal)
         manifest = store.read_manifest(folder)
-    size_mib = sum(array.bytes for array in manifest.arrays.values()) / 2**20
+    size = describe_bytes(sum(array.bytes for array in manifest.arrays.values()))
     terminal.tell(
-        f"{folder}: {manifest.rows:,} samples of {manifest.generator}, {size_mib:,.0f} MiB, "
+        f"{folder}: {manifest.rows:,} samples of {manifest.generator}, {size}, "
         f"digest {manifest.digest}"
     )
     for line in generators.remarks(chosen.data, folder):
@@ -167,7 +168,8 @@ def _vary(usual: Definition, overrides: Sequence[str]) -> Definition:
                 f"{did_you_mean(key, known)} ({variants})"
             )
         if text not in known[key]:
-            raise UserError(f"--set {key}={text}: expected one of {', '.join(known[key])}")
+            guess = did_you_mean(text, known[key])
+            raise UserError(f"--set {key}={text}: expected one of {', '.join(known[key])}{guess}")
         chosen[key] = text
     return usual.vary(chosen)
 
@@ -180,7 +182,7 @@ def _lay_out(chosen: Definition, given: Path, data: Path, terminal: "Terminal") 
     target = generators.find_distributed_files(chosen.data, data)
     if target is None:
         raise UserError(f"--source {given}: the data of {chosen.name} are drawn here; leave it out")
-    with terminal.count("unpacking", "MiB") as on_progress:
+    with terminal.count("unpacking", "MB") as on_progress:
         for line in laying_out.lay_out(target.name, given, target, on_progress):
             terminal.tell(line)
 
@@ -202,7 +204,7 @@ def _stage(chosen: Definition, arguments: argparse.Namespace) -> int:
     )
     try:
         with (
-            terminal.count("copying", "MiB") as on_copy,
+            terminal.count("copying", "MB") as on_copy,
             terminal.count("verifying", "samples") as on_verify,
         ):
             manifest = staging.stage(source, target, on_copy, on_verify)
@@ -278,7 +280,7 @@ def _export(chosen: Definition, folder: Path, output: Path, terminal: "Terminal"
     parameters = galaxies.parameters_of(chosen.data)
     with terminal.count("exporting", "images") as on_progress:
         fits.export(sky, parameters, chosen.train_samples, output, on_progress)
-    terminal.tell(f"{output}: {output.stat().st_size / 2**20:,.0f} MiB of FITS")
+    terminal.tell(f"{output}: {describe_bytes(output.stat().st_size)} of FITS")
 
 
 if __name__ == "__main__":

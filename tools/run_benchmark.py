@@ -40,7 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     is_first = find_placement().rank == 0
     quiet = arguments.quiet and not arguments.dry_run
-    terminal = SessionTerminal(is_first=is_first, quiet=quiet)
+    is_trial = arguments.limit is not None
+    terminal = SessionTerminal(is_first=is_first, quiet=quiet, is_trial=is_trial)
     with start_session(request, terminal) as session:
         if arguments.dry_run:
             code, runs_left = _print_plan(session, arguments.division), 0

@@ -1,10 +1,7 @@
 """`cepheid summary`: one row for each result, the time to train, or why there is none."""
 
-import argparse
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 
 if __package__ in (None, ""):  # run as a file of a checkout that is not installed
@@ -32,7 +29,7 @@ examples:
       published results of MLPerf: a submitter's folder, a result, or all of them
 
 A score is the time per sample of all required runs, times the samples that the reference needs at
-that batch size, in minutes, with its 95% interval (rule T20). What converges later than the
+that batch size, with its 95% interval (rule T20). What converges later than the
 reference is charged with its own samples. Without reference points, and in the open division, there
 is only the time to train, the mean of the runs without the fastest and the slowest. A result with
 fewer runs is provisional, and its mean time so far is in brackets. A result with an error is
@@ -40,8 +37,8 @@ rejected and has no number: `cepheid check` lists each error with its fix.
 In rounds of MLPerf, which are history, the score is the time to train beside its verdict. A run
 that did not converge counts as the slowest, and its time is never averaged: Google's ResNet-50 on
 tpu-v3-1024 in v0.6 has 2.304 minutes, not 2.273.
-A table in a terminal takes its width: columns that say nothing are left out, then the middle of
-long names, then the samples. In a pipe or a file nothing is cut.
+A table has the width of the terminal, or 80 columns: columns that say nothing are left out, others
+stand below where they do not fit. All numbers of a table have the unit that its head names.
 RCP compares the samples to target with those of the reference (rule T21): equal, or late if the
 score is charged. A factor above 1 means that the result needs fewer samples.
 The resolution is the smallest true difference from another such result that is seen with a
@@ -84,25 +81,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     judgement = judge(packages, judged_in)
     if not judgement.results:
         raise UserError("no result was found, so there is nothing to summarize")
-    write = _choose_format(arguments)
 
     def make(results: Sequence[JudgedResult]) -> tuple[bool, str]:
         rows = list_rows(results)
-        return any(row.standing.has_failed for row in rows), write(rows)
+        return any(row.standing.has_failed for row in rows), FORMATS[arguments.format](rows)
 
     (is_rejected, text), _ = isolate(judgement.results, make, strip_result)
     if arguments.format == "table":
         text = colour(text, arguments.output)
     report.write_report(text, arguments.output)
     return EXIT_FINDINGS if is_rejected else EXIT_FINE
-
-
-def _choose_format(arguments: argparse.Namespace) -> Callable[[Sequence[Entry]], str]:
-    """Return the function that writes the rows; only a table in a terminal has to fit."""
-    is_in_terminal = arguments.output is None and sys.stdout.isatty()
-    if arguments.format == "table" and is_in_terminal:
-        return partial(write_table, width=shutil.get_terminal_size().columns)
-    return FORMATS[arguments.format]
 
 
 if __name__ == "__main__":

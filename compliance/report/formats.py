@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import Any
 from urllib.parse import quote
 
@@ -19,10 +18,10 @@ from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.findings import load_codes
 from cepheid.rules.host import atomic_write
+from cepheid.rules.layout import lay_out, wrap
 
 GROUPED_MIN = 4  # findings of one cause; fewer are shown each
 PLACES_MAX = 3  # of the others that are named
-COLUMNS, LEAST_COLUMNS = 80, 30  # of a terminal; and of the last column of a table
 
 
 def format_text(findings: Sequence[Finding], logs: int) -> str:
@@ -73,14 +72,7 @@ def format_table(findings: Sequence[Finding]) -> list[str]:
         known = load_codes().get(code)
         means = known.means if known else "and more of the rule"
         rows.append((code, SEVERITIES[level], f"{count:,}", f"{files[kind]:,}", means))
-    width = max(len(code) for code, *_ in rows)
-    lines = [""]
-    for code, severity, number, where, what in rows:
-        start = f"{code:<{width}}  {severity:<7} {number:>8} {where:>7}  "
-        room = max(COLUMNS - len(start), LEAST_COLUMNS)
-        first, *others = wrap(what, room, break_on_hyphens=False)
-        lines += [start + first, *(" " * len(start) + other for other in others)]
-    return [*lines, "every finding by itself: --format json, sarif or github"]
+    return ["", *lay_out(rows), "every finding by itself: --format json, sarif or github"]
 
 
 def format_verdict(findings: Sequence[Finding], logs: int) -> str:
@@ -240,7 +232,7 @@ def find_in_folder(path: Path) -> Path | None:
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Finding], int, str], str]] = {
-    "text": lambda findings, logs, name: format_text(findings, logs) + name_judge(findings, name),
+    "text": lambda found, logs, name: wrap(format_text(found, logs) + name_judge(found, name)),
     "json": format_json,
     "sarif": format_sarif,
     "github": lambda found, logs, name: format_github(found, logs) + name_judge(found, name),
@@ -248,7 +240,7 @@ FORMATS: Mapping[str, Callable[[Sequence[Finding], int, str], str]] = {
 """What `cepheid check --format` can print: findings, number of logs, name of the round -> text."""
 
 ONE_BY_ONE: Mapping[str, Callable[[Finding], str]] = {
-    "text": Finding.text,
+    "text": lambda finding: wrap(finding.text()),
     "github": format_github_command,
 }
 """The formats whose findings can be printed as they come; the verdict line follows."""

@@ -11,6 +11,7 @@ from cepheid.compliance.finding import MORE, Finding
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.findings import Code, load_codes
 from cepheid.rules.host import ROOT
+from cepheid.rules.layout import fill, wrap
 
 FOLDER = ROOT / "rules"
 _FIRST = ("training.md", "submission.md")  # in this order; other books follow by name
@@ -59,7 +60,7 @@ def explain(asked: str) -> str:
         )
     rule = rules[wanted_id]
     if not word or word == MORE:
-        return f"{rule.id} {rule.title}\n{rule.body}\n\n(rules/{rule.book})"
+        return fill(f"{rule.id} {rule.title}\n{rule.body}\n\n(rules/{rule.book})")
     codes = list_codes(rule.id)
     name = f"{rule.id}.{word.lower()}"
     if name not in codes:
@@ -76,7 +77,7 @@ def _explain_code(code: Code, rule: RuleText) -> str:
     parts = [f"{code.name} ({' or '.join(severities)}): {code.means}.", *_format_examples(code)]
     parts.append(f"Why: {code.why or rule.why}")
     parts.append(f"{rule.id} {rule.title}: `cepheid check --explain {rule.id}` prints the rule.")
-    return "\n\n".join(parts)
+    return wrap("\n\n".join(parts))
 
 
 def _format_examples(code: Code) -> Iterator[str]:

@@ -18,6 +18,7 @@ from cepheid.compliance.score.trimmed import Estimate
 from cepheid.leaderboard.plots import charts
 from cepheid.leaderboard.plots.plot import Table, make_table
 from cepheid.leaderboard.rows.cells import (
+    choose_unit,
     format_percent,
     format_ratio_interval,
     format_reference,
@@ -28,7 +29,7 @@ from cepheid.leaderboard.rows.data import describe_level
 from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.leaderboard.site.records import list_quantiles
 from cepheid.leaderboard.site.reported import load_sets
-from cepheid.leaderboard.site.view import Site, choose_unit, find_half_width, render
+from cepheid.leaderboard.site.view import Site, find_half_width, render
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
 from cepheid.rules.metrics import METRICS, QualityTarget

@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from cepheid.compliance.finding import escape
 from cepheid.compliance.read.summary import PARALLEL, PRECISIONS
@@ -35,6 +35,20 @@ def format_reference(entry: Entry) -> str:
     if entry.standing.is_rejected or verdict in ("", "not measured"):
         return ""
     return verdict + (f" {factor:.2f}" if factor else "")
+
+
+def choose_unit(entries: Iterable[Entry]) -> Unit | None:
+    """Choose the unit in which all numbers of a table are read; None without any."""
+    means = ((e.kind, e.main.mean if e.main else _find_so_far(e)) for e in entries)
+    known = [(kind, math.log(mean)) for kind, mean in means if mean > 0]
+    if not known:
+        return None
+    ends = [value for _, value in known]
+    return known[0][0].choose_unit(math.exp((min(ends) + max(ends)) / 2))
+
+
+def _find_so_far(entry: Entry) -> float:
+    return entry.standing.so_far.get(entry.kind.ranked_by, 0)
 
 
 def format_range(entry: Entry, unit: Unit | None = None) -> str:

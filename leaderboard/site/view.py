@@ -1,6 +1,5 @@
 """What all pages share: the site as a whole, templates, the number of a result and its spread."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -305,15 +304,6 @@ class ScoreCell:
     so_far: str
     time: Estimate | None
     time_text: str
-
-
-def choose_unit(entries: Iterable[Entry]) -> Unit | None:
-    """Choose the unit in which all numbers of a table are read; None without any."""
-    known = [(e.kind, math.log(e.main.mean)) for e in entries if e.main and e.main.mean > 0]
-    if not known:
-        return None
-    ends = [value for _, value in known]
-    return known[0][0].choose_unit(math.exp((min(ends) + max(ends)) / 2))
 
 
 def make_score_cell(entry: Entry, unit: Unit | None = None) -> ScoreCell:

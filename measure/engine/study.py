@@ -25,6 +25,7 @@ from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, cannot_write
 from cepheid.rules.host import atomic_write
+from cepheid.rules.layout import lay_out, wrap
 
 if TYPE_CHECKING:
     from cepheid.reference.run.config import RunConfig
@@ -211,8 +212,8 @@ def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDi
         print(text)
     if study.is_timed and load > BUSY_SHARE * (os.cpu_count() or 1):
         print(
-            f"\nother work was running here (load {load:.1f} before this began): absolute times "
-            "are unreliable, ratios approximate"
+            f"\nother work was running here (load {load:.1f} before this began):\n"
+            "absolute times are unreliable, ratios approximate"
         )
     if measured.facts and arguments.output:
         loaded = {"load_before": load} if study.is_timed else {}
@@ -261,18 +262,20 @@ def _describe(study: Study, request: Request, measured: Measured) -> str:
     """Return title, tables and notes as one text."""
     columns = study.columns(request, measured) if callable(study.columns) else study.columns
     tables = [Table(measured.title, columns, measured.rows), *measured.tables]
-    parts = [part for table in tables for part in (table.title, format_table(table), table.note)]
-    return "\n\n".join(part for part in (*parts, "\n".join(measured.notes)) if part)
+    parts = [
+        part
+        for table in tables
+        for part in (wrap(table.title), format_table(table), wrap(table.note))
+    ]
+    return "\n\n".join(part for part in (*parts, wrap("\n".join(measured.notes))) if part)
 
 
 def format_table(table: Table) -> str:
     """Return the rows as a table for people, without columns that are empty; "" for no rows."""
-    from tabulate import tabulate
-
     shown = [each for each in table.columns if each.head is not None]
     shown = [each for each in shown if any(map(each.format, table.rows))]
     cells = [[column.format(row) for column in shown] for row in table.rows]
-    return tabulate(cells, [str(column.head) for column in shown], disable_numparse=True)
+    return "\n".join(lay_out([[str(column.head) for column in shown], *cells])) if shown else ""
 
 
 def name_values(columns: Sequence[Column], row: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cepheid.reference.data.store import MANIFEST, Manifest, OnProgress, StoreEr
 from cepheid.rules.host import atomic_write
 
 PIECE_BYTES = 8 * 2**20
-MIB = 2**20
+MB = 10**6
 ATTEMPTS = 2  # the second one copies files again that a stopped machine has left incomplete
 
 
@@ -28,7 +28,7 @@ def stage(
     """Copy the dataset in ``source`` to ``target``; return its manifest if the copy is the same.
 
     A copy that is there already is only verified. Processes that stage the same folder wait for
-    each other. ``on_copy`` is called with MiB done and in all, ``on_verify`` with rows.
+    each other. ``on_copy`` is called with MB done and in all, ``on_verify`` with rows.
 
     Raises StoreError if ``source`` is no finished dataset, if ``target`` or ``<target>.partial``
     holds something else or is damaged, or if the disk is full; nothing there is overwritten.
@@ -142,10 +142,10 @@ def _copy_files(
                 writer.write(piece)
                 done += len(piece)
                 if done < total:
-                    on_copy(done // MIB, total // MIB + 1)
+                    on_copy(done // MB, total // MB + 1)
             writer.flush()
             os.fsync(writer.fileno())
-    on_copy(total // MIB + 1, total // MIB + 1)
+    on_copy(total // MB + 1, total // MB + 1)
 
 
 def _read_piece(descriptor: int, path: Path) -> bytes:

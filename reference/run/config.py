@@ -158,7 +158,9 @@ def configure(
     if seed is not None and not 0 <= seed < SEED_LIMIT:
         raise UserError(f"--seed {seed}: expected a number from 0 to {SEED_LIMIT - 1}")
     if division not in DIVISIONS:
-        raise UserError(f'division is "{division}", expected one of {", ".join(DIVISIONS)}')
+        guess = did_you_mean(division, DIVISIONS)
+        known = ", ".join(DIVISIONS)
+        raise UserError(f'division is "{division}", expected one of {known}{guess}')
     choices = list_choices(definition, framework)
     texts = list(_resolve_presets(definition, overrides))
     for key, text in texts:

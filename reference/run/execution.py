@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError
+from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.host import find_backend
 
 A_NUMBER = "a number"  # among the choices of a setting
@@ -257,7 +257,9 @@ def parse_choice(key: str, text: str, choices: Sequence[str]) -> str:
         return str(kind.parse(text))
     largest = _find_largest(key)
     if text not in choices and not (A_NUMBER in choices and _is_number(text, largest)):
-        raise UserError(f"--set {key}={text}: expected one of {describe_choices(key, choices)}")
+        known = describe_choices(key, choices)
+        guess = did_you_mean(text, choices)
+        raise UserError(f"--set {key}={text}: expected one of {known}{guess}")
     return text
 
 

@@ -73,9 +73,9 @@ def test_a_study_prints_writes_and_draws(
     out, figure = tmp_path / "new" / "out.json", tmp_path / "figure.png"
     assert run("a", "b", "--output", out, "--figure", figure)
     printed = capsys.readouterr().out
-    assert printed.startswith("A title\n\nname    time, s\n")
+    assert printed.startswith("A title\n\nname  time, s\n")
     for text in (
-        "\na       3.00\n",
+        "\na     3.00\n",
         "\n\na note\n",
         "other work was running",
         f"written: {figure}",

@@ -70,7 +70,6 @@ CORE = {
     "jsonschema",
     "yaml",
     "msgspec",
-    "tabulate",
     "rich",
     "psutil",
     "typing_extensions",

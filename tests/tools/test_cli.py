@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import cache
 from importlib import import_module, metadata
 from importlib.metadata import PackageNotFoundError
@@ -20,7 +19,7 @@ import yaml
 from cepheid.reference.machine.accelerators import DEVICE, DEVICE_MODULE
 from cepheid.reference.run.execution import list_choices
 from cepheid.rules import definition, rounds
-from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.errors import UserError
 from cepheid.rules.host import BACKEND_VARIABLE
 from cepheid.tools import cli
 from cepheid.tools.console import program
@@ -187,17 +186,11 @@ def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
     assert list(here.iterdir()) == []
 
 
-def test_what_a_newcomer_reads_fits_80_columns(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for line in (["run", "--list"], ["doctor"], ["doctor", "--help"]):
-        with suppress(SystemExit):
-            assert cli.main(line) == 0
+def test_what_a_newcomer_reads_has_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    for line in (["run", "--list"], ["doctor"]):
+        assert cli.main(line) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert not [each for each in lines if len(each) > 80 and "pip install" not in each], line
-        if "--help" not in line:
-            assert set(definition.names()) <= {each.partition(" ")[0] for each in lines}
+        assert set(definition.names()) <= {each.partition(" ")[0] for each in lines}
 
 
 def test_every_dataset_has_a_size_and_our_results_a_time() -> None:
@@ -208,6 +201,9 @@ def test_every_dataset_has_a_size_and_our_results_a_time() -> None:
     reference = costs.find_reference(definition.load("galaxy_shape", "mini"))
     assert reference is not None
     assert 5 < reference.seconds < 60
+    full = definition.load("galaxy_shape", "full")
+    ours = [costs.find_reference(full, on_accelerators=kind) for kind in (False, True)]
+    assert [one and costs.has_accelerators(costs.OURS, one.system) for one in ours] == [False, True]
 
 
 def test_the_last_lines_say_what_the_number_means() -> None:
@@ -215,7 +211,6 @@ def test_the_last_lines_say_what_the_number_means() -> None:
     folder = ROOT / "submissions/cepheid"
     result = folder / "results/2x-amd-epyc/galaxy_shape-mini-closed"
     text = ending.describe_end(chosen, result, folder, 6)
-    assert max(map(len, text.splitlines())) <= 80
     for words in ("5 of 6 runs", "the targets were reached", "target 0.093 (error of", "compare: ",
                   "--runs +1 makes one", "benchmarks/galaxy_shape/README.md"):  # fmt: skip
         assert words in " ".join(text.split()), text
@@ -228,6 +223,12 @@ def test_the_last_lines_say_what_the_number_means() -> None:
         (["run", "--divison", "open"], 'unrecognized arguments: --divison; did you mean "--div'),
         (["check", "--fromat=json"], 'did you mean "--format"'),
         (["summary", "--format"], "argument --format: expected one argument"),
+        (["check", "--format", "jsn"], 'did you mean "json"?'),
+        (["run", "--batchsize", "8"], 'did you mean "--set global_batch_size=…"?'),
+        (["run", "galaxy_shape", "--thread=2"], 'did you mean "--set threads=…"?'),
+        (["run", "galaxy_shape", "--lr", "1"], 'did you mean "--set opt_base_learning_rate=…"?'),
+        (["run", "--dryrun"], 'did you mean "--dry-run"?'),
+        (["data", "x", "--exprt", "fits"], 'did you mean "--export"?'),
     ],
 )
 def test_a_wrong_option_is_one_line(
@@ -239,16 +240,7 @@ def test_a_wrong_option_is_one_line(
     assert ended.value.code == 2
     assert said in printed
     assert printed.count("\n") == 1
-    assert f"(all: cepheid {line[0]} --help)" in printed
-
-
-@pytest.mark.parametrize("name", definition.names())
-def test_a_setting_is_suggested_by_its_last_words(name: str) -> None:
-    known = [*definition.load(name, "mini").hyperparameters]
-    for key in ("opt_base_learning_rate", "global_batch_size"):
-        if key in known:
-            word = key.partition("_")[2].removeprefix("base_")
-            assert did_you_mean(word, known).endswith(f'"{key}"?')
+    assert f"(all: `cepheid {line[0]} --help`)" in printed
 
 
 def test_severities_are_coloured_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -
         "cepheid.tools.cli:console", "run", "galaxy_generation", "--scale", "mini",
         "--set", "compile=off", "--set", "precision=fp32", "--set", "threads=1",
         "--data", data_root, "--output", output, *more,
-        environment={BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "200"},
+        environment={BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "9999"},
     )  # fmt: skip
 
 

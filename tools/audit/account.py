@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tabulate import tabulate
-
 from cepheid.compliance.read.log.runlog import RunLog
+from cepheid.rules.layout import lay_out, wrap
 from cepheid.tools.audit.choice import Choice
 from cepheid.tools.audit.comparison import Verdict
 from cepheid.tools.audit.rerun import Origin, Rerun
@@ -99,9 +98,9 @@ class Account:
     def format(self) -> str:
         """Format the table, what it does not prove, and the verdict."""
         rows = [(row.what, row.found, row.proves) for row in self.list_rows()]
-        table = tabulate(rows, ("what", "found", "what that proves"), maxcolwidths=[26, 48, 40])
-        lines = [table, "", "not proven:", *(f"  - {what}" for what in NOT_PROVEN)]
-        return "\n".join([*lines, "", self.format_verdict()])
+        table = lay_out([("what", "found", "what that proves"), *rows])
+        lines = [*table, "", "not proven:", *(f"  - {what}" for what in NOT_PROVEN)]
+        return wrap("\n".join([*lines, "", self.format_verdict()]))
 
     def format_verdict(self) -> str:
         """Format the verdict as one line."""

@@ -2,21 +2,21 @@
 
 import argparse
 import os
-import textwrap
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from cepheid.rules import rounds
-from cepheid.rules.errors import did_you_mean
+from cepheid.rules import definition, rounds
+from cepheid.rules.errors import find_meant
+from cepheid.rules.layout import fill, wrap
 
 if TYPE_CHECKING:
     from cepheid.measure.engine.study import Study
 
 FOLDERS = "a result's folder, a submitter's folder, or a folder of those"
-
-COLUMNS = 80  # of a terminal that nobody has widened
 
 Argument = tuple[str, Mapping[str, Any]]
 
@@ -36,7 +36,7 @@ def declare(
 
 @dataclass(frozen=True)
 class Command:
-    """The command line of `cepheid NAME`; description and examples keep their line breaks."""
+    """The command line of `cepheid NAME`; description and examples fit the terminal."""
 
     name: str
     description: str
@@ -58,36 +58,51 @@ class Command:
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, with the option that was meant."""
 
+    words: Sequence[str] = ()
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Note the words of the command line for the suggestions."""
+        self.words = sys.argv[1:] if args is None else args
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and exit with code 2."""
-        known = [name for action in self._actions for name in action.option_strings]
-        words = message.removeprefix("unrecognized arguments: ").partition("=")[0].split()
-        unknown = words[0] if message.startswith("unrecognized") else ""
-        guess = did_you_mean(unknown, known) if unknown.startswith("-") else ""
-        self.exit(2, f"cepheid: {message}{guess} (all: {self.prog} --help)\n")
+        meant = self._find_meant(message)
+        guess = f'; did you mean "{meant}"?' if meant else ""
+        self.exit(2, wrap(f"cepheid: {message}{guess} (all: `{self.prog} --help`)\n"))
+
+    def _find_meant(self, message: str) -> str:
+        """Return the option, the setting or the choice that is meant, or ""."""
+        if choice := re.search(r"invalid choice: (\S+) \(choose from (.+)\)", message):
+            return find_meant(choice[1].strip("'\""), re.findall(r"[\w.-]+", choice[2]))
+        found = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
+        if not found:
+            return ""
+        options = [name for action in self._actions for name in action.option_strings]
+        settings = list_settings(self.words) if "--set" in options else ()
+        meant = find_meant(found[1], options, settings)
+        return f"--set {meant}=…" if meant in settings else meant
+
+
+def list_settings(words: Sequence[str]) -> Sequence[str]:
+    """Return the settings of the benchmarks that a command line names, or of all of them."""
+    names = [name for name in definition.names() if name in words] or definition.names()
+    scale = "full" if "full" in words else "mini"
+    chosen = [definition.load(name, scale) for name in names]
+    known = (
+        key for each in chosen for key in (*each.hyperparameters, *each.variants, *each.execution)
+    )
+    return list(dict.fromkeys([*known, "precision", "compile", "threads", "micro_batch"]))
 
 
 def make_command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:
-    """Make the parser of `cepheid COMMAND`; description and epilog keep their line breaks."""
+    """Make the parser of `cepheid COMMAND`; description and epilog fit the terminal."""
     return _Parser(
         prog=f"cepheid {command}",
-        description=_wrap(description),
-        epilog=_wrap(epilog),
+        description=fill(description),
+        epilog=fill(epilog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-
-def _wrap(text: str) -> str:
-    """Return a text whose prose fits COLUMNS; indentation stays, and commands are not broken."""
-    lines = []
-    for line in text.splitlines():
-        start = line[: len(line) - len(line.lstrip())]
-        is_command = line.lstrip().startswith(("cepheid ", "torchrun ", "srun ")) or "\\" in line
-        if len(line) <= COLUMNS or is_command:
-            lines.append(line)
-        else:
-            lines += textwrap.wrap(line, COLUMNS, subsequent_indent=start, break_on_hyphens=False)
-    return "\n".join(lines)
 
 
 def offer_data() -> Argument:

@@ -59,11 +59,10 @@ def _list_benchmarks(**about: Any) -> Sequence[str]:
 
 def _list_settings(parsed_args: argparse.Namespace, **about: Any) -> Iterator[str]:
     """Yield the settings of the benchmark that is on the line, as ``key=``."""
-    from cepheid.rules import definition
+    from cepheid.tools.console.arguments import list_settings
 
-    chosen = definition.load(parsed_args.benchmark, getattr(parsed_args, "scale", "mini"))
-    for key in (*chosen.hyperparameters, *chosen.variants, *chosen.execution):
-        yield f"{key}="
+    scale = getattr(parsed_args, "scale", "mini")
+    yield from (f"{key}=" for key in list_settings((parsed_args.benchmark, scale)))
 
 
 VALUES: Mapping[str, Callable[..., Any]] = {

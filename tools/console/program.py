@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError, cannot_write, did_you_mean, explain_system_error
 from cepheid.rules.host import ROOT, atomic_write, end_on_interruption
+from cepheid.rules.layout import wrap
 from cepheid.tools.console.arguments import make_study_parser
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ def run_command(
 
 COLOURS = {"error": 31, "fail": 31, "rejected": 31, "warning": 33, "note": 36, "pass": 32}
 _SEVERITY = re.compile(
-    r"(?m)(?<=: )[A-Z]\d+\.\w+(?: (?P<level>warning|note):)?|^(?P<verdict>pass|fail)(?=: )"
-    r"|\b(?P<why>rejected)(?=: )"
+    r"(?m)(?:(?<=: )|(?<=:\n  ))[A-Z]\d+\.\w+(?:\s+(?P<level>warning|note):)?"
+    r"|^(?P<verdict>pass|fail)(?=: )|\b(?P<why>rejected)(?=:\s)"
 )
 
 
@@ -102,7 +103,7 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
         code = tool(None)
         sys.stdout.flush()
     except UserError as error:
-        print(f"cepheid: {error}", file=sys.stderr)
+        _complain(error)
         code = EXIT_WRONG_USE
     except KeyboardInterrupt:
         print("cepheid: interrupted", file=sys.stderr)
@@ -112,19 +113,23 @@ def run_tool(tool: Callable[[Sequence[str] | None], int]) -> None:
         code = EXIT_FINE
     except Exception as error:
         if getattr(error, "is_wrong_use", False):  # of the library second_order
-            print(f"cepheid: {error}", file=sys.stderr)
+            _complain(error)
         elif reason := explain_system_error(error):
-            print(f"cepheid: {reason}", file=sys.stderr)
+            _complain(reason)
         elif (
             isinstance(error, ModuleNotFoundError)
             and (error.name or "").partition(".")[0] in extras.EXTRA_OF
         ):
-            print(f"cepheid: {extras.explain_missing(str(error.name))}", file=sys.stderr)
+            _complain(extras.explain_missing(str(error.name)))
         else:  # a bug of ours: a report needs the traceback
             sys.excepthook(*sys.exc_info())
         code = EXIT_WRONG_USE
     _let_signals_end()
     raise SystemExit(code)
+
+
+def _complain(what: object) -> None:
+    print(wrap(f"cepheid: {what}"), file=sys.stderr)
 
 
 def _let_signals_interrupt() -> None:

@@ -1,15 +1,14 @@
-"""Results as people read them: cells, and tables as plain text for a terminal or Markdown.
+"""Results as people read them: cells, and tables as plain text or Markdown.
 
-In a terminal, columns that say nothing are dropped, and long names lose their middle. A width is a
-number of characters; None is that of a pipe or a file, in which nothing is cut.
+Columns that only say of every result what is usual are dropped where a table is too wide.
 """
 
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
 from cepheid.compliance.score.kinds import GENERATION, MINUTES, Unit, format_number
 from cepheid.leaderboard.rows.cells import (
+    choose_unit,
     count,
     describe_basis,
     describe_parallelism,
@@ -19,14 +18,11 @@ from cepheid.leaderboard.rows.cells import (
     rank_rows,
 )
 from cepheid.leaderboard.rows.entry import Entry, describe_group, group_entries
+from cepheid.rules.layout import find_width, lay_out, wrap
 from cepheid.rules.metrics import METRICS
 
-REASON_LINES_MAX = 8  # of one reason below a table, in a terminal
 REASONS_MAX = 3  # of one entry
-WRAP_LEAST = 20  # characters of a line that is wrapped
-GAP = "  "  # between two columns
-LEAST = 10  # characters of a text that is cut
-ELLIPSIS = "…"
+KEYS = 2  # columns that a table repeats where others follow below: the rank and the system
 PROVISIONAL = "prov."  # in place of a rank
 SCORE = 3  # the place of the first number among hardware, runs, converged and numbers
 WEAK = "weak"  # the scale of MLPerf HPC that trains many models at once
@@ -36,17 +32,19 @@ SAMPLES, INTERVAL = "samples", "95% interval"
 Columns = Mapping[str, Callable[[Entry], str]]
 
 
-def _format_score(entry: Entry) -> str:
+def _format_score(entry: Entry, unit: Unit) -> str:
     """Format the score, empty for a result that has a time only."""
-    return entry.kind.format(entry.main.mean) if entry.main and entry.is_scored else ""
+    is_scored = entry.main is not None and entry.is_scored
+    return entry.kind.format(entry.main.mean * unit.factor) if entry.main and is_scored else ""
 
 
-def _format_metric(entry: Entry, name: str) -> str:
+def _format_metric(entry: Entry, name: str, factor: float = 1) -> str:
     """Format what was measured; the average of a provisional result stands in brackets."""
     score, so_far = entry.standing.score, entry.standing.so_far.get(name)
     found = score.estimates.get(name) if score else None
-    show = entry.kind.format
-    return show(found.mean) if found else "" if so_far is None else f"({show(so_far)})"
+    if found:
+        return entry.kind.format(found.mean * factor)
+    return "" if so_far is None else f"({entry.kind.format(so_far * factor)})"
 
 
 def _format_energy(entry: Entry) -> str:
@@ -57,8 +55,8 @@ def _format_energy(entry: Entry) -> str:
     return f"{format_number(entry.kilojoules)} kJ a run{missing}"
 
 
-def _format_interval(entry: Entry) -> str:
-    return format_range(entry, Unit(entry.kind.unit)) if entry.is_scored else ""
+def _format_interval(entry: Entry, unit: Unit | None = None) -> str:
+    return format_range(entry, unit or Unit(entry.kind.unit)) if entry.is_scored else ""
 
 
 def _format_way(entry: Entry) -> str:
@@ -114,10 +112,6 @@ OF_WEAK: Columns = {
 OF_MLPERF: Columns = {
     "minutes": partial(_format_metric, name=MINUTES), INTERVAL: _format_interval
 }  # fmt: skip
-OF_TRAINING: Columns = {
-    "score, min": _format_score, INTERVAL: _format_interval,
-    "time, min": partial(_format_metric, name=MINUTES),
-}  # fmt: skip
 OF_GENERATION: Columns = {
     **{metric.heading: partial(_format_metric, name=metric.name) for metric in METRICS},
     INTERVAL: _format_interval,
@@ -135,9 +129,20 @@ def list_columns(members: Sequence[Entry]) -> Columns:
     if members[0].kind is GENERATION:
         return {**BEGIN, **OF_GENERATION}
     is_weak, is_of_mlperf = members[0].names.scale == WEAK, members[0].is_of_mlperf
-    numbers = OF_WEAK if is_weak else OF_MLPERF if is_of_mlperf else OF_TRAINING
+    of_mlperf = OF_WEAK if is_weak else OF_MLPERF
+    numbers = of_mlperf if is_weak or is_of_mlperf else _list_training(members)
     seldom = {name: show for name, show in SELDOM.items() if any(map(show, members))}
     return {**BEGIN, **numbers, SAMPLES: _format_way, **seldom}
+
+
+def _list_training(members: Sequence[Entry]) -> Columns:
+    """List the columns of a training in the one unit of its table."""
+    unit = choose_unit(members) or Unit(members[0].kind.unit)
+    return {
+        f"score, {unit.name}": partial(_format_score, unit=unit),
+        INTERVAL: partial(_format_interval, unit=unit),
+        f"time, {unit.name}": partial(_format_metric, name=MINUTES, factor=unit.factor),
+    }
 
 
 def _make_rows(members: Sequence[Entry]) -> list[list[str]]:
@@ -151,48 +156,36 @@ def _make_rows(members: Sequence[Entry]) -> list[list[str]]:
 
 
 def write_table(table: Sequence[Entry], width: int | None = None) -> str:
-    """Write a plain table for each group, for a terminal of ``width`` characters.
-
-    None is for a pipe or a file, in which nothing is cut.
-    """
+    """Write a plain table for each group, by default for the terminal."""
     if not table:
         return "no results"
+    width = find_width() if width is None else width
     parts = []
     for members in group_entries(table, lambda entry: entry.group).values():
         rows = _make_rows(members)
-        if width is not None:
-            rows = _fit(rows, members, width)
-        title = _wrap(_make_title(members), width, "")
-        parts.append("\n".join([*title, "", *lay_out(rows), *_write_below(members, width)]))
+        if _measure(rows) > width:
+            rows = _drop_columns(rows, members)
+        below = [line for one in members for line in (*_write_notes(one), *_write_reasons(one))]
+        lines = [wrap(_make_title(members), width), "", *lay_out(rows, width, KEYS)]
+        parts.append("\n".join([*lines, *(["", wrap("\n".join(below), width)] if below else [])]))
     return "\n\n".join(parts)
 
 
-def _fit(rows: list[list[str]], members: Sequence[Entry], width: int) -> list[list[str]]:
-    """Drop columns that say nothing, cut hardware and names, and drop the samples.
+def _measure(rows: Sequence[Sequence[str]]) -> int:
+    """Return the characters of a line, with two between the columns."""
+    return sum(2 + max(map(len, column)) for column in zip(*rows, strict=True)) - 2
 
-    Each only as far as ``width`` asks.
-    """
-    empty = [name for name, *cells in zip(*rows, strict=True) if not any(cells)]
-    counts = [entry.counts for entry in members]  # which may only say that nothing is missing
-    converged = [CONVERGED] if all(each.converged == each.made for each in counts) else []
-    runs = [RUNS] if all(each.made == each.required for each in counts) else []
-    for names in (empty, converged, runs):
-        if measure(rows) > width:
-            rows = drop_columns(rows, names)
-    for name in (HARDWARE, SYSTEM):
-        excess = measure(rows) - width
-        if excess > 0:
-            column = rows[0].index(name)
-            texts = [cells[column] for cells in rows[1:]]
-            room = max(map(len, texts)) - excess
-            short = (
-                shorten_names(texts, room)
-                if name == SYSTEM
-                else [cut(text, max(room, LEAST)) for text in texts]
-            )
-            for cells, text in zip(rows[1:], short, strict=True):
-                cells[column] = text
-    return drop_columns(rows, [SAMPLES]) if measure(rows) > width else rows
+
+def _drop_columns(rows: Sequence[list[str]], members: Sequence[Entry]) -> list[list[str]]:
+    """Return the rows without columns in which nothing stands, or only what is usual."""
+    counts = [entry.counts for entry in members]
+    silent = [CONVERGED] if all(each.converged == each.made for each in counts) else []
+    silent += [RUNS] if all(each.made == each.required for each in counts) else []
+    kept = [
+        number for number, (head, *cells) in enumerate(zip(*rows, strict=True))
+        if any(cells) and head not in silent
+    ]  # fmt: skip
+    return [[cells[number] for number in kept] for cells in rows]
 
 
 def _make_title(members: Sequence[Entry]) -> str:
@@ -200,53 +193,28 @@ def _make_title(members: Sequence[Entry]) -> str:
     return describe_group(*members[0].group) + provisional
 
 
-def _write_below(members: Sequence[Entry], width: int | None) -> list[str]:
-    """Write what the table has no room for: why a result has no score, and warnings."""
-    lines = [
-        line
-        for entry in members
-        for line in (*_write_notes(entry, width), *_write_reasons(entry, width))
-    ]
-    return ["", *lines] if lines else []
-
-
-def _write_notes(entry: Entry, width: int | None) -> Iterator[str]:
+def _write_notes(entry: Entry) -> Iterator[str]:
     """Write what a reader must know of a score: slow runs of published results, and energy."""
     slow = entry.counts.made - entry.counts.converged
     if entry.is_of_mlperf and entry.has_score and slow:
-        yield from _wrap(
-            f"{entry.names}: {count(slow, 'run')} did not converge: the slowest", width
-        )
+        yield f"  {entry.names}: {count(slow, 'run')} did not converge: the slowest"
     energy = "" if entry.is_of_mlperf else _format_energy(entry)
     for text in filter(None, (describe_basis(entry), energy)):
-        yield from _wrap(f"{entry.names}: {text}", width)
+        yield f"  {entry.names}: {text}"
 
 
-def _write_reasons(entry: Entry, width: int | None) -> Iterator[str]:
-    """Write the standing of a entry and its first reasons, if there is anything to say."""
+def _write_reasons(entry: Entry) -> Iterator[str]:
+    """Write the standing of an entry and its first reasons, if there is anything to say."""
     standing = entry.standing
     if not (standing.text or entry.reasons):
         return
     so_far = " (in brackets: the mean so far)" if MINUTES in standing.so_far else ""
     text = f"{standing.text}{so_far}" or f"{standing.verdict}, with a warning"
-    yield from _wrap(f"{entry.names}: {text}", width)
-    for reason in entry.reasons[:REASONS_MAX]:
-        yield from _wrap(reason, width, "    ", REASON_LINES_MAX)
+    yield f"  {entry.names}: {text}"
+    yield from (f"    {reason}" for reason in entry.reasons[:REASONS_MAX])
     if len(entry.reasons) > REASONS_MAX:
         more = len(entry.reasons) - REASONS_MAX
-        yield from _wrap(f"and {more} more: `cepheid check` lists them", width, "    ")
-
-
-def _wrap(
-    text: str, width: int | None, indent: str = "  ", lines_max: int | None = None
-) -> list[str]:
-    """Return indented lines for a terminal, of which only ``lines_max`` are kept; else one line."""
-    if width is None:
-        return [indent + text]
-    return textwrap.wrap(
-        text, max(width, WRAP_LEAST), initial_indent=indent, subsequent_indent=f"{indent}  ",
-        max_lines=lines_max, placeholder=" …",
-    )  # fmt: skip
+        yield f"    and {more} more: `cepheid check` lists them"
 
 
 def write_markdown(table: Sequence[Entry]) -> str:
@@ -280,61 +248,3 @@ def _escape(text: str) -> str:
     """Escape text so that Markdown and the HTML in it take it literally."""
     escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{c}" if c in "\\`*_[]|#" else c for c in escaped)
-
-
-def lay_out(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table, a header and at least one row, with a rule below the header."""
-    widths = _measure_columns(rows)
-    header, *body = rows
-    return [
-        GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
-        for cells in (header, ["-" * width for width in widths], *body)
-    ]
-
-
-def measure(rows: Sequence[Sequence[str]]) -> int:
-    """Return the characters of the longest line that the table could have."""
-    widths = _measure_columns(rows)
-    return sum(widths) + len(GAP) * (len(widths) - 1)
-
-
-def drop_columns(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[list[str]]:
-    """Return the table without the columns of some names."""
-    kept = [column for column, name in enumerate(rows[0]) if name not in names]
-    return [[cells[column] for column in kept] for cells in rows]
-
-
-def cut(text: str, width: int, head: int | None = None) -> str:
-    """Return a text of at most ``width`` characters, whose middle is left out.
-
-    ``head`` characters stay before the ellipsis, half of them by default.
-    """
-    if len(text) <= width:
-        return text
-    kept = max(0, width - len(ELLIPSIS))
-    head = (kept + 1) // 2 if head is None else head
-    return text[:head] + ELLIPSIS + text[len(text) - (kept - head) :]
-
-
-def shorten_names(names: Sequence[str], width: int) -> list[str]:
-    """Cut names to ``width`` characters, or to the fewest with which different ones still differ.
-
-    All lose the same part: the middle, or what is nearest to it where the middle tells them apart.
-    """
-    different = set(names)
-    longest = max(map(len, names))
-    for room in range(max(width, LEAST), longest):
-        for head in _list_heads(room - len(ELLIPSIS)):
-            if len({cut(name, room, head) for name in different}) == len(different):
-                return [cut(name, room, head) for name in names]
-    return list(names)
-
-
-def _measure_columns(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-
-def _list_heads(kept: int) -> Iterator[int]:
-    """Yield how many of the kept characters can stand before the ellipsis, half of them first."""
-    middle = (kept + 1) // 2
-    return iter(sorted(range(kept + 1), key=lambda head: abs(head - middle)))

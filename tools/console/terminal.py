@@ -3,7 +3,6 @@
 Whoever waits sees bars with the time left on a terminal, and plain lines elsewhere.
 """
 
-import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -12,17 +11,19 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from tabulate import tabulate
 
 from cepheid.reference.run.generate import GenerationProgress
 from cepheid.reference.run.generation import Times
 from cepheid.reference.run.progress import OnProgress, Progress, Stage
-from cepheid.reference.run.report import Table, Value
 from cepheid.reference.session.observer import OnCount
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
+from cepheid.rules.layout import wrap
 from cepheid.rules.metrics import percentile
 
+REACHED = "reached"
+NO_BREAK = "\0"  # in place of a space within a metric and its target
+TELL_SECONDS = 10.0  # until work that is counted says how long it takes; then twice as long
 REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
 # No thread draws (`auto_refresh`), because it would take processor time from the training.
 
@@ -33,21 +34,33 @@ def show_count(title: str, unit: str, console: Console) -> Iterator[OnCount]:
     with _make_bar(console) as bar:
         task = None
         started = drawn_seconds = 0.0
+        first, next_told = 0, TELL_SECONDS
 
         def on_progress(done: int, total: int) -> None:
-            nonlocal task, started, drawn_seconds
+            nonlocal task, started, drawn_seconds, first, next_told
             if task is None:
-                started = time.monotonic()
+                started, first = time.monotonic(), done
                 console.print(f"{title}: {total:,} {unit}")
                 task = bar.add_task(title, total=total)
             now = time.monotonic()
             if now - drawn_seconds >= REFRESH_SECONDS or done == total:
                 drawn_seconds = now
                 bar.update(task, completed=done, refresh=True)
+            if first < done < total and now - started >= next_told:
+                next_told = 2 * (now - started)
+                rate = (done - first) / (now - started)
+                console.print(wrap(
+                    f"{title}: about {_describe_rest((total - done) / rate)} left at {rate:,.1f} "
+                    f"{unit}/s, as measured on the first {done - first:,}"
+                ))  # fmt: skip
             if done == total:
                 console.print(f"{title}: done in {time.monotonic() - started:.0f} s")
 
         yield on_progress
+
+
+def _describe_rest(seconds: float) -> str:
+    return f"{seconds / 60:,.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 class RunDisplay:
@@ -90,12 +103,9 @@ class RunDisplay:
             refresh=True,
         )
         if progress.quality is not None:
-            self.console.print(self._format_line(progress, now - (self.started_seconds or now)))
-
-    def _format_line(self, progress: Progress, seconds: float) -> str:
-        assert progress.quality is not None
-        done = f"{progress.samples:>9,} samples {seconds:6.0f} s"
-        return "  ".join([done, *_format_quality(self.definition, progress.quality)])
+            seconds = now - (self.started_seconds or now)
+            done = f"{progress.samples:>9,} samples {seconds:6.0f} s"
+            self.console.print(_format_quality(done, self.definition, progress.quality))
 
 
 class GenerationDisplay:
@@ -136,10 +146,10 @@ class GenerationDisplay:
             refresh=True,
         )
         if progress.times is not None:
-            self.console.print(_format_times(progress.times))
+            self.console.print(wrap(_format_times(progress.times)))
         if progress.quality is not None:
-            parts = _format_quality(self.definition, progress.quality)
-            self.console.print("  ".join(["quality:", *parts]))
+            text = _format_quality("quality:", self.definition, progress.quality)
+            self.console.print(text)
 
 
 def _format_times(times: Times) -> str:
@@ -162,14 +172,16 @@ def show_run(definition: Definition, console: Console) -> AbstractContextManager
     return RunDisplay(definition, console)
 
 
-def _format_quality(definition: Definition, quality: Mapping[str, float]) -> list[str]:
-    """Return each metric with its target, then the metrics that are only reported."""
-    parts = []
+def _format_quality(start: str, definition: Definition, quality: Mapping[str, float]) -> str:
+    """Return each metric with its target, green if it was reached, then those only reported."""
+    parts = [start]
     for target in definition.quality:
         value = quality[target.metric]
-        mark = "[green]reached[/]" if target.holds(value) else f"target {target.target:g}"
+        mark = REACHED if target.holds(value) else f"target {target.target:g}"
         parts.append(f"{target.metric} {value:.4f} ({mark})")
-    return parts + [f"{name} {quality[name]:.3f}" for name in definition.reported]
+    parts += [f"{name} {quality[name]:.3f}" for name in definition.reported]
+    line = wrap("  ".join(part.replace(" ", NO_BREAK) for part in parts)).replace(NO_BREAK, " ")
+    return line.replace(f"({REACHED})", f"([green]{REACHED}[/])")
 
 
 def _make_bar(console: Console) -> Bar:
@@ -202,7 +214,7 @@ class Terminal:
 
     def tell(self, message: str) -> None:
         """Print one message; brackets in paths are no markup."""
-        self.console.print(message, markup=False)
+        self.console.print(wrap(message), markup=False)
 
     def count(self, title: str, unit: str) -> AbstractContextManager[OnCount]:
         """Return a progress bar, with the time left, for work that is counted."""
@@ -211,34 +223,3 @@ class Terminal:
     def show_run(self, definition: Definition) -> AbstractContextManager[OnProgress]:
         """Return the display for a run of this kind of benchmark."""
         return show_run(definition, self.console)
-
-    def show_table(self, table: Table) -> None:
-        """Print one table of a report."""
-        self.tell(format_table(table))
-
-
-def format_table(table: Table) -> str:
-    """Format title, rows and note of a table as plain text."""
-    rows = [_format_row(row) for row in table.rows]
-    body = tabulate(rows, headers="keys", tablefmt="simple", disable_numparse=True)
-    return "\n".join(["", table.title, "", body, *([table.note] if table.note else [])])
-
-
-def _format_row(row: Mapping[str, Value]) -> dict[str, str]:
-    """Format each number with its standard error in two digits: ``0.824 ± 0.013``."""
-    cells = {}
-    for key, value in row.items():
-        error = row.get(f"{key}_error")
-        if isinstance(value, float) and isinstance(error, float):
-            digits = _count_decimals(error)
-            cells[key] = f"{value:.{digits}f} ± {error:.{digits}f}"
-        elif key.removesuffix("_error") not in cells:
-            cells[key] = f"{value:.4g}" if isinstance(value, float) else f"{value}"
-    return cells
-
-
-def _count_decimals(error: float) -> int:
-    """Return the decimals at which a standard error has two digits, 4 where it has no meaning."""
-    if not (math.isfinite(error) and error > 0):
-        return 4
-    return max(0, 1 - math.floor(math.log10(error)))

@@ -51,7 +51,7 @@ def _describe_measurements() -> str:
         [
             "usage: cepheid measure NAME …        (cepheid measure NAME --help explains each)",
             "",
-            "Measure the reference on this machine. No measurement writes a result that is scored.",
+            "Measure the reference on this machine. No measurement writes a scored result.",
             "`cepheid rcp` measures the reference convergence points.",
             "",
             *list_commands(MEASUREMENTS),
@@ -60,7 +60,7 @@ def _describe_measurements() -> str:
             "  cepheid measure speed galaxy_shape --scale mini",
             "  cepheid measure sweep galaxy_shape --scale mini --batch-sizes 4,32 --epochs 0.5",
             "",
-            "exit codes: 0 fine; 1 a measurement failed or a run missed its target; 2 wrong use",
+            "exit codes: 0 fine; 1 a measurement failed, or missed its target; 2 wrong use",
         ]
     )
 

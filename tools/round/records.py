@@ -17,8 +17,8 @@ from cepheid.leaderboard.rows.entry import Entry, list_entries
 from cepheid.leaderboard.rows.statuses import HEADER, list_dates, list_statuses
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.layout import lay_out
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file
-from cepheid.tools.console.tables import lay_out
 
 SLOWER_MOST = 1.05  # how many times as long a confirmed preview may take (S13)
 

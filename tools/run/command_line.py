@@ -14,9 +14,10 @@ from cepheid.reference.session.frameworks import find_framework, find_own_task
 from cepheid.reference.session.request import Request, WantedRuns, replace_old_keys
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError
+from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.host import BACKEND_VARIABLE, KERAS_BACKENDS, WITH_RANKS, find_backend
 from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
+from cepheid.rules.layout import lay_out, wrap
 from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import (
     Command,
@@ -157,6 +158,9 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     # A plan shows everything that the closed division refuses, not only the first value.
     is_closed_plan = arguments.dry_run and arguments.division == "closed"
     overrides, notes = replace_old_keys(arguments.overrides, chosen.execution)
+    for key, _, text in (each.partition("=") for each in overrides):
+        if key in vars(arguments):
+            raise UserError(f"--set {key}: it is an option; fix: --{key} {text}")
     if arguments.limit is not None:
         notes += (f"--limit {arguments.limit}: this run only tries, and never counts (T10)",)
     config = configure(
@@ -207,7 +211,9 @@ def _choose_backend(framework: str, backend: str | None) -> None:
     if framework != "keras":
         raise UserError(f"--backend {backend}: only --framework keras has one; fix: leave it out")
     if backend not in KERAS_BACKENDS:
-        raise UserError(f"--backend {backend}: expected one of {', '.join(KERAS_BACKENDS)}")
+        known = ", ".join(KERAS_BACKENDS)
+        guess = did_you_mean(backend, KERAS_BACKENDS)
+        raise UserError(f"--backend {backend}: expected one of {known}{guess}")
     os.environ[BACKEND_VARIABLE] = backend
 
 
@@ -262,7 +268,7 @@ def _read_wanted_runs(text: str | None, chosen: Definition) -> WantedRuns:
 
 def list_benchmarks() -> str:
     """Return a table of benchmarks and scales with what each costs."""
-    return f"{_format([*list_costs()], 'plain')}\n\n{LEGEND}"
+    return f"{_format([*list_costs()])}\n\n{LEGEND}"
 
 
 def list_settings(chosen: Definition) -> str:
@@ -295,7 +301,7 @@ def list_settings(chosen: Definition) -> str:
         ]
         tables.append(_format(rows))
     tables.append("precision, compile, threads and more, which all benchmarks know: see --help")
-    return "\n\n".join(tables)
+    return wrap("\n\n".join(tables))
 
 
 def _describe_targets(chosen: Definition) -> str:
@@ -334,7 +340,6 @@ def _format_choices(title: str, choices: Mapping[str, Sequence[str]]) -> str:
     return _format(rows)
 
 
-def _format(rows: Sequence[Mapping[str, object]], style: str = "simple") -> str:
-    from tabulate import tabulate
-
-    return tabulate(rows, headers="keys", disable_numparse=True, tablefmt=style)
+def _format(rows: Sequence[Mapping[str, object]]) -> str:
+    cells = [[str(value) for value in row.values()] for row in rows]
+    return "\n".join(lay_out([[*rows[0]], *cells]))

@@ -4,6 +4,7 @@ import json
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 from cepheid.compliance.read.log import runlog
@@ -19,7 +20,7 @@ DISK_GB: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
     {
         ("galaxies", ""): (0, 1),
         ("imagenet", "shapes"): (0, 0.1),
-        ("imagenet", "ILSVRC2012"): (145, 138),
+        ("imagenet", "ILSVRC2012"): (155, 153),
         ("coco", "COCO2017"): (20, 20),
         ("scenes", ""): (0, 0.1),
         ("radiographs", "drawings"): (0, 0.1),
@@ -27,7 +28,7 @@ DISK_GB: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
         ("videos", "sky"): (0, 0.1),
         ("videos", "KITTI"): (15, 1),
         ("wmt", "grammar"): (0, 0.1),
-        ("wmt", "WMT16"): (2, 0.5),
+        ("wmt", "WMT16"): (2, 2),
         ("wmt", "WMT17"): (2, 0.5),
     }
 )
@@ -46,19 +47,32 @@ class Reference:
     runs: int
 
 
-def find_reference(chosen: Definition) -> Reference | None:
+def find_reference(chosen: Definition, *, on_accelerators: bool = False) -> Reference | None:
     """Return our fastest result of a benchmark at its scale by this definition, if there is one.
 
-    An installation has none.
+    It is of processors alone, or ``on_accelerators`` where there is one of those. An installation
+    has none.
     """
     found = []
     for folder in sorted(OURS.glob(f"results/*/{chosen.name}-{chosen.scale}-closed")):
         logs = [*map(runlog.read, folder.glob("result_*.txt"))]
         is_same = {log.text("definition_digest") for log in logs} == {chosen.digest}
         seconds = [log.seconds for log in logs if is_same and log.converged and log.seconds]
-        if seconds:
-            found.append(Reference(folder.parent.name, statistics.median(seconds), len(seconds)))
-    return min(found, key=lambda one: one.seconds, default=None)
+        kind = has_accelerators(OURS, folder.parent.name)
+        if seconds and (on_accelerators or not kind):
+            reference = Reference(folder.parent.name, statistics.median(seconds), len(seconds))
+            found.append((kind != on_accelerators, reference.seconds, reference))
+    return min(found)[2] if found else None
+
+
+def has_accelerators(submitter: Path, system: str) -> bool:
+    """Return whether a system of a submitter's folder is described with accelerators."""
+    path = submitter / "systems" / f"{system}.json"
+    try:
+        described = json.loads(path.read_text(encoding="utf-8"))
+        return bool(described.get("accelerators_per_node"))
+    except (OSError, ValueError, AttributeError):
+        return False
 
 
 def find_disk(chosen: Definition) -> tuple[float, float] | None:
@@ -68,12 +82,19 @@ def find_disk(chosen: Definition) -> tuple[float, float] | None:
 
 
 def describe_disk(chosen: Definition) -> str:
-    """Return both in words: ``0.1 GB``, or ``45 + 45 GB`` where files must be put there."""
+    """Return both in GB: ``0.1``, or ``45 + 45`` where files must be put there."""
     disk = find_disk(chosen)
     if disk is None:
         return "?"
     files, prepared = disk
-    return f"{files:g} + {prepared:g} GB" if files else f"{prepared:g} GB"
+    return f"{files:g} + {prepared:g}" if files else f"{prepared:g}"
+
+
+def describe_bytes(count: float) -> str:
+    """Return bytes in MB, or in GB from 1 GB on; both are decimal, as disks are sold."""
+    if count < 1e9:
+        return f"{count / 1e6:,.0f} MB" if count >= 1e6 else "less than 1 MB"
+    return f"{count / 1e9:,.{0 if count >= 1e11 else 1}f} GB"
 
 
 def find_memory(chosen: Definition) -> float | None:
@@ -108,7 +129,7 @@ def list_costs() -> Iterator[Mapping[str, str]]:
                 "benchmark": name,
                 "scale": scale,
                 "min": describe_minutes(reference),
-                "disk": describe_disk(chosen).removesuffix(" GB"),
+                "disk": describe_disk(chosen),
                 "RAM": "-" if memory is None else f"{memory:.1f}",
                 "on": describe_devices(chosen),
                 "quality": shorten_targets(chosen.quality, chosen.provisional),

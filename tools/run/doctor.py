@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from cepheid.rules import definition, evidence, extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.host import usable_processors
+from cepheid.rules.layout import lay_out, wrap
 from cepheid.tools.console.arguments import Command, declare, offer_data
 from cepheid.tools.console.program import EXIT_FINE, read_version, run_tool
 from cepheid.tools.run.costs import describe_disk, describe_minutes, find_reference
@@ -47,19 +48,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print what is there and what is missing."""
     arguments = COMMAND.parse(argv)
     asked = [definition.load(name, "mini") for name in _choose(arguments)]
-    width = 12
     for name, what in _list_facts(arguments.data):
-        print(f"{name:<{width}}{what}")
-    print(f"\n{'benchmark':<20}{'lacks':<28}{'mini: disk':>11}{'minutes':>9}{'here':>8}")
+        print(wrap(f"{name:<12}{what}"))
+    rows = [("benchmark", "lacks", "disk, GB", "run, min", "here, min")]
     for name in definition.names():
         chosen = definition.load(name, "mini")
         lacking = _describe_lacking(chosen)
         reference = find_reference(chosen)
         here = "" if chosen not in asked or lacking != "nothing" else _estimate_minutes(chosen)
-        minutes = describe_minutes(reference)
-        print(f"{name:<20}{lacking:<28}{describe_disk(chosen):>11}{minutes:>9}{here:>8}")
-    print("\nminutes: a run of our reference on two processors; here: of training alone, from")
-    print("steps that were timed here without compilation (`cepheid doctor NAME`).")
+        rows.append((name, lacking, describe_disk(chosen), describe_minutes(reference), here))
+    print("", *lay_out(rows), sep="\n")
+    print("\nAt mini scale. run: one of our reference on two processors; here: a training,")
+    print("from steps that were timed here without compilation (`cepheid doctor NAME`).")
     missing = {name for each in definition.names() for name in _list_lacking_extras(each)}
     if missing:
         print("all of them need:")

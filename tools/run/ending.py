@@ -1,6 +1,5 @@
 """The last lines of `cepheid run`: what the number is, what it compares with, what comes next."""
 
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,9 +7,8 @@ from cepheid.compliance.read.log import runlog
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Definition
 from cepheid.rules.host import ROOT
-from cepheid.tools.run.costs import find_reference
-
-WIDTH = 79
+from cepheid.rules.layout import wrap
+from cepheid.tools.run.costs import find_reference, has_accelerators
 
 
 def describe_end(chosen: Definition, result: Path, output: Path, required: int) -> str:
@@ -21,14 +19,14 @@ def describe_end(chosen: Definition, result: Path, output: Path, required: int) 
     log = runlog.read(paths[-1])
     lines = [
         f"{chosen.name}, {chosen.scale} scale: {len(paths)} of {required} runs",
-        *_list_lines(chosen, log),
+        *_list_lines(chosen, log, has_accelerators(output, result.parent.name)),
         *_list_next(paths, output, required),
         f"about it: {_find_page(chosen)}",
     ]
-    return "\n".join(["", *(wrapped for line in lines for wrapped in _wrap(line))])
+    return wrap("\n".join(["", *lines]))
 
 
-def _list_lines(chosen: Definition, log: RunLog) -> Iterator[str]:
+def _list_lines(chosen: Definition, log: RunLog, on_accelerators: bool) -> Iterator[str]:
     if log.seconds is None:
         return
     outcome = "reached" if log.converged else "missed"
@@ -42,7 +40,7 @@ def _list_lines(chosen: Definition, log: RunLog) -> Iterator[str]:
             if value is not None:
                 said = f"{target.metric}: {value:.4g} {unit}".rstrip()
                 yield f"{said}, target {target.target:g}" + (f" ({meaning})" if meaning else "")
-    if reference := find_reference(chosen):
+    if reference := find_reference(chosen, on_accelerators=on_accelerators):
         ratio = log.seconds / reference.seconds
         yield (
             f"compare: our reference took {reference.seconds:,.1f} s on {reference.system}, the "
@@ -53,17 +51,10 @@ def _list_lines(chosen: Definition, log: RunLog) -> Iterator[str]:
 def _list_next(paths: list[Path], output: Path, required: int) -> Iterator[str]:
     missing = required - len(paths)
     more = f"the same command with --runs +1 makes one run more, {missing} give a score"
-    yield f"next: {more}" if missing > 0 else f"next: cepheid summary {output}"
-    yield f"see: cepheid leaderboard {output}   draws curves and pictures as pages"
+    yield f"next: {more}" if missing > 0 else f"next: `cepheid summary {output}`"
+    yield f"see: `cepheid leaderboard {output}` draws curves and pictures as pages"
 
 
 def _find_page(chosen: Definition) -> str:
     path = ROOT / "benchmarks" / chosen.name / "README.md"
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
-
-
-def _wrap(line: str) -> list[str]:
-    """Return a line in pieces of ``WIDTH``, whose words stay whole."""
-    return textwrap.wrap(
-        line, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
-    )

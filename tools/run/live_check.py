@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from typing_extensions import override
-
 from cepheid.compliance.checks import Place, check_log, check_result
 from cepheid.compliance.failure import Failures
 from cepheid.compliance.finding import Finding, has_error
@@ -160,14 +158,14 @@ def _find_place(log: Path) -> Place:
 class SessionTerminal(Terminal):
     """The terminal of a session: it also judges logs, those that grow and those that are there.
 
-    Only ``is_first`` shows anything; with ``quiet`` that is what the judge finds.
+    Only ``is_first`` shows anything; with ``quiet`` that is what the judge finds. It does not judge
+    what never counts (``is_trial``).
     """
 
-    def __init__(self, *, is_first: bool, quiet: bool) -> None:
+    def __init__(self, *, is_first: bool, quiet: bool, is_trial: bool = False) -> None:
         super().__init__(quiet=quiet or not is_first)
-        self._warn = Terminal(quiet=not is_first).tell
+        self._warn = Terminal(quiet=is_trial or not is_first).tell
 
-    @override
     def show_table(self, table: Table) -> None:
         """Name a table of a report, which is in a file."""
         self.tell(f"report: {table.title}")

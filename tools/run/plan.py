@@ -18,7 +18,14 @@ from cepheid.reference.session.result_folder import (
 from cepheid.reference.session.session import Session
 from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
-from cepheid.tools.run.costs import describe_disk, describe_minutes, find_disk, find_reference
+from cepheid.tools.run.costs import (
+    describe_bytes,
+    describe_disk,
+    describe_minutes,
+    find_disk,
+    find_reference,
+)
+from cepheid.tools.run.preparing import describe_preparation
 
 BYTES_PER_PARAMETER = 12  # of the weights that are kept, with the two moments of Adam
 
@@ -69,7 +76,7 @@ class Plan:
             return "cannot be prepared"
         if (folder / "manifest.json").is_file():
             size = sum(path.stat().st_size for path in folder.iterdir())
-            return f"{folder}, prepared, {size / 2**20:,.0f} MiB"
+            return f"{folder}, prepared, {describe_bytes(size)}"
         chosen = self.config.definition
         usual = definition.load(chosen.name, chosen.scale).data
         settings = [
@@ -79,8 +86,10 @@ class Plan:
         ]
         command = f"cepheid data {chosen.name} --scale {chosen.scale}{''.join(settings)}"
         free = shutil.disk_usage(_find_existing(folder)).free / 1e9
-        room = f"about {describe_disk(chosen)}, {free:,.0f} GB are free"
-        return f"{folder}, not prepared yet ({room}); `{command}` prepares it"
+        room = f"about {describe_disk(chosen)} GB, {free:,.0f} GB are free"
+        how_long = describe_preparation(chosen)
+        said = f"{folder}, not prepared yet ({room}); `{command}` prepares it"
+        return f"{said}; {how_long}" if how_long else said
 
     def _describe_samples(self) -> str:
         """Describe a run in samples, because no run has shown yet how fast this machine is."""
@@ -104,12 +113,13 @@ class Plan:
 
     def _describe_disk(self, missing: int) -> str:
         """Describe the space for the weights, beside which logs and reports are small."""
-        free = shutil.disk_usage(_find_existing(self.output)).free / 2**30
-        there = f"{free:,.0f} GiB are free there"
-        mib = _count_weight_bytes(self.config, missing) / 2**20
-        if not mib:
-            return f"less than a MiB per run; {there}"
-        return f"about {mib:,.0f} MiB of weights in {find_weights_folder(self.output)}; {there}"
+        free = shutil.disk_usage(_find_existing(self.output)).free
+        there = f"{describe_bytes(free)} are free there"
+        weights = _count_weight_bytes(self.config, missing)
+        if not weights:
+            return f"less than 1 MB per run; {there}"
+        folder = find_weights_folder(self.output)
+        return f"about {describe_bytes(weights)} of weights in {folder}; {there}"
 
 
 def _count_weight_bytes(config: RunConfig, runs: int) -> int:
@@ -145,8 +155,8 @@ def _find_places(config: RunConfig, output: Path, runs: int) -> Iterator[str]:
             yield f"{option} {place}: {there} cannot be written; fix: give another folder"
         elif usage.free < size:
             yield (
-                f"{option} {place}: about {size / 1e9:,.1f} GB are needed for {what} and "
-                f"{usage.free / 1e9:,.1f} GB are free; fix: give a folder on a larger disk"
+                f"{option} {place}: about {describe_bytes(size)} are needed for {what} and "
+                f"{describe_bytes(usage.free)} are free; fix: give a folder on a larger disk"
             )
 
 

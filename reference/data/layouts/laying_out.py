@@ -25,6 +25,7 @@ from cepheid.rules.host import atomic_write
 MARK = ".laid-out.json"  # what was laid out there, and whether all of it was
 SAFE = re.compile(r"\w[\w.-]{0,99}(?:/\w[\w.-]{0,99}){0,4}", re.ASCII)
 UNFINISHED = ".unfinished"
+MB = 10**6
 Item = TypeVar("Item", Member, Sample, Pair)
 
 
@@ -55,14 +56,14 @@ class _Progress:
         for path in found.paths:
             for item in read(path):
                 yield item
-                self.report((self.before + item.done) // 2**20, max(self.total // 2**20, 1))
+                self.report((self.before + item.done) // MB, max(self.total // MB, 1))
             self.before += path.stat().st_size
 
 
 def lay_out(source: str, given: Path, target: Path, on_progress: OnProgress) -> Sequence[str]:
     """Lay the dataset ``source`` out at ``target``, from what lies in the folder ``given``.
 
-    Returns a line for each part: in which form it was there. ``on_progress`` is called with MiB.
+    Returns a line for each part: in which form it was there. ``on_progress`` is called with MB.
     Raises StoreError where ``given`` has none of the known layouts, where an archive is damaged,
     where ``target`` holds something else, or where the disk is too small.
     """

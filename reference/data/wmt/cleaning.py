@@ -31,7 +31,8 @@ def check_evaluation(corpus: Corpus, evaluation_samples: int) -> None:
     if len(corpus) != evaluation_samples:
         raise StoreError(
             f"{corpus.folder}: {len(corpus):,} pairs to evaluate, but the definition says "
-            f"evaluation_samples: {evaluation_samples:,}. Unpack these files again."
+            f"evaluation_samples: {evaluation_samples:,}. Unpack these files again; those of "
+            "HuggingFace's wmt16 and wmt17 are other test sets, its wmt14 has newstest2014."
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,8 @@ class _Source:
         check_training(train, asked.train_samples)
         vocabulary = self._make_vocabulary(train)
         lengths = self._count_tokens(vocabulary, train, evaluation)
-        return self._make_text(vocabulary, (train, evaluation), lengths)
+        other = train.count_lines() if [*names] != [*asked.train_files] else {}
+        return self._make_text(vocabulary, (train, evaluation), lengths, other)
 
     def draw_text(self) -> _Text:
         """Return sentences drawn until enough of them are short and different."""
@@ -200,10 +202,15 @@ class _Source:
         )
 
     def _make_text(
-        self, vocabulary: Path, parts: tuple[Corpus, Corpus], lengths: tuple[np.ndarray, np.ndarray]
+        self,
+        vocabulary: Path,
+        parts: tuple[Corpus, Corpus],
+        lengths: tuple[np.ndarray, np.ndarray],
+        lines: Mapping[str, int] = MappingProxyType({}),
     ) -> _Text:
         train, evaluation = (parallel_text.compute_digest(part) for part in parts)
-        return _Text(vocabulary, parts, lengths, parts[1], (train, evaluation), {}, {})
+        counts = {"lines": lines} if lines else {}
+        return _Text(vocabulary, parts, lengths, parts[1], (train, evaluation), {}, counts)
 
     @property
     def _drawn(self) -> DrawnText:

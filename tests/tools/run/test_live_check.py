@@ -10,7 +10,7 @@ from cepheid.compliance.read.log.runlog import PARTIAL
 from cepheid.reference.run.progress import Progress, Stage
 from cepheid.rules import definition
 from cepheid.tools.run import live_check
-from cepheid.tools.run.live_check import LiveCheck, judge_finished
+from cepheid.tools.run.live_check import LiveCheck, SessionTerminal, judge_finished
 from tests.compliance.builder import Record, line_of, run_records, write_result
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -159,3 +159,10 @@ def test_a_bug_of_the_checker_does_not_end_the_run(
         log.live.judge_so_far()
     assert log.said() == ""
     assert capsys.readouterr().err.count("Traceback (most recent") == 1, "once, for a report"
+
+
+def test_a_trial_is_not_judged(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for is_trial in (False, True):
+        terminal = SessionTerminal(is_first=True, quiet=False, is_trial=is_trial)
+        terminal.check_live(tmp_path / "result_0.txt").tell("a finding")
+        assert capsys.readouterr().out == ("" if is_trial else "a finding\n")

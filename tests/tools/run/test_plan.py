@@ -32,7 +32,7 @@ def test_the_plan_writes_nothing_and_says_all(tmp_path: Path) -> None:
     assert "runs:    0 of 5 are present; missing: 0, 1, 2, 3, 4" in planned.stdout
     assert "not prepared yet" in planned.stdout
     assert "the first run shows how long" in planned.stdout
-    assert "26 MiB of weights" in planned.stdout
+    assert "27 MB of weights" in planned.stdout
     assert "refused" not in planned.stdout
     assert list(tmp_path.iterdir()) == []
 
@@ -177,8 +177,11 @@ def test_a_plan_names_data_that_nobody_can_prepare(tmp_path: Path) -> None:
     assert planned.returncode == 1, planned.stderr
     refused = re.findall(r"^refused: .*$", planned.stdout, re.MULTILINE)
     assert "ILSVRC2012: there is no such folder" in refused[-1]
-    assert all("138.0 GB are needed for the data" in each for each in refused[:-1])
-    assert "not prepared yet (about 145 + 138 GB, " in planned.stdout
+    assert all("153 GB are needed for the data" in each for each in refused[:-1])
+    assert "not prepared yet (about 155 + 153 GB, " in planned.stdout
+    assert re.search(
+        r"about \d+ min to prepare at [\d,]+ samples/s, as 4 JPEG files", planned.stdout
+    )
 
 
 @pytest.mark.parametrize("option", ["--data", "--output"])
@@ -205,5 +208,5 @@ def test_a_plan_refuses_a_disk_that_is_too_small(
     full = shutil._ntuple_diskusage(10**12, 10**12 - 10**6, 10**6)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
     data, output = _find_places(config, tmp_path, 5)
-    assert "about 1.0 GB are needed for the data and 0.0 GB are free" in data
+    assert "about 1.0 GB are needed for the data and 1 MB are free" in data
     assert "--output" in output

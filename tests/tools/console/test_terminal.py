@@ -1,12 +1,9 @@
-"""What a terminal shows: tables of a report, and plain lines on a pipe for somebody who waits."""
+"""What a terminal shows: plain lines on a pipe for somebody who waits."""
 
 import io
-import math
+import time
 
 import pytest
-
-from cepheid.reference.run.report import Table
-from cepheid.tools.console.terminal import format_table
 
 pytest.importorskip("mlperf_logging", reason="the loop writes logs with mlperf-logging")
 from rich.console import Console
@@ -14,25 +11,6 @@ from rich.console import Console
 from cepheid.reference.run.progress import Progress, Stage
 from cepheid.rules import definition
 from cepheid.tools.console.terminal import RunDisplay, show_count
-
-TABLE = Table(
-    "Bias",
-    (
-        {"quantity": "m", "e1": -0.11239, "e1_error": 0.0075, "galaxies": 12},
-        {"quantity": "c", "e1": 0.00321, "e1_error": 0.00067, "galaxies": 12},
-        {"quantity": "nothing", "e1": math.nan, "e1_error": math.inf, "galaxies": 0},
-    ),
-    "a note",
-)
-
-
-def test_standard_errors_have_two_digits() -> None:
-    text = format_table(TABLE)
-    assert "-0.1124 ± 0.0075" in text
-    assert "0.00321 ± 0.00067" in text
-    assert "a note" in text
-    assert "e1_error" not in text
-
 
 MINI = definition.load("galaxy_shape", "mini")
 
@@ -62,6 +40,23 @@ def test_counted_work_says_what_and_how_long() -> None:
         "preparing data: 1,000 samples",
         "preparing data: done in 0 s",
     ]
+
+
+def test_counted_work_says_how_long_it_takes_as_measured_on_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output, now = io.StringIO(), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with show_count("preparing data", "samples", Console(file=output, width=200)) as on_progress:
+        for done in (1_000, *range(2_000, 41_000, 1_000)):  # the first were there already
+            on_progress(done, 40_000)
+            now[0] += 4
+    lines = output.getvalue().splitlines()
+    assert lines[1:3] == [
+        "preparing data: about 2 min left at 250.0 samples/s, as measured on the first 3,000",
+        "preparing data: about 2 min left at 250.0 samples/s, as measured on the first 6,000",
+    ]
+    assert len(lines) < 8
 
 
 def test_nothing_to_do_says_nothing() -> None:

@@ -1,0 +1,98 @@
+"""How long a distributed dataset takes to prepare here, before it is there.
+
+Files like its own, of noise with the spectrum of photographs, are timed in memory. What preparing
+text takes depends on the words that there are, so its rate is one that was measured before.
+"""
+
+import io
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from cepheid.rules.definition import Definition
+from cepheid.rules.host import usable_processors
+from cepheid.tools.run.costs import find_disk
+
+FILES, LEAST_SECONDS = 4, 0.3
+
+
+@dataclass(frozen=True)
+class Replica:
+    """Files like those of a sample: their form and sides in pixels, and how many it has."""
+
+    form: str
+    height: int
+    width: int
+    channels: int = 3
+    files: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.form} files of {self.width:,} × {self.height:,} pixels"
+
+
+REPLICAS: Mapping[str, Replica] = MappingProxyType(
+    {
+        "ILSVRC2012": Replica("JPEG", 375, 500),
+        "COCO2017": Replica("JPEG", 480, 640),
+        "ChestX-ray14": Replica("PNG", 1024, 1024, channels=1),
+        "KITTI": Replica("PNG", 375, 1242, files=12),
+    }
+)
+"""By ``data.source`` of a definition."""
+TEXT_RATES: Mapping[str, tuple[float, str]] = MappingProxyType(
+    {
+        "WMT16": (670, "87,200 pairs with 32,000 merges"),
+        "WMT17": (2_600, "30,800 short pairs with 2,000 subwords"),
+    }
+)
+"""Pairs a second and processor of an AMD EPYC, and of what; from reference/data/README.md."""
+
+
+def describe_preparation(chosen: Definition) -> str:
+    """Say how many minutes the distributed data of a definition take; "" for data drawn here."""
+    source, processors = str(chosen.data.get("source", "")), usable_processors()
+    samples = chosen.train_samples + chosen.evaluation_samples
+    if source in TEXT_RATES:
+        rate, of = TEXT_RATES[source]
+        basis = f"as {of} were prepared on an AMD EPYC"
+    elif source in REPLICAS:
+        rate, of = measure_rate(REPLICAS[source]), str(REPLICAS[source])
+        basis = f"as {FILES} {of} were decoded just now"
+    else:
+        return ""
+    rate *= processors
+    disk = find_disk(chosen)
+    need = f", if the disk reads {disk[0] * 1e3 * rate / samples:,.0f} MB/s" if disk else ""
+    minutes = max(1, round(samples / rate / 60))
+    return f"about {minutes:,} min to prepare at {rate:,.0f} samples/s, {basis}{need}"
+
+
+def measure_rate(replica: Replica, clock: Callable[[], float] = time.process_time) -> float:
+    """Return the samples that one processor prepares in a second that it works."""
+    from cepheid.reference.data.image_files.decoding import examine, examine_png
+
+    shape, channels = (replica.height, replica.width), replica.channels
+    contents = [_draw_file(number, shape, channels, replica.form) for number in range(FILES)]
+    read: Callable[[bytes], object] = examine if replica.form == "JPEG" else examine_png
+    started, done = clock(), 0
+    while clock() - started < LEAST_SECONDS:
+        read(contents[done % FILES])
+        done += 1
+    return done / (clock() - started) / replica.files
+
+
+def _draw_file(number: int, shape: tuple[int, int], channels: int, form: str) -> bytes:
+    """Return an image of noise whose amplitude falls with the frequency, as in photographs."""
+    import numpy as np
+    from PIL import Image
+
+    random = np.random.default_rng(number)
+    frequency = np.hypot(np.fft.fftfreq(shape[0])[:, None], np.fft.rfftfreq(shape[1]))
+    frequency[0, 0] = np.inf
+    spectra = np.fft.rfft2(random.standard_normal((channels, *shape))) / frequency
+    field = np.fft.irfft2(spectra, shape)
+    levels = np.clip(128 + 40 * field / field.std(), 0, 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(levels[0] if channels == 1 else np.moveaxis(levels, 0, -1)).save(file, form)
+    return file.getvalue()
