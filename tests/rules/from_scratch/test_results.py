@@ -16,7 +16,7 @@ from tests.rules.test_from_scratch import page
 @doubles()
 def test_detections_are_those_of_the_reference() -> None:
     """That of ssd also compares the running statistics of its norms after a step."""
-    from cepheid.reference.torch.detection import masks, suppression
+    from cepheid.reference.torch.detection import sampling, suppression
 
     ssd, mask = copy_reference("ssd"), copy_reference("mask_rcnn")
     for each in (ssd.ours, ssd.theirs, mask.ours, mask.theirs):
@@ -41,7 +41,7 @@ def test_detections_are_those_of_the_reference() -> None:
         for (found, visible), *other in zip(images, *mask.predict(mask.batch[0]), strict=True):
             corners, labels, scores, drawn = (each[other[1] > 0] for each in other)
             compare(found, scores, labels, corners)
-            theirs = masks.paste_masks(drawn, corners, 64, 64) >= 0.5
+            theirs = sampling.paste_masks(drawn, corners, 64, 64) >= 0.5
             assert torch.equal(visible > 0, theirs)
 
 
