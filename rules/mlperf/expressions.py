@@ -47,6 +47,7 @@ _CONSTANTS = (str, int, float, bool, type(None))
 _TYPES = {"int": int, "float": float, "bool": bool, "str": str, "list": list, "dict": dict}
 _MATH = {"log2", "log10", "log", "sqrt", "ceil", "floor", "isclose", "inf"}
 _FIELDS = {"timestamp": "float(ll.time_ms)", "key": "ll.key", "lineno": "ll.line"}
+_IN_SECONDS = {**_FIELDS, "timestamp": "(ll.time_ms / 1000)"}
 _RECORD = "{'value': value, 'metadata': metadata}"
 
 
@@ -144,7 +145,9 @@ _SCOPE = {
 class _Rewriter(ast.NodeTransformer):
     """Refuses what is not listed, and puts bounded operations in the place of others."""
 
-    depth = 0
+    def __init__(self, in_seconds: bool) -> None:
+        self.fields = _IN_SECONDS if in_seconds else _FIELDS
+        self.depth = 0
 
     def visit(self, node: ast.AST) -> Any:
         """Return what stands in the place of a node; raise NotSupportedError for an unknown one."""
@@ -178,9 +181,9 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         base = node.value.id if isinstance(node.value, ast.Name) else ""
-        if node.attr not in {"math": _MATH, "ll": _FIELDS}.get(base, ()):
+        if node.attr not in {"math": _MATH, "ll": self.fields}.get(base, ()):
             raise NotSupportedError(f"the attribute {node.attr}")
-        return _make(_FIELDS[node.attr]) if base == "ll" else node
+        return _make(self.fields[node.attr]) if base == "ll" else node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         match node:
@@ -272,19 +275,22 @@ def parse(text: str, mode: str = "eval") -> Any:
 
 
 @cache
-def compile_expression(text: str) -> Expression:
-    """Return the function of an expression. Raises NotSupportedError for one that is not known."""
-    return _make_expression(_Rewriter().visit(parse(text).body))
+def compile_expression(text: str, in_seconds: bool = False) -> Expression:
+    """Return the function of an expression. Raises NotSupportedError for one that is not known.
+
+    Here and in the other two, ``in_seconds`` lets it see the time of a record in seconds.
+    """
+    return _make_expression(_Rewriter(in_seconds).visit(parse(text).body))
 
 
-def compile_all(texts: Sequence[str]) -> Expression | None:
+def compile_all(texts: Sequence[str], in_seconds: bool = False) -> Expression | None:
     """Return the function that tells whether all of these conditions hold; None without any.
 
     It says no where one of them changes what it reads: those are asked one by one.
     """
     if any("append" in text or "update" in text for text in texts):
         texts = ["False"]
-    trees = [_Rewriter().visit(parse(text).body) for text in texts]
+    trees = [_Rewriter(in_seconds).visit(parse(text).body) for text in texts]
     joined = ast.BoolOp(ast.And(), trees) if len(trees) > 1 else next(iter(trees), None)
     return _make_expression(joined) if joined else None
 
@@ -298,11 +304,11 @@ def _make_expression(body: ast.expr) -> Expression:
 
 
 @cache
-def compile_statements(text: str) -> Statements:
+def compile_statements(text: str, in_seconds: bool = False) -> Statements:
     """Return the function of statements. Raises NotSupportedError for those that are not known."""
     tree = ast.parse("def rule(s, value, metadata, ll, enqueue_config): pass")
     assert isinstance(tree.body[0], ast.FunctionDef)
-    rewriter = _Rewriter()
+    rewriter = _Rewriter(in_seconds)
     for node in parse(text, "exec").body:
         if isinstance(node, ast.Expr) and not isinstance(node.value, ast.Call | ast.Constant):
             raise NotSupportedError("an expression that changes nothing")

@@ -27,6 +27,11 @@ class Check:
         return list_read(self.text)
 
 
+Steps = tuple[
+    bool, Statements | None, Expression | None, Statements | None, tuple[Check, ...], Check | None
+]
+
+
 @dataclass(frozen=True)
 class KeyRules:
     """What is asked of the records of one key.
@@ -62,6 +67,13 @@ class KeyRules:
         """Whether mlcommons judges the first record of the key alone."""
         return "submission_" in self.name
 
+    @cached_property
+    def steps(self) -> Steps:
+        """What is done with each record of the key."""
+        return (
+            self.is_judged_once, self.before, self.all_hold, self.after, self.first, self.some
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class RuleFile:
@@ -78,6 +90,16 @@ class RuleFile:
     def counted(self) -> Sequence[tuple[str, KeyRules]]:
         """The rules of the keys of which there may be too few records, or too many."""
         return [(key, each) for key, each in self.keys.items() if each.or_else or each.least]
+
+    @cached_property
+    def once(self) -> frozenset[str]:
+        """The keys of which there is to be one record."""
+        return frozenset(key for key, each in self.counted if each.count == "once")
+
+    @cached_property
+    def counted_otherwise(self) -> Sequence[tuple[str, KeyRules]]:
+        """The rules of the other keys of which there may be too few records."""
+        return [(key, each) for key, each in self.counted if each.count != "once"]
 
     @cached_property
     def acting(self) -> Mapping[str, KeyRules]:

@@ -37,6 +37,7 @@ PACKAGE, DISTRIBUTION = "mlperf_logging", "mlperf-logging"
 VARIABLE = "CEPHEID_MLPERF_RULES"  # names a checkout whose rules are read instead
 DEPTH_MAX = 10  # of nodes in nodes; rules have four
 FOLDER = re.compile(r"(training|hpc)_(\d+)\.(\d+)\.0")
+IN_SECONDS = "training_0.6.0/"  # these rules take times in seconds, as their logs have them
 AT_LEAST = re.compile(r"AT_LEAST\((\d{1,6})\)")
 AT_LEAST_ONE_OR = re.compile(r"AT_LEAST_ONE_OR\((.*)\)")
 _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -55,11 +56,6 @@ class RuleSet:
     version: str
     judge: str
     runs: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def counts_seconds(self) -> bool:
-        """Whether the rules take times in seconds, as the logs of v0.6 have them."""
-        return self.usage == "training" and self.version == "0.6"
 
     @cached_property
     def root(self) -> str:
@@ -188,7 +184,8 @@ def _read_file(path: Path, name: str) -> RuleFile:
         place = getattr(error, "problem_mark", None)
         line = f":{place.line + 1}" if place else ""
         raise UserError(f"{path}{line}: this is no YAML: {error}") from None
-    return _Reader(path).read(name, root) if root is not None else RuleFile(name)
+    reader = _Reader(path, name.startswith(IN_SECONDS))
+    return reader.read(name, root) if root is not None else RuleFile(name)
 
 
 def _refuse_depth(path: Path, text: str) -> None:
@@ -204,8 +201,8 @@ def _refuse_depth(path: Path, text: str) -> None:
 class _Reader:
     """Reads the nodes of one file; refuses what it does not know with file and line."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, in_seconds: bool) -> None:
+        self.path, self.in_seconds = path, in_seconds
         self.flags: Flags = {}
 
     def refuse(self, node: Any, what: str) -> UserError:
@@ -262,7 +259,7 @@ class _Reader:
             self.statements(facts["POST"]) if facts.get("POST") else None,
             self.checks(facts.get("FIRST_CHECK")),
             some[0] if some else None,
-            compile_all([check.text for check in checks]),
+            compile_all([check.text for check in checks], self.in_seconds),
         )
 
     def read_count(self, node: Any) -> tuple[str | int, tuple[str, ...]]:
@@ -295,14 +292,14 @@ class _Reader:
         """Return a condition."""
         text = self.text(node).strip()
         try:
-            return Check(text, compile_expression(text), self.flags)
+            return Check(text, compile_expression(text, self.in_seconds), self.flags)
         except NotSupportedError as problem:
             raise self.refuse(node, str(problem)) from None
 
     def statements(self, node: Any) -> Statements:
         """Return the function of a node with statements."""
         try:
-            return compile_statements(self.text(node).strip())
+            return compile_statements(self.text(node).strip(), self.in_seconds)
         except NotSupportedError as problem:
             raise self.refuse(node, str(problem)) from None
 

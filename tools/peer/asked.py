@@ -53,6 +53,9 @@ def compare_convergence(logs: Sequence[Path], rule_set: RuleSet) -> Answer:
     None where the peer compares nothing, because runs did not converge or do not fit together.
     """
     peer = _load("rcp_checker.rcp_checker")
+    # its table of runs lacks dlrm, which that of its package checker has
+    runs = _load("benchmark_meta")._ALL_RESULT_FILE_COUNTS[rule_set.usage]
+    peer.submission_runs[rule_set.usage] = runs | peer.submission_runs[rule_set.usage]
 
     def ask() -> Answer:
         with tempfile.TemporaryDirectory() as folder:

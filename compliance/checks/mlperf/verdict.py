@@ -8,7 +8,9 @@ about it, and a key of ``submission_`` is judged once in each file.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple
 
 from msgspec import structs
 
@@ -88,11 +90,8 @@ def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
     not supported.
     """
     course = _Course(files=[rules.first_file])
-    events: Sequence[Event] = run.events
-    by_key = run.by_key
-    if rules.counts_seconds:
-        events = [structs.replace(event, time_ms=event.time_ms / 1000) for event in events]
-        by_key = group(events)
+    # a record that is read with care, and only such a one, may share its line with another one
+    records = _group(run.events, run.by_key, are_apart=not run.other_problems)
     for _ in range(FILES_MAX):
         if not course.files:
             break
@@ -102,18 +101,38 @@ def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
             course.for_good.append(Breach("no_rules", (), name))
         else:
             if file.joins:
-                events = [*events, *_join_metrics(events, file.joins)]
-                by_key = group(events)
-            _judge_by_file(file, events, by_key, course)
+                events = [*records.events, *_join_metrics(run, file.joins)]
+                records = _group(events, group(events), are_apart=False)
+            _judge_by_file(file, records, course)
     else:
         course.for_good.append(Breach("no_rules", (), f"more than {FILES_MAX} files"))
     return tuple(course.list_all())
 
 
-def _judge_by_file(
-    file: RuleFile, events: Sequence[Event], by_key: EventsByKey, course: _Course
-) -> None:
+class _Records(NamedTuple):
+    """The records of a log; ``repeated`` are the keys of which there are several.
+
+    Where they ``are_apart``, no two stand on the same line, so that lines tell their order.
+    """
+
+    events: Sequence[Event]
+    by_key: EventsByKey
+    repeated: frozenset[str]
+    are_apart: bool
+
+
+def _group(events: Sequence[Event], by_key: EventsByKey, are_apart: bool) -> _Records:
+    repeated = frozenset([key for key, of_key in by_key.items() if len(of_key) > 1])
+    return _Records(events, by_key, repeated, are_apart)
+
+
+_get_line = attrgetter("line")
+FEW = 4  # records of an acting key for each that is passed over: then they are not sorted out
+
+
+def _judge_by_file(file: RuleFile, records: _Records, course: _Course) -> None:
     state: dict[str, Any] = {}
+    events, by_key = records.events, records.by_key
     if file.begin:
         file.begin(state, None, None, None, course.files.append)
     for key in course.about_keys.keys() & file.keys:
@@ -121,33 +140,34 @@ def _judge_by_file(
     satisfied: set[str] = set()
     # There may be 100,000 records, and nearly all are as they should be: what is wrong with one is
     # asked only where ``all_hold`` says no.
-    acting = {key: (rules, by_key[key][0]) for key, rules in file.acting.items() if key in by_key}
+    acting = {key: rules.steps for key, rules in file.acting.items() if key in by_key}
+    of_acting = [by_key[key] for key in acting]
+    if records.are_apart and FEW * sum(map(len, of_acting)) < len(events):
+        events = sorted(chain.from_iterable(of_acting), key=_get_line)
     for event in events:
         key = event.key
         if key not in acting:
             continue
-        rules, first = acting[key]
-        is_first = event is first
-        if is_first or not rules.is_judged_once:
-            if rules.before:
-                _act(file, rules.before, event, state, course)
+        is_judged_once, before, all_hold, after, of_first, some = acting[key]
+        is_first = (is_judged_once or of_first) and event is by_key[key][0]
+        if is_first or not is_judged_once:
+            if before:
+                _act(file, before, event, state, course)
             try:
-                is_fine = not rules.all_hold or rules.all_hold(
-                    state, event.value, event.metadata, event
-                )
+                is_fine = not all_hold or all_hold(state, event.value, event.metadata, event)
             except Exception:
                 is_fine = False
             if not is_fine:
-                _check(file, rules.checks, event, state, course)
-            if rules.after:
-                _act(file, rules.after, event, state, course)
-        if is_first and rules.first:
-            _check(file, rules.first, event, state, course)
-        if rules.some and _satisfies(file, rules.some, event, state, course):
+                _check(file, file.keys[key].checks, event, state, course)
+            if after:
+                _act(file, after, event, state, course)
+        if is_first and of_first:
+            _check(file, of_first, event, state, course)
+        if some and _satisfies(file, some, event, state, course):
             satisfied.add(key)
-    _count(file, by_key, course)
-    for key, (rules, _) in acting.items():
-        if (some := rules.some) and key not in satisfied:
+    _count(file, records, course)
+    for key, (*_, some) in acting.items():
+        if some and key not in satisfied:
             last, times = by_key[key][-1], len(by_key[key])
             got = format_value(last.value)
             course.for_good.append(Breach("never", (key,), file.name, some, last, times, got=got))
@@ -224,10 +244,12 @@ def strip_source(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in metadata.items() if name not in ("file", "lineno")}
 
 
-def _count(file: RuleFile, by_key: EventsByKey, course: _Course) -> None:
+def _count(file: RuleFile, found: _Records, course: _Course) -> None:
     """Note of which keys there are too few records, or too many."""
     either: dict[frozenset[str], tuple[str, ...]] = {}
-    for key, rules in file.counted:
+    by_key, once = found.by_key, file.once
+    is_usual = once.isdisjoint(found.repeated) and not once.difference(by_key)
+    for key, rules in file.counted_otherwise if is_usual else file.counted:
         records = by_key.get(key, ())
         if rules.or_else:
             keys = (key, *rules.or_else)
@@ -267,16 +289,16 @@ def _judge_end(file: RuleFile, state: dict[str, Any], course: _Course) -> None:
             course.for_good.append(Breach("end", (), file.name, check, got=got))
 
 
-def _join_metrics(events: Sequence[Event], by: str) -> Iterable[Event]:
+def _join_metrics(run: RunLog, by: str) -> Iterable[Event]:
     """Return a record of all metrics of an evaluation that a log has apart, such as FID and CLIP.
 
     Records that do not say ``by`` what they belong together are left out, so that the rule that
     asks for the joined ones tells what is missing.
     """
     joined: dict[float, Event] = {}
-    for event in events:
+    for event in run.all(EVALUATION):
         count, metric = event.metadata.get(by), event.metadata.get(METRIC)
-        if event.key != EVALUATION or not is_number(count) or not isinstance(metric, str):
+        if not is_number(count) or not isinstance(metric, str):
             continue
         if count not in joined:
             joined[count] = structs.replace(event, key=JOINED, value={by: count}, metadata={})

@@ -4,6 +4,7 @@ import datetime
 import math
 import time
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from cepheid.compliance.checks.log.events import find_whole_definition
 from cepheid.compliance.checks.registry import Needs, Place, rule
@@ -206,7 +207,7 @@ def _check_single_clock(run: RunLog) -> Iterator[Finding]:
 
     There may be many where several ranks write to one log.
     """
-    times_ms = [event.time_ms for event in run.events]
+    times_ms = list(map(attrgetter("time_ms"), run.events))
     if times_ms == sorted(times_ms):
         return
     steps = [

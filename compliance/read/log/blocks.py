@@ -19,9 +19,9 @@ import msgspec
 from cepheid.compliance.read.log import records
 from cepheid.compliance.read.log.records import (
     FIELDS,
-    SOUND_VALUE,
     UNTYPED,
     Event,
+    OldEvent,
     Problem,
     SoundEvent,
     names_its_source,
@@ -32,13 +32,15 @@ from cepheid.rules.rounds import Dialect
 STEM = b":::MLL"  # what the markers of both dialects begin with
 PLAIN = MARKER.encode() + b" "
 V06_HEAD = rb"([0-9.]{1,40}) (\w{1,200}) ?:[ \t]+"  # <seconds> <key>:
+SPARSE_BYTES = 1_000  # for each record of a block: most of it is other text
 
 _V06 = STEM + b" "
-_match_v06_head = re.compile(V06_HEAD).match
+_find_v06_parts = re.compile(rb"^" + V06_HEAD + rb"(\{.*)$", re.MULTILINE).findall
 _decode_record = msgspec.json.Decoder(SoundEvent).decode
-_decode_content = msgspec.json.Decoder(dict[str, SOUND_VALUE]).decode
+_decode_old_record = msgspec.json.Decoder(OldEvent).decode
 _encode = msgspec.json.Encoder().encode
 _get_metadata, _get_value, _get_type = map(attrgetter, ("metadata", "value", "event_type"))
+_get_time = attrgetter("time_ms")
 _get_line, _get_file, _get_lineno = attrgetter("line"), itemgetter("file"), itemgetter("lineno")
 
 
@@ -63,6 +65,7 @@ class _Split(NamedTuple):
     """What the records of a block hold after the marker, and what stands before it."""
 
     contents: Sequence[bytes]
+    joined: bytes  # the same, a line each
     numbers: Sequence[int]  # of their lines
     labels: Sequence[bytes]  # empty where every record begins its line
     line_feeds: int
@@ -78,7 +81,7 @@ class _OddError(Exception):
 
 
 def parse_block(
-    number: int, text: bytes, *, is_text: bool, is_lenient: bool = False
+    number: int, text: bytes, *, is_text: bool, is_lenient: bool = False, is_sparse: bool = False
 ) -> Block | int:
     """Parse whole lines, the first of them line ``number``.
 
@@ -86,9 +89,15 @@ def parse_block(
     first line. ``text`` holds at least one ``STEM``, and at most its last line lacks a line feed.
     ``is_text`` says that lines without a record must be UTF-8; it is False once they are known not
     to be. ``is_lenient`` leaves out problems that lose no record: labels, event types, sources.
+    ``is_sparse`` says that most of the text is probably no record, and only makes it faster.
     """
     try:
-        return _parse_block(number, text, is_text, is_lenient)
+        dialect: Dialect = "mllog" if text.startswith(PLAIN, text.rfind(STEM)) else "mll"
+        marker = PLAIN if dialect == "mllog" else _V06
+        how = {"is_text": is_text, "is_lenient": is_lenient}
+        split = None if is_sparse else _split_begun(number, text, marker, **how)
+        split = split or _split(number, text, marker, **how)
+        return _make_block(dialect, number, split, is_lenient)
     except _OddError as odd:
         if odd.line is not None:
             return len(text) - len(text.split(b"\n", odd.line)[-1])
@@ -98,32 +107,24 @@ def parse_block(
     return len(text) // 2 if b"\n" in text[:-1] else 0
 
 
-def _parse_block(number: int, text: bytes, is_text: bool, is_lenient: bool) -> Block:
-    dialect: Dialect = "mllog" if text.rfind(PLAIN) >= 0 else "mll"  # faster than ``in``
-    marker = PLAIN if dialect == "mllog" else _V06
-    how = {"is_text": is_text, "is_lenient": is_lenient}
-    split = _split_begun(number, text, marker, **how) or _split(number, text, marker, **how)
-    contents, numbers = split.contents, split.numbers
-    problems = list[Problem]()
-    if len(text) > records.VALUES_PER_RECORD_MAX:
+def _make_block(dialect: Dialect, number: int, split: _Split, is_lenient: bool) -> Block:
+    contents, joined, numbers, *_ = split
+    problems, decode, fields = list[Problem](), _decode_record, len(FIELDS)
+    if len(joined) > records.VALUES_PER_RECORD_MAX:
         _demand(max(map(len, contents)) <= records.VALUES_PER_RECORD_MAX)
     if dialect == "mll":
-        contents, heads = _split_heads(contents)
-        try:
-            objects: list[dict[str, Any]] = list(map(_decode_content, contents))
-        except msgspec.DecodeError:
-            at = _find_broken(contents, _decode_content)
-            raise _OddError(numbers[at] - number) from None
-        events, other_keys = _make_v06_events(objects, heads)
-    else:
-        try:
-            events = list[Event](map(_decode_record, contents))
-        except msgspec.DecodeError:
-            at = _find_broken(contents, _decode_record)
-            raise _OddError(numbers[at] - number) from None
-        other_keys = len(FIELDS) * len(events)
-    metadata = list(map(_get_metadata, events))
-    joined = b"\n".join(contents)
+        times, keys_of, contents = zip(*_find_v06_parts(joined), strict=True)
+        _demand(len(contents) == len(numbers))
+        joined, decode, fields = b"\n".join(contents), _decode_old_record, 2
+    try:
+        events = list[Event](map(decode, contents))
+    except msgspec.DecodeError:
+        raise _OddError(numbers[_find_broken(contents, decode)] - number) from None
+    if dialect == "mll":
+        for event, seconds, key in zip(events, times, keys_of, strict=True):
+            event.time_ms, event.key = round(float(seconds) * 1000, 3), key.decode()
+        _demand(max(map(_get_time, events)) < records.INTEGER_MAX)
+    metadata, other_keys = list(map(_get_metadata, events)), fields * len(events)
     colons = joined.count(b":")
     keys = other_keys + sum(map(len, metadata))
     if colons != keys:
@@ -160,18 +161,20 @@ def _split_begun(
 ) -> _Split | None:
     """Split lines of which each record begins one, with other lines among them; else return None.
 
-    All may bear the label of the first one, as those of one rank do. Most lines of most logs are
+    All may bear the label of the last one, as those of one rank do. Most lines of most logs are
     records, so that only the few others cost something each.
     """
-    at = text.find(STEM)
+    at = text.rfind(STEM)
     label = text[text.rfind(b"\n", 0, at) + 1 : at]
     before, *contents = (b"\n" + text).rsplit(b"\n" + label + marker)  # much faster than split
-    if not contents or before.rfind(STEM) >= 0:
+    if not contents or STEM in label or before.rfind(STEM) >= 0:
         return None
     outside, first, line = [before], number, number + before.count(b"\n")
     numbers: Sequence[int] = range(line, line + len(contents))
-    if others := [at for at, content in enumerate(contents) if b"\n" in content]:
+    joined = b"\n".join(contents)
+    if joined.count(b"\n", 0, -1) >= len(contents):
         lines, begun = list[int](), 0
+        others = [at for at, content in enumerate(contents) if b"\n" in content]
         for at in others:
             contents[at], _, other = contents[at].partition(b"\n")
             if other.rfind(STEM) >= 0:
@@ -180,12 +183,15 @@ def _split_begun(
             line, begun = lines[-1] + 2 + other.count(b"\n"), at + 1
             outside.append(other)
         numbers = [*lines, *range(line, line + len(contents) - begun)]
-    if not text.isascii() or b"\0" in text:
+        joined = b"\n".join(contents)
+    else:
+        line = numbers[-1] + 1 + text.endswith(b"\n")
+    if b"\0" in text or not (is_lenient or text.isascii()):
         _demand_text([label, *outside, b""], is_text, is_lenient)
     labels = () if is_lenient or not label else (label,) * len(contents)
     line_feeds = max(line - 1, numbers[-1]) - first
     record_bytes = len(text) - sum(map(len, outside))
-    return _Split(contents, numbers, labels, line_feeds, record_bytes)
+    return _Split(contents, joined, numbers, labels, line_feeds, record_bytes)
 
 
 def _split(number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient: bool) -> _Split:
@@ -199,20 +205,21 @@ def _split(number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient
     _demand(all(line_ends))  # else two records stand on one line
     _demand({line[:size] for line in lines} == {rest})
     contents = [line[size:] for line in lines]
-    if not text.isascii() or b"\0" in text:
+    if b"\0" in text or not (is_lenient or text.isascii()):
         _demand_text((before, *between), is_text, is_lenient)
     labels, after = [before, *between[:-1]], between[-1]
     numbers: Sequence[int] = range(number, number + len(contents))
     record_bytes = len(text) - len(after)
-    if b"\n" in b"".join(labels):
-        before_each = accumulate([lines.count(b"\n") if lines else 0 for lines in labels])
+    before_each = list(accumulate([lines.count(b"\n") if lines else 0 for lines in labels]))
+    if before_each[-1]:
         numbers = list(map(add, numbers, before_each))
         record_bytes -= sum(map(len, labels))
         if not is_lenient:
             labels = [lines and lines[lines.rfind(b"\n") + 1 :] for lines in labels]
             record_bytes += sum(map(len, labels))
     line_feeds = numbers[-1] - number + is_whole + after.count(b"\n")
-    return _Split(contents, numbers, () if is_lenient else labels, line_feeds, record_bytes)
+    joined, labels = b"\n".join(contents), [] if is_lenient else labels
+    return _Split(contents, joined, numbers, labels, line_feeds, record_bytes)
 
 
 def _demand_text(outside: Sequence[bytes], is_text: bool, is_lenient: bool) -> None:
@@ -254,35 +261,6 @@ def _demand_different_keys(
     """
     _demand(b"\\" not in text or b"\\u003" not in text)  # most blocks have no "\\" at all
     _demand(_encode((metadata, list(map(_get_value, events)))).count(b":") == colons)
-
-
-def _split_heads(lines: Sequence[bytes]) -> tuple[list[bytes], list[re.Match[bytes]]]:
-    """Return the JSON of records of v0.6, and what stands before it."""
-    heads = [head for head in map(_match_v06_head, lines) if head]
-    contents = [line[head.end() :] for line, head in zip(lines, heads, strict=True)]
-    _demand(all(content.startswith(b"{") for content in contents))
-    return contents, heads
-
-
-def _make_v06_events(
-    objects: Sequence[dict[str, Any]], heads: Sequence[re.Match[bytes]]
-) -> tuple[list[Event], int]:
-    """Return the records, and how many keys all of them hold, without those of inner objects."""
-    events = [
-        Event(
-            namespace=fields.get("namespace", ""),
-            time_ms=round(float(head[1]) * 1000, 3),
-            event_type=fields.get("event_type", ""),
-            key=head[2].decode(),
-            value=fields["value"],
-            metadata=fields["metadata"],
-        )
-        for head, fields in zip(heads, objects, strict=True)
-    ]
-    _demand(max([event.time_ms for event in events]) < records.INTEGER_MAX)
-    _demand(all(type(event.metadata) is dict for event in events))
-    _demand(all(type(event.event_type) is str for event in events))
-    return events, sum(map(len, objects))
 
 
 def _all_name_their_source(metadata: Sequence[dict[str, Any]]) -> bool:

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from cepheid.compliance.read.log import damage, records, unpack, version_05
-from cepheid.compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
+from cepheid.compliance.read.log.blocks import (
+    PLAIN,
+    SPARSE_BYTES,
+    STEM,
+    V06_HEAD,
+    Block,
+    parse_block,
+)
 from cepheid.compliance.read.log.fields import find_field_problems, format_field
 from cepheid.compliance.read.log.records import (
     FIELDS,
@@ -71,6 +78,7 @@ class Reading:
     lines_read: int = 0
     is_stopped: bool = False  # a bound was reached: nothing more is read
     is_lenient: bool = False
+    is_sparse: bool = False  # the last block was mostly other text
 
     def add_problem(
         self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
@@ -138,6 +146,7 @@ class Reading:
             if isinstance(parsed, Block):
                 self.add_block(parsed)
                 number, limit = number + parsed.line_feeds, min(2 * limit, BLOCK_BYTES)
+                self.is_sparse = SPARSE_BYTES * len(parsed.events) < read_to - at
             elif parsed:
                 limit = parsed
                 continue
@@ -166,7 +175,9 @@ class Reading:
         )
         if not is_within_bounds:
             return 0
-        return parse_block(number, text, is_text=self.is_text, is_lenient=self.is_lenient)
+        return parse_block(
+            number, text, is_text=self.is_text, is_lenient=self.is_lenient, is_sparse=self.is_sparse
+        )
 
     def read_first_line(self, number: int, text: bytes, start: int) -> int:
         """Read the line at ``start`` with care, and those that its record goes on on.

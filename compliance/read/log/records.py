@@ -90,6 +90,16 @@ _Nested = _Flat | list[_Shallow] | dict[str, _Shallow]
 SOUND_VALUE = _Flat | list[_Nested] | dict[str, _Nested]
 
 
+class OldEvent(Event, kw_only=True, eq=False, gc=False, forbid_unknown_fields=True):
+    """A record of v0.6 without a problem, whose line says time and key before the JSON."""
+
+    time_ms: float = 0.0
+    event_type: str = ""
+    key: str = ""
+    value: SOUND_VALUE
+    metadata: dict[str, SOUND_VALUE]
+
+
 class SoundEvent(Event, kw_only=True, eq=False, gc=False, forbid_unknown_fields=True):
     """A record in which msgspec finds no problem while it decodes the line.
 

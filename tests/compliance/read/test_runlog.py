@@ -283,7 +283,8 @@ def _with_metadata(line: str, extra: Mapping[str, object], is_v06: bool) -> byte
     record = json.loads(line.removeprefix(":::MLLOG "))
     record["metadata"] |= extra
     if is_v06:
-        head = f":::MLL {record.pop('time_ms') / 1000:.3f} {record.pop('key')}: "
+        head = f":::MLL {record['time_ms'] / 1000:.3f} {record['key']}: "
+        record = {name: record[name] for name in ("value", "metadata")}  # as all logs of v0.6
     else:
         head = ":::MLLOG "
     return (head + json.dumps(record)).encode("utf-8", "surrogatepass")

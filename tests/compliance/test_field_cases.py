@@ -1,0 +1,151 @@
+"""What submitters to MLPerf met: a situation each, with input of our own, and the right answer.
+
+Each situation was accepted, refused or reported at github.com/mlcommons; ``seen`` says where.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from cepheid.rules.errors import UserError
+from cepheid.rules.mlperf.rule_files import require_rule_set
+from cepheid.tools import check_compliance, summarize_results
+from tests.compliance.checks.test_mlperf import submit
+from tests.compliance.history import (
+    Entry,
+    change,
+    cosmoflow_20,
+    mllog_lines,
+    resnet_40,
+    write,
+)
+
+TRAINING, HPC = "mlperf-training-4.0", "mlperf-hpc-2.0"
+BATCH, EPOCHS = 3264, 34.5  # the reference has runs at this batch size, and needs more epochs
+RUNS = [change(resnet_40(k), "global_batch_size", value=BATCH) for k in range(5)]
+MINUTES = sum(
+    sum(e.after_ms for e in run[[e.key for e in run].index("run_start") + 1 :]) for run in RUNS[1:4]
+) / (3 * 60_000)  # the olympic mean
+
+Finding = tuple[str, str, int | None]  # code, severity and line
+
+
+@dataclass(frozen=True)
+class Case:
+    """A situation: what is submitted, all findings in it, and what its row in the summary says."""
+
+    name: str
+    seen: str
+    prepare: Callable[[Path], object]
+    findings: frozenset[Finding] = frozenset()
+    row: Mapping[str, object] = field(default_factory=dict)
+    round: str = TRAINING
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether one of the findings is an error."""
+        return any(severity == "error" for _, severity, _ in self.findings)
+
+
+def go_on(root: Path) -> None:
+    """Write records after run_stop, as callbacks do that close their epoch."""
+    more = [Entry("epoch_stop", None, {"epoch_num": 36}), Entry("throughput", 9.5)]
+    submit(root, [[*run, *more] for run in RUNS])
+
+
+def step_back(root: Path) -> None:
+    """Write an evaluation with the time of its checkpoint, a minute before the record above it."""
+    submit(root, [change(run, "eval_start", 1, after_ms=-60_000) for run in RUNS])
+
+
+def scale(root: Path) -> None:
+    (submit(root, RUNS) / "scaling.json").write_text('{"scaling_factor": 1.1}')
+
+
+def prune(root: Path) -> None:
+    folder = root / "acme" / "results" / "box" / "weak" / "cosmoflow"
+    for index in range(12):
+        inner = folder / "pruned_results" if index > 9 else folder
+        write(inner / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
+    submit(root, [])  # the description alone
+
+
+def count_samples(root: Path) -> None:
+    """Write samples as epoch_num, in every record that has one."""
+    submit(root, [
+        [each.having(epoch_num=each.metadata["epoch_num"] * 100_000)
+         if "epoch_num" in each.metadata else each for each in run] for run in RUNS
+    ])  # fmt: skip
+
+
+def relaunch(root: Path) -> None:
+    """Let the first attempt of a run die after an evaluation, and append the second one."""
+    died = RUNS[0][: [entry.key for entry in RUNS[0]].index("eval_stop") + 1]
+    submit(root, [[*died, *RUNS[0]], *RUNS[1:]])
+
+
+def call_open(root: Path) -> None:
+    submit(root, RUNS)
+    description = root / "acme" / "systems" / "box.json"
+    content = json.loads(description.read_text())
+    description.write_text(json.dumps({**content, "division": "open"}))
+
+
+def converge_early(root: Path) -> None:
+    """Reach the target with fewer epochs than the reference's mean, and not too few."""
+    submit(root, [change(run, "eval_accuracy", 2, metadata={"epoch_num": EPOCHS}) for run in RUNS])
+
+
+def average_reference() -> float:
+    """Compute the olympic mean of the epochs that the reference needs at the batch size."""
+    counts = sorted(require_rule_set(TRAINING).read_reference_runs("resnet")[BATCH])
+    return sum(counts[1:-1]) / len(counts[1:-1])
+
+
+STOP = len(RUNS[0])
+SECOND = [line for line, entry in enumerate(RUNS[0], 1) if entry.key == "eval_start"][1]
+CASES = (
+    Case("01 records after run_stop", "training_results_v4.0", go_on,
+         frozenset({("T3.after_run_stop", "note", STOP + 1)}), {"verdict": "pass"}),
+    Case("02 time steps back", "training_policies#341", step_back,
+         frozenset({("T4.step_back", "note", SECOND)}), {"verdict": "pass"}),
+    Case("04 scaling factor of the published score", "logging#455", scale,
+         row={"score_minutes": pytest.approx(1.1 * MINUTES), "scaling_factor": 1.1}),
+    Case("05 pruned results are no result", "training_policies#493", prune,
+         frozenset({("M2.pruned", "note", None)}),
+         {"scale": "weak", "runs": 10, "verdict": "pass"}, HPC),
+    Case("06 samples called epochs", "logging#434", count_samples,
+         row={"samples_to_target": 3_600_000, "epochs_to_target": None}),
+    Case("09 relaunched into the same log", "AMD-AGI/Primus#1071", relaunch,
+         frozenset({("M1.second_run", "error", STOP - 10)})),
+    Case("16 division contradicts the logs", "logging#241", call_open,
+         frozenset({("M2.division", "warning", None)}), {"division": "open"}),
+    Case("18 convergence test of a round", "training_policies#503", converge_early,
+         row={"rcp_verdict": "pass", "rcp_factor": pytest.approx(average_reference() / EPOCHS)}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_situation_has_its_right_answer(
+    case: Case, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case.prepare(tmp_path)
+    call = [str(tmp_path), "--round", case.round, "--format", "json"]
+    assert check_compliance.main(call) == case.is_refused
+    report = json.loads(capsys.readouterr().out)
+    found = {(each["code"], each["severity"], each["line"]) for each in report["findings"]}
+    assert found == case.findings
+    assert summarize_results.main(call) == case.is_refused
+    (row,) = json.loads(capsys.readouterr().out)
+    assert {key: row[key] for key in case.row} == case.row
+
+
+def test_nothing_but_pruned_results_is_said(tmp_path: Path) -> None:
+    prune(tmp_path)
+    for log in (tmp_path / "acme" / "results" / "box" / "weak" / "cosmoflow").glob("*.txt"):
+        log.unlink()
+    with pytest.raises(UserError, match="pruned_results: logs that weak scaling sets aside"):
+        summarize_results.main([str(tmp_path), "--round", HPC])
