@@ -130,7 +130,11 @@ COMMAND = Command(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Check what the command line names. Exit code 1 where there is an error."""
-    arguments = COMMAND.parse(argv)
+    return check(COMMAND.parse(argv))
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Check what arguments name, and report it."""
     if arguments.explain:
         print(rulebook.explain(arguments.explain))
         return EXIT_FINE

@@ -94,7 +94,7 @@ def read_json(
 def _read_bytes(path: Path, bytes_max: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as file:
-        return file.read(bytes_max + 1)
+        return file.read(min(bytes_max, os.fstat(descriptor).st_size) + 1)
 
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(\s*:)?|[{}\[\]]')

@@ -47,13 +47,19 @@ class MlperfReader(Reader):
 
     def read_single_log(self, file: Path) -> Submitter:
         """Read what lies around one log, with that log alone."""
-        root = self.find_root(file.parent)
-        result = replace(self.list_placed_result(file.parent, read=False), runs=(self.show(file),))
-        described = root / "systems" / f"{result.system}.json"
-        if is_plain_file(described) and not described.parent.is_symlink():
-            system = self.read_system(described)  # each log by itself reads no other one
-            return self.make_submitter(root, {system.name: system}, [result])
+        folder = file.parent
+        root, shown, (system, scale) = self.find_root(folder), self.show(folder), self.place(folder)
+        result = ResultFolder(shown, system, (self.show(file),), benchmark=folder.name, scale=scale)
+        systems = root / "systems"
+        described = systems / f"{system}.json"
+        if is_plain_file(described) and not os.path.islink(systems):
+            read = self.read_system(described)  # each log by itself reads no other one
+            return self.make_submitter(root, {read.name: read}, [result])
         return self.make_submitter(root, self.find_descriptions(root, [result]), [result])
+
+    def is_submission(self, root: Path) -> bool:
+        """Return False: these rounds have no manifests."""
+        return False
 
     def find_descriptions(self, root: Path, results: list[ResultFolder]) -> dict[str, SystemFile]:
         """Find the descriptions by the names of the folders, not always those of the files.
@@ -86,13 +92,10 @@ class MlperfReader(Reader):
         for path in results if is_submitter else inner:
             yield from self.find_result_folders(path, deep - 1)
 
-    def list_placed_result(self, folder: Path, read: bool = True) -> ResultFolder:
+    def list_placed_result(self, folder: Path) -> ResultFolder:
         """List the result in a folder, with what the folder's place says about it."""
         inside = self.find_names(folder)
-        system, scale = inside[0] if inside else None, inside[-2] if len(inside) > 2 else None
-        if not read:
-            shown = self.show(folder)
-            return ResultFolder(shown, system, (), benchmark=folder.name, scale=scale)
+        system, scale = self.place(folder)
         result = self.list_result(folder, None)
         above = folder.parents[len(inside) - 2] if len(inside) > 1 else folder  # of the system
         return replace(
@@ -140,6 +143,11 @@ class MlperfReader(Reader):
                         waiting.append(Path(entry.path))
                     if why := _explain_unfit(entry):
                         yield Refused(self.show(Path(entry.path)), why)
+
+    def place(self, folder: Path) -> tuple[str | None, str | None]:
+        """Return the system and the scale that the folder of a result lies in."""
+        inside = self.find_names(folder)
+        return inside[0] if inside else None, inside[-2] if len(inside) > 2 else None
 
     def find_root(self, folder: Path) -> Path:
         """Find the submitter's folder around a result; outside any layout, the result itself."""

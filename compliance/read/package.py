@@ -5,6 +5,7 @@ S5 turn what was listed or refused into findings.
 """
 
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,14 +50,14 @@ def read(path: Path, layout: Layout = "cepheid", may_be_empty: bool = False) -> 
     no submission yet.
     """
     try:
-        is_there = path.exists()
+        is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        raise UserError(f"{path}: there is no such file or folder") from None
     except OSError as error:  # no permission, or no name that the system takes
         raise UserError(f"{escape(str(path))[:200]}: {error.strerror}") from error
-    if not is_there:
-        raise UserError(f"{path}: there is no such file or folder")
     absolute = Path(os.path.abspath(path))
     reader = _make_reader(absolute, layout, path.is_absolute())
-    if not path.is_dir():
+    if not is_folder:
         return Package(path, (reader.read_single_log(absolute),), is_single_log=True)
     strays = tuple(map(reader.show, find_strays(absolute))) if layout == "cepheid" else ()
     package = Package(path, tuple(reader.find_submitters(absolute)), strays=strays)

@@ -62,17 +62,11 @@ class KeyRules:
         """The least number of records."""
         return self.count if isinstance(self.count, int) else int(self.count == "once")
 
-    @cached_property
-    def is_judged_once(self) -> bool:
-        """Whether mlcommons judges the first record of the key alone."""
-        return "submission_" in self.name
-
-    @cached_property
+    @property
     def steps(self) -> Steps:
         """What is done with each record of the key."""
-        return (
-            self.is_judged_once, self.before, self.all_hold, self.after, self.first, self.some
-        )  # fmt: skip
+        is_judged_once = "submission_" in self.name  # mlcommons judges the first record alone
+        return is_judged_once, self.before, self.all_hold, self.after, self.first, self.some
 
 
 @dataclass(frozen=True)
@@ -102,6 +96,6 @@ class RuleFile:
         return [(key, each) for key, each in self.counted if each.count != "once"]
 
     @cached_property
-    def acting(self) -> Mapping[str, KeyRules]:
-        """The rules of the keys whose records must be looked at one by one."""
-        return {key: rules for key, rules in self.keys.items() if rules.acts}
+    def acting(self) -> Mapping[str, Steps]:
+        """What is done with records of the keys that must be looked at one by one."""
+        return {key: rules.steps for key, rules in self.keys.items() if rules.acts}

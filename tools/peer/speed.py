@@ -1,7 +1,8 @@
 """Measure how many times as fast ``cepheid check`` is as the peer, in processor time.
 
 Both judge the same logs of a round, one by one, in turns and in this process. What starting costs
-is left out: each judges all of them once before. The logs are drawn at random with a fixed seed.
+is left out: each judges all of them once before, and the command line is parsed. The logs are drawn
+at random with a fixed seed.
 The numbers are recorded beside the agreement, whose table shows them.
 """
 
@@ -55,7 +56,7 @@ def draw_logs(name: str, repository: Path, number: int = LOGS) -> Sequence[Path]
 def measure_round(name: str, logs: Sequence[Path], turns: int = TURNS) -> Compared:
     """Measure both on the same logs, and return milliseconds of both and the ratio."""
     rule_set = require_rule_set(name)
-    command = ["--round", name, "--jobs", "1", *map(str, logs)]
+    command = check_compliance.COMMAND.parse(["--round", name, "--jobs", "1", *map(str, logs)])
 
     def judge_theirs() -> None:
         for log in logs:
@@ -63,7 +64,7 @@ def measure_round(name: str, logs: Sequence[Path], turns: int = TURNS) -> Compar
 
     with _silence():
         pairs = [
-            (_clock(lambda: check_compliance.main(command)), _clock(judge_theirs))
+            (_clock(lambda: check_compliance.check(command)), _clock(judge_theirs))
             for _ in range(turns + 1)
         ][1:]
     ours, theirs = (1000 * statistics.median(each) / len(logs) for each in zip(*pairs, strict=True))

@@ -18,7 +18,6 @@ from cepheid.compliance.finding import escape, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import EventsByKey, RunLog, group
 from cepheid.rules.events import is_number
-from cepheid.rules.mlperf.expressions import Statements
 from cepheid.rules.mlperf.keys import Check, RuleFile
 from cepheid.rules.mlperf.rule_files import JOINED, METRIC, RuleSet
 
@@ -140,7 +139,8 @@ def _judge_by_file(file: RuleFile, records: _Records, course: _Course) -> None:
     satisfied: set[str] = set()
     # There may be 100,000 records, and nearly all are as they should be: what is wrong with one is
     # asked only where ``all_hold`` says no.
-    acting = {key: rules.steps for key, rules in file.acting.items() if key in by_key}
+    acting = {key: steps for key, steps in file.acting.items() if key in by_key}
+    enqueue = course.files.append
     of_acting = [by_key[key] for key in acting]
     if records.are_apart and FEW * sum(map(len, of_acting)) < len(events):
         events = sorted(chain.from_iterable(of_acting), key=_get_line)
@@ -151,16 +151,22 @@ def _judge_by_file(file: RuleFile, records: _Records, course: _Course) -> None:
         is_judged_once, before, all_hold, after, of_first, some = acting[key]
         is_first = (is_judged_once or of_first) and event is by_key[key][0]
         if is_first or not is_judged_once:
-            if before:
-                _act(file, before, event, state, course)
+            try:
+                if before:
+                    before(state, event.value, event.metadata, event, enqueue)
+            except Exception as error:
+                _refuse(file, event, error, course)
             try:
                 is_fine = not all_hold or all_hold(state, event.value, event.metadata, event)
             except Exception:
                 is_fine = False
             if not is_fine:
                 _check(file, file.keys[key].checks, event, state, course)
-            if after:
-                _act(file, after, event, state, course)
+            try:
+                if after:
+                    after(state, event.value, event.metadata, event, enqueue)
+            except Exception as error:
+                _refuse(file, event, error, course)
         if is_first and of_first:
             _check(file, of_first, event, state, course)
         if some and _satisfies(file, some, event, state, course):
@@ -172,16 +178,6 @@ def _judge_by_file(file: RuleFile, records: _Records, course: _Course) -> None:
             got = format_value(last.value)
             course.for_good.append(Breach("never", (key,), file.name, some, last, times, got=got))
     _judge_end(file, state, course)
-
-
-def _act(
-    file: RuleFile, statements: Statements, event: Event, state: dict[str, Any], course: _Course
-) -> None:
-    """Let a record change the state."""
-    try:
-        statements(state, event.value, event.metadata, event, course.files.append)
-    except Exception as error:
-        _refuse(file, event, error, course)
 
 
 def _check(

@@ -24,6 +24,7 @@ from cepheid.compliance.read.log.records import (
     OldEvent,
     Problem,
     SoundEvent,
+    count_lines,
     names_its_source,
 )
 from cepheid.rules.events import MARKER
@@ -210,14 +211,14 @@ def _split(number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient
     labels, after = [before, *between[:-1]], between[-1]
     numbers: Sequence[int] = range(number, number + len(contents))
     record_bytes = len(text) - len(after)
-    before_each = list(accumulate([lines.count(b"\n") if lines else 0 for lines in labels]))
+    before_each = list(accumulate([count_lines(lines) if lines else 0 for lines in labels]))
     if before_each[-1]:
         numbers = list(map(add, numbers, before_each))
         record_bytes -= sum(map(len, labels))
         if not is_lenient:
             labels = [lines and lines[lines.rfind(b"\n") + 1 :] for lines in labels]
             record_bytes += sum(map(len, labels))
-    line_feeds = numbers[-1] - number + is_whole + after.count(b"\n")
+    line_feeds = numbers[-1] - number + is_whole + count_lines(after)
     joined, labels = b"\n".join(contents), [] if is_lenient else labels
     return _Split(contents, joined, numbers, labels, line_feeds, record_bytes)
 

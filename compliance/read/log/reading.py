@@ -154,8 +154,9 @@ class Reading:
                 end = read_to = self.read_first_line(number, kept, at)
                 number, limit = number + kept.count(b"\n", at, end), ODD_BYTES
             if read_to < end:  # nothing but text
-                self.check_other_text(number, kept[read_to:end])
-                number += kept.count(b"\n", read_to, end)
+                other = kept[read_to:end]
+                self.check_other_text(number, other)
+                number += records.count_lines(other)
             at = end
         last = kept[kept.rfind(b"\n") + 1 :]
         if last and _MARKER.startswith(last):

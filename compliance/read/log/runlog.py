@@ -64,8 +64,7 @@ def group(events: Iterable[Event]) -> EventsByKey:
     by_key: defaultdict[str, list[Event]] = defaultdict(list)
     for event in events:
         by_key[event.key].append(event)
-    by_key.default_factory = None
-    return by_key
+    return dict(by_key)
 
 
 PARTIAL = ".partial"  # behind the name of a log until its run has ended
