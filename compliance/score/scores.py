@@ -20,7 +20,6 @@ from cepheid.rules.definition import Definition, Runs
 from cepheid.rules.metrics import METRICS
 
 CONFIDENCE = 0.95
-LEAST_COST = 1e-300
 
 
 @dataclass(frozen=True)

@@ -240,22 +240,22 @@ def strip_source(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in metadata.items() if name not in ("file", "lineno")}
 
 
-def _count(file: RuleFile, found: _Records, course: _Course) -> None:
+def _count(file: RuleFile, records: _Records, course: _Course) -> None:
     """Note of which keys there are too few records, or too many."""
     either: dict[frozenset[str], tuple[str, ...]] = {}
-    by_key, once = found.by_key, file.once
-    is_usual = once.isdisjoint(found.repeated) and not once.difference(by_key)
+    by_key, once = records.by_key, file.once
+    is_usual = once.isdisjoint(records.repeated) and not once.difference(by_key)
     for key, rules in file.counted_otherwise if is_usual else file.counted:
-        records = by_key.get(key, ())
+        of_key = by_key.get(key, ())
         if rules.or_else:
             keys = (key, *rules.or_else)
             # keys that the file does not name count for nothing
             if not any(each in file.keys and by_key.get(each) for each in keys):
                 either.setdefault(frozenset(keys), keys)
-        elif rules.count == "once" and len(records) > 1:
-            found = _find_repeated(file, key, records)
+        elif rules.count == "once" and len(of_key) > 1:
+            found = _find_repeated(file, key, of_key)
             course.about_keys.setdefault(key, {})[found.kind, ""] = found, found.times
-        elif len(records) < rules.least:
+        elif len(of_key) < rules.least:
             found = Breach("missing", (key,), file.name, least=rules.least)
             course.about_keys.setdefault(key, {})["missing", ""] = found, 1
     course.for_good += (Breach("missing", keys, file.name) for keys in either.values())

@@ -143,10 +143,6 @@ def _is_near(value: object, expected: float) -> bool:
     return math.isclose(value, expected, rel_tol=TOLERANCE, abs_tol=1e-6)
 
 
-Contradiction = tuple[str, object, object]
-"""What a file says about, what it says, and what the log says."""
-
-
 @rule("S14", Needs.RESULT)
 def check_attached(result: ResultLogs, definition: Definition, place: Place) -> Iterator[Finding]:
     """Check configuration, reports and logs that were set aside against the logs (S14)."""

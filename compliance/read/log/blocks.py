@@ -110,7 +110,8 @@ def parse_block(
 
 def _make_block(dialect: Dialect, number: int, split: _Split, is_lenient: bool) -> Block:
     contents, joined, numbers, *_ = split
-    problems, decode, fields = list[Problem](), _decode_record, len(FIELDS)
+    decode: Callable[[bytes], Event] = _decode_record
+    problems, fields = list[Problem](), len(FIELDS)
     if len(joined) > records.VALUES_PER_RECORD_MAX:
         _demand(max(map(len, contents)) <= records.VALUES_PER_RECORD_MAX)
     if dialect == "mll":

@@ -13,7 +13,6 @@ from cepheid.compliance.judge.judgement import Judgement, judge
 from cepheid.compliance.read import package
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import rounds
-from cepheid.rules.errors import UserError
 from tests.compliance.history import (
     Entry,
     change,
@@ -331,34 +330,6 @@ def test_closed_runs_log_a_seed_since_v41(tmp_path: Path) -> None:
         judged_in = rounds.load(f"mlperf-training-{version}")
         found = judge([package.read(tmp_path, judged_in.layout)], judged_in).findings
         assert {finding.code for finding in found if finding.rule == "T15"} == codes
-
-
-def test_a_run_that_was_started_again_in_the_same_log_is_one_finding(tmp_path: Path) -> None:
-    first = CLOSED[: [entry.key for entry in CLOSED].index("eval_stop")]
-    (finding,) = check_40([*first, *CLOSED], tmp_path)
-    assert (finding.code, finding.line) == ("M1.second_run", len(first) + 1)
-
-
-def test_description_and_logs_name_one_division(tmp_path: Path) -> None:
-    submit(tmp_path, [resnet_40(k, division="open") for k in range(5)])  # described as closed
-    (finding,) = judge_result(tmp_path).findings
-    assert finding.code == "M2.division"
-    assert "the logs say open, the description of the system says closed" in finding.message
-
-
-def test_logs_that_weak_scaling_sets_aside_are_no_result(tmp_path: Path) -> None:
-    folder = tmp_path / "acme" / "results" / "box" / "weak" / "cosmoflow"
-    for index in range(11):
-        write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
-    aside = write(folder / "pruned_results" / "result_11.txt", mllog_lines(cosmoflow_20(11)))
-    judgement = judge([package.read(tmp_path, HPC_20.layout)], HPC_20)
-    found = [(f.code, f.path) for f in judgement.findings if f.rule != "M4"]
-    assert found == [("M2.pruned", aside.parent)]
-    assert (len(judgement.results), judgement.logs) == (1, 11)
-    for log in folder.glob("result_*.txt"):
-        log.unlink()
-    with pytest.raises(UserError, match="pruned_results: logs that weak scaling sets aside"):
-        package.read(tmp_path, HPC_20.layout)
 
 
 @pytest.mark.parametrize(
