@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from msgspec import structs
 
@@ -89,8 +89,9 @@ def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
     not supported.
     """
     course = _Course(files=[rules.first_file])
+    events: Sequence[Event] = run.events
     # a record that is read with care, and only such a one, may share its line with another one
-    records = _group(run.events, run.by_key, are_apart=not run.other_problems)
+    by_key, are_apart = run.by_key, not run.other_problems
     for _ in range(FILES_MAX):
         if not course.files:
             break
@@ -100,38 +101,23 @@ def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
             course.for_good.append(Breach("no_rules", (), name))
         else:
             if file.joins:
-                events = [*records.events, *_join_metrics(run, file.joins)]
-                records = _group(events, group(events), are_apart=False)
-            _judge_by_file(file, records, course)
+                events = [*events, *_join_metrics(run, file.joins)]
+                by_key, are_apart = group(events), False
+            _judge_by_file(file, events, by_key, are_apart, course)
     else:
         course.for_good.append(Breach("no_rules", (), f"more than {FILES_MAX} files"))
     return tuple(course.list_all())
-
-
-class _Records(NamedTuple):
-    """The records of a log; ``repeated`` are the keys of which there are several.
-
-    Where they ``are_apart``, no two stand on the same line, so that lines tell their order.
-    """
-
-    events: Sequence[Event]
-    by_key: EventsByKey
-    repeated: frozenset[str]
-    are_apart: bool
-
-
-def _group(events: Sequence[Event], by_key: EventsByKey, are_apart: bool) -> _Records:
-    repeated = frozenset([key for key, of_key in by_key.items() if len(of_key) > 1])
-    return _Records(events, by_key, repeated, are_apart)
 
 
 _get_line = attrgetter("line")
 FEW = 4  # records of an acting key for each that is passed over: then they are not sorted out
 
 
-def _judge_by_file(file: RuleFile, records: _Records, course: _Course) -> None:
+def _judge_by_file(
+    file: RuleFile, events: Iterable[Event], by_key: EventsByKey, are_apart: bool, course: _Course
+) -> None:
+    """Judge by one file; ``are_apart`` says that the lines of records tell their order."""
     state: dict[str, Any] = {}
-    events, by_key = records.events, records.by_key
     if file.begin:
         file.begin(state, None, None, None, course.files.append)
     for key in course.about_keys.keys() & file.keys:
@@ -142,7 +128,7 @@ def _judge_by_file(file: RuleFile, records: _Records, course: _Course) -> None:
     acting = {key: steps for key, steps in file.acting.items() if key in by_key}
     enqueue = course.files.append
     of_acting = [by_key[key] for key in acting]
-    if records.are_apart and FEW * sum(map(len, of_acting)) < len(events):
+    if are_apart and FEW * sum(map(len, of_acting)) < sum(map(len, by_key.values())):
         events = sorted(chain.from_iterable(of_acting), key=_get_line)
     for event in events:
         key = event.key
@@ -171,7 +157,7 @@ def _judge_by_file(file: RuleFile, records: _Records, course: _Course) -> None:
             _check(file, of_first, event, state, course)
         if some and _satisfies(file, some, event, state, course):
             satisfied.add(key)
-    _count(file, records, course)
+    _count(file, by_key, course)
     for key, (*_, some) in acting.items():
         if some and key not in satisfied:
             last, times = by_key[key][-1], len(by_key[key])
@@ -240,11 +226,10 @@ def strip_source(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return {name: value for name, value in metadata.items() if name not in ("file", "lineno")}
 
 
-def _count(file: RuleFile, records: _Records, course: _Course) -> None:
+def _count(file: RuleFile, by_key: EventsByKey, course: _Course) -> None:
     """Note of which keys there are too few records, or too many."""
     either: dict[frozenset[str], tuple[str, ...]] = {}
-    by_key, once = records.by_key, file.once
-    is_usual = once.isdisjoint(records.repeated) and not once.difference(by_key)
+    is_usual = all(len(by_key.get(key, ())) == 1 for key in file.once)
     for key, rules in file.counted_otherwise if is_usual else file.counted:
         of_key = by_key.get(key, ())
         if rules.or_else:

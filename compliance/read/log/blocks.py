@@ -33,7 +33,6 @@ from cepheid.rules.rounds import Dialect
 STEM = b":::MLL"  # what the markers of both dialects begin with
 PLAIN = MARKER.encode() + b" "
 V06_HEAD = rb"([0-9.]{1,40}) (\w{1,200}) ?:[ \t]+"  # <seconds> <key>:
-SPARSE_BYTES = 1_000  # for each record of a block: most of it is other text
 
 _V06 = STEM + b" "
 _find_v06_parts = re.compile(rb"^" + V06_HEAD + rb"(\{.*)$", re.MULTILINE).findall

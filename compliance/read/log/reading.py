@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from cepheid.compliance.read.log import damage, records, unpack, version_05
-from cepheid.compliance.read.log.blocks import (
-    PLAIN,
-    SPARSE_BYTES,
-    STEM,
-    V06_HEAD,
-    Block,
-    parse_block,
-)
+from cepheid.compliance.read.log.blocks import PLAIN, STEM, V06_HEAD, Block, parse_block
 from cepheid.compliance.read.log.fields import find_field_problems, format_field
 from cepheid.compliance.read.log.records import (
     FIELDS,
@@ -37,6 +30,7 @@ from cepheid.rules.rounds import Dialect, ProblemKind
 
 BLOCK_BYTES = 64 * 2**10  # of lines that are parsed together
 ODD_BYTES = 4 * 2**10  # the same behind an odd line, since others may follow
+SPARSE_LINES = 8  # for each record of a block: most of it is other text
 
 _MARKER = MARKER.encode()
 _V06_RECORD = re.compile(rb":::MLL " + V06_HEAD + rb"(\{.*\})\s*", re.DOTALL)
@@ -146,7 +140,7 @@ class Reading:
             if isinstance(parsed, Block):
                 self.add_block(parsed)
                 number, limit = number + parsed.line_feeds, min(2 * limit, BLOCK_BYTES)
-                self.is_sparse = SPARSE_BYTES * len(parsed.events) < read_to - at
+                self.is_sparse = SPARSE_LINES * len(parsed.events) < parsed.line_feeds
             elif parsed:
                 limit = parsed
                 continue
@@ -231,12 +225,9 @@ class Reading:
         has_nul = b"\0" in text
         if not self.is_text or not (has_nul or not (self.is_lenient or text.isascii())):
             return
-        cause = damage.Cause("", "the file is not UTF-8 text")
+        cause, at = damage.Cause("", "the file is not UTF-8 text"), damage.find_not_utf8(text)
         if has_nul:
-            at = text.find(b"\0")
-            cause = damage.explain_nul(text)
-        else:
-            at = damage.find_not_utf8(text)
+            cause, at = damage.explain_nul(text), text.find(b"\0")
         if at >= 0:
             self.is_text = False  # one finding says it
             line, is_lost = number + text.count(b"\n", 0, at), bool(cause.case)
