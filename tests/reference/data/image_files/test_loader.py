@@ -14,7 +14,8 @@ from PIL import Image
 from cepheid.reference.data import imagenet
 from cepheid.reference.data.image_files import decoding
 from cepheid.reference.data.image_files.crops import Cropping, Views, make_training_views
-from cepheid.reference.data.image_files.loader import Loader, resize
+from cepheid.reference.data.image_files.loader import Loader
+from cepheid.reference.data.image_files.threads import resize
 from cepheid.reference.data.imagenet import Images
 from cepheid.reference.data.order import SampleStream, Share
 from cepheid.reference.data.store import StoreError
