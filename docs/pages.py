@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from cepheid.compliance.report.rulebook import RuleText, read_rules
 from cepheid.rules import definition
@@ -163,8 +164,11 @@ def lead_from(book: str, text: str) -> str:
 def run(*arguments: str) -> str:
     """Return what a command of `cepheid` prints."""
     printed = io.StringIO()
-    os.environ["COLUMNS"] = COLUMNS
-    with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+    with (
+        patch.dict(os.environ, COLUMNS=COLUMNS),
+        contextlib.redirect_stdout(printed),
+        contextlib.suppress(SystemExit),
+    ):
         main(arguments)
     return printed.getvalue()
 
