@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 OURS, REPORTED = "C0", "C5"  # colours of the style
 COLUMN_INCHES = 4.8
 TITLE_CHARACTERS = 60  # of a line, for each column of a figure
+LEGEND_TOP, LEGEND_COLUMNS = -0.16, 2  # in heights of the axes, below their labels
 
 
 @contextmanager
@@ -33,6 +34,10 @@ def draw_figure(
         figure = Figure(figsize=(column_inches * columns, inches), layout="constrained")
         axes = figure.subplots(1, columns, squeeze=False)[0]
         yield figure, list(axes)
+        for each in axes:
+            if each.get_legend():  # below: nothing that is drawn may lie behind it
+                place = {"loc": "upper center", "bbox_to_anchor": (0.5, LEGEND_TOP)}
+                each.legend(*each.get_legend_handles_labels(), ncols=LEGEND_COLUMNS, **place)
         try:
             with atomic_path(path) as temporary:
                 figure.savefig(temporary, format="png", metadata={"Software": None})

@@ -219,7 +219,7 @@ def _stack_phases(axes: Any, phases_ms: Phases) -> None:
             base = [low + height for low, height in zip(base, heights, strict=True)]
     axes.set_xticks(range(len(phases_ms)), list(phases_ms), **NAMES)
     axes.set_ylabel("ms of an update")
-    axes.legend(loc="upper left", bbox_to_anchor=(1, 1))  # on the right, outside
+    axes.legend()
 
 
 def measure_rungs(request: Request, setups: Sequence[Setup]) -> Measured:

@@ -165,7 +165,7 @@ def draw_published(path: Path, _: Request, measured: Measured) -> None:
         right.axhspan(-100 * GOAL, 100 * GOAL, color=OURS, alpha=0.1)
         left.set(yscale="log", ylabel="minutes to the target", title="o published, x predicted")
         right.set(ylabel="% by which the prediction misses", title="band: the goal of 20%")
-        left.legend(fontsize="x-small")
+        left.legend()
         for axes in (left, right):
             axes.set_xscale("log", base=2)
             axes.set_xlabel("devices")

@@ -336,6 +336,5 @@ def _scale(axes: "Axes", sweep: Sweep) -> None:
     else:
         axes.set_ylim(bottom=0)
     axes.set_xlabel("batch size" if sweep.measure == "training" else "number of images")
-    axes.margins(y=0.25)  # room for the legend
     axes.grid()
     axes.legend()
