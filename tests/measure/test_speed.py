@@ -273,23 +273,30 @@ def test_each_time_of_an_accelerator_is_counted_once() -> None:
     assert (kernels.seconds, kernels.count, kernels.on) == (50e-6, 5, "device")
 
 
-# Ranks that share images --------------------------------------------------------------------------
+# Ranks that share images, sums and updates --------------------------------------------------------
 
 
-def _measure_partitions(path: Path) -> None:
+def _measure_sharing(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "end_rank", lambda code: None)
         patch.setattr(sharing, "MOST_PIXELS", 64)
         main(
-            ["speed", "resnet50", "--only", "partitions", "--input", "synthetic", "--rounds", "3",
-             "--set", "global_batch_size=2", "--data", str(path), "--output", str(path / "p.json")]
+            ["speed", "resnet50", "--only", "partitions", "--only", "sums", "--only", "update",
+             "--input", "synthetic", "--rounds", "3", "--set", "global_batch_size=2",
+             "--data", str(path), "--output", str(path / "p.json")]
         )  # fmt: skip
 
 
 @pytest.mark.promise  # networks of two ranks are timed in turns
-def test_two_ranks_share_images_and_keep_less(tmp_path: Path) -> None:
-    on_ranks(2, _measure_partitions, tmp_path)
-    arms = json.loads((tmp_path / "p.json").read_text())["partitions"]
+def test_two_ranks_share_images_sums_and_updates(tmp_path: Path) -> None:
+    on_ranks(2, _measure_sharing, tmp_path)
+    facts = json.loads((tmp_path / "p.json").read_text())
+    sums = facts["sums"]["2 x 1"]  # two rows of one rank: all bytes go to the other row
+    assert sums["formula"][0] == 0
+    assert sums["sent_bytes"][0][1] == pytest.approx(sums["formula"][1], rel=0.1)
+    states = [arm["state_bytes"] for arm in facts["update"].values()]
+    assert states[1:] == pytest.approx([states[0] / 2] * 2, rel=0.1)
+    arms = facts["partitions"]
     assert {arm["pixels"] for arm in arms.values()} == {64}
     assert [arm["way"] for arm in arms.values()] == ["one rank", "shared batch", "images in 2"]
     assert all(len(arm["seconds"]) == len(arm["processor_seconds"]) == 3 for arm in arms.values())
