@@ -303,6 +303,24 @@ def test_the_readme_is_a_start_page() -> None:
     assert len([word for word in text.split() if re.search(r"\w", word)]) <= 600
 
 
+def test_the_documents_are_pages_and_no_book() -> None:
+    """Prose alone: no tables, no commands, no page that is made of records, no list of changes."""
+    rooms = [
+        "benchmarks",
+        "compliance",
+        "docs",
+        "leaderboard",
+        "reference",
+        "rules",
+        "second_order",
+    ]
+    pages = [*ROOT.glob("*.md"), *(page for room in rooms for page in (ROOT / room).rglob("*.md"))]
+    made = re.compile("CHANGE|records|results|mlperf_agreement")
+    texts = [page.read_text(encoding="utf-8") for page in pages if not made.match(page.stem)]
+    prose = re.sub(r"(?s)```.*?```", "", "\n".join(texts)).split("\n")
+    assert sum(len(line.split()) for line in prose if not line.startswith(("|", "    "))) <= 55_000
+
+
 @pytest.mark.parametrize("name", definition.names())
 def test_a_page_says_what_its_data_cost_and_the_readme_what_a_run_costs(name: str) -> None:
     mini, full = definition.load(name, "mini"), definition.load(name, "full")

@@ -95,6 +95,15 @@ def test_a_run_that_is_not_finite_has_no_pictures_and_says_so(
     assert not list(tmp_path.rglob("pictures_*"))
 
 
+def test_a_trial_of_a_few_samples_is_fine_without_its_targets(
+    data_root: Path, tmp_path: Path
+) -> None:
+    where = ["--data", data_root, "--output", tmp_path, "--runs", "1"]
+    ended = cepheid_run("galaxy_shape", *FAST, "--limit", "32", *where, reachable=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "a run that counts needs all samples" in ended.stdout
+
+
 def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_path: Path) -> None:
     ended = cepheid_run(
         "galaxy_shape",

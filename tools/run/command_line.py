@@ -52,9 +52,9 @@ at the start and later (default: 1800, but 120 for one that sends no sign of lif
 they say whom they wait for;
 CEPHEID_DEVICE=cpu is --device cpu, for all commands: it computes on the processors beside GPUs
 
-exit codes: 0 every run reached its targets; 1 a run did not, was interrupted, or the checker
-rejects its log or that of an earlier command; 2 wrong use, damaged data, or a rank that does not
-answer
+exit codes: 0 every run reached its targets, or with --limit its end; 1 a run did not, was
+interrupted, or the checker rejects its log or that of an earlier command; 2 wrong use, damaged
+data, or a rank that does not answer
 """
 
 
