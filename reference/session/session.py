@@ -322,8 +322,9 @@ class SingleRun:
         unit = "samples" if config.definition.kind == "train" else "images"
         self.tell(f"run {self.index}: {ending} after {outcome.samples:,} {unit}; log: {closed_log}")
         if self.folder and live and closed_log == final_log:
-            is_trial = bool(config.definition.data.get("is_subset"))  # which need not learn enough
-            is_fine = live.judge_result() and (outcome.reached or (is_trial and outcome.is_finite))
+            is_fine = live.judge_result() and outcome.reached
+            if config.definition.data.get("is_subset"):  # which never counts, and need not learn
+                is_fine = outcome.is_finite
             with session.interruption.allow():
                 finite = (
                     task if outcome.is_finite else None

@@ -63,12 +63,21 @@ def find_second_start(run: RunLog) -> Event | None:
 
 
 def _describe(run: RunLog, found: Breach) -> Finding:
+    if found.kind in ("repeated", "equal"):
+        return breach(
+            run,
+            found.at,
+            "M1.repeated",
+            case="equal" if found.kind == "equal" else "",
+            number=found.times,
+            line=found.first_line,
+            got=found.got,
+            file=found.file,
+        )
     return breach(
         run,
         found.at,
         _CODES[found.kind],
-        case="equal" if found.kind == "equal" else "",
-        line=found.first_line,
         keys=escape(" or ".join(found.keys)),
         least=found.least,
         plural="" if found.least == 1 else "s",
@@ -82,8 +91,6 @@ def _describe(run: RunLog, found: Breach) -> Finding:
 
 _CODES: Mapping[Kind, str] = {
     "missing": "M1.missing",
-    "repeated": "M1.repeated",
-    "equal": "M1.repeated",
     "value": "M1.value",
     "never": "M1.never",
     "end": "M1.end",
