@@ -275,6 +275,7 @@ def list_settings(chosen: Definition) -> str:
     """Return what ``--set`` knows of a benchmark at one scale, and what each division allows."""
     title = f"{chosen.name}, {chosen.scale} scale: {_describe_targets(chosen)}"
     about = [title, *([chosen.summary] if chosen.summary else [])]
+    about += [f"{metric}: {meaning}" for metric, meaning in chosen.meanings.items()]
     about.append(f"definition_digest {chosen.digest}")
     known = chosen.hyperparameters.values()
     constants = [each for each in known if each.is_constant and each.open == each.closed]

@@ -76,9 +76,16 @@ def has_accelerators(submitter: Path, system: str) -> bool:
 
 
 def find_disk(chosen: Definition) -> tuple[float, float] | None:
-    """Return gigabytes of distributed files and of prepared ones; None where nobody knows."""
+    """Return gigabytes of distributed files and of prepared ones; None where nobody knows.
+
+    Of a subset (``--limit``) they are its share.
+    """
     source = str(chosen.data.get("source", ""))
-    return DISK_GB.get((str(chosen.data["generator"]), source))
+    disk = DISK_GB.get((str(chosen.data["generator"]), source))
+    if disk is None or not chosen.data.get("is_subset"):
+        return disk
+    share = chosen.train_samples / definition.load(chosen.name, chosen.scale).train_samples
+    return disk[0] * share, disk[1] * share
 
 
 def describe_disk(chosen: Definition) -> str:
@@ -87,7 +94,7 @@ def describe_disk(chosen: Definition) -> str:
     if disk is None:
         return "?"
     files, prepared = disk
-    return f"{files:g} + {prepared:g}" if files else f"{prepared:g}"
+    return f"{files:.3g} + {prepared:.3g}" if files else f"{prepared:.3g}"
 
 
 def describe_bytes(count: float) -> str:

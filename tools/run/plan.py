@@ -84,6 +84,8 @@ class Plan:
             for key in chosen.variants
             if key in usual and chosen.data[key] != usual[key]
         ]
+        if chosen.data.get("is_subset"):
+            settings.append(f" --limit {chosen.train_samples}")
         command = f"cepheid data {chosen.name} --scale {chosen.scale}{''.join(settings)}"
         free = shutil.disk_usage(_find_existing(folder)).free / 1e9
         room = f"about {describe_disk(chosen)} GB, {free:,.0f} GB are free"

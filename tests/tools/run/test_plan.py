@@ -200,6 +200,14 @@ def test_a_plan_says_that_a_limited_run_never_counts(tmp_path: Path) -> None:
     assert "note:    --limit 64: this run only tries, and never counts (T10)" in planned.stdout
 
 
+def test_a_plan_asks_for_the_share_of_a_disk_that_a_limited_run_needs(tmp_path: Path) -> None:
+    line = ["--limit", "1281", "--output", tmp_path / "out", "--data", tmp_path, "--dry-run"]
+    planned = cepheid("run", "resnet50", "--scale", "full", *line)
+    assert "(about 0.155 + 0.153 GB, " in planned.stdout
+    assert "`cepheid data resnet50 --scale full --limit 1281` prepares it" in planned.stdout
+    assert "are needed for the data" not in planned.stdout
+
+
 def test_a_plan_refuses_a_disk_that_is_too_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
