@@ -326,9 +326,7 @@ class SingleRun:
             if config.definition.data.get("is_subset"):  # which never counts, and need not learn
                 is_fine = outcome.is_finite
             with session.interruption.allow():
-                finite = (
-                    task if outcome.is_finite else None
-                )  # nothing else has a report or pictures
+                finite = task if outcome.is_finite else None  # nothing else can be shown
                 keep_report(finite, config, self.folder, power.used, session.observer)
                 keep_pictures(finite, config, self.folder, session.observer)
             if finite is None:
