@@ -36,7 +36,7 @@ for name in resnet50 chest_xray ssd; do
     keep "profile-$name" 1 speed $name "${full[@]}" --profile --rounds 5 --set compile=off --set global_batch_size=8
 done
 keep profile-mask_rcnn 1 speed mask_rcnn "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=1
-keep profile-video_prediction 1 speed video_prediction "${full[@]}" --profile --rounds 3 --set global_batch_size=2
+keep profile-video_prediction 1 speed video_prediction "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=2
 keep profile-kfac 1 speed kfac "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=8 --set kfac_stale=false
 for name in transformer gnmt ssd mask_rcnn; do
     keep "update-$name" 2 speed $name --only update --rounds 15

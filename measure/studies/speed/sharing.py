@@ -100,6 +100,8 @@ def compare_sums(subject: Subject) -> Measurement:
             f"{within / MIB:.2f} MiB sent within the row (formula {formula[0] / MIB:.2f}), "
             f"{between / MIB:.2f} MiB to other rows (formula {formula[1] / MIB:.2f}) per rank"
         )
+        if within + between < 0.01 * sum(formula):
+            text = f"added in shared memory; messages would be {sum(formula) / MIB:.2f} MiB a rank"
         what = f"sum {timing.label}, step of {task.config.global_batch_size} samples"
         rows.append(Row(what, text, format_timing(timing)))
         facts[timing.label] = {"seconds": timing.seconds, "sent_bytes": table, "formula": formula}
