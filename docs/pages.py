@@ -1,4 +1,4 @@
-"""The pages of `make docs` that are no file, and our results as a page.
+"""The pages of `make docs` that are no file, the tables of benchmarks, and our results as a page.
 
     python docs/pages.py        writes the tables of docs/results.md from the logs of our results
 
@@ -6,6 +6,7 @@ MkDocs calls the functions named ``on_…`` (docs/mkdocs.yml). Pages keep the pl
 the repository, so that a link works in both; what a page links to and is no page, such as a
 definition or a picture, is copied beside it. The reference is made from the parsers of the
 commands, the definitions of the benchmarks, and the rules with the findings that each can tell.
+The page of a benchmark ends with tables of what the JSON files beside its README record.
 """
 
 import contextlib
@@ -13,14 +14,28 @@ import io
 import os
 import posixpath
 import re
-from collections.abc import Iterator, Sequence
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from cepheid.compliance.report.rulebook import RuleText, read_rules
-from cepheid.rules import definition
+from cepheid.compliance.score import margins
+from cepheid.measure.engine.recorded_points import read_points
+from cepheid.measure.engine.study import Column, Request
+from cepheid.measure.studies import convergence_points, epochs, epochs_study
+from cepheid.measure.studies.resolution import resolution
+from cepheid.measure.studies.sweep.records import Sweep, load_published
+from cepheid.measure.studies.sweep.measures import Point
+from cepheid.rules import definition, evidence, rcp
+from cepheid.rules.definition import Definition
+from cepheid.rules.evidence import Curve
 from cepheid.rules.host import ROOT, atomic_write
+from cepheid.rules.metrics import QualityTarget
 from cepheid.tools.cli import COMMANDS, main
 
 RESULTS = ROOT / "docs/results.md"
@@ -67,7 +82,13 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Lead links to folders to their READMEs; where there is none, their words are left."""
+    """Add what is recorded of a benchmark, and lead links to folders to their READMEs.
+
+    Where a folder has none, the words of the link are left.
+    """
+    folder = Path(page.file.src_uri).parent
+    if folder.match("benchmarks/*"):
+        markdown += describe_records(folder.name)
     known = {file.src_uri for file in files}
 
     def lead(link: re.Match[str]) -> str:
@@ -171,6 +192,135 @@ def run(*arguments: str) -> str:
     ):
         main(arguments)
     return printed.getvalue()
+
+
+# What is recorded of a benchmark ------------------------------------------------------------------
+
+
+Show = Callable[[Definition], Iterator[str]]
+"""Yields paragraphs and tables of what is recorded at a scale."""
+
+
+def describe_records(name: str) -> str:
+    """Return what the files beside a benchmark's README record of it, as tables."""
+    parts = []
+    for title, show in SECTIONS.items():
+        for scale in definition.scales(name):
+            if found := [*show(definition.load(name, scale))]:
+                parts += [f"## {title}, {scale} scale", *found]
+    return "\n\n".join(["", *parts, ""])
+
+
+def draw_table(columns: Sequence[Column], rows: Sequence[Any]) -> str:
+    """Return rows as a table in Markdown, without columns that are empty."""
+    shown = [each for each in columns if each.head and any(map(each.format, rows))]
+    lines = [[str(each.head) for each in shown], ["---"] * len(shown)]
+    lines += [[each.format(row) for each in shown] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def show_evidence(one: Definition) -> Iterator[str]:
+    """Yield the correct runs, the broken variants and the shallow baselines, and their margins."""
+    models: dict[str, list[Curve]] = {}
+    for file, kind in ((evidence.FILE, ""), (evidence.BASELINES_FILE, "shallow baseline: ")):
+        found = evidence.load(one, file)
+        for curve in found.curves if found else ():
+            models.setdefault(kind + curve.variant.replace("_", " "), []).append(curve)
+    if models:
+        yield f"Targets: {' and '.join(map(str, one.quality))}."
+        yield draw_table(list_columns(one), [*models.items()])
+        yield f"{margins.describe(one).capitalize()}."
+
+
+def list_columns(one: Definition) -> Sequence[Column]:
+    """Return the columns of a model: seeds, samples to the targets, and the best of each metric."""
+
+    def describe_ends(row: tuple[str, Sequence[Curve]]) -> str:
+        ends = [curve.count_samples_to_target(one) for curve in row[1]]
+        counts = Counter(f"{end:,}" if end else "never" for end in ends)
+        return ", ".join(f"{end} ({count})" for end, count in sorted(counts.items()))
+
+    def describe_best(target: QualityTarget, row: tuple[str, Sequence[Curve]]) -> str:
+        choose = min if target.better == "lower" else max
+        seen = [[quality[target.metric] for _, quality in curve.evaluations
+                 if target.metric in quality] for curve in row[1]]  # fmt: skip
+        best = sorted(map(choose, filter(None, seen)))
+        return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (*best[:1], *best[-1:])))
+
+    unit = "samples" if one.kind == "train" else "images"
+    return (
+        Column("model", lambda row: row[0]),
+        Column("seeds", lambda row: len(row[1])),
+        Column(f"{unit} to the targets (seeds)", describe_ends),
+        *(Column(f"best {each.metric}", partial(describe_best, each)) for each in one.quality),
+        Column("seconds", lambda row: statistics.median(c.seconds for c in row[1]), "{:,.0f}"),
+    )
+
+
+def show_points(one: Definition) -> Iterator[str]:
+    """Yield the reference convergence points."""
+    if one.kind == "train" and rcp.load(one.name, one.scale):
+        request = ask(one)
+        measured = convergence_points.measure(request, ())
+        yield draw_table(convergence_points.list_columns(request, measured), measured.rows)
+
+
+def show_resolution(one: Definition) -> Iterator[str]:
+    """Yield the smallest difference that so many runs show."""
+    if facts := evidence.read_file(one.name, evidence.RESOLUTION_FILE).get(one.scale):
+        yield draw_table(resolution.COLUMNS[1:], [resolution.Resolution(**facts)])
+
+
+def show_comparisons(one: Definition) -> Iterator[str]:
+    """Yield the epochs to the targets with the settings of each recorded comparison."""
+    for name in evidence.read_file(one.name, epochs.MEASURED).get(one.scale, ()):
+        comparison, request = epochs.load_comparison(one.name, one.scale, name), ask(one)
+        measured = epochs_study.describe(request, comparison, epochs.load_runs(one, comparison))
+        columns = epochs_study.list_columns(request, measured)
+        yield f"### {comparison.title}\n\n`cepheid measure epochs {one.name} --compare {name}`"
+        yield draw_table(columns, measured.rows)
+        yield "\n".join(measured.notes)
+
+
+def show_published(one: Definition) -> Iterator[str]:
+    """Yield the epochs by batch size, beside those of MLPerf's rounds."""
+    ours = epochs.list_by_batch_size(one) if one.kind == "train" else {}
+    if ours and epochs.load_published(one.name):
+        measured = epochs_study.list_results(ask(one), ours)
+        yield draw_table(epochs_study.STUDY.columns, measured.rows)  # type: ignore[arg-type]
+
+
+def show_sweeps(one: Definition) -> Iterator[str]:
+    """Yield the sweeps of the cosmology paper's figures, machine by machine."""
+    for path in sorted((ROOT / "docs/sweeps").glob(f"{one.name}-{one.scale}-*.json")):
+        facts, points = read_points(path, "sweep.json", Point, "sweep")
+        sweep = Sweep(facts["configuration"], points, published=load_published(one.name))
+        yield f"`{path.relative_to(ROOT)}`: {facts['measure']}, {sweep.machine}"
+        yield draw_table(sweep.list_columns(), points)
+
+
+def show_results(one: Definition) -> Iterator[str]:
+    """Yield the table of our results, from their page."""
+    title = f"## {one.name}, {one.scale} scale".replace("_", r"\_")
+    for part in re.split(r"\n(?=## )", RESULTS.read_text(encoding="utf-8")):
+        if part.startswith(title):
+            yield part.partition("\n")[2].partition("<!--")[0].strip()
+
+
+def ask(one: Definition) -> Request:
+    """Return a request for what is recorded: nothing is measured."""
+    return Request(SimpleNamespace(benchmark=one.name, scale=one.scale), None)  # type: ignore[arg-type]  # no display
+
+
+SECTIONS: Mapping[str, Show] = {
+    "Evidence": show_evidence,
+    "Reference convergence points": show_points,
+    "Resolution": show_resolution,
+    "Results": show_results,
+    "Settings compared": show_comparisons,
+    "Epochs by batch size": show_published,
+    "The paper's figure": show_sweeps,
+}
 
 
 # Our results --------------------------------------------------------------------------------------

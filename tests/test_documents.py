@@ -284,6 +284,9 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     page = (tmp_path / "reference/rules/T8.html").read_text(encoding="utf-8")
     assert "T8.late" in page
     assert "T21" in (tmp_path / "reference/commands/check.html").read_text(encoding="utf-8")
+    recorded = (tmp_path / "benchmarks/kfac/README.html").read_text(encoding="utf-8")
+    for words in ("curvature ignored", "25,550", "Gauss-Newton", "2x-amd-epyc"):
+        assert words in recorded, words
     loaded = re.findall(r'(?:src|href)="(https?:[^"]+)', page)
     assert not [link for link in loaded if "mkdocs-material" not in link], "no other server"
 
@@ -319,6 +322,17 @@ def test_the_documents_are_pages_and_no_book() -> None:
     texts = [page.read_text(encoding="utf-8") for page in pages if not made.match(page.stem)]
     prose = re.sub(r"(?s)```.*?```", "", "\n".join(texts)).split("\n")
     assert sum(len(line.split()) for line in prose if not line.startswith(("|", "    "))) <= 55_000
+
+
+@pytest.mark.parametrize("name", definition.names())
+def test_the_page_of_a_benchmark_is_short_and_leads_to_its_records(name: str) -> None:
+    folder = definition.BENCHMARKS / name
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 900, "what is recorded is generated on the site"
+    records = text.partition("\n## Records\n")[2]
+    recorded = {path.name for path in folder.glob("*.json")} - {"fingerprints.json"}
+    assert {each for each in recorded if f"]({each})" not in text} == set()
+    assert f"cepheid measure targets {name}" in records
 
 
 @pytest.mark.parametrize("name", definition.names())

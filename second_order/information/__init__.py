@@ -1,4 +1,4 @@
-"""Information matrices of a trained network and what they are good for: see docs/kfac.md."""
+"""Information matrices of a trained network and what they are good for: see docs/information.md."""
 
 from cepheid.second_order.information.blocks import FisherBlocks, fisher_blocks
 from cepheid.second_order.information.products import FisherProducts

@@ -387,11 +387,12 @@ def test_products_with_losses_take_outputs_of_any_shape() -> None:
     assert float(products.multiply({"bias": torch.tensor([1.0, 0, 0])})["bias"][0]) > 0.1
 
 
-def test_the_examples_of_the_page_print_what_it_says() -> None:
-    page = ROOT / "docs/kfac.md"
+@pytest.mark.parametrize(("name", "least"), [("kfac.md", 15), ("information.md", 25)])
+def test_the_examples_of_a_page_print_what_it_says(name: str, least: int) -> None:
+    page = ROOT / "docs" / name
     text = re.sub(r"^```.*$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
-    assert len(test.examples) > 30
+    assert len(test.examples) > least
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     result = runner.run(test, out=said.append)
