@@ -11,6 +11,7 @@ The page of a benchmark ends with tables of what the JSON files beside its READM
 
 import contextlib
 import io
+import math
 import os
 import posixpath
 import re
@@ -29,8 +30,8 @@ from cepheid.measure.engine.recorded_points import read_points
 from cepheid.measure.engine.study import Column, Request
 from cepheid.measure.studies import convergence_points, epochs, epochs_study
 from cepheid.measure.studies.resolution import resolution
-from cepheid.measure.studies.sweep.records import Sweep, load_published
 from cepheid.measure.studies.sweep.measures import Point
+from cepheid.measure.studies.sweep.records import Sweep, load_published
 from cepheid.rules import definition, evidence, rcp
 from cepheid.rules.definition import Definition
 from cepheid.rules.evidence import Curve
@@ -199,15 +200,18 @@ def run(*arguments: str) -> str:
 
 Show = Callable[[Definition], Iterator[str]]
 """Yields paragraphs and tables of what is recorded at a scale."""
+RESOLUTION = ("runs", "reference", "scatter of crossings", "a pair shows", "in a table of 10",
+              "recorded spread", "then a pair")  # fmt: skip
 
 
 def describe_records(name: str) -> str:
     """Return what the files beside a benchmark's README record of it, as tables."""
     parts = []
-    for title, show in SECTIONS.items():
+    for title, (command, show) in SECTIONS.items():
         for scale in definition.scales(name):
             if found := [*show(definition.load(name, scale))]:
-                parts += [f"## {title}, {scale} scale", *found]
+                shown = f"`cepheid {command.format(name=name, scale=scale)}`"
+                parts += [f"## {title}, {scale} scale", shown, *found]
     return "\n\n".join(["", *parts, ""])
 
 
@@ -229,16 +233,18 @@ def show_evidence(one: Definition) -> Iterator[str]:
     if models:
         yield f"Targets: {' and '.join(map(str, one.quality))}."
         yield draw_table(list_columns(one), [*models.items()])
-        yield f"{margins.describe(one).capitalize()}."
+        yield margins.describe(one).capitalize()
 
 
 def list_columns(one: Definition) -> Sequence[Column]:
     """Return the columns of a model: seeds, samples to the targets, and the best of each metric."""
 
     def describe_ends(row: tuple[str, Sequence[Curve]]) -> str:
-        ends = [curve.count_samples_to_target(one) for curve in row[1]]
-        counts = Counter(f"{end:,}" if end else "never" for end in ends)
-        return ", ".join(f"{end} ({count})" for end, count in sorted(counts.items()))
+        ends = Counter(curve.count_samples_to_target(one) for curve in row[1])
+        ordered = sorted(ends.items(), key=lambda each: each[0] or math.inf)
+        return ", ".join(
+            f"{end:,} ({count})" if end else f"never ({count})" for end, count in ordered
+        )
 
     def describe_best(target: QualityTarget, row: tuple[str, Sequence[Curve]]) -> str:
         choose = min if target.better == "lower" else max
@@ -268,18 +274,20 @@ def show_points(one: Definition) -> Iterator[str]:
 def show_resolution(one: Definition) -> Iterator[str]:
     """Yield the smallest difference that so many runs show."""
     if facts := evidence.read_file(one.name, evidence.RESOLUTION_FILE).get(one.scale):
-        yield draw_table(resolution.COLUMNS[1:], [resolution.Resolution(**facts)])
+        columns = [each for each in resolution.COLUMNS if each.head in RESOLUTION]
+        yield draw_table(columns, [resolution.Resolution(**facts)])
 
 
 def show_comparisons(one: Definition) -> Iterator[str]:
     """Yield the epochs to the targets with the settings of each recorded comparison."""
     for name in evidence.read_file(one.name, epochs.MEASURED).get(one.scale, ()):
         comparison, request = epochs.load_comparison(one.name, one.scale, name), ask(one)
-        measured = epochs_study.describe(request, comparison, epochs.load_runs(one, comparison))
-        columns = epochs_study.list_columns(request, measured)
-        yield f"### {comparison.title}\n\n`cepheid measure epochs {one.name} --compare {name}`"
-        yield draw_table(columns, measured.rows)
-        yield "\n".join(measured.notes)
+        if runs := epochs.load_runs(one, comparison):
+            measured = epochs_study.describe(request, comparison, runs)
+            columns = epochs_study.list_columns(request, measured)
+            yield f"### {comparison.title}\n\n`--compare {name}`"
+            yield draw_table(columns, measured.rows)
+            yield "\n".join(measured.notes)
 
 
 def show_published(one: Definition) -> Iterator[str]:
@@ -309,17 +317,18 @@ def show_results(one: Definition) -> Iterator[str]:
 
 def ask(one: Definition) -> Request:
     """Return a request for what is recorded: nothing is measured."""
-    return Request(SimpleNamespace(benchmark=one.name, scale=one.scale), None)  # type: ignore[arg-type]  # no display
+    arguments = SimpleNamespace(benchmark=one.name, scale=one.scale)
+    return Request(arguments, None)  # type: ignore[arg-type]  # nothing is displayed
 
 
-SECTIONS: Mapping[str, Show] = {
-    "Evidence": show_evidence,
-    "Reference convergence points": show_points,
-    "Resolution": show_resolution,
-    "Results": show_results,
-    "Settings compared": show_comparisons,
-    "Epochs by batch size": show_published,
-    "The paper's figure": show_sweeps,
+SECTIONS: Mapping[str, tuple[str, Show]] = {  # title, the command that records it, and its tables
+    "Evidence": ("measure targets {name} --scale {scale}", show_evidence),
+    "Reference convergence points": ("rcp {name} --scale {scale}", show_points),
+    "Resolution": ("measure resolution {name} --scale {scale}", show_resolution),
+    "Results": ("summary submissions", show_results),
+    "Settings compared": ("measure epochs {name} --scale {scale} --compare …", show_comparisons),
+    "Epochs by batch size": ("measure epochs {name} --scale {scale}", show_published),
+    "The paper's figure": ("measure sweep {name} --scale {scale}", show_sweeps),
 }
 
 
