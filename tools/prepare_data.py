@@ -12,7 +12,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale, offer_set
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
-from cepheid.tools.run.costs import describe_bytes
+from cepheid.tools.run.costs import describe_bytes, find_disk
 
 if TYPE_CHECKING:
     from cepheid.reference.data.store import Manifest
@@ -110,6 +110,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from cepheid.reference.run.config import limit_samples
 
         chosen = limit_samples(chosen, arguments.limit)
+    if arguments.propose_digest and chosen.data != usual.data:
+        raise UserError(
+            "--propose-digest freezes the dataset of the definition: leave out --limit and --set"
+        )
     output = _choose_export_path(chosen, arguments)
     extras.require_for_data(chosen.extras)
     if arguments.stage:
@@ -175,15 +179,22 @@ def _vary(usual: Definition, overrides: Sequence[str]) -> Definition:
 
 
 def _lay_out(chosen: Definition, given: Path, data: Path, terminal: "Terminal") -> None:
-    """Lay the dataset out as it is distributed, from the folder in which a user has it."""
+    """Lay the dataset out as it is distributed, from the folder in which a user has it.
+
+    Nothing is done where it is prepared: what was unpacked may be deleted then.
+    """
     from cepheid.reference.data import generators
     from cepheid.reference.data.layouts import laying_out
 
     target = generators.find_distributed_files(chosen.data, data)
     if target is None:
         raise UserError(f"--source {given}: the data of {chosen.name} are drawn here; leave it out")
+    if generators.folder(chosen.data, data).exists():
+        return
+    disk, is_subset = find_disk(chosen), bool(chosen.data.get("is_subset"))
+    share = disk[1] / disk[0] if disk and disk[0] and not is_subset else 0
     with terminal.count("unpacking", "MB") as on_progress:
-        for line in laying_out.lay_out(target.name, given, target, on_progress):
+        for line in laying_out.lay_out(target.name, given, target, on_progress, share, is_subset):
             terminal.tell(line)
 
 

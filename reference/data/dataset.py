@@ -7,6 +7,7 @@ A generator is a package of ``cepheid.reference.data`` with a ``DATASET``. It de
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
-from cepheid.reference.data import preparation, store
+from cepheid.reference.data import disk, preparation, store
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import Manifest, OnProgress, StoreError
 from cepheid.rules.errors import did_you_mean
@@ -97,6 +98,17 @@ class Parameters:
         """Return where a user puts the files of the dataset ``folder``; None if all is drawn."""
         source = getattr(self, "source", "")
         return folder.with_name(source) if source in self.distributed else None
+
+    def find_unreadable(self, folder: Path) -> str:
+        """Return why the distributed files of the dataset ``folder``, if any, cannot be read."""
+        source = self.find_distributed_files(folder)
+        if source is None or not source.exists():
+            return ""
+        if not source.is_dir():
+            return f"{source}: is a file; put or link the folder with the distributed files there"
+        if not os.access(source, os.R_OK | os.X_OK):
+            return f"{source}: cannot be read; fix: ask its owner for the permission"
+        return ""
 
 
 def select_settings(generator: str, kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,9 +193,15 @@ class Dataset(Generic[Asked, Found]):
     ) -> Manifest:
         """Prepare ``folder``; continue an interrupted preparation, or return if it is finished.
 
-        Raises StoreError as ``preparation.prepare`` and ``plan`` do.
+        Raises StoreError as ``preparation.prepare`` and ``plan`` do. A place that cannot be
+        written, is full, or belongs to another preparation is refused before there is a plan, which
+        may take hours.
         """
         if not folder.exists():
+            if problem := parameters.find_unreadable(folder):
+                raise StoreError(problem)
+            with disk.explain_disk_errors(folder), disk.lock_folder(folder):
+                disk.require_space(folder.parent, 0, "Free some, or prepare on another disk.")
             report = on_progress or (lambda done, total: None)
             work = Work(folder, parameters.rows, processes, report)
             contents = self.plan(parameters, work)

@@ -48,10 +48,12 @@ def find_problem(data: Mapping[str, Any], data_root: Path) -> str:
             dataset.check(where, parameters)
     except UserError as error:  # such as a catalogue that is missing
         return str(error)
+    if where.exists():
+        return ""
     source = parameters.find_distributed_files(where)
-    if source and not where.exists() and not source.is_dir():
+    if source and not source.exists():
         return f"{source}: there is no such folder; put or link the distributed files there"
-    return ""
+    return parameters.find_unreadable(where)
 
 
 def count_train_samples(data: Mapping[str, Any], data_root: Path) -> int | None:

@@ -109,12 +109,13 @@ def list_images(
         for image in one.images
         if objects[image.id] or part == PARTS[1]
     ]
+    left_out = len(found[0].images) - sum(part == PARTS[0] for part, _, _ in used)
     if is_subset:  # the first of those that are there
         there = [each for each in used if (source / _name_image(source, *each[:2])).is_file()]
         groups = [[each for each in there if each[0] == part] for part in PARTS]
         used = [*groups[0][:train], *groups[1][:evaluation]]
     names = [_name_image(source, part, image) for part, image, _ in used]
-    _check_counts(source, [part for part, _, _ in used], (train, evaluation))
+    _check_counts(source, [part for part, _, _ in used], (train, evaluation), is_subset)
     with explain_unreadable():
         sizes = np.array([(source / name).stat().st_size for name in names], np.int64)
     digest.update("\n".join(names).encode() + sizes.astype("<i8").tobytes())
@@ -126,7 +127,7 @@ def list_images(
         image_ids=np.array([image.id for _, image, _ in used], np.int64),
         objects=_make_records([each for _, _, objects in used for each in objects], labels),
         ends=np.cumsum([len(objects) for _, _, objects in used], dtype=np.int64),
-        left_out=len(found[0].images) - train,
+        left_out=left_out,
         digest=digest.hexdigest(),
         masks=[
             _encode_mask(source / _name_annotations(part), image, each)
@@ -201,14 +202,16 @@ def _name_image(source: Path, part: str, image: _Image) -> str:
     return f"{part}/{image.file_name}"
 
 
-def _check_counts(source: Path, parts: Sequence[str], expected: tuple[int, int]) -> None:
+def _check_counts(
+    source: Path, parts: Sequence[str], expected: tuple[int, int], is_subset: bool
+) -> None:
     for part, wanted in zip(PARTS, expected, strict=True):
         count = parts.count(part)
         if count != wanted:
             kind = "images with objects" if part == PARTS[0] else "images"
+            fix = "Give a smaller --limit." if is_subset else "Unpack the annotations again."
             raise StoreError(
-                f"{source / _name_annotations(part)}: {count:,} {kind}, expected {wanted:,}. "
-                "Unpack the annotations again."
+                f"{source / _name_annotations(part)}: {count:,} {kind}, expected {wanted:,}. {fix}"
             )
 
 

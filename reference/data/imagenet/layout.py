@@ -62,12 +62,7 @@ def list_files(source: Path, classes: int, train: int, validation: int) -> Listi
     Raises StoreError where a folder is missing, or there are not as many ``classes``, ``train`` or
     ``validation`` images as there should be.
     """
-    for part in (TRAIN, VALIDATION):
-        if not (source / part).is_dir():
-            raise StoreError(
-                f"{source / part}: there is no such folder. Put ImageNet there, or link it: "
-                f"{TRAIN}/<class>/*.JPEG and {VALIDATION}/, as its archives unpack."
-            )
+    _check_folders(source)
     by_class = {name: _list_images(source / TRAIN / name) for name in _list_folders(source / TRAIN)}
     _check_training(source / TRAIN, by_class, classes, train)
     names = tuple(by_class)
@@ -89,31 +84,59 @@ def list_files(source: Path, classes: int, train: int, validation: int) -> Listi
 def list_some_files(source: Path, classes: int, train: int, validation: int) -> Listing:
     """List the first files of as many classes as there are, for a run that only tries.
 
-    There may be fewer classes and more files. Raises StoreError where there are fewer files.
+    There may be fewer classes and more files. A validation image of which no list tells the class
+    counts as one of the first class. Raises StoreError where there are fewer files.
     """
+    _check_folders(source)
     parts = []
     for part, count in ((TRAIN, train), (VALIDATION, validation)):
-        folders = _list_folders(source / part) if (source / part).is_dir() else []
+        folders = _list_folders(source / part)
         found = sorted(
-            (place, name, file, size)
+            (place, name, f"{name}/{file}", size)
             for name in folders[:classes]
             for place, (file, size) in enumerate(_list_images(source / part / name).items())
         )
+        if part == VALIDATION and not folders:
+            found = _list_some_flat(source, _list_folders(source / TRAIN))
         if len(found) < count:
             raise StoreError(
-                f"{source / part}: {len(found):,} images in class folders, --limit asks for "
-                f"{count:,}; fix: give a smaller one"
+                f"{source / part}: {len(found):,} images, --limit asks for {count:,}; fix: give a "
+                "smaller one"
             )
         parts.append(sorted((name, file, size) for _, name, file, size in found[:count]))
-    names = tuple(dict.fromkeys(name for part in parts for name, _, _ in part))
-    ordered = tuple(sorted(names)[:classes])
+    ordered = tuple(sorted({name for part in parts for name, _, _ in part if name})[:classes])
     rows = [
-        (f"{part}/{name}/{file}", ordered.index(name) if name in ordered else 0, size)
+        (
+            f"{part}/{name or ordered[0]}/{Path(place).name}",
+            f"{part}/{place}",
+            ordered.index(name) if name in ordered else 0,
+            size,
+        )
         for part, found in zip((TRAIN, VALIDATION), parts, strict=True)
-        for name, file, size in found
+        for name, place, size in found
     ]
-    paths, labels, sizes = zip(*rows, strict=True)
-    return Listing(ordered, paths, paths, np.array(labels, np.int64), np.array(sizes, np.int64))
+    names, places, labels, sizes = zip(*rows, strict=True)
+    return Listing(ordered, names, places, np.array(labels, np.int64), np.array(sizes, np.int64))
+
+
+def _list_some_flat(source: Path, classes: Sequence[str]) -> list[tuple[int, str, str, int]]:
+    """Return validation images in one folder as rows of 0, class, name and size in bytes."""
+    images = _list_images(source / VALIDATION)
+    try:
+        labels = _read_ground_truth(source, list(images), classes)
+    except StoreError:  # the list is missing, or the images or the classes are not complete
+        return [(0, "", file, size) for file, size in images.items()]
+    names = (classes[label] for label in labels)
+    return [(0, name, *item) for name, item in zip(names, images.items(), strict=True)]
+
+
+def _check_folders(source: Path) -> None:
+    for part in (TRAIN, VALIDATION):
+        if not (source / part).is_dir():
+            raise StoreError(
+                f"{source / part}: there is no such folder. Put ImageNet there, or link it: "
+                f"{TRAIN}/<class>/*.JPEG and {VALIDATION}/, as its archives unpack."
+            )
 
 
 def _check_training(folder: Path, found: Mapping[str, Files], classes: int, images: int) -> None:

@@ -6,7 +6,6 @@ reads tar and zip archives, WebDataset's shards among them; pyarrow reads Parque
 TensorFlow TFRecords. Raises StoreError where a container is damaged.
 """
 
-import io
 import json
 import re
 import tarfile
@@ -23,6 +22,8 @@ from cepheid.rules.errors import raise_if_refused
 
 MEMBER_BYTES_MAX = 2**31  # the largest that is distributed, COCO's annotations, has 0.5 GB
 PARQUET_ROWS = 64  # that are in memory at a time
+PIECE_BYTES = 2**20
+TAR_END = 1024  # bytes of zero, at least, at the end of a tar archive
 LANGUAGES = ("en", "de")
 IMAGE_KEYS = ("jpg", "jpeg", "png")
 WORDNET = re.compile(r"(?:^|_|/)(n\d{8})(?=[_/.]|$)")
@@ -30,12 +31,19 @@ WORDNET = re.compile(r"(?:^|_|/)(n\d{8})(?=[_/.]|$)")
 
 @dataclass(frozen=True)
 class Member:
-    """A file of a container, and how many bytes of the container have been read with it."""
+    """A file of ``container``, and how many bytes of that have been read with it."""
 
     name: str
     size: int
     file: IO[bytes]
     done: int
+    container: Path
+
+    def read_pieces(self) -> Iterator[bytes]:
+        """Yield the content in pieces. Raises StoreError where the container is damaged."""
+        with _explain_damage(self.container):
+            while piece := self.file.read(PIECE_BYTES):
+                yield piece
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,8 @@ def _explain_damage(path: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise_if_refused(path, error)
-        kinds = (OSError, EOFError, ValueError, LookupError, TypeError, zlib.error)
-        known = (*kinds, tarfile.TarError, zipfile.BadZipFile)
+        kinds = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError)
+        known = (*kinds, zlib.error, tarfile.TarError, zipfile.BadZipFile)
         if not isinstance(error, known) and not type(error).__module__.startswith(
             ("google.protobuf", "tensorflow", "pyarrow")
         ):
@@ -80,6 +88,27 @@ def _explain_damage(path: Path) -> Iterator[None]:
         ) from error
 
 
+def check_end(path: Path) -> None:
+    """Raise StoreError where the end of a container is missing, as after half a download.
+
+    It is found within seconds, before hours of unpacking; compressed tar archives do not tell.
+    """
+    with _explain_damage(path):
+        if path.suffix == ".zip":
+            zipfile.ZipFile(path).close()
+        elif path.suffix == ".parquet":
+            from pyarrow import parquet
+
+            parquet.ParquetFile(path).close()
+        elif path.suffix == ".tar":
+            with open(path, "rb") as file:
+                file.seek(max(0, path.stat().st_size - TAR_END))
+                is_ended = not any(file.read(TAR_END))
+            if not is_ended:  # some writers leave the zeros out: then all members are looked for
+                with tarfile.open(path, "r:*") as archive:
+                    archive.getmembers()
+
+
 def read_archive(path: Path) -> Iterator[Member]:
     """Yield the files of a tar or zip archive, compressed or not, and of tar archives in it."""
     with _explain_damage(path):
@@ -87,7 +116,9 @@ def read_archive(path: Path) -> Iterator[Member]:
             yield from _read_zip(path)
         else:
             with tarfile.open(path, "r:*") as archive:
-                yield from _read_tar(archive, path.name, 0, path.stat().st_size)
+                yield from _read_tar(archive, path, path.name, 0)
+                while archive.fileobj and archive.fileobj.read(PIECE_BYTES):
+                    pass  # the checksum of a compressed one stands at its end
 
 
 def _read_zip(path: Path) -> Iterator[Member]:
@@ -98,10 +129,11 @@ def _read_zip(path: Path) -> Iterator[Member]:
             if not info.is_dir():
                 _refuse_large(path, info.filename, info.file_size)
                 with archive.open(info) as file:
-                    yield Member(f"{path.name}/{info.filename}", info.file_size, file, done)
+                    yield Member(f"{path.name}/{info.filename}", info.file_size, file, done, path)
 
 
-def _read_tar(archive: tarfile.TarFile, name: str, start: int, most: int) -> Iterator[Member]:
+def _read_tar(archive: tarfile.TarFile, path: Path, name: str, start: int) -> Iterator[Member]:
+    most = path.stat().st_size
     for info in archive:
         if not info.isfile():  # no links: they may lead anywhere
             continue
@@ -110,10 +142,10 @@ def _read_tar(archive: tarfile.TarFile, name: str, start: int, most: int) -> Ite
         done = min(start + info.offset_data + info.size, most)
         if info.name.endswith(".tar"):
             with tarfile.open(fileobj=file, mode="r:") as nested:
-                yield from _read_tar(nested, inner, start + info.offset_data, most)
+                yield from _read_tar(nested, path, inner, start + info.offset_data)
         else:
-            _refuse_large(Path(name), info.name, info.size)
-            yield Member(inner, info.size, file, done)
+            _refuse_large(path, info.name, info.size)
+            yield Member(inner, info.size, file, done, path)
 
 
 def _refuse_large(container: Path, name: str, size: int) -> None:
@@ -159,7 +191,9 @@ def _join(path: Path, key: str, found: Mapping[str, bytes], done: int) -> Sample
 def read_parquet_images(path: Path) -> Iterator[Sample]:
     """Yield the rows of a file of HuggingFace's: ``image`` with bytes and path, and ``label``."""
     for row, done in _read_rows(path, ("image", "label")):
-        image = row["image"]
+        image = row["image"] or {}
+        if not image.get("bytes"):
+            raise StoreError(f"{path}: an image has no bytes in it; fix: fetch the whole dataset")
         yield _make_sample(image.get("path") or "", int(row["label"]), "", image["bytes"], done)
 
 
@@ -217,8 +251,3 @@ def _make_sample(name: str, label: int, class_name: str, content: bytes, done: i
     """Return a sample; its class is named by WordNet where the name of the file tells it."""
     told = WORDNET.search(name)
     return Sample(name, label, class_name or (told[1] if told else ""), content, done)
-
-
-def make_member(name: str, content: bytes, done: int) -> Member:
-    """Return a member of bytes that are in memory."""
-    return Member(name, len(content), io.BytesIO(content), done)

@@ -8,8 +8,7 @@ interrupted unpacking continues: files that are there in full are not written ag
 import json
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TypeVar, assert_never
 
 from cepheid.reference.data import disk
 from cepheid.reference.data.layouts import containers
-from cepheid.reference.data.layouts.containers import Member, Pair, Sample, make_member
+from cepheid.reference.data.layouts.containers import Member, Pair, Sample
 from cepheid.reference.data.layouts.declared import PARTS, Form, Link, Pairs, Part, Shards, Unpack
 from cepheid.reference.data.store import OnProgress, StoreError
 from cepheid.rules.host import atomic_write
@@ -25,6 +24,7 @@ from cepheid.rules.host import atomic_write
 MARK = ".laid-out.json"  # what was laid out there, and whether all of it was
 SAFE = re.compile(r"\w[\w.-]{0,99}(?:/\w[\w.-]{0,99}){0,4}", re.ASCII)
 UNFINISHED = ".unfinished"
+SHARD = re.compile(r"-\d+-of-(\d+)(?=\.|$)")  # the name says how many there are
 MB = 10**6
 Item = TypeVar("Item", Member, Sample, Pair)
 
@@ -60,30 +60,40 @@ class _Progress:
             self.before += path.stat().st_size
 
 
-def lay_out(source: str, given: Path, target: Path, on_progress: OnProgress) -> Sequence[str]:
+def lay_out(
+    source: str,
+    given: Path,
+    target: Path,
+    on_progress: OnProgress,
+    prepared_share: float = 0,
+    is_subset: bool = False,
+) -> Sequence[str]:
     """Lay the dataset ``source`` out at ``target``, from what lies in the folder ``given``.
 
     Returns a line for each part: in which form it was there. ``on_progress`` is called with MB.
-    Raises StoreError where ``given`` has none of the known layouts, where an archive is damaged,
-    where ``target`` holds something else, or where the disk is too small.
+    Preparing will need ``prepared_share`` of the unpacked bytes beside them. Of a subset shards may
+    be missing. Raises StoreError where ``given`` has none of the known layouts, where an archive is
+    damaged, where ``target`` holds something else, or where the disk is too small.
     """
     if not given.is_dir():
-        raise StoreError(f"{given}: there is no such folder; give the one with the dataset")
+        what = "is a file" if given.exists() else "there is no such folder"
+        raise StoreError(f"{given}: {what}; give the folder with the dataset")
     if given.resolve() == target.resolve():
         return [f"{given}: is where preparing looks for the files; nothing to lay out"]
-    mark = {"source": str(given.resolve()), "is_complete": True}
+    found = _recognise(source, given, is_subset)
+    total = sum(each.copied_bytes for each in found)
+    files = sum(len(each.paths) for each in found)
+    mark = {"source": str(given.resolve()), "is_complete": True, "files": files, "bytes": total}
     if _read_mark(target) == mark:
         return [f"{target}: was laid out before"]
-    found = _recognise(source, given)
-    total = sum(each.copied_bytes for each in found)
     with disk.explain_disk_errors(target, "start again; what is unpacked is kept"):
         target.parent.mkdir(parents=True, exist_ok=True)
         with disk.lock_folder(target):
             _begin(target, {**mark, "is_complete": False})
-            there = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+            there = sum(path.lstat().st_size for path in target.rglob("*") if _is_copy(path))
             disk.require_space(
                 target,
-                max(0, total - there),
+                max(0, total - there) + int(prepared_share * total),
                 "Free some, or unpack the archives on another disk and give --source that folder.",
             )
             progress = _Progress(on_progress, total)
@@ -93,8 +103,12 @@ def lay_out(source: str, given: Path, target: Path, on_progress: OnProgress) -> 
     return [_describe(each, given) for each in found]
 
 
-def _recognise(source: str, given: Path) -> list[_Found]:
-    """Return the parts that are there. Raises StoreError where one is missing."""
+def _is_copy(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
+def _recognise(source: str, given: Path, is_subset: bool) -> list[_Found]:
+    """Return the parts that are there. Raises StoreError where one is missing or cut short."""
     found = []
     if source not in PARTS:
         raise StoreError(
@@ -104,6 +118,7 @@ def _recognise(source: str, given: Path) -> list[_Found]:
     for part in PARTS[source]:
         for form in part.forms:
             if paths := _find_paths(form, given):
+                _check_files(form, paths, is_subset)
                 found.append(_Found(part, form, paths))
                 break
         else:
@@ -114,8 +129,26 @@ def _recognise(source: str, given: Path) -> list[_Found]:
     return found
 
 
+def _check_files(form: Form, paths: Sequence[Path], is_subset: bool) -> None:
+    """Raise StoreError where a file is cut short or, by the names of the others, is missing."""
+    if isinstance(form, Link):
+        return
+    for path in paths:
+        containers.check_end(path)
+    numbers = [int(shard[1]) for path in paths if (shard := SHARD.search(path.name))]
+    if len(paths) < max(numbers, default=0) and not is_subset:
+        raise StoreError(
+            f"{paths[0].parent}: {len(paths):,} of {max(numbers):,} files like {paths[0].name}. "
+            "Fetch the others, or try with --limit."
+        )
+
+
 def _explain_missing(what: str, source: str, given: Path, parts: Sequence[Part]) -> str:
-    looked = ", ".join(dict.fromkeys(form.glob for part in parts for form in part.forms))
+    forms = [form for part in parts for form in part.forms]
+    for path in (given, *(path for form in forms for path in given.glob(form.glob))):
+        if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
+            return f"{path}: cannot be read; fix: ask its owner for the permission"
+    looked = ", ".join(dict.fromkeys(form.glob for form in forms))
     return (
         f"{given}: {what} of {source}; looked for {looked}. reference/data/README.md lists the "
         "layouts."
@@ -164,10 +197,7 @@ def _take(found: _Found, target: Path, progress: _Progress) -> None:
             for path in found.paths:
                 _link(path, target / (form.to or path.name))
         case Unpack():
-            pattern = re.compile(form.pattern)
-            for member in progress.read_all(found, containers.read_archive):
-                if match := pattern.fullmatch(member.name):
-                    _write(target, match.expand(form.to), member)
+            _unpack(found, form, target, progress)
         case Shards():
             _unpack_shards(found, form, target, progress)
         case Pairs():
@@ -176,22 +206,38 @@ def _take(found: _Found, target: Path, progress: _Progress) -> None:
             assert_never(form)
 
 
+def _unpack(found: _Found, form: Unpack, target: Path, progress: _Progress) -> None:
+    """Write the members that match; where an archive is damaged, nothing of it is kept."""
+    pattern, container, written = re.compile(form.pattern), Path(), list[Path]()
+    try:
+        for member in progress.read_all(found, containers.read_archive):
+            if member.container != container:
+                container, written = member.container, []
+            if match := pattern.fullmatch(member.name):
+                written.append(target / match.expand(form.to))
+                _write(target, match.expand(form.to), member.size, member.read_pieces())
+    except StoreError:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+
+
 def _link(path: Path, link: Path) -> None:
     """Link a file or folder; of two files with one name the first one stays."""
     if not os.path.lexists(link):
         link.symlink_to(path.resolve())
 
 
-def _write(target: Path, name: str, member: Member) -> None:
-    """Write a member, unless it is there already. Raises StoreError for an unsafe name."""
+def _write(target: Path, name: str, size: int, pieces: Iterable[bytes]) -> None:
+    """Write a file, unless it is there already. Raises StoreError for an unsafe name."""
     if not SAFE.fullmatch(name) or ".." in name:
-        raise StoreError(f"{member.name[:200]!r}: is no name that a dataset has; fetch it again")
+        raise StoreError(f"{name[:200]!r}: is no name that a dataset has; fetch it again")
     path = target / name
-    if path.is_symlink() or (path.is_file() and path.stat().st_size == member.size):
+    if path.is_symlink() or (path.is_file() and path.stat().st_size == size):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(path.name + UNFINISHED), "wb") as file:
-        shutil.copyfileobj(member.file, file)
+        file.writelines(pieces)
     Path(file.name).replace(path)
 
 
@@ -213,7 +259,7 @@ def _unpack_shards(found: _Found, form: Shards, target: Path, progress: _Progres
                 "order of the classes' names."
             )
         name = f"{form.to}/{folder}/{_name_image(sample, number)}"
-        _write(target, name, make_member(name, sample.content, sample.done))
+        _write(target, name, len(sample.content), [sample.content])
     ordered = [classes[label] for label in sorted(classes)]
     if ordered != sorted(ordered):
         raise StoreError(

@@ -86,10 +86,8 @@ def list_images(source: Path, train: int, evaluation: int, is_subset: bool = Fal
         ]
     for name, part, wanted in zip(LISTS, parts, (train, evaluation), strict=True):
         if len(part) != wanted:
-            raise StoreError(
-                f"{source / name}: {len(part):,} images, expected {wanted:,}. Put the official "
-                "list there."
-            )
+            fix = "Give a smaller --limit." if is_subset else "Put the official list there."
+            raise StoreError(f"{source / name}: {len(part):,} images, expected {wanted:,}. {fix}")
         if unknown := [image for image in part if image not in entries]:
             raise StoreError(
                 f"{source / name}: {table.name} says nothing of {unknown[0]}. Put the official "

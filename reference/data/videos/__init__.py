@@ -103,7 +103,7 @@ def _plan(parameters: VideoParameters, work: Work) -> Contents:
     source, root = SOURCES[parameters.source], work.folder.with_name(parameters.source)
     counts = parameters.train_samples, parameters.evaluation_samples
     with explain_unreadable():
-        windows, digest = source.list_windows(root, parameters.frames, counts)
+        windows, digest = source.list_windows(root, parameters.frames, counts, parameters.is_subset)
     read = partial(read_windows, source.read_frames, windows, parameters.pixels)
     return Contents(columns, read, {"videos_sha256": digest}, source.packages, CHUNK_ROWS)
 

@@ -48,13 +48,14 @@ ReadFrames = Callable[[Window], Sequence["Image"]]
 class Source:
     """The layout in which a dataset is distributed.
 
-    ``list_windows`` takes the folder, the frames of a window and the numbers of windows to train
-    and to evaluate. It returns them, in this order, and a digest of what was found; it raises
-    StoreError where there are fewer, and for another layout. ``read_frames`` returns the frames of
-    a window, and raises StoreError where they are damaged.
+    ``list_windows`` takes the folder, the frames of a window, the numbers of windows to train and
+    to evaluate, and whether they are a subset, for which videos need not be complete. It returns
+    them, in this order, and a digest of what was found; it raises StoreError where there are fewer,
+    and for another layout. ``read_frames`` returns the frames of a window, and raises StoreError
+    where they are damaged.
     """
 
-    list_windows: Callable[[Path, int, tuple[int, int]], tuple[Sequence[Window], str]]
+    list_windows: Callable[[Path, int, tuple[int, int], bool], tuple[Sequence[Window], str]]
     read_frames: ReadFrames
     packages: tuple[str, ...]
 
@@ -73,11 +74,12 @@ def cut(video: Path, length: int, frames: int) -> list[Window]:
     return [Window(video, first, frames) for first in range(0, length - frames + 1, frames)]
 
 
-def choose(found: Sequence[Window], count: int, where: str) -> Sequence[Window]:
+def choose(found: Sequence[Window], count: int, where: str, is_subset: bool) -> Sequence[Window]:
     """Return the first ``count`` windows. Raises StoreError if there are fewer."""
     if len(found) < count:
+        fix = "give a smaller --limit, or " if is_subset else ""
         raise StoreError(
-            f"{where}: {len(found):,} clips, expected {count:,}; fix: extract all of the "
+            f"{where}: {len(found):,} clips, expected {count:,}; fix: {fix}extract all of the "
             "distributed files there"
         )
     return found[:count]
@@ -105,36 +107,46 @@ KITTI_PARTS = ("training", "testing")
 
 
 def list_kitti_windows(
-    root: Path, frames: int, counts: tuple[int, int]
+    root: Path, frames: int, counts: tuple[int, int], is_subset: bool = False
 ) -> tuple[Sequence[Window], str]:
     """Return the windows to train and to evaluate, and a digest of names and sizes of all frames.
 
-    Raises StoreError where drives or frames are missing.
+    A drive of a subset ends at its first missing frame. Raises StoreError where drives or frames
+    are missing.
     """
     chosen: list[Window] = []
     digest = hashlib.sha256()
     for part, count in zip(KITTI_PARTS, counts, strict=True):
         folder = root / part / "image_02"
-        drives = sorted(each for each in folder.glob("[0-9][0-9][0-9][0-9]") if each.is_dir())
+        drives = [each for each in _list(folder, r"\d{4}") if each.is_dir()]
         found: list[Window] = []
         for drive in drives:
-            files = sorted(drive.glob("*.png"))
-            _check_numbers(drive, files)
+            files = _list_frames(drive, is_subset)
             for file in files:
                 place = file.relative_to(root).as_posix()
                 digest.update(f"{place} {file.stat().st_size}\n".encode())
             found += cut(drive, len(files), frames)
-        chosen += choose(found, count, str(folder))
+        chosen += choose(found, count, str(folder), is_subset)
     return chosen, digest.hexdigest()
 
 
-def _check_numbers(drive: Path, files: Sequence[Path]) -> None:
+def _list_frames(drive: Path, is_subset: bool) -> Sequence[Path]:
+    files = _list(drive, r".*\.png")
     for number, file in enumerate(files):
         if file.stem != f"{number:06d}":
+            if is_subset:
+                return files[:number]
             raise StoreError(
                 f"{drive}: frame {number:06d}.png is missing, got {file.name}; fix: extract "
                 "data_tracking_image_2.zip again"
             )
+    return files
+
+
+def _list(folder: Path, pattern: str) -> list[Path]:
+    """Return what is in a folder, which glob would pass over where it cannot be read."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if re.fullmatch(pattern, path.name))
 
 
 def read_kitti_frames(window: Window) -> Sequence["Image"]:
@@ -163,7 +175,7 @@ _KTH_NAME = re.compile(r"person(\d\d)_([a-z]+)_d[1-4]_uncomp\.avi")
 
 
 def list_kth_windows(
-    root: Path, frames: int, counts: tuple[int, int]
+    root: Path, frames: int, counts: tuple[int, int], is_subset: bool = False
 ) -> tuple[Sequence[Window], str]:
     """Return the windows to train and to evaluate, and a digest of all videos.
 
@@ -176,7 +188,7 @@ def list_kth_windows(
         videos = sorted(
             each for each in (root / action).glob("*.avi") if _KTH_NAME.fullmatch(each.name)
         )
-        if not videos:
+        if not videos and not is_subset:
             raise StoreError(
                 f"{root / action}: no videos such as person01_{action}_d1_uncomp.avi; fix: extract "
                 f"{action}.zip there"
@@ -189,8 +201,8 @@ def list_kth_windows(
             part += cut(video, len(_decode_video(video)), frames)
     train, evaluate = counts
     return [
-        *choose(training, train, f"{root}, persons 1 to {LAST_TRAINING_PERSON}"),
-        *choose(evaluation, evaluate, f"{root}, the other persons"),
+        *choose(training, train, f"{root}, persons 1 to {LAST_TRAINING_PERSON}", is_subset),
+        *choose(evaluation, evaluate, f"{root}, the other persons", is_subset),
     ], digest.hexdigest()
 
 

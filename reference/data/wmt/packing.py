@@ -115,7 +115,7 @@ class _Source:
             drawn.write(TRAIN, TRAIN, range(asked.train_samples), self.work.report_part(0, PARTS))
             drawn.write(EVALUATION, EVALUATION, range(asked.evaluation_samples))
         source = asked.find_distributed_files(self.work.folder) or drawn.folder
-        names = parallel_text.choose_files(source, asked.train_files)
+        names = parallel_text.choose_files(source, asked.train_files, asked.is_subset)
         train = parallel_text.open_corpus(source, names)
         evaluation = parallel_text.open_corpus(source, asked.evaluation_files)
         if asked.is_subset:
@@ -152,7 +152,7 @@ class _Source:
 
         asked = self.parameters
         source = self.work.folder.with_name(asked.source)
-        names = parallel_text.choose_files(source, asked.train_files)
+        names = parallel_text.choose_files(source, asked.train_files, asked.is_subset)
         train = parallel_text.open_distributed(source, names)
         check_training(train, asked.train_samples)
         segments = parallel_text.read_test_sets(source, asked.evaluation_files)

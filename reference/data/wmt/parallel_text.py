@@ -137,9 +137,15 @@ def _find_line_ends(path: Path) -> np.ndarray:
     return ends if content[-1] == ord("\n") else np.append(ends, len(content))
 
 
-def choose_files(folder: Path, names: Sequence[str]) -> Sequence[str]:
-    """Return the files of training text: those of HuggingFace, which do not tell corpora apart."""
-    return [HUGGINGFACE] if (folder / f"{HUGGINGFACE}.{LANGUAGES[0]}").is_file() else names
+def choose_files(folder: Path, names: Sequence[str], is_subset: bool = False) -> Sequence[str]:
+    """Return the files of training text, of a subset those that are there.
+
+    They are those of HuggingFace, which do not tell corpora apart, where somebody has these.
+    """
+    if (folder / f"{HUGGINGFACE}.{LANGUAGES[0]}").is_file():
+        return [HUGGINGFACE]
+    there = [name for name in names if any(folder.rglob(f"{name}.{LANGUAGES[0]}"))]
+    return there if is_subset and there else names
 
 
 # Archives of WMT16 --------------------------------------------------------------------------------

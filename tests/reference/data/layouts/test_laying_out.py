@@ -1,9 +1,10 @@
 """Whatever layout somebody has a dataset in, or a part of it, the same bytes are prepared."""
 
+import contextlib
+import os
 import shutil
 import zipfile
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ from cepheid.reference.data import coco, imagenet, radiographs, store, videos, w
 from cepheid.reference.data.layouts import containers, laying_out
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
-from cepheid.reference.run.config import configure, limit_samples
-from cepheid.rules import definition
-from cepheid.rules.errors import UserError
 from tests.reference.data import pictures
 from tests.reference.data.coco import replica as photographs
 from tests.reference.data.layouts.replicas import (
     IMAGENETS,
     archives,
+    class_tars,
+    huggingface,
+    ignore,
+    kaggle_zip,
     list_below,
     list_images,
+    tfrecord,
     webdataset,
     write_imagenet,
     write_tar,
@@ -34,10 +37,6 @@ from tests.reference.data.wmt import replica as text
 from tests.reference.data.wmt.test_distributed import ASKED, OF_EACH, TEST
 
 WMT16, WMT17 = "WMT16", "WMT17"
-
-
-def ignore(done: int, total: int) -> None:
-    pass
 
 
 def lay_out(root: Path, source: str, given: Path) -> Path:
@@ -177,7 +176,9 @@ def test_text_of_huggingface_and_sacrebleu_has_the_same_pairs(
 # What is refused ----------------------------------------------------------------------------------
 
 
-def test_a_folder_without_the_dataset_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_a_folder_without_the_dataset_says_what_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "given").mkdir()
     with pytest.raises(StoreError, match=r"no training images of ILSVRC2012; looked for .*train"):
         lay_out(tmp_path, imagenet.REAL, tmp_path / "given")
@@ -185,8 +186,13 @@ def test_a_folder_without_the_dataset_says_what_was_looked_for(tmp_path: Path) -
         lay_out(tmp_path, WMT17, tmp_path / "given")
     with pytest.raises(StoreError, match="no such folder"):
         lay_out(tmp_path, WMT17, tmp_path / "nowhere")
+    with pytest.raises(StoreError, match="is a file; give the folder"):
+        lay_out(tmp_path, WMT17, Path(__file__))
     with pytest.raises(StoreError, match="layouts of KTH"):
         lay_out(tmp_path, "KTH", tmp_path / "given")
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / "given")
+    with pytest.raises(StoreError, match="given: cannot be read"):
+        lay_out(tmp_path, WMT17, tmp_path / "given")
     assert not (tmp_path / imagenet.REAL).exists()
 
 
@@ -227,6 +233,56 @@ def test_a_damaged_archive_is_named(tmp_path: Path, name: str) -> None:
         lay_out(tmp_path / "data", radiographs.REAL, source)
 
 
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGED = {
+    "ILSVRC2012_img_train.tar": archives,
+    "ILSVRC2012_devkit_t12.tar.gz": archives,
+    "imagenet-object-localization-challenge.zip": kaggle_zip,
+    "data/train-00001-of-00002.parquet": huggingface,
+    "imagenet1k-validation-0000.tar": webdataset,
+    "train-00000-of-00001": tfrecord,
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+@pytest.mark.parametrize("damage", [cut_short, flip_a_byte])
+def test_half_a_download_and_a_damaged_one_are_named(
+    tmp_path: Path, name: str, damage: Callable[[Path], None]
+) -> None:
+    """Where the end tells it, before anything is unpacked; nothing damaged is ever taken."""
+    DAMAGED[name](write_imagenet(tmp_path), tmp_path / "given")
+    damage(tmp_path / "given" / name)
+    is_told_by_the_end = not name.endswith((".gz", "00001")) and damage is cut_short
+    refused: Any = pytest.raises(StoreError, match=f"{Path(name).name}|images cannot be decoded")
+    has_checksum = not name.endswith((".tar", ".parquet"))  # nor has a JPEG file
+    if damage is flip_a_byte and not has_checksum:
+        refused = contextlib.suppress(StoreError)
+    with refused:
+        pictures.pack(lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given").parent)
+    assert (tmp_path / "data").exists() != is_told_by_the_end
+
+
+def test_an_archive_that_came_later_is_unpacked_too(tmp_path: Path) -> None:
+    class_tars(write_imagenet(tmp_path / "distributed"), tmp_path / "given")
+    late = tmp_path / "given/train/n00000002.tar"
+    late.rename(tmp_path / late.name)
+    lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
+    with pytest.raises(StoreError, match="2 class folders with images, expected 3"):
+        pictures.pack(tmp_path / "data")
+    (tmp_path / late.name).rename(late)
+    lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
+    pictures.pack(tmp_path / "data")
+
+
 def test_shards_with_other_labels_are_refused(tmp_path: Path) -> None:
     """Labels decide what a network learns: those in another order are other data."""
     source = write_imagenet(tmp_path / "distributed")
@@ -239,21 +295,25 @@ def test_shards_with_other_labels_are_refused(tmp_path: Path) -> None:
         lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
 
 
+@pytest.mark.parametrize(("free_share", "prepared_share"), [(0, 0.0), (1.5, 1.0)])
 def test_a_full_disk_is_found_before_anything_is_unpacked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_share: float, prepared_share: float
 ) -> None:
-    source = write_imagenet(tmp_path / "distributed")
-    archives(source, tmp_path / "given")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1, 1, 1000))
+    """Also where only one of the two has room: what is unpacked, or what is made of it."""
+    given, target = tmp_path / "given", tmp_path / "data" / imagenet.REAL
+    archives(write_imagenet(tmp_path / "distributed"), given)
+    size = sum(path.stat().st_size for path in given.iterdir())
+    disk = shutil._ntuple_diskusage(1, 1, int(2**20 + free_share * size))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
     with pytest.raises(StoreError, match="not enough disk space"):
-        lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
+        laying_out.lay_out(imagenet.REAL, given, target, ignore, prepared_share)
 
 
 def test_an_interrupted_unpacking_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_imagenet(tmp_path / "distributed")
     archives(source, tmp_path / "given")
     with monkeypatch.context() as patch:
-        patch.setattr(shutil, "copyfileobj", interrupt_after(5))
+        patch.setattr(containers.Member, "read_pieces", interrupt_after(5))
         with pytest.raises(KeyboardInterrupt):
             lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
     before = {path: path.stat().st_ino for path in (tmp_path / "data").rglob("*.JPEG")}
@@ -262,87 +322,13 @@ def test_an_interrupted_unpacking_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     assert all(path.stat().st_ino == number for path, number in before.items())
 
 
-def interrupt_after(count: int) -> Callable[..., None]:
-    copied, real = [0], shutil.copyfileobj
+def interrupt_after(count: int) -> Callable[..., Iterator[bytes]]:
+    read, real = [0], containers.Member.read_pieces
 
-    def copy(*given: Any) -> None:
-        copied[0] += 1
-        if copied[0] > count:
+    def read_pieces(member: containers.Member) -> Iterator[bytes]:
+        read[0] += 1
+        if read[0] > count:
             raise KeyboardInterrupt
-        real(*given)
+        yield from real(member)
 
-    return copy
-
-
-# A part of a dataset ------------------------------------------------------------------------------
-
-
-def lose(*paths: Path) -> None:
-    for path in paths:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-
-
-def prepare_imagenet(root: Path) -> tuple[int, int]:
-    source = pictures.write_set(root)
-    lose(source / "train/n02", source / "val/n02", source / "train/n03/train_005.JPEG")
-    few = replace(pictures.REAL, train_samples=5, evaluation_samples=3, is_subset=True)
-    images = imagenet.load(pictures.pack(root, few))
-    assert images.classes == ("n01", "n03")
-    assert sorted(set(images.labels.tolist())) == [0, 1]
-    with pytest.raises(StoreError, match="--limit asks for 50; fix: give a smaller one"):
-        imagenet.prepare(root / "more", replace(few, train_samples=50), processes=1)
-    return images.train_samples, images.evaluation_samples
-
-
-def prepare_coco(root: Path) -> tuple[int, int]:
-    source = photographs.write_replica(root)
-    lose(*sorted((source / "train2017").iterdir())[:2])
-    few = replace(photographs.PARAMETERS, train_samples=5, evaluation_samples=3, is_subset=True)
-    found = coco.load(photographs.pack(root, few))
-    return found.train_samples, found.evaluation_samples
-
-
-def prepare_radiographs(root: Path) -> tuple[int, int]:
-    source = xrays.write_replica(root)
-    lose(source / "images_001/images/00000002_000.png")
-    few = replace(xrays.PARAMETERS, train_samples=3, evaluation_samples=2, is_subset=True)
-    radiographs.prepare(root / "packed", few, processes=1)
-    found = radiographs.load(root / "packed")
-    return found.train_samples, found.evaluation_samples
-
-
-def prepare_text(root: Path) -> tuple[int, int]:
-    text.write_replica(root / "WMT16", OF_EACH, TEST)
-    few = replace(ASKED, train_samples=10, evaluation_samples=3, is_subset=True)
-    wmt.prepare(root / "packed", few, 1)
-    found = wmt.load(root / "packed")
-    return found.train_samples, found.evaluation_samples
-
-
-@pytest.mark.parametrize(
-    ("prepare", "expected"),
-    [
-        (prepare_imagenet, (5, 3)),
-        (prepare_coco, (5, 3)),
-        (prepare_radiographs, (3, 2)),
-        (prepare_text, (10, 3)),
-    ],
-)
-def test_incomplete_files_are_enough_for_a_subset(
-    tmp_path: Path, prepare: Callable[[Path], tuple[int, int]], expected: tuple[int, int]
-) -> None:
-    assert prepare(tmp_path) == expected
-
-
-@pytest.mark.parametrize("name", definition.names())
-def test_a_limited_run_is_short_and_says_what_it_is(name: str) -> None:
-    chosen = definition.load(name, "full")
-    limited = limit_samples(chosen, 100)
-    assert (limited.train_samples, limited.evaluation_samples) == (100, 100)
-    assert limited.digest == chosen.digest  # so T10 compares the counts, and refuses the log
-    assert limited.timing.max_samples <= 200
-    shared = configure(limited).list_shared_settings()
-    assert shared["subset"] == {"train": 100}
-    assert "subset" not in configure(chosen).list_shared_settings()
-    with pytest.raises(UserError, match="expected 1 or more"):
-        limit_samples(chosen, 0)
+    return read_pieces
