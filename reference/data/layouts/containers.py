@@ -103,8 +103,10 @@ def check_end(path: Path) -> None:
         elif path.suffix == ".tar":
             with open(path, "rb") as file:
                 file.seek(max(0, path.stat().st_size - TAR_END))
-                is_ended = not any(file.read(TAR_END))
-            if not is_ended:  # some writers leave the zeros out: then all members are looked for
+                end = file.read(TAR_END)
+            if (
+                any(end) or not end
+            ):  # some writers leave the zeros out: then all members are looked for
                 with tarfile.open(path, "r:*") as archive:
                     archive.getmembers()
 

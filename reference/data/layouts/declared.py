@@ -30,12 +30,14 @@ class Link:
 class Unpack:
     """Archives, of whose members those that match ``pattern`` are written as ``to``.
 
-    A member's name begins with that of its archive.
+    A member's name begins with that of its archive. They are of no use without a part that gives
+    what they ``need``.
     """
 
     glob: str
     pattern: str
     to: str
+    need: str = ""
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,20 @@ Form = Link | Unpack | Shards | Pairs
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a dataset and its forms. ``is_needed`` is False where another part may have it."""
+    """A part of a dataset and its forms. ``is_needed`` is False where another part may have it.
+
+    ``gives`` is what images of another part may need.
+    """
 
     title: str
     forms: Sequence[Form]
     is_needed: bool = True
+    gives: str = ""
 
 
 IMAGE = r"[\w.-]+\.(?:JPEG|jpeg|JPG|jpg|png)"
 CLASS_FOLDERS = ("*/",)
+LABELS = "the labels of the validation images"
 KAGGLE = "ILSVRC/Data/CLS-LOC"
 KAGGLE_ZIP = "imagenet-object-localization-challenge.zip"
 DEVKIT = r"(meta\.mat|ILSVRC2012_validation_ground_truth\.txt)"
@@ -108,12 +115,12 @@ IMAGENET = (
             Link("val", "val", (*CLASS_FOLDERS, "*.JPEG")),
             Link(f"{KAGGLE}/val", "val"),
             Unpack(KAGGLE_ZIP, rf"[^/]+/{KAGGLE}/val/({IMAGE})", r"val/\1"),
-            Unpack("ILSVRC2012_img_val.tar", rf"[^/]+/(?:.*/)?({IMAGE})", r"val/\1"),
+            Unpack("ILSVRC2012_img_val.tar", rf"[^/]+/(?:.*/)?({IMAGE})", r"val/\1", LABELS),
             *_list_shards(("validation", "val"), "val"),
         ),
     ),
     *(
-        Part(f"labels in {name}", (Link(name, name),), is_needed=False)
+        Part(f"labels in {name}", (Link(name, name),), is_needed=False, gives=LABELS)
         for name in ("val.txt", "imagenet_2012_validation_synset_labels.txt", "devkit")
     ),
     Part(
@@ -123,6 +130,7 @@ IMAGENET = (
             Unpack(KAGGLE_ZIP, r"[^/]+/(LOC_val_solution\.csv)", r"\1"),
         ),
         is_needed=False,
+        gives=LABELS,
     ),
     Part(
         "labels of the devkit",
@@ -131,6 +139,7 @@ IMAGENET = (
             Unpack("ILSVRC2012_devkit_t12.tar.gz", rf".*/{DEVKIT}", r"devkit/data/\1"),
         ),
         is_needed=False,
+        gives=LABELS,
     ),
 )
 COCO = (

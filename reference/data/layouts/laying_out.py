@@ -126,6 +126,11 @@ def _recognise(source: str, given: Path, is_subset: bool) -> list[_Found]:
                 raise StoreError(_explain_missing(f"no {part.title}", source, given, [part]))
     if not found:
         raise StoreError(_explain_missing("nothing", source, given, PARTS[source]))
+    there = {each.part.gives for each in found}
+    for need in (each.form.need for each in found if isinstance(each.form, Unpack)):
+        if need and need not in there and not is_subset:
+            givers = [part for part in PARTS[source] if part.gives == need]
+            raise StoreError(_explain_missing(f"nothing with {need}", source, given, givers))
     return found
 
 

@@ -271,6 +271,16 @@ def test_half_a_download_and_a_damaged_one_are_named(
     assert (tmp_path / "data").exists() != is_told_by_the_end
 
 
+def test_validation_images_without_labels_are_refused_before_they_are_unpacked(
+    tmp_path: Path,
+) -> None:
+    archives(write_imagenet(tmp_path / "distributed"), tmp_path / "given")
+    (tmp_path / "given/ILSVRC2012_devkit_t12.tar.gz").unlink()
+    with pytest.raises(StoreError, match=r"labels of the validation images.*looked for val\.txt"):
+        lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
+    assert not (tmp_path / "data").exists()
+
+
 def test_an_archive_that_came_later_is_unpacked_too(tmp_path: Path) -> None:
     class_tars(write_imagenet(tmp_path / "distributed"), tmp_path / "given")
     late = tmp_path / "given/train/n00000002.tar"
