@@ -30,7 +30,7 @@ from cepheid.measure.engine.recorded_points import read_points
 from cepheid.measure.engine.study import Column, Request
 from cepheid.measure.studies import convergence_points, epochs, epochs_study
 from cepheid.measure.studies.resolution import resolution
-from cepheid.measure.studies.sweep.measures import Point
+from cepheid.measure.studies.sweep.measures import Point, format_ends
 from cepheid.measure.studies.sweep.records import Sweep, load_published
 from cepheid.rules import definition, evidence, rcp
 from cepheid.rules.definition import Definition
@@ -251,7 +251,7 @@ def list_columns(one: Definition) -> Sequence[Column]:
         seen = [[quality[target.metric] for _, quality in curve.evaluations
                  if target.metric in quality] for curve in row[1]]  # fmt: skip
         best = sorted(map(choose, filter(None, seen)))
-        return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (*best[:1], *best[-1:])))
+        return format_ends((*best[:1], *best[-1:]))
 
     unit = "samples" if one.kind == "train" else "images"
     return (
