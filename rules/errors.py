@@ -5,26 +5,26 @@ import errno
 import os
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
 
 class UserError(Exception):
     """Wrong use, not a bug: the message says what is wrong, where, and how to fix it."""
 
 
-OTHERS_WORDS: Mapping[str, str] = MappingProxyType(
-    {
-        "lr": "learning_rate", "wd": "weight_decay", "eps": "epsilon", "optimizer": "opt_name",
-        "optimiser": "opt_name", "batch": "batch_size", "bs": "batch_size", "dtype": "precision",
-        "amp": "precision", "float32": "fp32", "float16": "fp16", "half": "fp16",
-        "bfloat16": "bf16", "true": "on", "false": "off", "pytorch": "torch", "tf": "keras",
-        "tensorflow": "keras",
-        "small": "mini", "tiny": "mini", "large": "full", "folder": "output", "workers": "threads",
-        "chexnet": "chest_xray", "futuregan": "video_prediction", "bert": "transformer",
-    }
-)  # fmt: skip
-"""What other programs call it: what we call it."""
+@cache
+def _read_words() -> tuple[Mapping[str, list[str]], Mapping[str, str]]:
+    """Read what words of other programs mean here, and where what has no name here is set."""
+    import yaml  # here: only a mistake needs it
+
+    words = yaml.safe_load(Path(__file__).with_name("words.yaml").read_text(encoding="utf-8"))
+    ours: dict[str, list[str]] = {}
+    for name, theirs in words["ours"].items():
+        for word in theirs.split():
+            ours.setdefault(word, []).append(name)
+    places = words["elsewhere"].items()
+    return ours, {word: place for place, theirs in places for word in theirs.split()}
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -36,6 +36,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f'; did you mean "{meant}"?' if meant else ""
 
 
+def find_elsewhere(word: str) -> str:
+    """Return where something is set that other programs have an option for; "" if not known."""
+    return _read_words()[1].get("_".join(_WORD.findall(word.lower())), "")
+
+
 def find_meant(word: str, *kinds: Iterable[str]) -> str:
     """Return the known word that is meant, or "" if none is close.
 
@@ -43,8 +48,10 @@ def find_meant(word: str, *kinds: Iterable[str]) -> str:
     of ``learning_rate``. Of several ``kinds`` the first one that fits equally well has it.
     """
     text = word.lower().strip("-")
-    parts = (_split(OTHERS_WORDS.get(part, part)) for part in re.split(r"[^a-z0-9]+", text))
-    asked = [_split(OTHERS_WORDS.get(text, text)), [each for part in parts for each in part]]
+    parts, ours = _WORD.findall(text), _read_words()[0]
+    whole = [_split(name) for name in ours.get("_".join(parts), [])]
+    translated = (_split(ours.get(part, [part])[0]) for part in parts)
+    asked = [*whole, _split(text), [each for part in translated for each in part]]
     groups = [{name: _split(name) for name in kind} for kind in kinds]
     for fits in (_is_end, _has_words):
         for group in groups:
@@ -57,6 +64,9 @@ def find_meant(word: str, *kinds: Iterable[str]) -> str:
         if close := difflib.get_close_matches(text, names, n=1):
             return names[close[0]]
     return ""
+
+
+_WORD = re.compile(r"[a-z0-9]+")
 
 
 def _split(name: str) -> list[str]:

@@ -12,8 +12,12 @@ COLUMNS = 80  # of a terminal that nobody has widened, of a pipe and of a file
 LEAST = 20  # columns of a line, however narrow a terminal is
 GAP = "  "  # between two columns of a table
 WORD = re.compile(r"(?:`[^`]*`|\S)+\s*")  # a command between backticks is one word
-WHOLE = re.compile(r"\s*(?:cepheid|torchrun|srun|pip|python3?|make|sha256sum) |.*\\$")
-"""A line that people copy as a whole: a command, or a part of one."""
+WHOLE = re.compile(
+    r"\s*(?:cepheid|torchrun|srun|pip|python3?|sha256sum) |\s*make [\w-]+(?: [A-Z]+=|\s\s|$)|.*\\$"
+)
+"""A command that people copy, or a part of one; what it does may follow after two spaces."""
+PIECE = r"(?:'[^']*'|\"[^\"]*\"|\S)+"  # of a command
+COMMAND = re.compile(rf"\s*({PIECE}(?: {PIECE})*)\s*(.*)")
 LABEL = re.compile(r"\s*\S{1,20}\s{2,12}(?=\S)")  # below whose text the rest of the line stands
 ITEM = re.compile(r"\s*(?:[-*] |\d+\. )")
 PARAGRAPH = re.compile(rf"{ITEM.pattern}|\s*(?:\*[\w ]+[:.]\*|#|```|\|)")  # in Markdown
@@ -33,8 +37,8 @@ def find_width() -> int:
 def wrap(text: str, width: int | None = None, hanging: int = 2) -> str:
     """Break the lines of a text that are longer than ``width``; the rest is indented by more.
 
-    Paths, and commands on a line of their own or between backticks, stay whole, even where they are
-    longer than a line.
+    Paths, and commands between backticks, stay whole, even where they are longer than a line. A
+    command on a line of its own goes on behind a backslash; what it does follows below it.
     """
     width = find_width() if width is None else width
     return "\n".join(part for line in text.split("\n") for part in _break(line, width, hanging))
@@ -63,10 +67,17 @@ def fill(text: str, width: int | None = None) -> str:
 
 
 def _break(line: str, width: int, hanging: int) -> Iterator[str]:
-    if len(line) <= width or WHOLE.match(line):
+    indent = len(line) - len(line.lstrip())
+    if len(line) <= width:
         yield line
         return
-    indent = len(line) - len(line.lstrip())
+    if WHOLE.match(line) and (found := COMMAND.match(line)):
+        below = " " * (indent + 4)
+        *parts, last = _fill(" " * indent, found[1], width - 2, below, rf"{PIECE}\s*")
+        yield from (f"{part} \\" for part in parts)
+        yield last
+        yield from _fill(below, found[2], width, below) if found[2] else ()
+        return
     label, item = LABEL.match(line), ITEM.match(line)
     start = label.end() if label else indent
     after = start if label else indent + (2 if item else hanging)

@@ -52,7 +52,8 @@ examples:
   cepheid check results/acme --round mlperf-training-6.1
       logs of MLPerf by the rules of their round, as mlcommons does and stricter: rules/mlperf.md
   cepheid check acme --round mlperf-training-5.1 --format csv --output acme.csv
-      a submission to MLPerf as a table: scores, samples, RCP factor, energy; text ends with it
+      a submission to MLPerf as a table: scores, samples, RCP factor, energy; text has it
+      before the table of codes
   cepheid check acme --round mlperf-training-5.1 --write-scaling
       and write the factors of scores beside the logs of results that need fewer samples
   cepheid check training_results_v4.0/acme --round mlperf-training-4.0 --published
@@ -72,6 +73,7 @@ exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path th
 """
 
 CSV = "csv"
+SCORING = ("numpy", "scipy")
 FORMATS = (*report.FORMATS, CSV)
 SHOW_PROGRESS_AFTER_SECONDS = 1.0
 GARBAGE_OBJECTS = 100_000  # logs have no reference cycles: looking for them only takes time
@@ -175,15 +177,17 @@ def check(arguments: argparse.Namespace) -> int:
     findings, logs = change.select(judgement) if change else (judgement.findings, judgement.logs)
     if logs == 0 and not has_error(findings):
         raise UserError("no run log was found, so nothing was checked, and nothing passes")
-    listed = () if are_alone else judgement.results
+    listed = judgement.results if judged_in.is_mlperf and not are_alone else ()
     if arguments.format == CSV:
         text = write_rows(CSV, judgement.results)
+    elif arguments.format == "text":
+        rows = _write_table(listed) if listed else ""
+        text = report.write_text(findings, logs, judgement.round, rows)
+        text = colour(text, arguments.output)
     else:
         text = report.FORMATS[arguments.format](findings, logs, judgement.round)
-    if judged_in.is_mlperf and listed and arguments.format in ("text", "json"):
-        text = _add_rows(text, arguments.format, listed)
-    if arguments.format == "text":
-        text = colour(text, arguments.output)
+    if listed and arguments.format == "json":
+        text = _add_rows(text, listed)
     report.write_report(text, arguments.output)
     return EXIT_FINDINGS if has_error(findings) else EXIT_FINE
 
@@ -202,13 +206,17 @@ def _write_scaling(result: JudgedResult) -> bool:
     return False
 
 
-def _add_rows(text: str, form: str, results: Sequence[JudgedResult]) -> str:
-    """Add the table of results of a round of MLPerf to a report, as text or as JSON."""
-    if missing := extras.find_missing(["numpy", "scipy"]):
-        why = wrap(f"no table: {extras.explain_missing(*missing)}")
-        return text if form == "json" else f"{text}\n{why}"
-    if form == "text":
-        return f"{text}\n\n{write_rows('table', results)}"
+def _write_table(results: Sequence[JudgedResult]) -> str:
+    """Write the table of results of a round of MLPerf, or why there is none."""
+    if missing := extras.find_missing(SCORING):
+        return wrap(f"no table: {extras.explain_missing(*missing)}")
+    return write_rows("table", results)
+
+
+def _add_rows(text: str, results: Sequence[JudgedResult]) -> str:
+    """Add the results of a round of MLPerf to a report as JSON, if they can be scored here."""
+    if extras.find_missing(SCORING):
+        return text
     rows = json.loads(write_rows("json", results))
     for row in rows:
         del row["findings"], row["reasons"]  # the report has all of them
@@ -217,7 +225,7 @@ def _add_rows(text: str, form: str, results: Sequence[JudgedResult]) -> str:
 
 def write_rows(form: str, results: Sequence[JudgedResult]) -> str:
     """Write one row for each result, as ``cepheid summary`` does."""
-    extras.require("numpy", "scipy")
+    extras.require(*SCORING)
     from cepheid.leaderboard.rows.data import write_csv, write_json  # here: logs need none of it
     from cepheid.leaderboard.rows.entry import list_rows
     from cepheid.tools.console.tables import write_table

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             is_fine = end.all_fine and os.environ.get(EARLIER_RUNS, REACHED) == REACHED
             code, runs_left = EXIT_FINE if is_fine else EXIT_FINDINGS, end.runs_left
     if is_first and not arguments.dry_run and not runs_left:
-        _print_end(session)
+        _print_end(session, is_fine=code == EXIT_FINE)
     if find_placement().world_size > 1:
         end_rank(code)
     if runs_left:
@@ -58,14 +58,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _print_end(session: "Session") -> None:
+def _print_end(session: "Session", *, is_fine: bool) -> None:
     """Print what the last run means, and what comes next."""
     from cepheid.reference.session.result_folder import find_result_folder
     from cepheid.tools.run.ending import describe_end
 
     chosen, output = session.config.definition, session.request.output
     if chosen.data.get("is_subset"):
-        print("--limit: data, devices and evaluation work; a run that counts needs all samples")
+        if is_fine:
+            print("--limit: data, devices and evaluation work; a run that counts needs all samples")
         return
     result = find_result_folder(output, session.config).path
     print(describe_end(chosen, result, output, chosen.runs.required), flush=True)

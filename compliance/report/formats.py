@@ -24,11 +24,11 @@ GROUPED_MIN = 4  # findings of one cause; fewer are shown each
 PLACES_MAX = 3  # of the others that are named
 
 
-def format_text(findings: Sequence[Finding], logs: int) -> str:
+def format_text(findings: Sequence[Finding], logs: int, rows: str = "") -> str:
     """Format findings by cause, a table of them, and a line such as ``pass: 1 log, 0 errors``.
 
-    Of a cause that many findings share, one is shown, and where the others are; then the table
-    counts all. Only the first finding of a rule points to the rule's text.
+    Of a cause that many findings share, one is shown, and where the others are; then come ``rows``,
+    a table of the results, and that of all codes. Only the first of a rule points to its text.
     """
     explained: set[str] = set()
     parts, is_short = [], True
@@ -40,7 +40,8 @@ def format_text(findings: Sequence[Finding], logs: int) -> str:
         if len(same) >= GROUPED_MIN:
             parts.append(_describe_others(same[1:]))
     table = [] if is_short else format_table(findings)
-    return "\n".join([*parts, *table, format_verdict(findings, logs)])
+    parts += ["", *rows.splitlines(), *([] if table else [""])] if rows else []
+    return "\n".join([*parts, *table, format_verdict(findings, logs)]).lstrip("\n")
 
 
 def group_by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
@@ -231,8 +232,13 @@ def find_in_folder(path: Path) -> Path | None:
     return absolute.relative_to(folder) if absolute.is_relative_to(folder) else None
 
 
+def write_text(findings: Sequence[Finding], logs: int, round_name: str, rows: str = "") -> str:
+    """Write the findings for a terminal, with a table of results if there is one."""
+    return wrap(format_text(findings, logs, rows) + name_judge(findings, round_name))
+
+
 FORMATS: Mapping[str, Callable[[Sequence[Finding], int, str], str]] = {
-    "text": lambda found, logs, name: wrap(format_text(found, logs) + name_judge(found, name)),
+    "text": write_text,
     "json": format_json,
     "sarif": format_sarif,
     "github": lambda found, logs, name: format_github(found, logs) + name_judge(found, name),

@@ -1,6 +1,6 @@
 """The configuration of a run: everything that it needs, validated once, before anything starts."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -10,10 +10,11 @@ import yaml
 
 from cepheid.reference.run.execution import Execution, list_choices, make_execution, parse_choice
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
+from cepheid.rules import definition as definitions
 from cepheid.rules import events
 from cepheid.rules.definition import Definition
 from cepheid.rules.digests import derive_seed
-from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.errors import UserError, did_you_mean, find_elsewhere, find_meant
 from cepheid.rules.hyperparameters import EVAL_OFFSET, Hyperparameter, Value
 
 Kind = TypeVar("Kind")
@@ -162,9 +163,9 @@ def configure(
         known = ", ".join(DIVISIONS)
         raise UserError(f'division is "{division}", expected one of {known}{guess}')
     choices = list_choices(definition, framework)
+    for override in overrides:
+        _refuse_unknown(definition, choices, override)
     texts = list(_resolve_presets(definition, overrides))
-    for key, text in texts:
-        _refuse_unknown(definition, choices, key, text)
     values = _choose_values(definition, texts, division, own_code)
     variants = _parse_choices(texts, definition.variants)
     execution = make_execution(choices, _parse_choices(texts, choices), variants)
@@ -189,22 +190,39 @@ def configure(
 
 
 def _refuse_unknown(
-    definition: Definition, choices: Mapping[str, Sequence[str]], key: str, text: str
+    definition: Definition, choices: Mapping[str, Sequence[str]], override: str
 ) -> None:
     """Raise UserError for a key that the benchmark does not have."""
+    key, _, text = (part.strip() for part in override.partition("="))
     known = [*definition.hyperparameters, *choices, *definition.variants]
-    if key in known:
-        return
-    if key == PRESET:
+    known += [PRESET] if definition.presets else []
+    if key == PRESET and not definition.presets:
         raise UserError(
             f"--set {PRESET}={text}: {definition.name} has no presets at {definition.scale} "
             "scale; its README says which settings it has"
         )
-    known += [PRESET] if definition.presets else []
+    if key in known or not key:
+        return
     raise UserError(
-        f"--set {key}: {definition.name} has no such setting{did_you_mean(key, known)} "
+        f"--set {key}: {definition.name} has no such setting{suggest(key, known)} "
         f"(all: {', '.join(known)})"
     )
+
+
+def suggest(key: str, *known: Collection[str]) -> str:
+    """Return which known name is meant, where it is set, or which benchmarks have the setting."""
+    if place := find_elsewhere(key):
+        return f"; {place}"
+    owners: dict[str, list[str]] = {}
+    for name in definitions.names():
+        other = definitions.load(name, definitions.scales(name)[0])
+        for own in (*other.hyperparameters, *other.variants, *other.execution):
+            owners.setdefault(own, []).append(name)
+    if not (meant := find_meant(key, *known, owners)):
+        return ""
+    is_here = any(meant in group for group in known)
+    where = ", ".join(owners.get(meant, ()))
+    return f'; did you mean "{meant}"?' if is_here else f"; {meant} is a setting of {where}"
 
 
 def _choose_values(
@@ -276,7 +294,8 @@ def parse_override(override: str) -> tuple[str, str]:
     """
     key, equals, text = override.partition("=")
     if not (key and equals and text):
-        raise UserError(f'--set "{override}": expected key=value, e.g. --set global_batch_size=32')
+        example = f"{key}=…" if key else "global_batch_size=32"
+        raise UserError(f'--set "{override}": expected key=value, e.g. --set {example}')
     return key.strip(), text.strip()
 
 

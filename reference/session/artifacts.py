@@ -18,7 +18,7 @@ from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run import checkpoint, logfile, report
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.progress import OnProgress, Progress, Stage
-from cepheid.reference.session.observer import Observer, SessionObserver
+from cepheid.reference.session.observer import Observer
 from cepheid.reference.session.result_folder import ResultFolder
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError
@@ -140,19 +140,17 @@ def keep_report(
     config: RunConfig,
     folder: ResultFolder,
     used: Mapping[str, Any],
-    observer: SessionObserver,
+    observer: Observer,
 ) -> None:
-    """Make the report of a task that has one, show it, and write it with the energy ``used``."""
+    """Make the report of a task that has one, and write it with the energy ``used``."""
     has_tables = isinstance(task, report.Reports)
     if not has_tables and "joules" not in used:
         return
     with _keep_going("report", config.index, observer):
         tables: tuple[report.Table, ...] = ()
         if has_tables:
-            with observer.count("report (not timed, not scored)", "samples") as on_count:
+            with observer.count("report (not timed, not scored)") as on_count:
                 tables = tuple(task.report(on_count))
-        for table in tables:
-            observer.show_table(table)
         path = folder.report(config.index)
         report.write(path, config, tables, used)
         observer.tell(f"run {config.index}: report: {path}")

@@ -9,7 +9,6 @@ from typing import Protocol
 from cepheid.reference.data import generators
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.progress import OnProgress
-from cepheid.reference.run.report import Table
 from cepheid.rules.definition import Definition
 
 OnCount = Callable[[int, int], None]
@@ -35,18 +34,15 @@ class Observer(Protocol):
     def tell(self, message: str) -> None:
         """Show one message."""
 
-    def count(self, title: str, unit: str) -> AbstractContextManager[OnCount]:
-        """Return a display for work that is counted, in a unit such as samples."""
+    def count(self, title: str, unit: str = "") -> AbstractContextManager[OnCount]:
+        """Return a display for work that is counted; without a unit it leaves no line behind."""
 
     def show_run(self, definition: Definition) -> AbstractContextManager[OnProgress]:
         """Return a display for the progress of one run."""
 
 
 class SessionObserver(Observer, Protocol):
-    """An observer of a session, which also reports and has its log judged."""
-
-    def show_table(self, table: Table) -> None:
-        """Show one table of a report."""
+    """An observer of a session, which also has its log judged."""
 
     def check_live(self, log: Path) -> LiveCheck:
         """Return the judge of a run log, given the name that it gets when the run has ended."""

@@ -166,7 +166,7 @@ class Session:
         return self.ranks.rank % self.ranks.ranks_per_node == 0
 
     def find_sensors(self) -> energy.Sensors:
-        """Find what measures energy on this machine; report once that there is nothing.
+        """Find what measures energy on this machine (`cepheid doctor` says why there is nothing).
 
         All ranks call it: the first one of each node reads the sensors of all devices there.
         """
@@ -175,10 +175,7 @@ class Session:
         if not self.is_first_of_node:
             return energy.Sensors()
         used = keys[ranks.rank : ranks.rank + ranks.ranks_per_node]
-        sensors = energy.find_sensors(has_gpu=ranks.accelerator is not None, used=used)
-        if sensors.reason_for_none and not self.request.is_continued:
-            self.observer.tell(f"energy: {sensors.reason_for_none}")
-        return sensors
+        return energy.find_sensors(has_gpu=ranks.accelerator is not None, used=used)
 
     def tell_time_left(self, folder: ResultFolder | None, missing: int) -> None:
         """Tell how long the runs that are still missing will take."""

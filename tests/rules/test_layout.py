@@ -35,10 +35,8 @@ def test_a_text_fits_and_keeps_its_words_in_order(text: str, width: int) -> None
 @pytest.mark.parametrize(
     "line",
     [
-        f"  cepheid run galaxy_shape --scale mini --output {'long/' * 20}",
         f"{'folder/' * 20}file.txt",
         f"`cepheid check {'a/' * 50} --explain T8`",
-        f"torchrun {'--an-option ' * 20}",
     ],
 )
 def test_what_people_copy_stays_whole(line: str) -> None:

@@ -102,6 +102,9 @@ def test_a_trial_of_a_few_samples_is_fine_without_its_targets(
     ended = cepheid_run("galaxy_shape", *FAST, "--limit", "32", *where, reachable=False)
     assert ended.returncode == 0, ended.stderr
     assert "a run that counts needs all samples" in ended.stdout
+    again = cepheid_run("galaxy_shape", *FAST, "--limit", "32", *where, reachable=False)
+    assert again.returncode == 0, again.stdout
+    assert "nothing to run" in again.stdout
 
 
 def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cepheid.rules import definition, rounds
-from cepheid.rules.errors import find_meant
+from cepheid.rules.errors import did_you_mean
 from cepheid.rules.layout import fill, wrap
 
 if TYPE_CHECKING:
@@ -67,32 +67,47 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong and exit with code 2."""
-        meant = self._find_meant(message)
-        guess = f'; did you mean "{meant}"?' if meant else ""
+        guess = self._suggest(message)
         self.exit(2, wrap(f"cepheid: {message}{guess} (all: `{self.prog} --help`)\n"))
 
-    def _find_meant(self, message: str) -> str:
-        """Return the option, the setting or the choice that is meant, or ""."""
+    def _suggest(self, message: str) -> str:
+        """Return the option, the setting or the choice that is meant, or where it is set."""
         if choice := re.search(r"invalid choice: (\S+) \(choose from (.+)\)", message):
-            return find_meant(choice[1].strip("'\""), re.findall(r"[\w.-]+", choice[2]))
-        found = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
+            return did_you_mean(choice[1].strip("'\""), re.findall(r"[\w.-]+", choice[2]))
+        found = re.match(r"unrecognized arguments: (?:= )?(\S+)", message)
         if not found:
             return ""
-        options = [name for action in self._actions for name in action.option_strings]
-        settings = list_settings(self.words) if "--set" in options else ()
-        meant = find_meant(found[1], options, settings)
-        return f"--set {meant}=…" if meant in settings else meant
+        words = ["", "", *(word for word in self.words if word != "="), ""]
+        at = words.index(found[1])
+        name, _, value = found[1].partition("=")
+        options: list[str] = [*self._option_string_actions]
+        settings = list_keys(self.words) if "--set" in options else ()
+        if words[at - 2] == "--set":  # the value after a space
+            name, value, options = words[at - 1], found[1], []
+        elif not name.startswith("-"):
+            name, options = name if value else "", []
+        value = value or words[at + 1]
+        guess = did_you_mean(name, [*options, *settings])
+        if self.prog == "cepheid run":
+            from cepheid.reference.run.config import suggest
+
+            guess = suggest(name, options, settings)
+        value = "…" if value[:1] in ("", "-") else value
+        return re.sub(r'(?<=mean )"(\w+)"', lambda key: f"`--set {key[1]}={value}`", guess)
 
 
-def list_settings(words: Sequence[str]) -> Sequence[str]:
+def list_keys(words: Sequence[str]) -> Sequence[str]:
     """Return the settings of the benchmarks that a command line names, or of all of them."""
+    from cepheid.reference.run.execution import list_choices
+
     names = [name for name in definition.names() if name in words] or definition.names()
     scale = "full" if "full" in words else "mini"
-    chosen = [definition.load(name, scale) for name in names]
-    known = (
-        key for each in chosen for key in (*each.hyperparameters, *each.variants, *each.execution)
-    )
-    return list(dict.fromkeys([*known, "precision", "compile", "threads", "micro_batch"]))
+    keys: list[str] = []
+    for name in names:
+        each = definition.load(name, scale)
+        keys += [*each.hyperparameters, *each.variants, *list_choices(each, "torch")]
+        keys += ["preset"] if each.presets else []
+    return list(dict.fromkeys(keys))
 
 
 def make_command_parser(command: str, description: str, epilog: str) -> argparse.ArgumentParser:

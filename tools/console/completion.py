@@ -59,10 +59,10 @@ def _list_benchmarks(**about: Any) -> Sequence[str]:
 
 def _list_settings(parsed_args: argparse.Namespace, **about: Any) -> Iterator[str]:
     """Yield the settings of the benchmark that is on the line, as ``key=``."""
-    from cepheid.tools.console.arguments import list_settings
+    from cepheid.tools.console.arguments import list_keys
 
     scale = getattr(parsed_args, "scale", "mini")
-    yield from (f"{key}=" for key in list_settings((parsed_args.benchmark, scale)))
+    yield from (f"{key}=" for key in list_keys((parsed_args.benchmark, scale)))
 
 
 VALUES: Mapping[str, Callable[..., Any]] = {

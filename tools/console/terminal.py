@@ -30,7 +30,11 @@ REFRESH_SECONDS = 0.5  # drawing takes milliseconds, and a run is being timed
 
 @contextmanager
 def show_count(title: str, unit: str, console: Console) -> Iterator[OnCount]:
-    """Show a bar for work that is counted; yields a function to call with (done, total)."""
+    """Show a bar for work that is counted; yields a function to call with (done, total).
+
+    Without a unit it leaves no line behind.
+    """
+    say = console.print if unit else lambda text: None
     with _make_bar(console) as bar:
         task = None
         started = drawn_seconds = 0.0
@@ -40,7 +44,7 @@ def show_count(title: str, unit: str, console: Console) -> Iterator[OnCount]:
             nonlocal task, started, drawn_seconds, first, next_told
             if task is None:
                 started, first = time.monotonic(), done
-                console.print(f"{title}: {total:,} {unit}")
+                say(f"{title}: {total:,} {unit}")
                 task = bar.add_task(title, total=total)
             now = time.monotonic()
             if now - drawn_seconds >= REFRESH_SECONDS or done == total:
@@ -49,12 +53,12 @@ def show_count(title: str, unit: str, console: Console) -> Iterator[OnCount]:
             if first < done < total and now - started >= next_told:
                 next_told = 2 * (now - started)
                 rate = (done - first) / (now - started)
-                console.print(wrap(
+                say(wrap(
                     f"{title}: about {_describe_rest((total - done) / rate)} left at {rate:,.1f} "
                     f"{unit}/s, as measured on the first {done - first:,}"
                 ))  # fmt: skip
             if done == total:
-                console.print(f"{title}: done in {time.monotonic() - started:.0f} s")
+                say(f"{title}: done in {time.monotonic() - started:.0f} s")
 
         yield on_progress
 
@@ -216,7 +220,7 @@ class Terminal:
         """Print one message; brackets in paths are no markup."""
         self.console.print(wrap(message), markup=False)
 
-    def count(self, title: str, unit: str) -> AbstractContextManager[OnCount]:
+    def count(self, title: str, unit: str = "") -> AbstractContextManager[OnCount]:
         """Return a progress bar, with the time left, for work that is counted."""
         return show_count(title, unit, self.console)
 

@@ -6,6 +6,7 @@ Under a launcher: ``torchrun --nproc-per-node 2 -m cepheid.tools.measure speed â
 import sys
 from collections.abc import Mapping, Sequence
 
+from cepheid.rules.layout import wrap
 from cepheid.tools.console.program import (
     EXIT_FINE,
     EXIT_WRONG_USE,
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the measurement that the first argument names."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_describe_measurements())
+        print(wrap(_describe_measurements()))
         return EXIT_FINE if arguments else EXIT_WRONG_USE
     return run_command("cepheid measure", "measurement", MEASUREMENTS, arguments)
 

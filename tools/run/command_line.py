@@ -14,7 +14,7 @@ from cepheid.reference.session.frameworks import find_framework, find_own_task
 from cepheid.reference.session.request import Request, WantedRuns, replace_old_keys
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
-from cepheid.rules.errors import UserError, did_you_mean
+from cepheid.rules.errors import UserError, did_you_mean, find_elsewhere, find_meant
 from cepheid.rules.host import BACKEND_VARIABLE, KERAS_BACKENDS, WITH_RANKS, find_backend
 from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
 from cepheid.rules.layout import lay_out, wrap
@@ -22,6 +22,7 @@ from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import (
     Command,
     declare,
+    list_keys,
     offer_data,
     offer_device,
     offer_set,
@@ -158,9 +159,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     # A plan shows everything that the closed division refuses, not only the first value.
     is_closed_plan = arguments.dry_run and arguments.division == "closed"
     overrides, notes = replace_old_keys(arguments.overrides, chosen.execution)
-    for key, _, text in (each.partition("=") for each in overrides):
-        if key in vars(arguments):
-            raise UserError(f"--set {key}: it is an option; fix: --{key} {text}")
+    _refuse_options(overrides, chosen)
     if arguments.limit is not None:
         notes += (f"--limit {arguments.limit}: this run only tries, and never counts (T10)",)
     config = configure(
@@ -199,6 +198,20 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
         notes=notes,
         is_continued=is_continued,
     )
+
+
+def _refuse_options(overrides: Sequence[str], chosen: Definition) -> None:
+    """Raise UserError for a setting that is an option, or means one."""
+    options = [name for name, _ in COMMAND.arguments if name.startswith("--")]
+    settings = list_keys((chosen.name, chosen.scale))
+    for key, _, text in (each.partition("=") for each in overrides):
+        if key in settings or find_elsewhere(key):
+            continue
+        is_exact = f"--{key}" in options
+        meant = f"--{key}" if is_exact else find_meant(key, settings, list_keys(()), options)
+        if meant in options:
+            value = text if is_exact else "…"
+            raise UserError(f"--set {key}: it is an option; fix: {meant} {value}")
 
 
 def _choose_backend(framework: str, backend: str | None) -> None:

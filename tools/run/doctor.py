@@ -19,6 +19,7 @@ from cepheid.tools.console.program import EXIT_FINE, read_version, run_tool
 from cepheid.tools.run.costs import describe_disk, describe_minutes, find_reference
 
 if TYPE_CHECKING:
+    from cepheid.reference.machine.accelerators import Accelerators
     from cepheid.reference.torch.trainer import Trainer
 
 EXAMPLES = """\
@@ -76,6 +77,9 @@ def _list_facts(data: Path) -> Iterator[tuple[str, str]]:
     """Yield what a run depends on here."""
     import psutil
 
+    from cepheid.reference.machine.accelerators import find_accelerators
+    from cepheid.reference.machine.energy import find_sensors
+
     system = platform.system()
     note = SYSTEMS.get(system, "runs need Linux; checking works")
     yield "cepheid", f"{read_version()}, Python {platform.python_version()}"
@@ -90,7 +94,11 @@ def _list_facts(data: Path) -> Iterator[tuple[str, str]]:
     free = f"{shutil.disk_usage(place).free / 1e9:,.0f} GB free"
     refusal = "" if os.access(place, os.W_OK) else "; not writable: give --data and --output"
     yield "disk", f"{free} for {data}{refusal}"
-    yield "devices", _describe_devices()
+    accelerators = find_accelerators()
+    yield "devices", _describe_devices(accelerators)
+    sensors = find_sensors(has_gpu=accelerators is not None)
+    joules = ", ".join(counter.name for counter in sensors.counters)
+    yield "energy", joules or f"{sensors.reason_for_none}; docs/power.md"
     compiler = shutil.which("g++") or shutil.which("c++")
     yield "compiler", compiler or "none: runs work and are slower (Debian: apt install g++)"
     yield "make", shutil.which("make") or "none: docs/commands.md has the pip line instead"
@@ -109,11 +117,8 @@ def _read_version(package: str) -> str:
     return ""
 
 
-def _describe_devices() -> str:
+def _describe_devices(found: "Accelerators | None") -> str:
     """Return the accelerators, and whether torch can use them."""
-    from cepheid.reference.machine.accelerators import find_accelerators
-
-    found = find_accelerators()
     if found is None:
         return "no accelerator: runs compute on the processors"
     if extras.find_missing(["torch"]):

@@ -14,7 +14,6 @@ from cepheid.compliance.read import package
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs, read_logs
 from cepheid.reference.run.progress import OnProgress, Progress
-from cepheid.reference.run.report import Table
 from cepheid.rules import rounds
 from cepheid.rules.findings import load_codes
 from cepheid.rules.rounds import Round
@@ -144,6 +143,12 @@ class _Finished:
         return not errors
 
 
+def _has_ended_finite(run: RunLog) -> bool:
+    """Return False where a loss or a quality was not finite: its block or evaluation stays open."""
+    pairs = (("block_start", "block_stop"), ("eval_start", "eval_accuracy"))
+    return all(len(run.all(start)) == len(run.all(stop)) for start, stop in pairs)
+
+
 def _read_finished(folder: Path) -> _Finished:
     (listed,) = package.read(folder).submitters[0].results
     return _Finished(read_logs(listed), _find_place(folder / "result_0.txt"), rounds.load())
@@ -164,16 +169,18 @@ class SessionTerminal(Terminal):
 
     def __init__(self, *, is_first: bool, quiet: bool, is_trial: bool = False) -> None:
         super().__init__(quiet=quiet or not is_first)
+        self._is_trial = is_trial
         self._warn = Terminal(quiet=is_trial or not is_first).tell
-
-    def show_table(self, table: Table) -> None:
-        """Name a table of a report, which is in a file."""
-        self.tell(f"report: {table.title}")
 
     def check_live(self, log: Path) -> LiveCheck:
         """Return a judge that prints the violations that it finds in a growing log."""
         return LiveCheck(log, self._warn)
 
     def judge_finished(self, folder: Path) -> bool:
-        """Judge the runs that a result has already, and print what is wrong with them."""
+        """Judge the runs that a result has already, and print what is wrong with them.
+
+        Runs that never count are fine where they ended, as when they were made.
+        """
+        if self._is_trial:
+            return all(map(_has_ended_finite, _read_finished(folder).logs.runs))
         return judge_finished(folder, self._warn)

@@ -163,8 +163,6 @@ def measure(request: Request, wanted: Plan) -> Measured:
     """Measure the sizes that are not recorded, and show all."""
     folder, configuration, has_gpu = _open(request, "sweep", wanted, Point)
     no_energy = energy.find_sensors(has_gpu=has_gpu).reason_for_none
-    if no_energy:
-        request.observer.tell(f"energy: {no_energy}")
     failed = _measure_missing(request, wanted, folder, measure_size)
     published = load_published(request.definition.name)
     sweep = Sweep(configuration, folder.load_points(), no_energy, published, wanted.other)

@@ -11,7 +11,6 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.generation import Times
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import OnProgress, ignore_progress
-from cepheid.reference.run.report import Table
 from cepheid.reference.run.task import run_task
 from cepheid.reference.session.observer import LiveCheck, OnCount
 from cepheid.rules.definition import Block, Definition
@@ -137,7 +136,6 @@ def read_events(path: Path) -> list[Event]:
 class Recorder:
     def __init__(self) -> None:
         self.messages: list[str] = []
-        self.tables: list[Table] = []
 
     @property
     def text(self) -> str:
@@ -147,15 +145,13 @@ class Recorder:
         self.messages.append(message)
 
     @contextmanager
-    def count(self, title: str, unit: str) -> Iterator[OnCount]:
-        yield lambda done, total: self.messages.append(f"{title}: {done} of {total} {unit}")
+    def count(self, title: str, unit: str = "") -> Iterator[OnCount]:
+        shown = self.messages if unit else []
+        yield lambda done, total: shown.append(f"{title}: {done} of {total} {unit}")
 
     @contextmanager
     def show_run(self, definition: Definition) -> Iterator[OnProgress]:
         yield ignore_progress
-
-    def show_table(self, table: Table) -> None:
-        self.tables.append(table)
 
     def check_live(self, log: Path) -> LiveCheck:
         raise NotImplementedError("no run log grows here")

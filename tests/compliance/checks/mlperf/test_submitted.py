@@ -205,7 +205,8 @@ def test_the_table_has_what_people_ask_for(tmp_path: Path) -> None:
     assert (row["rcp_verdict"], row["precision"], row["models"]) == ("pass", "", None)
     text = run_check(tmp_path)
     assert "as judged by mlperf-logging" in text
-    assert ": pass; Cepheid: pass\n\nresnet, closed division" in text
+    assert text.startswith("resnet, closed division")
+    assert text.endswith(": pass; Cepheid: pass\n")
     assert "energy, kJ" in text
     header, values = run_check(tmp_path, "--format", "csv").splitlines()
     assert dict(zip(header.split(","), values.split(","), strict=True))["benchmark"] == "resnet"
