@@ -1,6 +1,6 @@
 """The pages of `make docs` that are no file, the tables of benchmarks, and our results as a page.
 
-    python docs/pages.py        writes the tables of docs/results.md from the logs of our results
+    python docs/pages.py        writes the tables between the marks of pages, from logs and records
 
 MkDocs calls the functions named ``on_…`` (docs/mkdocs.yml). Pages keep the places of their files in
 the repository, so that a link works in both; what a page links to and is no page, such as a
@@ -18,6 +18,7 @@ import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +31,9 @@ from cepheid.measure.engine.recorded_points import read_points
 from cepheid.measure.engine.study import Column, Request
 from cepheid.measure.studies import convergence_points, epochs, epochs_study
 from cepheid.measure.studies.resolution import resolution
-from cepheid.measure.studies.sweep.measures import Point, format_ends
+from cepheid.measure.studies.sweep import quality
+from cepheid.measure.studies.sweep.measures import MEASURES, Point, format_ends
+from cepheid.measure.studies.sweep.quality import QualityPoint
 from cepheid.measure.studies.sweep.records import Sweep, load_published
 from cepheid.rules import definition, evidence, rcp
 from cepheid.rules.definition import Definition
@@ -39,8 +42,9 @@ from cepheid.rules.host import ROOT, atomic_write
 from cepheid.rules.metrics import QualityTarget
 from cepheid.tools.cli import COMMANDS, main
 
-RESULTS = ROOT / "docs/results.md"
-BETWEEN = re.compile(r"(?<=<!-- results: begin -->\n).*(?=<!-- results: end -->)", re.DOTALL)
+RESULTS, SWEEPS = ROOT / "docs/results.md", ROOT / "docs/sweeps"
+# Between marks such as `<!-- epochs kfac mini third: begin -->` and `<!-- epochs: end -->`.
+BETWEEN = re.compile(r"(<!-- (\w+)([^:>]*): begin -->\n).*?(?=<!-- \2: end -->)", re.DOTALL)
 LINK = re.compile(r"\[(?P<words>[^\[\]]*)\]\((?!\w+:|#)(?P<target>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 COLUMNS = "100"  # of the texts that commands print
 
@@ -281,13 +285,21 @@ def show_resolution(one: Definition) -> Iterator[str]:
 def show_comparisons(one: Definition) -> Iterator[str]:
     """Yield the epochs to the targets with the settings of each recorded comparison."""
     for name in evidence.read_file(one.name, epochs.MEASURED).get(one.scale, ()):
-        comparison, request = epochs.load_comparison(one.name, one.scale, name), ask(one)
-        if runs := epochs.load_runs(one, comparison):
-            measured = epochs_study.describe(request, comparison, runs)
-            columns = epochs_study.list_columns(request, measured)
-            yield f"### {comparison.title}\n\n`--compare {name}`"
-            yield draw_table(columns, measured.rows)
-            yield "\n".join(measured.notes)
+        title = epochs.load_comparison(one.name, one.scale, name).title
+        if table := draw_comparison(one.name, one.scale, name):
+            yield f"### {title}\n\n`--compare {name}`\n\n{table}"
+
+
+def draw_comparison(benchmark: str, scale: str, name: str) -> str:
+    """Return the table of a comparison's recorded runs, and its source; "" where it has none."""
+    one = definition.load(benchmark, scale)
+    comparison, request = epochs.load_comparison(benchmark, scale, name), ask(one)
+    runs = epochs.load_runs(one, comparison)
+    if not runs:
+        return ""
+    measured = epochs_study.describe(request, comparison, runs)
+    table = draw_table(epochs_study.list_columns(request, measured), measured.rows)
+    return "\n\n".join([table, *measured.notes])
 
 
 def show_published(one: Definition) -> Iterator[str]:
@@ -300,11 +312,31 @@ def show_published(one: Definition) -> Iterator[str]:
 
 def show_sweeps(one: Definition) -> Iterator[str]:
     """Yield the sweeps of the cosmology paper's figures, machine by machine."""
-    for path in sorted((ROOT / "docs/sweeps").glob(f"{one.name}-{one.scale}-*.json")):
-        facts, points = read_points(path, "sweep.json", Point, "sweep")
-        sweep = Sweep(facts["configuration"], points, published=load_published(one.name))
-        yield f"`{path.relative_to(ROOT)}`: {facts['measure']}, {sweep.machine}"
-        yield draw_table(sweep.list_columns(), points)
+    for path in sorted(SWEEPS.glob(f"{one.name}-{one.scale}-*.json")):
+        sweep = read_sweep(path.stem)
+        measured = f"{MEASURES[sweep.measure]}, {sweep.machine}"
+        yield f"`{path.relative_to(ROOT)}`: {measured}\n\n{draw_sweep(path.stem)}"
+
+
+def draw_sweep(name: str, other: str = "") -> str:
+    """Return the table of a sweep, beside another machine's and reported times."""
+    sweep = read_sweep(name)
+    if other:
+        sweep = replace(sweep, other=read_sweep(other))
+    return draw_table(sweep.list_columns(), sweep.points)
+
+
+def read_sweep(name: str) -> Sweep:
+    """Return a recorded sweep with the reported times of its benchmark."""
+    facts, points = read_points(SWEEPS / f"{name}.json", "sweep.json", Point, "sweep")
+    configuration = facts["configuration"]
+    return Sweep(configuration, points, published=load_published(configuration["benchmark"]))
+
+
+def draw_quality(name: str) -> str:
+    """Return the table of the quality that trainings reach by batch size."""
+    _, points = read_points(SWEEPS / f"{name}.json", "quality.json", QualityPoint, "sweep")
+    return draw_table(quality.list_columns(points), quality.group_by_size(points))
 
 
 def show_results(one: Definition) -> Iterator[str]:
@@ -332,16 +364,33 @@ SECTIONS: Mapping[str, tuple[str, Show]] = {  # title, the command that records 
 }
 
 
-# Our results --------------------------------------------------------------------------------------
+# Tables between the marks of a page ---------------------------------------------------------------
 
 
-def write_results(path: Path = RESULTS) -> str:
-    """Write the tables of our submissions into the page of our results; return its text."""
-    tables = run("summary", str(ROOT / "submissions"), "--format", "markdown")
-    text = BETWEEN.sub(lambda _: f"\n{tables}\n", path.read_text(encoding="utf-8"))
+TABLES: Mapping[str, Callable[..., str]] = {
+    "results": lambda: run("summary", str(ROOT / "submissions"), "--format", "markdown"),
+    "epochs": draw_comparison,
+    "sweep": draw_sweep,
+    "quality": draw_quality,
+}
+WRITTEN = (
+    RESULTS,
+    *sorted(ROOT.glob("docs/second-order/*.md")),
+    ROOT / "docs/galaxies/figure-2.md",
+)
+
+
+def write_tables(path: Path) -> str:
+    """Write the tables between the marks of a page; return its text."""
+
+    def draw(marked: re.Match[str]) -> str:
+        return f"{marked[1]}\n{TABLES[marked[2]](*marked[3].split()).rstrip()}\n\n"
+
+    text = BETWEEN.sub(draw, path.read_text(encoding="utf-8"))
     atomic_write(path, text)
     return text
 
 
 if __name__ == "__main__":
-    write_results()
+    for page in WRITTEN:
+        write_tables(page)

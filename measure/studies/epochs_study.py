@@ -123,6 +123,10 @@ def list_columns(request: Request, measured: Measured) -> Sequence[Column]:
             )
             for target in request.definition.quality
         ),
+        *(
+            Column(f"best {target.metric}", partial(_describe_best, runs, target.metric))
+            for target in request.definition.quality
+        ),
     )
 
 
@@ -133,6 +137,14 @@ def _describe_quality(runs: Sequence[Run], metric: str, epoch: float, row: Any) 
     if len(values) < 2:
         return " ".join(f"{value:.4g}" for value in values)
     return f"{statistics.mean(values):.4g} ± {statistics.stdev(values):.4g}"
+
+
+def _describe_best(runs: Sequence[Run], metric: str, row: Any) -> str:
+    """Return the mean of the best values of a metric in the runs of an arm, and their range."""
+    best = [run.best[metric] for run in runs if run.arm == row[0].name and metric in run.best]
+    if len(set(best)) < 2:
+        return "".join(f"{value:.4g}" for value in best[:1])
+    return format_spread(statistics.mean(best), (min(best), max(best)), ".4g")
 
 
 def find_first(comparison: Comparison, arm: Arm) -> Arm:
