@@ -74,6 +74,7 @@ exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path th
 
 CSV = "csv"
 SCORING = ("numpy", "scipy")
+RESULTS_MAX = 50  # whose table is shown; a vendor has fewer, a round more
 FORMATS = (*report.FORMATS, CSV)
 SHOW_PROGRESS_AFTER_SECONDS = 1.0
 GARBAGE_OBJECTS = 100_000  # logs have no reference cycles: looking for them only takes time
@@ -207,9 +208,16 @@ def _write_scaling(result: JudgedResult) -> bool:
 
 
 def _write_table(results: Sequence[JudgedResult]) -> str:
-    """Write the table of results of a round of MLPerf, or why there is none."""
+    """Write the table of results of a round of MLPerf, or why there is none.
+
+    Findings say already why a result was rejected.
+    """
     if missing := extras.find_missing(SCORING):
-        return wrap(f"no table: {extras.explain_missing(*missing)}")
+        return f"no table: {extras.explain_missing(*missing)}"
+    if len(results) > RESULTS_MAX:
+        return (
+            f"{len(results):,} results: `cepheid summary` shows their table, --format csv has rows"
+        )
     return write_rows("table", results)
 
 
@@ -232,7 +240,11 @@ def write_rows(form: str, results: Sequence[JudgedResult]) -> str:
 
     def write(shown: Sequence[JudgedResult]) -> str:
         rows = list_rows(shown)
-        return {"csv": write_csv, "json": write_json, "table": write_table}[form](rows)
+        return (
+            write_table(rows, reasons=0)
+            if form == "table"
+            else {"csv": write_csv, "json": write_json}[form](rows)
+        )
 
     return isolate(results, write, strip_result)[0]
 

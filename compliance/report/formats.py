@@ -27,21 +27,21 @@ PLACES_MAX = 3  # of the others that are named
 def format_text(findings: Sequence[Finding], logs: int, rows: str = "") -> str:
     """Format findings by cause, a table of them, and a line such as ``pass: 1 log, 0 errors``.
 
-    Of a cause that many findings share, one is shown, and where the others are; then come ``rows``,
-    a table of the results, and that of all codes. Only the first of a rule points to its text.
+    Errors come first. Of a cause that many findings share, one is shown, and where the others are.
+    ``rows``, a table of results, stands before that of codes. A rule is pointed to once.
     """
     explained: set[str] = set()
-    parts, is_short = [], True
-    for same in group_by_cause(findings):
-        is_short &= len(same) < GROUPED_MIN
+    parts, groups = [], group_by_cause(findings)
+    if not (is_short := all(len(same) < GROUPED_MIN for same in groups)):
+        groups.sort(key=lambda same: SEVERITIES.index(same[0].severity))
+    for same in groups:
         for finding in same if len(same) < GROUPED_MIN else same[:1]:
             parts.append(finding.text(explain=finding.rule not in explained))
             explained.add(finding.rule)
-        if len(same) >= GROUPED_MIN:
-            parts.append(_describe_others(same[1:]))
-    table = [] if is_short else format_table(findings)
-    parts += ["", *rows.splitlines(), *([] if table else [""])] if rows else []
-    return "\n".join([*parts, *table, format_verdict(findings, logs)]).lstrip("\n")
+        parts += [_describe_others(same[1:])] if len(same) >= GROUPED_MIN else []
+    parts += ["", *rows.splitlines(), *([""] if is_short else [])] if rows else []
+    parts += [] if is_short else format_table(findings)
+    return "\n".join([*parts, format_verdict(findings, logs)]).lstrip("\n")
 
 
 def group_by_cause(findings: Iterable[Finding]) -> list[list[Finding]]:
@@ -233,7 +233,7 @@ def find_in_folder(path: Path) -> Path | None:
 
 
 def write_text(findings: Sequence[Finding], logs: int, round_name: str, rows: str = "") -> str:
-    """Write the findings for a terminal, with a table of results if there is one."""
+    """Write the findings for a terminal, and a table of results."""
     return wrap(format_text(findings, logs, rows) + name_judge(findings, round_name))
 
 

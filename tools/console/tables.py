@@ -155,8 +155,10 @@ def _make_rows(members: Sequence[Entry]) -> list[list[str]]:
     return rows
 
 
-def write_table(table: Sequence[Entry], width: int | None = None) -> str:
-    """Write a plain table for each group, by default for the terminal."""
+def write_table(
+    table: Sequence[Entry], width: int | None = None, reasons: int = REASONS_MAX
+) -> str:
+    """Write a plain table for each group, by default for the terminal, with the first reasons."""
     if not table:
         return "no results"
     width = find_width() if width is None else width
@@ -165,7 +167,9 @@ def write_table(table: Sequence[Entry], width: int | None = None) -> str:
         rows = _make_rows(members)
         if _measure(rows) > width:
             rows = _drop_columns(rows, members)
-        below = [line for one in members for line in (*_write_notes(one), *_write_reasons(one))]
+        below = [
+            line for one in members for line in (*_write_notes(one), *_write_reasons(one, reasons))
+        ]
         lines = [wrap(_make_title(members), width), "", *lay_out(rows, width, KEYS)]
         parts.append("\n".join([*lines, *(["", wrap("\n".join(below), width)] if below else [])]))
     return "\n\n".join(parts)
@@ -203,7 +207,7 @@ def _write_notes(entry: Entry) -> Iterator[str]:
         yield f"  {entry.names}: {text}"
 
 
-def _write_reasons(entry: Entry) -> Iterator[str]:
+def _write_reasons(entry: Entry, most: int) -> Iterator[str]:
     """Write the standing of an entry and its first reasons, if there is anything to say."""
     standing = entry.standing
     if not (standing.text or entry.reasons):
@@ -211,9 +215,9 @@ def _write_reasons(entry: Entry) -> Iterator[str]:
     so_far = " (in brackets: the mean so far)" if MINUTES in standing.so_far else ""
     text = f"{standing.text}{so_far}" or f"{standing.verdict}, with a warning"
     yield f"  {entry.names}: {text}"
-    yield from (f"    {reason}" for reason in entry.reasons[:REASONS_MAX])
-    if len(entry.reasons) > REASONS_MAX:
-        more = len(entry.reasons) - REASONS_MAX
+    yield from (f"    {reason}" for reason in entry.reasons[:most])
+    if most and len(entry.reasons) > most:
+        more = len(entry.reasons) - most
         yield f"    and {more} more: `cepheid check` lists them"
 
 

@@ -65,6 +65,11 @@ def test_many_findings_of_one_cause_are_one_and_a_table_counts_them() -> None:
     assert "--format json" in table[-2]
     assert table[-1] == "fail: 8 logs, 7 errors, 1 note"
     assert report.format_text(late[:3], 3).count("T8.late") == 3
+    mixed = [find(7, code="T4.more", severity="note"), *late]
+    assert report.format_text(mixed, 8, "a table").index("T8.late") == text.index("T8.late")
+    lines = report.format_text(mixed, 8, "a table").splitlines()
+    assert lines.index("a table") < next(n for n, line in enumerate(lines) if line[:5] == "code ")
+    assert report.format_text([], 8, "a table") == "a table\n\npass: 8 logs, 0 errors"
 
 
 def test_a_report_replaces_a_file_as_a_whole(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_descriptions_are_asked_for_since_v10_and_a_status_since_v40() -> None:
     assert asked["mlperf-training-4.0"] == asked["mlperf-training-6.1"] == (33, 4)
 
 
-def test_the_table_has_what_people_ask_for(tmp_path: Path) -> None:
+def test_the_table_has_what_people_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
     for run in range(5):
         for name, watts in (("node_0", (1000, 3000)), ("node_1", (500, 500))):
@@ -207,6 +207,8 @@ def test_the_table_has_what_people_ask_for(tmp_path: Path) -> None:
     assert "as judged by mlperf-logging" in text
     assert text.startswith("resnet, closed division")
     assert text.endswith(": pass; Cepheid: pass\n")
+    monkeypatch.setattr(check_compliance, "RESULTS_MAX", 0)
+    assert run_check(tmp_path).startswith("1 results: `cepheid summary` shows their table")
     assert "energy, kJ" in text
     header, values = run_check(tmp_path, "--format", "csv").splitlines()
     assert dict(zip(header.split(","), values.split(","), strict=True))["benchmark"] == "resnet"
@@ -280,3 +282,14 @@ def test_weak_scaling_may_train_hundreds_of_models(tmp_path: Path) -> None:
         write(folder / f"result_{index}.txt", mllog_lines(cosmoflow_20(index), index))
     codes = {each.code for each in judge_own(tmp_path, "mlperf-hpc-2.0").findings}
     assert codes == {"M4.missing"}
+
+
+def test_errors_come_first_then_results_and_what_decides_last(tmp_path: Path) -> None:
+    folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
+    for log in folder.glob("result_*.txt"):
+        log.write_text(log.read_text() + log.read_text().splitlines()[-1] + "\n")
+    (folder / "result_4.txt").write_text("nothing")
+    text = run_check(tmp_path)
+    parts = ("T1.no_record", "warning: ", "note: ", "resnet, closed", "\ncode ", "\nfail: ")
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places), text
