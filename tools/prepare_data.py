@@ -24,7 +24,7 @@ examples:
   cepheid data galaxy_shape --scale mini             prepare what `cepheid run` will need
   cepheid data galaxy_shape --scale mini --verify    read every byte again and compare digests
   cepheid data resnet50 --source /datasets/imagenet  read it as it lies there: class folders,
-      Kaggle's tree, archives, HuggingFace's Parquet, WebDataset or TFRecord (reference/data)
+      Kaggle's tree, archives, Parquet, WebDataset, TFRecord (docs/your-data.md)
   cepheid data galaxy_shape --scale mini --stage /local
       copy the prepared dataset to a fast disk of this machine and verify the copy by its digests;
       then `cepheid run … --data /local`. On a cluster: srun --ntasks-per-node=1 cepheid data …
@@ -60,8 +60,8 @@ COMMAND = Command(
         ),
         declare(
             "--source",
-            "the folder in which you have the dataset, in any layout that reference/data/README.md "
-            "lists; archives in it are unpacked into --data, folders are linked",
+            "the folder in which you have the dataset, in any layout that docs/your-data.md lists; "
+            "archives in it are unpacked into --data, folders are linked",
             Path,
             "DIR",
         ),

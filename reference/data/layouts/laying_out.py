@@ -155,8 +155,8 @@ def _explain_missing(what: str, source: str, given: Path, parts: Sequence[Part])
             return f"{path}: cannot be read; fix: ask its owner for the permission"
     looked = ", ".join(dict.fromkeys(form.glob for form in forms))
     return (
-        f"{given}: {what} of {source}; looked for {looked}. reference/data/README.md lists the "
-        "layouts."
+        f"{given}: {what} of {source}; looked for {looked}. docs/your-data.md lists "
+        "the layouts."
     )
 
 

@@ -42,7 +42,7 @@ def check_training(corpus: Corpus, train_samples: int) -> None:
         counts = ", ".join(f"{count:,} in {name}" for name, count in corpus.count_lines().items())
         raise StoreError(
             f"{corpus.folder}: {len(corpus):,} training pairs ({counts}), but the definition uses "
-            f"{train_samples:,} (train_samples). Unpack whole files: reference/data/README.md says "
+            f"{train_samples:,} (train_samples). Unpack whole files: docs/your-data.md says "
             "how many lines each has."
         )
 
@@ -138,7 +138,7 @@ def select_pairs(
         raise StoreError(
             f"{parts[0].folder}: {len(left[0]):,} of {len(parts[0]):,} training pairs are left "
             f"after cleaning, but the definition uses the first {samples[0]:,} (train_samples). "
-            "Nothing was packed. Compare the files with reference/data/README.md: whole ones have "
+            "Nothing was packed. Compare the files with docs/your-data.md: whole ones have "
             "more pairs"
         )
     return tuple(numbers[:count] for numbers, count in zip(left, samples, strict=True))

@@ -125,7 +125,7 @@ def _map_file(path: Path) -> np.memmap:
         reason = error.strerror if isinstance(error, OSError) else "it is empty"
         raise StoreError(
             f"{path}: cannot be read ({reason}). Expected plain text, one sentence in a line; "
-            "reference/data/README.md says where it comes from."
+            "docs/your-data.md says where it comes from."
         ) from error
 
 
@@ -169,7 +169,7 @@ def locate(folder: Path, name: str) -> Path:
     if not found:
         raise StoreError(
             f"{folder / name}: there is no such file, nor in a folder below. Unpack the archive "
-            "that has it into this folder; reference/data/README.md lists the archives."
+            "that has it into this folder; docs/your-data.md lists the archives."
         )
     if len(found) > 1:
         raise StoreError(f"{found[0]} and {found[1]}: two files of one name. Keep one of them.")

@@ -43,7 +43,7 @@ from cepheid.reference.data.wmt.vocabulary import MERGES_SUFFIX, MODEL_SUFFIX, p
 OTHER_DATA = (
     "this text is from HuggingFace's Parquet, in which corpora follow each other in another order "
     "than the definition's and pairs with an empty side are missing. So the first training pairs "
-    "are other ones: it is another dataset, with another digest (reference/data/README.md)"
+    "are other ones: it is another dataset, with another digest (docs/your-data.md)"
 )
 GRAMMAR, REAL, MOSES = "grammar", "WMT17", "WMT16"
 REASONS = {  # why training pairs are left out, as ``remarks`` says it
