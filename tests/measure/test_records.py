@@ -1,4 +1,4 @@
-"""What docs/measurements and docs/claims.md say: tables are generated, commands exist."""
+"""What docs/measurements and docs/claims say: tables are generated, commands exist."""
 
 import importlib.util
 import json
@@ -82,15 +82,15 @@ def test_the_script_of_measurements_has_commands_that_exist() -> None:
         assert only in find_measurements(definition.load(name, "mini"))
 
 
-# docs/claims.md: each claim has a verdict, each command can be run --------------------------------
+# docs/claims: each claim has a verdict, each command can be run -----------------------------------
 
 VERDICTS = r"\*\*(confirmed|in part|not confirmed)\*\*.*|not measured|not testable here"
 
 
-def list_claims() -> list[list[str]]:
-    lines = (ROOT / "docs/claims.md").read_text(encoding="utf-8").splitlines()
+def list_claims(pages: str = "docs/claims/*.md") -> list[list[str]]:
+    lines = [line for page in ROOT.glob(pages) for line in page.read_text("utf-8").splitlines()]
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return [row for row in rows if len(row) == 4 and row[0] not in ("claim", "---")]
+    return [row for row in rows if len(row) == 4 and row[0] != "claim"]
 
 
 def test_claims_have_verdicts_and_what_was_measured_has_a_record_and_a_command() -> None:
@@ -101,6 +101,15 @@ def test_claims_have_verdicts_and_what_was_measured_has_a_record_and_a_command()
         if verdict.startswith("**"):
             assert command, claim
             assert "](" in record or command == "the same", claim
+
+
+def test_the_page_of_claims_counts_their_verdicts() -> None:
+    words, *rows = re.findall(r"(?m)^\| (.*) \|$", (ROOT / "docs/claims.md").read_text("utf-8"))
+    for row in rows:
+        title, *told = row.split(" | ")
+        (page,) = re.findall(r"\((claims/\w+\.md)\)", title)
+        found = [re.findall("[a-z ]+", row[1])[0] for row in list_claims(f"docs/{page}")]
+        assert told == [str(found.count(word)) for word in words.split(" | ")[1:]], page
 
 
 def test_the_commands_of_claims_name_what_exists() -> None:
