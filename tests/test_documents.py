@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -18,6 +19,7 @@ import yaml
 
 from cepheid.compliance.read import powerlog
 from cepheid.measure.engine.own_process import find_free_port
+from cepheid.reference.data.layouts import declared
 from cepheid.rules import definition
 from cepheid.rules.host import ROOT
 from cepheid.tools.run import costs, ending
@@ -308,22 +310,46 @@ def test_the_readme_is_a_start_page() -> None:
     assert len([word for word in text.split() if re.search(r"\w", word)]) <= 600
 
 
+ROOMS = ("benchmarks", "compliance", "docs", "leaderboard", "reference", "rules", "second_order")
+BOOKS = {"rules/training.md", "rules/submission.md", "rules/from_scratch.md"}
+MADE = re.compile(r"(?s)<!-- .*?: begin -->.*?<!-- .*?: end -->")  # tables that commands write
+CODE = re.compile(r"(?ms)^ *```.*?^ *```$|^    .*?$")
+
+
+def list_pages() -> Iterator[tuple[str, str]]:
+    """Yield the place and the text of each page that people write, without lists of changes."""
+    found = [*ROOT.glob("*.md"), *(page for room in ROOMS for page in (ROOT / room).rglob("*.md"))]
+    for page in (*found, ROOT / "submissions/README.md"):
+        if page.name not in ("CHANGELOG.md", "CHANGES.md", "records.md"):
+            yield page.relative_to(ROOT).as_posix(), MADE.sub("", page.read_text(encoding="utf-8"))
+
+
+def test_a_page_is_read_in_minutes() -> None:
+    long = {page: words for page, text in list_pages() if (words := len(text.split())) > 1_200}
+    assert long.keys() <= BOOKS, f"split or shorten: {long}"
+
+
+def test_no_line_of_prose_is_long() -> None:
+    """Tables and commands may be, and what a link leads to is not seen."""
+    for page, text in list_pages():
+        prose = re.sub(r"\]\([^)]*\)", "", CODE.sub("", text))
+        long = [line for line in prose.split("\n") if len(line) > 120 and line[0] not in "|<"]
+        assert not long, f"{page}: {long[0]}"
+
+
 def test_the_documents_are_pages_and_no_book() -> None:
-    """Prose alone: no tables, no commands, no page that is made of records, no list of changes."""
-    rooms = [
-        "benchmarks",
-        "compliance",
-        "docs",
-        "leaderboard",
-        "reference",
-        "rules",
-        "second_order",
-    ]
-    pages = [*ROOT.glob("*.md"), *(page for room in rooms for page in (ROOT / room).rglob("*.md"))]
-    made = re.compile("CHANGE|records|results|mlperf_agreement")
-    texts = [page.read_text(encoding="utf-8") for page in pages if not made.match(page.stem)]
-    prose = re.sub(r"(?s)```.*?```", "", "\n".join(texts)).split("\n")
-    assert sum(len(line.split()) for line in prose if not line.startswith(("|", "    "))) <= 55_000
+    """Prose alone: no tables, no commands."""
+    prose = "\n".join(CODE.sub("", text) for _, text in list_pages()).split("\n")
+    assert sum(len(line.split()) for line in prose if not line.startswith("|")) <= 55_000
+
+
+def test_the_page_of_data_says_what_the_plan_asks_for() -> None:
+    page = (ROOT / "docs/your-data.md").read_text(encoding="utf-8")
+    told = dict(re.findall(r"(?m)^\| `(\w+)` \| .* \| ([\d.]+ \+ [\d.]+) \|", page))
+    costly = {source: gb for (_, source), gb in costs.DISK_GB.items() if gb[0]}
+    assert told == {source: f"{gb[0]:g} + {gb[1]:g}" for source, gb in costly.items()}
+    assert set(declared.PARTS) == costly.keys()
+    assert all(f"`{source}`" in page.split("## The layouts")[1] for source in costly)
 
 
 @pytest.mark.parametrize("name", definition.names())
@@ -365,5 +391,6 @@ def test_the_stopwatch_counts_what_there_is() -> None:
     example = (ROOT / "docs/python.md").read_text(encoding="utf-8").split("```")[1]
     lines = re.findall(r"(?m)^(?:import cepheid|.*datasets\.load.*)$", example)
     template = (ROOT / "docs/ci/gitlab-vendor.yml").read_text(encoding="utf-8")
-    words = len(readme.partition("make run ")[0].split())
-    assert told == [words, len(ended.split()), len(lines), template.count("\n")]
+    words, said = (len(text.split()) for text in (readme.partition("make run ")[0], ended))
+    seconds = round((words + said) / 200 * 60)
+    assert told == [words, said, seconds, len(lines), template.count("\n")]
