@@ -89,8 +89,8 @@ VERDICTS = r"\*\*(confirmed|in part|not confirmed)\*\*.*|not measured|not testab
 
 def list_claims(pages: str = "docs/claims/*.md") -> list[list[str]]:
     lines = [line for page in ROOT.glob(pages) for line in page.read_text("utf-8").splitlines()]
-    rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return [row for row in rows if len(row) == 4 and row[0] != "claim"]
+    rows = [[cell.strip() for cell in line[1:-1].split("|")] for line in lines]
+    return [row for row in rows if len(row) == 4 and row[0] not in ("claim", "---")]
 
 
 def test_claims_have_verdicts_and_what_was_measured_has_a_record_and_a_command() -> None:

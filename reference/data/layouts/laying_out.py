@@ -154,10 +154,7 @@ def _explain_missing(what: str, source: str, given: Path, parts: Sequence[Part])
         if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
             return f"{path}: cannot be read; fix: ask its owner for the permission"
     looked = ", ".join(dict.fromkeys(form.glob for form in forms))
-    return (
-        f"{given}: {what} of {source}; looked for {looked}. docs/your-data.md lists "
-        "the layouts."
-    )
+    return f"{given}: {what} of {source}; looked for {looked}. docs/your-data.md lists the layouts."
 
 
 def _find_paths(form: Form, given: Path) -> list[Path]:
