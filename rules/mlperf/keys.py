@@ -99,3 +99,8 @@ class RuleFile:
     def acting(self) -> Mapping[str, Steps]:
         """What is done with records of the keys that must be looked at one by one."""
         return {key: rules.steps for key, rules in self.keys.items() if rules.acts}
+
+    @cached_property
+    def some(self) -> Sequence[tuple[str, Check]]:
+        """The conditions that at least one record of a key must satisfy."""
+        return [(key, rules.some) for key, rules in self.keys.items() if rules.some]

@@ -89,16 +89,21 @@ _AFTER = {
 
 def _check_end(run: RunLog) -> Iterator[Finding]:
     stop = run.first("run_stop")
-    first_after = bisect_right(run.events, stop.line, key=attrgetter("line")) if stop else 0
-    after = [event for event in run.events[first_after:] if event.key not in _AFTER]
-    if stop and after:
+    if stop is None:
+        return
+    first_after = bisect_right(run.events, stop.line, key=attrgetter("line"))
+    records = len(run.events) - first_after
+    for key in _AFTER & run.by_key.keys():
+        records -= sum(event.line > stop.line for event in run.by_key[key])
+    if records:
+        after = next(event for event in run.events[first_after:] if event.key not in _AFTER)
         yield breach(
             run,
-            after[0],
+            after,
             "T3.after_run_stop",
-            key=format_value(after[0].key),
-            records=len(after),
-            plural="" if len(after) == 1 else "s",
+            key=format_value(after.key),
+            records=records,
+            plural="" if records == 1 else "s",
             line=stop.line,
         )
 

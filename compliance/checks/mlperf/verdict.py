@@ -8,7 +8,7 @@ about it, and a key of ``submission_`` is judged once in each file.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -90,8 +90,9 @@ def find_breaches(run: RunLog, rules: RuleSet) -> tuple[Breach, ...]:
     """
     course = _Course(files=[rules.first_file])
     events: Sequence[Event] = run.events
-    # a record that is read with care, and only such a one, may share its line with another one
-    by_key, are_apart = run.by_key, not run.other_problems
+    by_key = run.by_key
+    # records that share a line are read with care, which notes what stands between them
+    are_apart = not any(each.kind in ("place", "around") for each in run.other_problems)
     for _ in range(FILES_MAX):
         if not course.files:
             break
@@ -120,8 +121,9 @@ def _judge_by_file(
     state: dict[str, Any] = {}
     if file.begin:
         file.begin(state, None, None, None, course.files.append)
-    for key in course.about_keys.keys() & file.keys:
-        del course.about_keys[key]
+    if course.about_keys:
+        for key in course.about_keys.keys() & file.keys:
+            del course.about_keys[key]
     satisfied: set[str] = set()
     # There may be 100,000 records, and nearly all are as they should be: what is wrong with one is
     # asked only where ``all_hold`` says no.
@@ -158,8 +160,8 @@ def _judge_by_file(
         if some and _satisfies(file, some, event, state, course):
             satisfied.add(key)
     _count(file, by_key, course)
-    for key, (*_, some) in acting.items():
-        if some and key not in satisfied:
+    for key, some in file.some:
+        if key in acting and key not in satisfied:
             last, times = by_key[key][-1], len(by_key[key])
             got = format_value(last.value)
             course.for_good.append(Breach("never", (key,), file.name, some, last, times, got=got))
@@ -229,7 +231,7 @@ def strip_source(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 def _count(file: RuleFile, by_key: EventsByKey, course: _Course) -> None:
     """Note of which keys there are too few records, or too many."""
     either: dict[frozenset[str], tuple[str, ...]] = {}
-    is_usual = all(len(by_key.get(key, ())) == 1 for key in file.once)
+    is_usual = {1}.issuperset(map(len, map(by_key.get, file.once, repeat(()))))
     for key, rules in file.counted_otherwise if is_usual else file.counted:
         of_key = by_key.get(key, ())
         if rules.or_else:

@@ -3,8 +3,9 @@
 import datetime
 import math
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from operator import attrgetter
+from operator import attrgetter, sub
 
 from cepheid.compliance.checks.log.events import find_whole_definition
 from cepheid.compliance.checks.registry import Needs, Place, rule
@@ -210,14 +211,13 @@ def _check_single_clock(run: RunLog) -> Iterator[Finding]:
     times_ms = list(map(attrgetter("time_ms"), run.events))
     if times_ms == sorted(times_ms):
         return
-    steps = [
-        (event, before.time_ms - event.time_ms)
-        for before, event in zip(run.events, run.events[1:], strict=False)
-        if event.time_ms < before.time_ms
-    ]
-    furthest = max(milliseconds for _, milliseconds in steps)
-    times = "" if len(steps) == 1 else f" {len(steps):,} times, at most"
-    yield _report_step_back(run, steps[0][0], f"time_ms steps back{times} by {furthest:,.0f} ms")
+    apart_ms = list(map(sub, times_ms[1:], times_ms))
+    in_order = sorted(apart_ms)
+    steps = bisect_left(in_order, 0)
+    first = next(at for at, milliseconds in enumerate(apart_ms, 1) if milliseconds < 0)
+    times = "" if steps == 1 else f" {steps:,} times, at most"
+    message = f"time_ms steps back{times} by {-in_order[0]:,.0f} ms"
+    yield _report_step_back(run, run.events[first], message)
 
 
 def _report_step_back(run: RunLog, event: Event, message: str) -> Finding:

@@ -65,7 +65,7 @@ class _Split(NamedTuple):
     """What the records of a block hold after the marker, and what stands before it."""
 
     contents: Sequence[bytes]
-    joined: bytes  # the same, a line each
+    joined: bytes  # the same, one behind the other
     numbers: Sequence[int]  # of their lines
     labels: Sequence[bytes]  # empty where every record begins its line
     line_feeds: int
@@ -114,9 +114,9 @@ def _make_block(dialect: Dialect, number: int, split: _Split, is_lenient: bool) 
     if len(joined) > records.VALUES_PER_RECORD_MAX:
         _demand(max(map(len, contents)) <= records.VALUES_PER_RECORD_MAX)
     if dialect == "mll":
-        times, keys_of, contents = zip(*_find_v06_parts(joined), strict=True)
+        times, keys_of, contents = zip(*_find_v06_parts(b"\n".join(contents)), strict=True)
         _demand(len(contents) == len(numbers))
-        joined, decode, fields = b"\n".join(contents), _decode_old_record, 2
+        joined, decode, fields = b"".join(contents), _decode_old_record, 2
     try:
         events = list[Event](map(decode, contents))
     except msgspec.DecodeError:
@@ -172,8 +172,9 @@ def _split_begun(
         return None
     outside, first, line = [before], number, number + before.count(b"\n")
     numbers: Sequence[int] = range(line, line + len(contents))
-    joined = b"\n".join(contents)
-    if joined.count(b"\n", 0, -1) >= len(contents):
+    contents[-1] = contents[-1].removesuffix(b"\n")
+    joined = b"".join(contents)
+    if b"\n" in joined:
         lines, begun = list[int](), 0
         others = [at for at, content in enumerate(contents) if b"\n" in content]
         for at in others:
@@ -184,13 +185,11 @@ def _split_begun(
             line, begun = lines[-1] + 2 + other.count(b"\n"), at + 1
             outside.append(other)
         numbers = [*lines, *range(line, line + len(contents) - begun)]
-        joined = b"\n".join(contents)
-    else:
-        line = numbers[-1] + 1 + text.endswith(b"\n")
+        joined = b"".join(contents)
     if b"\0" in text or not (is_lenient or text.isascii()):
         _demand_text([label, *outside, b""], is_text, is_lenient)
     labels = () if is_lenient or not label else (label,) * len(contents)
-    line_feeds = max(line - 1, numbers[-1]) - first
+    line_feeds = max(line - 1, numbers[-1]) - first + text.endswith(b"\n")
     record_bytes = len(text) - sum(map(len, outside))
     return _Split(contents, joined, numbers, labels, line_feeds, record_bytes)
 
@@ -211,7 +210,7 @@ def _split(number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient
     labels, after = [before, *between[:-1]], between[-1]
     numbers: Sequence[int] = range(number, number + len(contents))
     record_bytes = len(text) - len(after)
-    before_each = list(accumulate([count_lines(lines) if lines else 0 for lines in labels]))
+    before_each = list(accumulate([len(x) - len(x.replace(b"\n", b"")) for x in labels]))
     if before_each[-1]:
         numbers = list(map(add, numbers, before_each))
         record_bytes -= sum(map(len, labels))
@@ -219,7 +218,7 @@ def _split(number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient
             labels = [lines and lines[lines.rfind(b"\n") + 1 :] for lines in labels]
             record_bytes += sum(map(len, labels))
     line_feeds = numbers[-1] - number + is_whole + count_lines(after)
-    joined, labels = b"\n".join(contents), [] if is_lenient else labels
+    joined, labels = b"".join(contents), [] if is_lenient else labels
     return _Split(contents, joined, numbers, labels, line_feeds, record_bytes)
 
 

@@ -28,7 +28,7 @@ from cepheid.compliance.read.log.records import (
 from cepheid.rules.events import MARKER, is_number
 from cepheid.rules.rounds import Dialect, ProblemKind
 
-BLOCK_BYTES = 64 * 2**10  # of lines that are parsed together
+BLOCK_BYTES = 256 * 2**10  # of lines that are parsed together: all of a piece, mostly
 ODD_BYTES = 4 * 2**10  # the same behind an odd line, since others may follow
 SPARSE_LINES = 8  # for each record of a block: most of it is other text
 

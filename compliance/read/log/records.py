@@ -14,7 +14,7 @@ from cepheid.rules.rounds import ProblemKind
 
 # What a log may hold. Hostile input is cut off here, before it costs memory or time.
 LINE_BYTES_MAX = 2**20
-PIECE_BYTES = 256 * 2**10  # of a file that are read at once: more of them take longer
+PIECE_BYTES = 128 * 2**10  # of a file that are read at once: more of them take longer
 FILE_BYTES_MAX = 256 * 2**20
 RECORD_BYTES_MAX = 64 * 2**20
 EVENTS_MAX = 250_000
