@@ -38,6 +38,7 @@ VARIABLE = "CEPHEID_MLPERF_RULES"  # names a checkout whose rules are read inste
 DEPTH_MAX = 10  # of nodes in nodes; rules have four
 FOLDER = re.compile(r"(training|hpc)_(\d+)\.(\d+)\.0")
 IN_SECONDS = "training_0.6.0/"  # these rules take times in seconds, as their logs have them
+FIRST_FILE = "common.yaml"  # of a round
 AT_LEAST = re.compile(r"AT_LEAST\((\d{1,6})\)")
 AT_LEAST_ONE_OR = re.compile(r"AT_LEAST_ONE_OR\((.*)\)")
 _Loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
@@ -65,7 +66,7 @@ class RuleSet:
     @cached_property
     def first_file(self) -> str:
         """The name of the file with which judging begins."""
-        return f"{self.folder.name}/common.yaml"
+        return f"{self.folder.name}/{FIRST_FILE}"
 
     def read(self, name: str) -> RuleFile | None:
         """Return a file of the rules by the name that rules call it; None where there is none.
@@ -184,6 +185,8 @@ def _read_file(path: Path, name: str) -> RuleFile:
         place = getattr(error, "problem_mark", None)
         line = f":{place.line + 1}" if place else ""
         raise UserError(f"{path}{line}: this is no YAML: {error}") from None
+    if root is None and path.name == FIRST_FILE:
+        raise UserError(f"{path}: no rules in it, so that every log would pass; is it whole?")
     reader = _Reader(path, name.startswith(IN_SECONDS))
     return reader.read(name, root) if root is not None else RuleFile(name)
 

@@ -222,6 +222,7 @@ def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Roun
     is_training = rule_set.usage == "training"
     form = {**ours["log"], "dialect": ours["dialects"].get(rule_set.version, "mllog")}
     form["seed_required"] = is_training and version >= ours["seeds_since"]
+    no_seeds = {"T15"} if version < ours["seeds_compared_since"] else set[str]()
     benchmarks = {
         benchmark: RoundBenchmark(
             benchmark,
@@ -241,7 +242,7 @@ def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Roun
         benchmarks=MappingProxyType(benchmarks),
         rule_set=rule_set,
         as_published=as_published,
-        of_mlcommons=frozenset(ours["of_mlcommons"]),
+        of_mlcommons=frozenset(ours["of_mlcommons"]) - no_seeds,
         description_fields=tuple(fields) if version >= ours["descriptions_since"] else (),
         statuses=tuple(statuses) if is_training and version >= ours["statuses_since"] else (),
     )

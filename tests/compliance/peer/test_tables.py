@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.peer import agreement
 from cepheid.tools.peer.__main__ import CHANGED, read_table, replace_table
@@ -22,7 +23,7 @@ from cepheid.tools.peer.speed import draw_logs, measure_round
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.checks.test_mlperf import submit
-from tests.compliance.history import change, resnet_40
+from tests.compliance.history import change, drop, resnet_40
 
 REPOSITORIES = agreement.find_repositories(Path(os.environ.get(agreement.VARIABLE) or "/nowhere"))
 needs_repositories = pytest.mark.skipif(
@@ -54,6 +55,39 @@ def test_logs_and_results_are_compared_and_recorded(tmp_path: Path) -> None:
     assert compared[1].we_say == "value lars_epsilon"
     assert compare_rounds(tmp_path) == compared  # from the record, where nothing is added
     assert "| `mlperf-training-4.0` | 5 | 4 | 1 | 0 | 1 | 0 | – |" in write_table(compared)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "peer", "peer_says", "ours"),
+    [
+        ("no seed", "FAILED", "1 x Seed checker failed", "SUCCESS"),
+        ("one seed", "FAILED", "1 x Seed checker failed", "FAILED"),
+        ('"divison": "closed"', "CRASH", "KeyError: 'division'", "FAILED"),
+    ],
+)
+def test_where_the_package_checkers_agree(
+    wrong: str, peer: str, peer_says: str, ours: str, tmp_path: Path
+) -> None:
+    """Seeds are asked for since v4.1 alone; two descriptions of v0.7 have the misspelt field."""
+    pytest.importorskip("mlperf_logging")
+    repository, runs = tmp_path / "training_results_v4.0", list(map(resnet_40, range(5)))
+    if wrong.endswith("seed"):
+        runs = [
+            change(run, "seed", value=7) if "one" in wrong else drop(run, "seed") for run in runs
+        ]
+    submit(repository, runs)
+    if wrong.startswith('"'):
+        for path in repository.rglob("systems/*.json"):
+            text = path.read_text(encoding="utf-8")
+            path.write_text(text.replace('"division": "closed"', wrong), encoding="utf-8")
+    found = [each for each in compare_rounds(tmp_path) if each.kind == "package"]
+    assert [(each.peer, each.ours) for each in found] == [(peer, ours)]
+    assert peer_says in found[0].peer_says
+
+
+@pytest.mark.parametrize(("version", "compares"), [("0.6", False), ("0.7", False), ("1.0", True)])
+def test_seeds_are_compared_by_mlcommons_since_v10(version: str, compares: bool) -> None:
+    assert ("T15" in rounds.load(f"mlperf-training-{version}").of_mlcommons) == compares
 
 
 def test_the_table_shows_how_fast_both_are(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_what_is_not_known_is_refused_with_file_and_line(
 KEY = "- KEY:\n    NAME: a\n    "
 BOMB = "".join(f"- &a{k} [{', '.join([f'*a{k - 1}'] * 9) if k else 'x'}]\n" for k in range(9))
 HOSTILE = (
+    "", "# nothing\n",
     "- a: [", "&a [*a]", "\0", "[" * 100_000, "x" * 2_000_000, "- &a [&b [*a, *a]]", BOMB,
     "- !!python/object/apply:os.system [true]", f"{KEY}CHECK: {'(' * 9_000}", KEY + "x: 1\n" * 9,
     f"{KEY}POST: 'import os'", f"{KEY}POST: 'while True: pass'", f"{KEY}REQ: AT_LEAST({'9' * 99})",
@@ -132,5 +133,5 @@ def test_our_part_of_these_rounds_names_rules_that_exist() -> None:
     ours = yaml.safe_load(rounds.OF_MLPERF.read_text(encoding="utf-8"))
     assert ours.keys() == {"rules", "log", "drop", "also_called"} | {
         "of_mlcommons", "seeds_since", "descriptions_since", "statuses_since", "dialects",
-        "without_rules",
+        "without_rules", "seeds_compared_since",
     }  # fmt: skip
