@@ -1,5 +1,7 @@
 """`cepheid data` as its user meets it."""
 
+import re
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 pytest.importorskip("galsim", reason="needs the extra galsim")
 pytest.importorskip("simplejpeg", reason="needs the extra imagenet")
 
-from cepheid.reference.data import imagenet
+from cepheid.reference.data import generators, imagenet
 from cepheid.reference.run.config import configure
 from cepheid.reference.session.observer import adopt_counts
 from cepheid.rules import definition
@@ -177,6 +179,25 @@ def test_data_in_another_layout_are_prepared_of_it(
     said = capsys.readouterr().out
     assert "training images: unpacked from ILSVRC2012_img_train.tar" in said
     assert f"{pictures.TRAIN + pictures.EVALUATION} samples of imagenet" in said
+    shutil.rmtree(tmp_path / "data" / imagenet.REAL)
+    assert prepare_data.main(command) == 0
+    assert "unpacked" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", [n for n in definition.names() if "full" in definition.scales(n)])
+def test_a_file_in_place_of_a_folder_and_a_place_to_be_read_only_are_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.undo()  # the definitions as they are
+    source = generators.find_distributed_files(definition.load(name, "full").data, tmp_path)
+    with pytest.raises(UserError, match=r"/proc/x: cannot be written|no such (file|folder)"):
+        prepare_data.main([name, "--data", "/proc/x"])
+    if source:
+        source.write_text("")
+        with pytest.raises(UserError, match=f"{source.name}: is a file; put or link the folder"):
+            prepare_data.main([name, "--data", str(tmp_path)])
+        problem = generators.find_problem(definition.load(name, "full").data, tmp_path)
+        assert f"{source.name}: is a file" in problem
 
 
 def test_drawn_data_have_no_source(tmp_path: Path) -> None:
@@ -203,3 +224,11 @@ def test_what_is_left_of_text_is_told_proposed_and_used(
     assert f"data: {{…, train_samples: {ALL_KEPT}, evaluation_samples: {TEST}}}" in said
     config = configure(definition.load("gnmt", "full"), data_root=tmp_path)
     assert adopt_counts(config).definition.train_samples == ALL_KEPT
+    digest = re.search(r"data_digest:\s+([0-9a-f]{64})", said)
+    assert digest
+    for frozen, code in ((digest[1], 0), ("0" * 64, 1)):  # the whole of it, as one writes it down
+        proposed = {"data": {**facts, "train_samples": ALL_KEPT}, "data_digest": frozen}
+        tiny.install(tmp_path / frozen, monkeypatch, "gnmt", "full", **proposed)
+        assert prepare_data.main(["gnmt", "--data", str(tmp_path)]) == code
+    with pytest.raises(UserError, match="leave out --limit and --set"):
+        prepare_data.main(["gnmt", "--data", str(tmp_path), "--propose-digest", "--limit", "2"])
