@@ -1,6 +1,7 @@
-"""How long a distributed dataset takes to prepare here, before it is there.
+"""How long a dataset takes to prepare here, before it is there.
 
-Files like its own, of noise with the spectrum of photographs, are timed in memory. What preparing
+Files like the distributed ones, of noise with the spectrum of photographs, are timed in memory, and
+the first samples of what is drawn. What preparing
 text takes depends on the words that there are, so its rate is one that was measured before.
 """
 
@@ -8,7 +9,9 @@ import io
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from cepheid.rules.definition import Definition
 from cepheid.rules.host import usable_processors
@@ -40,6 +43,7 @@ REPLICAS: Mapping[str, Replica] = MappingProxyType(
     }
 )
 """By ``data.source`` of a definition."""
+DRAWN = ("galaxies", "scenes", "videos")  # that are drawn sample by sample, where not distributed
 TEXT_RATES: Mapping[str, tuple[float, str]] = MappingProxyType(
     {
         "WMT16": (670, "87,200 pairs with 32,000 merges"),
@@ -50,7 +54,7 @@ TEXT_RATES: Mapping[str, tuple[float, str]] = MappingProxyType(
 
 
 def describe_preparation(chosen: Definition) -> str:
-    """Say how many minutes the distributed data of a definition take; "" for data drawn here."""
+    """Say how many minutes the data of a definition take; "" where nobody knows."""
     source, processors = str(chosen.data.get("source", "")), usable_processors()
     samples = chosen.train_samples + chosen.evaluation_samples
     if source in TEXT_RATES:
@@ -59,13 +63,32 @@ def describe_preparation(chosen: Definition) -> str:
     elif source in REPLICAS:
         rate, of = measure_rate(REPLICAS[source]), str(REPLICAS[source])
         basis = f"as {FILES} {of} were decoded just now"
+    elif chosen.data["generator"] in DRAWN:
+        rate, basis = measure_drawing(chosen), "as the first ones were drawn just now"
     else:
         return ""
     rate *= processors
     disk = find_disk(chosen)
-    need = f", if the disk reads {disk[0] * 1e3 * rate / samples:,.0f} MB/s" if disk else ""
-    minutes = max(1, round(samples / rate / 60))
-    return f"about {minutes:,} min to prepare at {rate:,.0f} samples/s, {basis}{need}"
+    reads = disk[0] * 1e3 * rate / samples if disk else 0
+    need = f", if the disk reads {reads:,.0f} MB/s" if reads else ""
+    minutes = round(samples / rate / 60)
+    how_long = f"about {minutes:,} min" if minutes else "less than a minute"
+    return f"{how_long} to prepare at {rate:,.0f} samples/s, {basis}{need}"
+
+
+def measure_drawing(chosen: Definition, clock: Callable[[], float] = time.process_time) -> float:
+    """Return the samples that one processor draws in a second that it works."""
+    from cepheid.reference.data import dataset, generators
+
+    kind: dataset.Dataset[Any, Any] = generators.find_source(chosen.data).DATASET
+    work = dataset.Work(Path(), 1, 1, lambda done, total: None)
+    draw = kind.plan(kind.parse(chosen.data), work).draw
+    draw(range(1))  # what is made once
+    started, done = clock(), 0
+    while clock() - started < LEAST_SECONDS:
+        draw(range(done, done + FILES))
+        done += FILES
+    return done / (clock() - started)
 
 
 def measure_rate(replica: Replica, clock: Callable[[], float] = time.process_time) -> float:

@@ -31,6 +31,8 @@ def test_the_plan_writes_nothing_and_says_all(tmp_path: Path) -> None:
     assert planned.returncode == 0, planned.stderr
     assert "runs:    0 of 5 are present; missing: 0, 1, 2, 3, 4" in planned.stdout
     assert "not prepared yet" in planned.stdout
+    assert "less than a minute to prepare at " in planned.stdout
+    assert "samples/s, as the first ones were drawn just now" in planned.stdout
     assert "the first run shows how long" in planned.stdout
     assert "27 MB of weights" in planned.stdout
     assert "refused" not in planned.stdout
