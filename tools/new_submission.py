@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 f"{code}: already exists; change it, or move it away; --system FILE adds another "
                 "system to it"
             )
-        print(_add_system(root, code, given))
+        print(_add_system(root, code, given, arguments))
         return EXIT_FINE
     system = _find_or_describe_system(root, find_organisation(root), arguments.data, given)
     _write_code(code, _collect_words(chosen, arguments, str(system["system"])))
@@ -122,13 +122,20 @@ def _find_or_describe_system(
     return content
 
 
-def _add_system(root: Path, code: Path, given: Mapping[str, object]) -> str:
+def _add_system(
+    root: Path, code: Path, given: Mapping[str, object], arguments: argparse.Namespace
+) -> str:
     """Add a system to a submission whose code is there; return how its runs are made."""
     content = {**given, "submitter": find_organisation(root)}
     path = root / "systems" / f"{content['system']}.json"
     if not (path.exists() and read_description(path) == content):
         write_description(path, content)
-    return f"{path}: written. Its runs, with the same code:\n  {code / 'run.sh'} --system {path}"
+    script = code / "run.sh"
+    text = script.read_text(encoding="utf-8") if script.is_file() else ""
+    asked = {"scale": arguments.scale, "division": arguments.division}
+    other = [f" --{key} {value}" for key, value in asked.items() if f"--{key} {value}" not in text]
+    run = f"{script} --system {path}{''.join(other)}"
+    return f"{path}: written. Its runs, with the same code:\n  {run}"
 
 
 def _collect_words(

@@ -62,6 +62,8 @@ def test_a_second_system_is_added_to_the_code_that_is_there(
     for _ in range(2):
         begin(tmp_path, "--system", str(tmp_path / "big.json"))
         assert f"run.sh --system {root / 'systems/big.json'}" in capsys.readouterr().out
+    begin(tmp_path, "--system", str(tmp_path / "big.json"), "--division", "open")
+    assert "big.json --division open" in capsys.readouterr().out
     assert json.loads((root / "systems/big.json").read_text())["submitter"] == "acme"
     assert (root / "benchmarks/galaxy_shape/task.py").read_bytes() == task
 
