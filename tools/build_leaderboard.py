@@ -29,7 +29,7 @@ from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import Command, declare, offer_paths, offer_round
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
-from cepheid.tools.leaderboard import folder, serving
+from cepheid.tools.leaderboard import folder
 
 EXAMPLES = """\
 examples:
@@ -38,7 +38,6 @@ examples:
   cepheid leaderboard results/a results/b --output both     two folders side by side
   cepheid leaderboard training_results_v4.0 --round mlperf-training-4.0 --output v4.0
   cepheid leaderboard submissions --output site --logs copy     with logs and code, to move
-  cepheid leaderboard results --serve              a page in a browser that follows the runs
   cepheid diff site.old site                       what changed between two builds
 
 The folder links to logs and code where they lie; with --logs copy it holds them as text and needs
@@ -76,15 +75,6 @@ COMMAND = Command(
             metavar="copy|link|URL",
         ),
         declare(
-            "--serve",
-            "show the site at http://127.0.0.1:PORT (default: "
-            f"{serving.PORT}), and build it again whenever a file below PATH changes",
-            int,
-            "PORT",
-            nargs="?",
-            const=serving.PORT,
-        ),
-        declare(
             "--history",
             "the site of an earlier round, or its results.json: adds a page of the best results "
             "over the rounds; repeat it for several, the oldest first",
@@ -118,11 +108,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError("no path given; give a folder: cepheid leaderboard results/first")
     extras.require("jinja2", "markupsafe", "numpy", "scipy")
     output = arguments.output or folder.choose_output(arguments.paths[0])
-    folder.refuse_foreign(output)
-    if arguments.serve is not None:
-        return serving.serve(
-            arguments.serve, arguments.paths, output, lambda: _build(arguments, output)
-        )
     entries = _build(arguments, output)
     print(output / "index.html")
     is_rejected = any(entry.standing.has_failed for entry in entries)
@@ -131,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     """Judge everything, write the site, and return what it shows."""
-    folder.refuse_foreign(output)  # each time: files may have been added since the last build
+    folder.refuse_foreign(output)
     judged_in = rounds.load(arguments.round, as_published=True)
     packages = [
         package.read(path, judged_in.layout, may_be_empty=arguments.allow_removal)
@@ -144,8 +129,7 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     if not arguments.allow_removal:
         folder.refuse_removal(output, entries, arguments.paths)
     _check_reference(arguments.reference, entries)
-    choice = arguments.logs or ("link" if arguments.serve is None else "copy")
-    logs = evidence.find_evidence(choice, output, entries, arguments.paths)
+    logs = evidence.find_evidence(arguments.logs or "link", output, entries, arguments.paths)
     earlier = tuple(read_rounds([index.read(path) for path in arguments.history]))
 
     def make(shown: Sequence[JudgedResult]) -> Site:
