@@ -1,17 +1,12 @@
 """transformer in PyTorch: translation from English to German."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cepheid.benchmarks.transformer.model import Shape, Transformer
-from cepheid.benchmarks.transformer.preconditioner import (
-    KfacBesideAdam,
-    Preconditioning,
-    read_preconditioning,
-)
 from cepheid.benchmarks.transformer.sharing import cut_stages, plan_matrices
 from cepheid.reference.data.sentences.batches import PADDING, Batch, Pass
 from cepheid.reference.optim.schedules import inverse_square_root
@@ -21,7 +16,6 @@ from cepheid.reference.torch.translation.sentences import (
     Corpus,
     Translation,
     TranslationHyperparameters,
-    make_adam,
     make_workload,
     read_search,
     sum_losses,
@@ -30,7 +24,6 @@ from cepheid.reference.torch.workload import (
     Matrices,
     Network,
     Norms,
-    Recipe,
     Seat,
     Stages,
     Update,
@@ -47,11 +40,10 @@ class Hyperparameters(TranslationHyperparameters):
 
 @dataclass(frozen=True, kw_only=True)
 class Sentences(Translation):
-    """The facts of transformer; ``preconditioning`` is K-FAC's of the open division, if any."""
+    """The facts of transformer."""
 
     values: Hyperparameters
     sizes: Shape
-    preconditioning: Preconditioning | None
 
 
 def read_shape(config: RunConfig) -> Sentences:
@@ -63,28 +55,12 @@ def read_shape(config: RunConfig) -> Sentences:
         values=config.read(Hyperparameters),
         sizes=Shape(**{key: facts[key] for key in sizes}),
         search=read_search(config),
-        preconditioning=read_preconditioning(config),
     )
 
 
 def make_network(shape: Sentences, norms: Norms) -> nn.Module:
     """Return the Transformer of the definition."""
     return Transformer(shape.sizes)
-
-
-def make_optimizer(shape: Sentences, network: nn.Module) -> Recipe:
-    """Return Adam for all parameters, or for those that K-FAC has no factors for."""
-    recipe = make_adam(shape, network)
-    if shape.preconditioning is None:
-        return recipe
-    _, others = shape.preconditioning.split_parameters(network)
-    return replace(recipe, groups=[{"params": others}])
-
-
-def make_preconditioner(shape: Sentences, seat: Seat) -> KfacBesideAdam | None:
-    """Return K-FAC where the configuration has it."""
-    chosen = shape.preconditioning
-    return KfacBesideAdam(chosen, shape.values.opt_base_learning_rate) if chosen else None
 
 
 def prepare_update(shape: Sentences, update: Update) -> None:
@@ -147,8 +123,6 @@ WORKLOAD: Workload[Sentences] = make_workload(
         plan=lambda shape, network: plan_matrices(network),
         counts=lambda shape: {"heads": shape.sizes.heads, "hidden_units": shape.sizes.feed_forward},
     ),
-    make_optimizer=make_optimizer,
-    make_preconditioner=make_preconditioner,
     compute_loss=compute_loss,
     open_data=open_data,
     prepare_update=prepare_update,

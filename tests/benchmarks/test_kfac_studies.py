@@ -61,17 +61,12 @@ def test_stale_factors_travel_in_two_levels_as_published() -> None:
 def test_each_rung_of_the_ladder_can_be_configured() -> None:
     for chosen in (MINI, FULL):
         costs = load_costs("kfac", chosen.scale)
-        rungs, switched = costs.require_ladder().rungs, add_switches(chosen, costs.switches)
+        rungs, switched = costs.ladder.rungs, add_switches(chosen, costs.switches)
         configs = [configure_open(switched, overrides=rung.overrides) for rung in rungs]
         assert {config.hyperparameters["opt_preconditioner"] for config in configs} == {"none"}
         assert {rung.network for rung in rungs} - {""} <= set(NETWORKS)
         settings = zip(configs, rungs, strict=True)
         assert len({f"{config.execution} {rung.network}" for config, rung in settings}) == 4
-
-
-def test_a_benchmark_without_a_ladder() -> None:
-    with pytest.raises(UserError, match="transformer names no steps of its baseline"):
-        load_costs("transformer", "mini").require_ladder()
 
 
 def test_channels_first_compute_the_same(data_root: Path) -> None:

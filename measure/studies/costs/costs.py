@@ -81,11 +81,7 @@ def list_setups(request: Request) -> list[Setup]:
     how = asked.overrides, request.data_root, asked.rounds, asked.settle, asked.input
     setups = [Setup(definition, costs, *how) for costs in all_costs]
     for setup in setups:
-        hyperparameters = setup.configure().hyperparameters
-        if setup.costs.has_inverses:
-            inverses.refuse(hyperparameters)
-        if asked.ladder:
-            setup.costs.require_ladder()
+        inverses.refuse(setup.configure().hyperparameters)
     return setups
 
 
@@ -116,9 +112,8 @@ def _list_tables(measured: Sequence[tuple[Setup, MeasuredCosts]]) -> list[Table]
     ]
     for one, found in measured:
         of_group = f"{one.costs.group}: " if one.costs.group else ""
-        if found.parts:
-            table = inverses.make_balance(found.parts)
-            tables.append(replace(table, title=f"{of_group}{table.title}"))
+        table = inverses.make_balance(found.parts)
+        tables.append(replace(table, title=f"{of_group}{table.title}"))
         tables.append(_list_times(one, found, f"{of_group}Time to target"))
     if costs.published:
         source = f"Reported: {costs.source}. {costs.note}"
@@ -205,8 +200,7 @@ def draw_steps(folder: Path, _: Request, measured: Measured) -> list[Path]:
             right.set_xticks(places, [step.name for step in reported], **NAMES)
             right.set_title("as reported: totals")
         figures.write_title(figure, f"{costs.title} ({costs.source})")
-    is_alone = first.parts and not costs.group
-    return [path, inverses.draw(folder, first.parts)] if is_alone else [path]
+    return [path] if costs.group else [path, inverses.draw(folder, first.parts)]
 
 
 def _stack_phases(axes: Any, phases_ms: Phases) -> None:
@@ -226,7 +220,7 @@ def measure_rungs(request: Request, setups: Sequence[Setup]) -> Measured:
     """Measure the ladder of the one setup."""
     (setup,) = setups
     ladder = measure_ladder(setup, request.prepare_on_ranks(), request.observer.tell)
-    known = setup.costs.require_ladder()
+    known = setup.costs.ladder
     reported = {rung.name: rung.reported for rung in known.rungs}
     where = (
         f"{ladder.ranks} rank(s), {ladder.global_batch_size} samples, {ladder.threads} thread(s)"
@@ -264,7 +258,7 @@ def draw_rungs(folder: Path, _: Request, measured: Measured) -> list[Path]:
     setup, ladder, where = measured.found
     phases = {rung.name: rung.phases_ms for rung in ladder.rungs}
     path = folder / "ladder.png"
-    title = f"{setup.costs.require_ladder().title}: {setup.definition.name}"
+    title = f"{setup.costs.ladder.title}: {setup.definition.name}"
     speedups = [rung.speedup_in_all for rung in ladder.rungs]
     with draw_figure(path, columns=2) as (figure, (left, right)):
         _stack_phases(left, phases)

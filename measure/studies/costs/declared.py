@@ -49,8 +49,7 @@ class Costs:
     of the benchmark's ``epochs.yaml``, whose first arm is the baseline and whose last arm has the
     settings of the last step. Where ``group`` names one of several that are compared, the baseline
     and all steps have its settings ``overrides``, and the arms are those of that group.
-    ``switches`` are settings that only this study has, with their choices. ``has_inverses`` says
-    that inverses are timed alone.
+    ``switches`` are settings that only this study has, with their choices.
     """
 
     benchmark: str
@@ -62,21 +61,11 @@ class Costs:
     comparison: str
     note: str
     published: tuple[Mapping[str, Any], ...]
-    ladder: Ladder | None = None
+    ladder: Ladder
     samples_per_rank: int | None = None
     group: str = ""
     overrides: tuple[str, ...] = ()
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    has_inverses: bool = False
-
-    def require_ladder(self) -> Ladder:
-        """Return the ladder. Raises UserError where there is none."""
-        if self.ladder is None:
-            raise UserError(
-                f"--ladder: {self.benchmark} names no steps of its baseline; fix: add a ladder to "
-                f"benchmarks/{self.benchmark}/{FILE}, or leave --ladder out"
-            )
-        return self.ladder
 
     def name(self, step: Any) -> str:
         """Return the name of a step, or of what was measured for it, with that of the group."""
@@ -88,8 +77,7 @@ def load_costs(benchmark: str, scale: str) -> Costs:
     facts = _read(benchmark)
     of_scale, baseline = facts["scales"][scale], facts["baseline"]
     baseline["overrides"] += of_scale["baseline"]
-    ladder = facts.get("ladder", {"rungs": ()})
-    for rung in ladder["rungs"]:
+    for rung in facts["ladder"]["rungs"]:
         rung["overrides"] = [*baseline["overrides"], *rung["overrides"]]
     batch = of_scale.get("samples_per_rank")
     own = {"benchmark": benchmark, "samples_per_rank": batch, **facts["times_to_target"]}

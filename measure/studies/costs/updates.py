@@ -132,7 +132,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class MeasuredCosts:
-    """All that was measured; ``parts`` are the facts of ``inverses.measure``, if there are any."""
+    """All that was measured; ``parts`` are the facts of ``inverses.measure``."""
 
     ranks: int
     global_batch_size: int
@@ -165,10 +165,8 @@ def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None])
         if step.needs_ranks <= ranks.world_size and step.needs_nodes <= nodes:
             say(f"measuring: {setup.costs.name(step)}")
             updates.append(measure_update(setup, step, ranks))
-    parts: Mapping[str, Any] = {}
-    if setup.costs.has_inverses:
-        say("measuring: inverses alone")
-        parts = inverses.measure(make_task(setup.configure(), ranks, is_warm=False, inputs=NO_DATA))
+    say("measuring: inverses alone")
+    parts = inverses.measure(make_task(setup.configure(), ranks, is_warm=False, inputs=NO_DATA))
     baseline = setup.make_settled_task(setup.costs.baseline, ranks)
     _, phases = profile_updates(baseline, ranks, fit_steps(baseline, UPDATES))
     measured = MeasuredCosts(
@@ -301,7 +299,7 @@ def measure_ladder(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]
     setup = setup.choose_batch(ranks.world_size)
     tasks: dict[str, Any] = {}
     left_out: dict[str, str] = {}
-    for rung in setup.costs.require_ladder().rungs:
+    for rung in setup.costs.ladder.rungs:
         say(f"building: {rung.name}")
         try:
             tasks[rung.name] = setup.make_settled_task(rung, ranks)
