@@ -7,6 +7,7 @@ says what a check needs.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from cepheid.compliance.checks.log import (  # noqa: F401
@@ -119,16 +120,21 @@ Subject = (
 )  # fmt: skip
 
 
+@cache
+def _list_rules(needs: Needs) -> Sequence[str]:
+    """Return the rules of one level, all of which have registered their checks by now."""
+    return [rule for rule, check in CHECKS.items() if check.needs is needs]
+
+
 def _run_checks(
     judged_in: Round, needs: Needs, *subject: Subject, only: Sequence[str] = ()
 ) -> Iterator[Finding]:
     """Yield the findings of all checks of one level, with the severity of the round."""
     kind = next((about.kind for about in subject if isinstance(about, Definition)), None)
-    for check in CHECKS.values():
-        if check.needs is not needs or check.rule not in judged_in.rules:
+    for rule in _list_rules(needs):
+        if rule not in judged_in.rules or (only and rule not in only):
             continue
-        if only and check.rule not in only:
-            continue
+        check = CHECKS[rule]
         if kind is not None and kind not in check.kinds:
             continue
         severity = judged_in.rules[check.rule].severity

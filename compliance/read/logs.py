@@ -44,9 +44,10 @@ class Attached:
 
 def read_attached(folder: ResultFolder) -> Iterator[Attached]:
     """Read the configuration of a result, if there is one, and reports and pictures of its runs."""
-    configuration = folder.path / CONFIGURATION
-    if configuration.is_file() and not configuration.is_symlink():
-        yield _read(configuration)
+    if folder.benchmark is None:  # in MLPerf's layout nothing of ours lies beside the logs
+        configuration = folder.path / CONFIGURATION
+        if configuration.is_file() and not configuration.is_symlink():
+            yield _read(configuration)
     for path in folder.attached:
         yield _read(path) if path.suffix == ".json" else _read_signature(path)
 

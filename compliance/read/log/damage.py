@@ -57,6 +57,8 @@ _PYTHON = re.compile(r"'|None\b|True\b|False\b")
 
 def recognise(beginning: bytes) -> Cause | None:
     """Return what a whole file is by its first bytes if it is no plain text, else None."""
+    if beginning.startswith(b":") and b"\0" not in beginning[:16]:
+        return None  # as most logs begin
     return next((cause for known, cause in _beginnings if known.match(beginning)), None)
 
 
