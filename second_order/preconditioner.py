@@ -368,7 +368,9 @@ def _refuse_keywords(others: Mapping[str, object]) -> None:
     known = [field.name for field in fields(Options)]
     for name, value in others.items():
         if name not in known:
-            raise UseError(f"K-FAC: there is no option {name!r}{did_you_mean(name, known)}")
+            is_rate = name in ("lr", "learning_rate")
+            guess = "; the optimizer has it: leave it out" if is_rate else did_you_mean(name, known)
+            raise UseError(f"K-FAC: there is no option {name!r}{guess}")
         raise UseError(
             f"K-FAC: {name} is an option; fix: write KFAC(model, Options({name}={value!r}))"
         )

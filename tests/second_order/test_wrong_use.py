@@ -245,6 +245,7 @@ def test_other_arguments_are_refused(model: Any, options: Any, message: str) -> 
     ("options", "message"),
     [
         ({"damping": 1e-2}, r"fix: write KFAC\(model, Options\(damping=0\.01\)\)"),
+        ({"lr": 0.1}, "no option .lr.; the optimizer has it: leave it out"),
         ({"dampnig": 1e-2}, 'no option .dampnig.; did you mean "damping"'),
     ],
 )
