@@ -138,6 +138,17 @@ def shift_counts(block: int, samples_count: int) -> list[str]:
     return text(records)
 
 
+def train_on_half_a_set() -> list[str]:
+    """Epochs are those of its own number of samples, as `--limit` logs them."""
+    records: list[Record] = json.loads(json.dumps(RECORDS))
+    for record in records:
+        if record["key"] == "train_samples":
+            record["value"] //= 2
+        if "epoch_num" in record["metadata"]:
+            record["metadata"]["epoch_num"] *= 2
+    return text(records)
+
+
 def train_on() -> list[str]:
     """The targets hold at the second evaluation, and a third block follows."""
     good = RECORDS[at("eval_accuracy", 2) - 1]
@@ -509,6 +520,7 @@ CASES = [
          says="training continued"),
     # T10: counts
     Case("other training set", "T10.size", at("train_samples"), put("train_samples", value=7)),
+    Case("half of the training set", "T10.size", at("train_samples"), train_on_half_a_set()),
     Case("other evaluation set", "T10.size", at("eval_samples"), put("eval_samples", value=7)),
     Case("other model", "T10.size", at("model_parameters"), put("model_parameters", value=7)),
     Case("no whole batches", "T10.block_count",
