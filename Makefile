@@ -53,6 +53,10 @@ $(BIN)/python $(VENV_CORE)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "cepheid: $(PYTHON) is too old, 3.11 or newer is needed: make PYTHON=python3.12 …"; exit 2; }
 	$(PYTHON) -m venv $(@D)/..
+	@printf '[egg_info]\negg_base = %s\n' "$(abspath $(@D)/..)" > $(@D)/../build.cfg
+
+# pip leaves the metadata of a build in the environment, so that a checkout may be read-only.
+%/.installed %/.installed-run %/.installed-test: export DIST_EXTRA_CONFIG = $(abspath $(@D))/build.cfg
 
 $(VENV)/.installed-run: setup.cfg constraints.txt | $(BIN)/python
 	@echo "installing what a run needs into $(VENV) (about a minute, download time aside)"

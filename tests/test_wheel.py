@@ -21,6 +21,7 @@ from tests.checkout import ROOMS, copy_folders
 pytestmark = pytest.mark.promise
 
 OURS = ROOT / "submissions" / "cepheid"
+UNREACHED = "No matching distribution found for setuptools"
 
 
 def run(
@@ -42,13 +43,24 @@ def run(
     return ended
 
 
+def copy_sources(folder: Path) -> Path:
+    copy_folders(folder, ("cepheid", *ROOMS))
+    for name in (
+        "setup.cfg",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "Makefile",
+        "constraints.txt",
+    ):
+        (folder / name).write_bytes((ROOT / name).read_bytes())
+    return folder
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout, built in a copy of it."""
-    source = tmp_path_factory.mktemp("source")
-    copy_folders(source, ("cepheid", *ROOMS))
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        (source / name).write_bytes((ROOT / name).read_bytes())
+    source = copy_sources(tmp_path_factory.mktemp("source"))
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     built = subprocess.run(
         [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", "dist", "."],
@@ -57,7 +69,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text=True,
         check=False,
     )
-    if "No matching distribution found for setuptools" in built.stderr:
+    if UNREACHED in built.stderr:
         pytest.skip("no package index is reached, so nothing can be built")
     assert built.returncode == 0, built.stderr
     (path,) = (source / "dist").iterdir()
@@ -77,6 +89,19 @@ def install(environment: Path, wheel: Path, extra: str = "") -> None:
     pip = (environment / "bin/python", "-m", "pip", "--disable-pip-version-check")
     constraints = ("--constraint", ROOT / "constraints.txt")
     run(*pip, "install", "--quiet", *constraints, f"{wheel}{extra}", cwd=environment)
+
+
+def test_make_installs_a_checkout_that_may_only_be_read(tmp_path: Path) -> None:
+    """Root may write everywhere, so that nothing is written is shown by what is there after."""
+    source, venv = copy_sources(tmp_path / "source"), tmp_path / "venv"
+    before = {*source.rglob("*")}
+    line = ["make", f"VENV={venv}", "PIP=-m pip install -q --no-deps", venv / ".installed-run"]
+    built = subprocess.run(line, cwd=source, capture_output=True, text=True, check=False)
+    if UNREACHED in built.stderr:
+        pytest.skip("no package index is reached, so nothing can be built")
+    assert built.returncode == 0, built.stderr
+    assert {*source.rglob("*")} == before
+    assert (venv / "bin" / "cepheid").is_file()
 
 
 def test_it_has_one_name_and_every_file_but_the_weights(wheel: Path) -> None:
