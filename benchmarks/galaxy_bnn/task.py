@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor, nn
 
-from cepheid.benchmarks.galaxy_bnn.estimators import SampleNoise, use_estimator
+from cepheid.benchmarks.galaxy_bnn.estimators import PLAIN, SampleNoise, use_estimator
 from cepheid.benchmarks.galaxy_bnn.framework_free import (
     Hyperparameters,
     Predictive,
@@ -20,6 +20,7 @@ from cepheid.benchmarks.galaxy_bnn.framework_free import (
 from cepheid.benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
 from cepheid.benchmarks.galaxy_shape import task as galaxy_shape
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
+from cepheid.benchmarks.galaxy_shape.stages import cut_stages, sum_losses
 from cepheid.benchmarks.galaxy_shape.task import make_optimizer, predict
 from cepheid.reference.galaxies import science
 from cepheid.reference.galaxies.stamps import Galaxies
@@ -35,8 +36,10 @@ from cepheid.reference.torch.workload import (
     OnProgress,
     Result,
     Seat,
+    Stages,
     Workload,
 )
+from cepheid.rules.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,21 @@ def compute_kl_per_sample(shape: Galaxies, network: nn.Module) -> Tensor:
     return divergence / shape.values.kl_divided_by_samples
 
 
+def check(shape: Galaxies, seat: Seat) -> None:
+    """Raise UserError where ranks would share a network whose samples have weights of their own."""
+    if seat.ranks.partitions > 1 and shape.values.weight_sampling != PLAIN:
+        raise UserError(
+            f"pipeline={seat.ranks.partitions}: micro-batches have the weights of their step, and "
+            f"weight_sampling={shape.values.weight_sampling} draws for each sample; fix: leave one "
+            "of them out"
+        )
+
+
+def cut_gaussian(shape: Galaxies, network: Any, count: int) -> Sequence[Any]:
+    """Return stages of the network, whose weights add their KL divergence to each loss."""
+    return cut_stages(shape, network, count, partial(compute_kl_per_sample, shape))
+
+
 def predict_mixture(shape: Galaxies, inference: Inference, stamps: np.ndarray) -> Predictive:
     """Return the mixture over the weight draws of an evaluation, for stamps (n, bands, y, x)."""
     noise = get_noises(inference.network.module).weights
@@ -164,6 +182,8 @@ WORKLOAD: Workload[Galaxies] = Workload(
     read_shape=partial(Galaxies.read, kind=Hyperparameters),
     make_network=make_network,
     norms=lambda shape: Inputs(),
+    stages=Stages(cut=cut_gaussian, sum_losses=sum_losses),
+    check=check,
     make_optimizer=make_optimizer,
     compute_loss=compute_loss,
     predict=predict,

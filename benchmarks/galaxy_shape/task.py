@@ -10,6 +10,7 @@ from cepheid.benchmarks.galaxy_shape.model import (
     negative_log_likelihood,
     sum_metrics,
 )
+from cepheid.benchmarks.galaxy_shape.stages import cut_stages, sum_losses
 from cepheid.reference.galaxies import science
 from cepheid.reference.galaxies.shapes import name_metrics
 from cepheid.reference.galaxies.stamps import Galaxies
@@ -24,6 +25,7 @@ from cepheid.reference.torch.workload import (
     OnProgress,
     Recipe,
     Result,
+    Stages,
     Workload,
 )
 
@@ -82,6 +84,7 @@ WORKLOAD: Workload[Galaxies] = Workload(
     read_shape=Galaxies.read,
     make_network=make_network,
     norms=lambda shape: Inputs(),
+    stages=Stages(cut=cut_stages, sum_losses=sum_losses),
     make_optimizer=make_optimizer,
     compute_loss=compute_loss,
     predict=predict,

@@ -113,8 +113,8 @@ class ShuffledNetwork(MaskRCNN):
 class BlindNetwork(MaskRCNN):
     """All images are empty sky: only where objects often are can be learnt."""
 
-    def extract(self, images: Tensor) -> Maps:
-        """Return the maps of zeros, in place of images (n, 3, height, width)."""
+    def extract(self, images: Tensor) -> tuple[Maps, Tensor, Tensor]:
+        """Return what there is of zeros, in place of images (n, 3, height, width)."""
         return super().extract(torch.zeros_like(images))
 
 

@@ -54,6 +54,9 @@ class MaskRCNN(Parts):
 
     def forward(self, images: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of each image, (n,); images are scaled, (n, 3, y, x)."""
+        (first,) = self.first
+        if first.partition is not None:
+            return self.share(images, targets, first.partition)
         *maps, samples, losses = self.find(images, targets)
         return self.learn(maps, samples, losses, targets)
 
@@ -65,13 +68,14 @@ class MaskRCNN(Parts):
         Samples are (n, s, 6): corners, and of each the number of its true box and its validity.
         Losses are (n,). ``targets`` are a packed ``Truth``.
         """
-        truth = Truth.unpack(targets)
-        maps = self.extract(images)
-        scores, codes = self.proposals(maps)
-        losses = self.compute_proposal_losses(scores, codes, truth)
+        maps, scores, codes = self.extract(images)
+        return *maps, *self.judge(scores, codes, Truth.unpack(targets))
+
+    def judge(self, scores: Tensor, codes: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
+        """Return samples of proposals and their losses, as ``find``, for (n, k) and (n, k, 4)."""
         boxes, ranked = self.propose(scores.detach(), codes.detach(), truth.extents)
         samples = self.sample(boxes, ranked > -torch.inf, truth)
-        return *maps, samples, losses
+        return samples, self.compute_proposal_losses(scores, codes, truth)
 
     def propose(self, scores: Tensor, codes: Tensor, extents: Tensor) -> tuple[Tensor, Tensor]:
         """Return the best boxes of each image, (n, k, 4), with scores (n, k), -inf for none."""
@@ -146,18 +150,23 @@ class MaskRCNN(Parts):
     ) -> Tensor:
         """Return the loss of each image, (n,), with ``losses`` of the proposals, (n,), added."""
         truth = Truth.unpack(targets)
-        boxes, found, is_valid = samples[..., :4], samples[..., 4].long(), samples[..., 5] > 0
-        labels = truth.labels.gather(1, found.clamp_min(0)).where(found >= 0, 0)
-        own = take_rows(truth.boxes, found)
-        box_losses = self.compute_box_losses(maps, boxes, labels, own, is_valid)
-        first = slice(0, self.count_positives())
-        boxes, found, labels = boxes[:, first], found[:, first], labels[:, first]
-        masks = truth.masks.flatten(2).gather(
-            1, found.clamp_min(0)[..., None].expand(-1, -1, truth.masks[0, 0].numel())
-        )
+        of_boxes = self.learn_boxes(maps, samples, truth)
+        return losses + of_boxes + self.learn_masks(maps, samples, truth)
+
+    def learn_boxes(self, maps: Sequence[Tensor], samples: Tensor, truth: Truth) -> Tensor:
+        """Return the loss of the box head for each image, (n,); ``samples`` as in ``find``."""
+        labels, own = find_true(samples, truth)
+        return self.compute_box_losses(maps, samples[..., :4], labels, own, samples[..., 5] > 0)
+
+    def learn_masks(self, maps: Sequence[Tensor], samples: Tensor, truth: Truth) -> Tensor:
+        """Return the loss of the mask head for each image, (n,); ``samples`` as in ``find``."""
+        samples = samples[:, : self.count_positives()]
+        labels, own = find_true(samples, truth)
+        found = samples[..., 4].long().clamp_min(0)[..., None]
+        masks = truth.masks.flatten(2)
+        masks = masks.gather(1, found.expand(-1, -1, masks.shape[2]))
         masks = masks.unflatten(2, truth.masks.shape[2:])
-        mask_losses = self.compute_mask_losses(maps, boxes, labels, own[:, first], masks)
-        return losses + box_losses + mask_losses
+        return self.compute_mask_losses(maps, samples[..., :4], labels, own, masks)
 
     def compute_box_losses(
         self, maps: Sequence[Tensor], boxes: Tensor, labels: Tensor, own: Tensor, is_valid: Tensor
@@ -200,6 +209,34 @@ class MaskRCNN(Parts):
             maps[:used], self.steps[:used], boxes, bins, unit=unit, offset=self.offset
         )
 
+    # On ranks that share images -----------------------------------------------------------------
+
+    def share(self, images: Tensor, targets: Tensor, partition: Any) -> Tensor:
+        """Return this rank's part of the losses of images, (n,), times the ranks of the replica.
+
+        The ranks share the first stage by parts of the images and the proposals by images; one has
+        the box head and another one the mask head (``place_heads``), as on the pods. So the mean
+        over the ranks is the loss. All ranks pass through all that they exchange, and each has a
+        gradient of each weight, if only zeros.
+        """
+        place, ranks = partition.place, partition.grid.parts
+        maps, scores, codes = self.extract(images)
+        own = slice(place, None, ranks)
+        truth, mine = Truth.unpack(targets), Truth.unpack(targets[own])
+        losses = scores.new_zeros(len(images))
+        samples = scores.new_zeros(len(images), self.facts["boxes_per_image"], 6)
+        if len(mine.keys):
+            samples[own], losses[own] = self.judge(scores[own], codes[own], mine)
+        samples = partition.add_up(samples.detach())
+        of_boxes, of_masks = place_heads(ranks)
+        if place == of_boxes:
+            losses = losses + self.learn_boxes(maps, samples, truth)
+        if place == of_masks:
+            losses = losses + self.learn_masks(maps, samples, truth)
+        heads = (*self.box_head.parameters(), *self.mask_head.parameters())
+        touched = torch.stack([each.float().mean() for each in (*maps, scores, codes, *heads)])
+        return ranks * losses + 0 * touched.sum()
+
     # Detection ---------------------------------------------------------------------------------
 
     def detect(self, images: Tensor, extents: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -209,8 +246,7 @@ class MaskRCNN(Parts):
         to the object.
         """
         facts = self.facts
-        maps = self.extract(images)
-        said, moved = self.proposals(maps)
+        maps, said, moved = self.extract(images)
         proposals, ranked = self.propose(said, moved, extents)
         logits, codes = self.box_head(self.align(maps, proposals, self.box_head.bins))
         boxes = decode(codes.unflatten(0, ranked.shape), to_centres(proposals)[:, :, None])
@@ -226,6 +262,18 @@ class MaskRCNN(Parts):
         masks = self.mask_head(self.align(maps, found, self.mask_head.bins))
         chosen = masks[torch.arange(len(masks), device=masks.device), labels.flatten()]
         return found, labels, best, chosen.sigmoid().unflatten(0, labels.shape)
+
+
+def place_heads(ranks: int) -> tuple[int, int]:
+    """Return which of the ``ranks`` of a replica have the box head and the mask head."""
+    return 2 % ranks, 1 % ranks
+
+
+def find_true(samples: Tensor, truth: Truth) -> tuple[Tensor, Tensor]:
+    """Return the labels, (n, s), and the true boxes, (n, s, 4), of samples (n, s, 6)."""
+    found = samples[..., 4].long()
+    labels = truth.labels.gather(1, found.clamp_min(0)).where(found >= 0, 0)
+    return labels, take_rows(truth.boxes, found)
 
 
 def list_levels(facts: Mapping[str, Any]) -> list[AnchorLevel]:

@@ -5,13 +5,14 @@ are its stem and first stage.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from cepheid.benchmarks.resnet50.model import Architecture, ResNet
+from cepheid.reference.torch.parallel.plan import Enlarge
 
 Maps = list[Tensor]
 Normalisation = Callable[[int], nn.Module]
@@ -43,14 +44,15 @@ class Pyramid(nn.Module):
         super().__init__()
         self.inner = nn.ModuleList(nn.Conv2d(each, channels, 1) for each in before)
         self.outer = nn.ModuleList(nn.Conv2d(channels, channels, 3, padding=1) for _ in before)
+        self.enlarge = nn.ModuleList(Enlarge() for _ in before[1:])
 
     def forward(self, maps: Maps) -> Maps:
         """Return a map, (n, channels, y, x), for each one of the backbone."""
         merged: Maps = []
-        for inner, features in zip(reversed(self.inner), reversed(maps), strict=True):
-            own = inner(features)
+        for level in reversed(range(len(maps))):
+            own = self.inner[level](maps[level])
             if merged:
-                own = own + functional.interpolate(merged[0], own.shape[-2:], mode="nearest")
+                own = own + self.enlarge[level](merged[0], own)
             merged.insert(0, own)
         return [outer(each) for outer, each in zip(self.outer, merged, strict=True)]
 
@@ -64,14 +66,16 @@ class ProposalHead(nn.Module):
         self.scores = nn.Conv2d(channels, per_place, 1)
         self.codes = nn.Conv2d(channels, 4 * per_place, 1)
 
-    def forward(self, maps: Maps) -> tuple[Tensor, Tensor]:
-        """Return scores (n, k) and codes (n, k, 4), in the order of the anchors."""
-        scores, codes = [], []
-        for features in maps:
-            hidden = functional.relu(self.conv(features), inplace=True)
-            scores.append(self.scores(hidden).permute(0, 2, 3, 1).flatten(1))
-            codes.append(self.codes(hidden).permute(0, 2, 3, 1).reshape(len(hidden), -1, 4))
-        return torch.cat(scores, 1).float(), torch.cat(codes, 1).float()
+    def forward(self, maps: Maps) -> tuple[Maps, Maps]:
+        """Return maps of scores, (n, per place, y, x), and of codes, (n, 4 × per place, y, x)."""
+        hidden = [functional.relu(self.conv(features), inplace=True) for features in maps]
+        return list(map(self.scores, hidden)), list(map(self.codes, hidden))
+
+
+def list_places(maps: Maps, values: int) -> Tensor:
+    """Return what maps say about each anchor, (n, k, values), in the order of the anchors."""
+    rows = [each.permute(0, 2, 3, 1).reshape(len(each), -1, values) for each in maps]
+    return torch.cat(rows, 1).float()
 
 
 class Backbone(ResNet):
@@ -140,8 +144,37 @@ class MaskHead(nn.Module):
         return masks.float()
 
 
+class FirstStage(nn.Module):
+    """Backbone, pyramid and proposals: what ranks may compute on parts of the images.
+
+    ``partition`` is this rank's place among those that do. Every ``coarser`` map is a part of the
+    one before. Maps for the heads pass through ``handed``.
+    """
+
+    partition: Any = None
+
+    def __init__(
+        self, backbone: Backbone, pyramid: Pyramid, proposals: ProposalHead, coarser: int
+    ) -> None:
+        super().__init__()
+        self.backbone, self.pyramid, self.proposals = backbone, pyramid, proposals
+        self.coarser = nn.ModuleList(nn.MaxPool2d(1, stride=2) for _ in range(coarser))
+        self.handed = nn.Identity()
+
+    def forward(self, images: Tensor) -> tuple[Maps, Maps, Maps]:
+        """Return the maps of the pyramid, (n, channels, y, x), and of ``ProposalHead``."""
+        maps: Maps = self.pyramid(self.backbone.extract(images))
+        for each in self.coarser:
+            maps.append(each(maps[-1]))
+        scores, codes = self.proposals(maps)
+        return [self.handed(each) for each in maps], scores, codes
+
+
 class Parts(nn.Module):
-    """All parts of the network; ``facts`` are those of the definition's ``model``."""
+    """All parts of the network; ``facts`` are those of the definition's ``model``.
+
+    ``first`` has the first stage, which is no child: weights keep the names of their parts.
+    """
 
     def __init__(self, facts: Mapping[str, Any], normalisation: Normalisation) -> None:
         super().__init__()
@@ -152,19 +185,24 @@ class Parts(nn.Module):
         )
         self.pyramid = Pyramid(self.backbone.channels, channels)
         self.proposals = ProposalHead(channels, len(facts["anchor_ratios"]))
+        self.first = (FirstStage(self.backbone, self.pyramid, self.proposals, self.coarser),)
         self.box_head = BoxHead(channels, facts["box_bins"], facts["box_hidden"], outputs)
         self.mask_head = MaskHead(channels, facts["mask_bins"], facts["mask_layers"], outputs)
         _initialize(self)
 
-    def extract(self, images: Tensor) -> Maps:
-        """Return the maps of the pyramid, (n, channels, y, x), from the finest to the coarsest.
+    def extract(self, images: Tensor) -> tuple[Maps, Tensor, Tensor]:
+        """Return maps from the finest to the coarsest, and what they say of the anchors.
 
-        ``coarser_maps`` of them are parts of the one before.
+        Maps are (n, channels, y, x), scores (n, k), codes (n, k, 4).
         """
-        maps: Maps = self.pyramid(self.backbone.extract(images))
-        for _ in range(self.coarser):
-            maps.append(maps[-1][:, :, ::2, ::2])
-        return maps
+        (first,) = self.first
+        maps, scores, codes = first(images)
+        return maps, list_places(scores, 1).squeeze(2), list_places(codes, 4)
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of the first stage too."""
+        self.first[0].training = mode
+        return super().train(mode)
 
 
 def _initialize(network: Parts) -> None:

@@ -30,8 +30,8 @@ from cepheid.reference.torch.workload import Norms, Recipe
 class PlainNetwork(MaskRCNN):
     """The same network with loops over images, levels and boxes. Shapes are those of MaskRCNN."""
 
-    def extract(self, images: Tensor) -> Maps:
-        """Return the maps of images, (n, 3, height, width), channels first in memory."""
+    def extract(self, images: Tensor) -> tuple[Maps, Tensor, Tensor]:
+        """Return what there is of images, (n, 3, height, width), channels first in memory."""
         return super().extract(images.contiguous())
 
     @torch.no_grad()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
+from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN, place_heads
 from cepheid.benchmarks.mask_rcnn.model import FrozenNorm
 from cepheid.benchmarks.mask_rcnn.stages import FeatureStage, HeadStage
 from cepheid.reference.data.detection.average_precision import Detections, compute_average_precision
@@ -34,6 +34,7 @@ from cepheid.reference.torch.workload import (
     Both,
     Evaluation,
     Inference,
+    Maps,
     Network,
     Norms,
     OnProgress,
@@ -229,6 +230,14 @@ WORKLOAD: Workload[Scenes] = Workload(
     stages=Stages(
         cut=lambda shape, network, count: (FeatureStage(network), HeadStage(network)),
         sum_losses=lambda shape, losses, targets: losses.sum(),
+    ),
+    maps=Maps(
+        part=lambda network: network.first[0],
+        gathered=lambda first, ranks: {
+            "handed": place_heads(ranks),
+            "proposals.scores": range(ranks),
+            "proposals.codes": range(ranks),
+        },
     ),
     make_optimizer=make_optimizer,
     compute_loss=compute_loss,

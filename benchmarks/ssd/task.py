@@ -222,7 +222,7 @@ WORKLOAD: Workload[Objects] = Workload(
     read_shape=Objects.read,
     make_network=make_network,
     norms=lambda shape: Spans(shape.values.model_bn_span),
-    maps=Maps(gathered=lambda network: network.heads),
+    maps=Maps(gathered=lambda network, ranks: dict.fromkeys(network.heads, range(ranks))),
     make_optimizer=make_optimizer,
     compute_loss=compute_loss,
     predict=predict,

@@ -56,8 +56,9 @@ def list_profiles(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
 def list_arms(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
     """Yield a row for each arm of a comparison of ways to share updates, sums or models."""
     for name, facts in files:
-        for measured in ("update", "sums", "shared"):
-            arms = facts.get(measured, {})
+        for measured in ("update", "sums", "shared", "hosts"):
+            found = facts.get(measured, {}).items()
+            arms = {label: arm for label, arm in found if isinstance(arm, Mapping)}
             first = next(iter(arms.values()), None)
             for label, arm in arms.items():
                 seconds = statistics.median(arm["seconds"])

@@ -6,6 +6,7 @@ convergence points (``cepheid.rules.rcp``).
 """
 
 import csv
+import hashlib
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -59,7 +60,8 @@ class Comparison:
     """Settings whose epochs to the target are compared, and the source that compared them.
 
     On fewer ranks than ``needs_ranks`` they would not differ. ``switches`` are settings that only
-    this study has, with their choices.
+    this study has, with their choices. ``changes`` of ``model``, ``data`` and ``targets`` of the
+    definition make the problem another one.
     """
 
     name: str
@@ -69,6 +71,25 @@ class Comparison:
     arms: tuple[Arm, ...] = ()
     needs_ranks: int = 1
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def vary(self, definition: Definition) -> Definition:
+        """Return the definition of the problem that is trained, with a digest of its own."""
+        if not self.changes:
+            return definition
+        targets = self.changes.get("targets", {})
+        return replace(
+            definition,
+            model={**definition.model, **self.changes.get("model", {})},
+            data={**definition.data, **self.changes.get("data", {})},
+            quality=tuple(
+                replace(each, target=targets.get(each.metric, each.target))
+                for each in definition.quality
+            ),
+            data_digest=None,
+            flops_per_sample=None,
+            digest=hashlib.sha256(f"{definition.digest}{self.changes}".encode()).hexdigest(),
+        )
 
 
 @dataclass(frozen=True)
@@ -137,7 +158,7 @@ def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
     )
     source = facts["title"], facts["source"], facts["published_at"]
     needs_ranks, switches = settings.get("needs_ranks", 1), facts.get("switches", {})
-    return Comparison(name, *source, arms, needs_ranks, switches)
+    return Comparison(name, *source, arms, needs_ranks, switches, settings.get("changes", {}))
 
 
 def load_runs(definition: Definition, comparison: Comparison) -> list[Run]:

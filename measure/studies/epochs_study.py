@@ -78,19 +78,20 @@ def load_comparison(request: Request) -> Comparison:
 
 def measure(request: Request, comparison: Comparison) -> Measured:
     """Make the runs that are not recorded, and return all of them by setting."""
+    definition, seeds = comparison.vary(request.definition), request.arguments.seeds or ()
     runs = epochs.measure_missing(
-        request.definition, comparison, request.arguments.seeds or (), request.data_root,
-        request.observer,
-    )  # fmt: skip
+        definition, comparison, seeds, request.data_root, request.observer
+    )
     return describe(request, comparison, runs)
 
 
 def describe(request: Request, comparison: Comparison, runs: Sequence[Run]) -> Measured:
     """Return a row for each setting: its arm, and the epochs of its runs."""
     published = f"published: {comparison.source}; {comparison.published_at}"
+    quality = comparison.vary(request.definition).quality
     return Measured(
         [(arm, [run.epochs for run in runs if run.arm == arm.name]) for arm in comparison.arms],
-        title=f"{comparison.title}: epochs to {' and '.join(map(str, request.definition.quality))}",
+        title=f"{comparison.title}: epochs to {' and '.join(map(str, quality))}",
         notes=[published] if comparison.source else [],
         is_fine=all(run.epochs is not None for run in runs),
         found=(comparison, runs),
@@ -203,8 +204,8 @@ def draw_by_setting(path: Path, request: Request, measured: Measured) -> None:
     Runs that missed the target are counted. The curves show the first metric with a target, of
     every run whose evaluations are recorded.
     """
-    (comparison, runs), definition = measured.found, request.definition
-    arms = comparison.arms
+    comparison, runs = measured.found
+    arms, definition = comparison.arms, comparison.vary(request.definition)
     has_published = any(arm.published_epochs for arm in arms)
     has_curves = any(run.evaluations for run in runs)
     with draw_figure(path, columns=1 + has_published + has_curves) as (figure, columns):

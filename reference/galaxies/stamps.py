@@ -157,7 +157,7 @@ class Stamps:
 
         Each is flipped or transposed at random.
         """
-        first = samples + self.share.rank * self.share.batch
+        first = self.share.find_first(samples)
         rows, orientations = self.order.take(first, self.share.batch)
         return reorient(self.stamps, self.labels, rows, orientations)
 

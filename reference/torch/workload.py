@@ -266,11 +266,13 @@ class Maps:
     """The layers of a network whose images the ranks of a replica may share.
 
     ``averaged`` names the layers that take the mean over the last map, ``gathered`` those whose
-    maps are the network's result.
+    maps are the network's result, with the places of the ranks of a replica of so many that get
+    them whole. ``part`` is the module that takes the images, where that is not the network.
     """
 
-    averaged: Callable[[Any], Sequence[str]] = lambda network: ()
-    gathered: Callable[[Any], Sequence[str]] = lambda network: ()
+    averaged: Callable[[Any], Sequence[str]] = lambda part: ()
+    gathered: Callable[[Any, int], Mapping[str, Sequence[int]]] = lambda part, ranks: {}
+    part: Callable[[Any], Any] = lambda network: network
 
 
 @dataclass(frozen=True, kw_only=True)

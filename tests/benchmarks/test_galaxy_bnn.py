@@ -33,9 +33,10 @@ from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_p
 from cepheid.reference.data.galaxies import SkyParameters, draw
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
+from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.tasks import assert_same_gradients
+from tests.tasks import assert_same_gradients, create
 
 SMALL: dict[str, Any] = {
     "bands": 6, "pixels": 16, "filters": (4, 8), "targets": 2, "prelu": "position",
@@ -285,3 +286,10 @@ def test_a_noisier_sky_shows_the_same_galaxies_with_more_noise() -> None:
     edge = noise[:, :, :8]  # where there is next to no light
     assert edge.std() == pytest.approx(3, rel=0.05)
     assert abs(edge.mean()) < 0.1
+
+
+def test_samples_with_weights_of_their_own_are_not_split_over_ranks() -> None:
+    mini, settings = definition.load("galaxy_bnn", "mini"), ["weight_sampling=flipout"]
+    config = configure(mini, division="open", overrides=[*settings, "pipeline=2"])
+    with pytest.raises(UserError, match=r"draws for each sample; fix: leave one"):
+        create(config, TorchRanks(0, 2, torch.device("cpu")))

@@ -48,7 +48,7 @@ def test_the_full_network_is_the_published_one() -> None:
     facts = {**FULL.model, "num_image_candidates": 1000}
     with torch.device("meta"):
         network = MaskRCNN(facts, FrozenNorm, seed=1)
-        maps = network.extract(torch.empty(1, 3, 1344, 1344))
+        maps, *_ = network.extract(torch.empty(1, 3, 1344, 1344))
     assert [each.shape[-1] for each in maps] == [336, 168, 84, 42, 21]
 
     def count(part: nn.Module, is_trained: bool | None = None) -> int:
@@ -188,7 +188,7 @@ def test_the_losses_of_proposals_are_those_of_a_loop(data_root: Path) -> None:
     task = build(small_config(data_root))
     images, targets = take_batch(task)
     network, truth = task.model, Truth.unpack(targets)
-    scores, codes = network.proposals(network.extract(scale_pixels(task.model, images)))
+    _, scores, codes = network.extract(scale_pixels(task.model, images))
     scores, codes = scores + torch.randn_like(scores), codes + torch.randn_like(codes)
     found = network.compute_proposal_losses(scores, codes, truth)
     anchors = to_corners(network.anchors)

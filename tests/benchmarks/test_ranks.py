@@ -59,6 +59,9 @@ CASES = (
     Case("mask_rcnn", 2, "pipeline=2:1f1b:2", GENTLE, is_slow=False),
     Case("mask_rcnn", 2, "pipeline=2:gpipe:4", GENTLE),
     Case("mask_rcnn", 4, "pipeline=2:1f1b:2", GENTLE),
+    Case("mask_rcnn", 2, "spatial_partitions=2", GENTLE),
+    Case("mask_rcnn", 4, "spatial_partitions=4", GENTLE, is_slow=False),
+    Case("mask_rcnn", 4, "spatial_partitions=2", GENTLE),
 )
 
 

@@ -243,14 +243,27 @@ COMPARISONS = [
 def test_every_comparison_is_what_open_allows(name: str, scale: str, compared: str) -> None:
     chosen = definition.load(name, scale)
     comparison = epochs.load_comparison(name, scale, compared)
-    chosen = add_switches(chosen, comparison.switches)
+    chosen = add_switches(comparison.vary(chosen), comparison.switches)
     configs = [
         configure(chosen, division="open", overrides=arm.overrides) for arm in comparison.arms
     ]
-    values = [(config.hyperparameters, config.execution) for config in configs]
+    values = [
+        (config.hyperparameters, config.execution, arm.cycles)
+        for config, arm in zip(configs, comparison.arms, strict=True)
+    ]
     assert all(one != other for one, other in itertools.combinations(values, 2))
     # No batch size is one of the other scale.
     assert {config.global_batch_size >= 1000 for config in configs} == {scale == "full"}
+
+
+def test_a_problem_of_a_study_has_records_of_its_own() -> None:
+    mini = definition.load("kfac", "mini")
+    assert epochs.load_comparison("kfac", "mini", "formats").vary(mini) == mini
+    harder = epochs.load_comparison("kfac", "mini", "claims").vary(mini)
+    assert (harder.model["width"], harder.data["classes"]) == (32, 100)
+    assert [str(target) for target in harder.quality] != [str(target) for target in mini.quality]
+    assert harder.digest != mini.digest
+    assert harder.data_digest is None
 
 
 def test_settings_of_another_scale_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,6 +186,29 @@ def test_one_and_two_ranks_of_a_tiny_benchmark(
 
 
 @pytest.mark.usefixtures("two_processors")
+def test_one_and_two_ranks_generate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warm_context()
+    call = ["scaling", "galaxy_generation", "--batch-size", "6", "--rounds", "3"]
+    call += ["--turn-seconds", "0.01", "--set", "compile=off", "--set", "precision=fp32"]
+    with pytest.raises(UserError, match="generates from noise and reads no data"):
+        main([*call, "--input", "real"])
+    with pytest.raises(UserError, match=r"expected 1 to 5,000, the most images"):
+        main([*call, "--batch-size", "5001"])
+    assert main([*call, "--ranks", "1,2", "--output", str(tmp_path)]) == 0
+    assert "weak scaling" in capsys.readouterr().out
+    assert (tmp_path / "scaling.png").read_bytes().startswith(b"\x89PNG")
+    _, (one, two) = read_points(tmp_path, "scaling.json", Point, "scaling")
+    assert (one.batch_size, two.batch_size, two.alone_batch_size) == (6, 12, 6)
+    assert two.phases_ms["sampling"] > 0 < two.phases_ms["decoding"]
+    assert two.shares["compute"] > 0.5
+    assert two.ceiling() is not None
+    strong = ["--strong", "--ranks", "2", "--output", str(tmp_path / "strong")]
+    assert main([*call, *strong]) == 0
+    _, (shared,) = read_points(tmp_path / "strong", "scaling.json", Point, "scaling")
+    assert (shared.batch_size, shared.alone_batch_size) == (6, 6)
+
+
+@pytest.mark.usefixtures("two_processors")
 def test_a_number_of_ranks_that_fails_is_named_and_tried_again(
     two_processors: None,
     tmp_path: Path,

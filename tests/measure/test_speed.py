@@ -15,7 +15,7 @@ from torch._C._autograd import DeviceType
 
 from cepheid.measure.engine.noise import SYNTHETIC
 from cepheid.measure.engine.turns import configure_open, make_task
-from cepheid.measure.studies.speed import parts, profiles, sharing, speed
+from cepheid.measure.studies.speed import hosts, parts, profiles, sharing, speed
 from cepheid.reference.machine import placement
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.ranks.distributed import start_ranks
@@ -227,6 +227,33 @@ def test_a_profile_on_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(written["code_digest"]) == 64
     assert {"commit", "load_before"} <= written.keys()
     assert not (tmp_path / "data").exists()
+
+
+def test_hosts_in_turn_feed_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Workers that sleep do not wait for a host that is faster; each share is a worker's own."""
+    monkeypatch.setattr(hosts, "WORKERS", (1, 2))
+    out, figure = tmp_path / "hosts.json", tmp_path / "hosts.png"
+    call = ["speed", "gnmt", "--only", "hosts", "--input", "synthetic", "--rounds", "3",
+            "--set", "compile=off", "--set", "precision=fp32", "--data", str(tmp_path)]  # fmt: skip
+    assert main([*call, "--output", str(out), "--figure", str(figure)]) == 0
+    assert "2 hosts in turn, 2 workers" in capsys.readouterr().out
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    found = json.loads(out.read_text())["hosts"]
+    for name in ("one host, 1 worker", "2 hosts in turn, 2 workers"):
+        assert len(found[name]["seconds"]) == 3
+        assert min(found[name]["seconds"]) >= found["step_seconds"]
+
+
+def test_a_host_sends_all_sentences_of_a_batch_once() -> None:
+    sent: list[list[int]] = [[], []]
+    ends = [SimpleNamespace(send=lambda pair, into=into: into.append(pair[0])) for into in sent]
+    hosts._serve(hosts.Feeding(2, 1), 0, ends)
+    assert [len(shares) for shares in sent] == [hosts.STEPS] * 2
+    assert {len(share) for shares in sent for share in shares} == {hosts.SENTENCES}
+    widths = [abs(a.shape[1] - b.shape[1]) for a, b in zip(*sent, strict=True)]
+    assert sum(widths) / len(widths) < 3  # like lengths, so that no worker waits for another one
 
 
 @pytest.mark.parametrize(

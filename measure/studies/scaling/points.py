@@ -35,7 +35,7 @@ ALONE, TOGETHER, INDEPENDENT = "alone", "together", "independent"
 
 SHARES: Mapping[str, tuple[str, ...]] = {
     "input": ("data",),
-    "compute": ("forward", "backward", "pipeline"),
+    "compute": ("forward", "backward", "pipeline", "sampling", "decoding"),
     "communication": ("communication", "gather"),
     "update": ("update",),
 }
@@ -109,11 +109,13 @@ class Job:
         return replace(config, execution=execution) if execution else config
 
     def _configure(self, batch_size: int, overrides: Sequence[str]) -> "RunConfig":
-        return configure_open(
-            definitions.load(self.benchmark, self.scale),
-            overrides=[*overrides, f"{BATCH_SIZE}={batch_size}"],
-            data_root=self.data_root,
-        )
+        definition = definitions.load(self.benchmark, self.scale)
+        if generation := definition.generation:  # a step makes so many images
+            generation = replace(generation, counts=(batch_size,), repetitions=(1,))
+            definition = replace(definition, generation=generation)
+        else:
+            overrides = [*overrides, f"{BATCH_SIZE}={batch_size}"]
+        return configure_open(definition, overrides=overrides, data_root=self.data_root)
 
     def prepare(self, ranks: "TorchRanks", observer: Observer) -> dict[str, Any]:
         """Prepare the data, if any are read, and return what all points have in common.

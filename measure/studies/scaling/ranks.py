@@ -10,12 +10,12 @@ import os
 import signal
 import statistics
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine.noise import feed
+from cepheid.measure.engine.noise import NO_DATA, feed
 from cepheid.measure.engine.own_process import KILLED
 from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
@@ -44,8 +44,31 @@ LEAD_IN_STEPS = 3  # of each turn are not timed: the loader has that many batche
 PROFILED_STEPS = 6
 
 
+class Repetitions:
+    """A task that generates, as one that takes steps: each makes the images of a repetition."""
+
+    draws_noise = True  # itself: nothing is fed
+
+    def __init__(self, task: Any) -> None:
+        self.task, self.model, self.phase = task, task.maker.model, nullcontext
+        self.execution, self.implementation = task.maker.execution, task.implementation
+        self.synchronize = self.finish_phase = task.synchronize
+        (self.images,) = task.definition.generation.counts
+        self.done = 0
+
+    def step(self) -> None:
+        """Make the images of the next repetition."""
+        with self.phase("sampling"):
+            latents = self.task.sample(self.images, self.done)
+        with self.phase("decoding"):
+            self.task.decode(latents)
+        self.done += 1
+
+
 def make_scaled_task(job: Job, config: "RunConfig", ranks: "TorchRanks") -> Any:
-    """Return a task that is ready to train."""
+    """Return a task that is ready to take steps."""
+    if config.definition.generation:
+        return Repetitions(make_task(config, ranks, inputs=NO_DATA))
     task = make_task(config, ranks, inputs=job.inputs[0])
     task.model.train()
     return task
@@ -184,7 +207,7 @@ def _measure(
     phases = ranks.all_gather_object(profile_turn(together, kind))
     return Point(
         ranks=ranks.world_size,
-        batch_size=config.global_batch_size,
+        batch_size=job.global_batch_size,
         alone_batch_size=job.batch_size,
         seconds=seconds,
         phases_ms={

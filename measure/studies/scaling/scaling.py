@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine import options, own_process
 from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure, find_bars
-from cepheid.measure.engine.noise import INPUTS
+from cepheid.measure.engine.noise import INPUTS, REAL
+from cepheid.measure.engine.noise import SYNTHETIC as NOISE
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.provenance import find_commit
 from cepheid.measure.engine.recorded_points import (
@@ -53,6 +54,7 @@ rate with real data is lower, input binds. The shares are those of a profiled st
 communication hides behind nothing.
 
 By default each rank keeps its batch (weak scaling). With --strong all ranks share one batch.
+galaxy_generation makes images in place of steps, from noise that it draws.
 
 Each number of ranks is recorded when it is done, and the same command measures what is missing. The
 folder then has scaling.json and the figure scaling.png.
@@ -63,6 +65,7 @@ examples:
   cepheid measure scaling galaxy_shape
   cepheid measure scaling resnet50 --ranks 1,2 --set precision=fp32
   cepheid measure scaling resnet50 --strong --batch-size 64
+  cepheid measure scaling galaxy_generation --batch-size 1000
   cepheid measure scaling resnet50 --scale full --batch-size 32 --input synthetic
   torchrun --nproc-per-node 8 -m cepheid.tools.measure scaling resnet50 --scale full \\
       --batch-size 400
@@ -70,6 +73,7 @@ examples:
 exit codes: 0 fine; 1 a number of ranks could not be measured; 2 wrong use
 """
 MOST_RANKS = 4096
+IMAGES = 500  # that each rank generates in a step, by default
 LONGEST_TURN_SECONDS = 600
 WHAT = "measurement of scaling"
 SYNTHETIC, CEILING = "C1", "C3"
@@ -80,12 +84,17 @@ def plan(request: Request) -> list[Job]:
     """Return the measurements to make; raise UserError for what cannot be measured."""
     from cepheid.reference.run.config import parse_override
 
-    definition, asked = request.require_extras(), request.arguments
+    definition, asked = request.definition, request.arguments
+    generation = definition.generation
     launched = find_placement().world_size
     counts = _pick_ranks(asked.ranks, launched)
-    request.require_training(
-        f" in steps; `cepheid measure sweep {definition.name}` measures how fast it is"
-    )
+    if generation is None:
+        request.require_extras()
+    elif asked.input == REAL:
+        raise UserError(
+            f"--input {REAL}: {definition.name} generates from noise and reads no data; fix: "
+            "leave --input out"
+        )
     settings = {parse_override(override)[0] for override in asked.overrides}
     if BATCH_SIZE in settings:
         raise UserError(f"--set {BATCH_SIZE}: give the samples of a step with --batch-size")
@@ -96,12 +105,13 @@ def plan(request: Request) -> list[Job]:
         )
     batch = asked.batch_size
     if batch is None:
-        batch = int(definition.hyperparameters[BATCH_SIZE].default)
-    if not 1 <= batch <= definition.train_samples:
-        raise UserError(
-            f"--batch-size {batch}: expected 1 to {definition.train_samples:,}, the samples that "
-            "there are to train on"
-        )
+        default = definition.hyperparameters.get(BATCH_SIZE)
+        batch = int(default.default) if default else IMAGES
+    most, why = definition.train_samples, "the samples that there are to train on"
+    if generation:
+        most, why = max(generation.counts), "the most images that a run makes at a time"
+    if not 1 <= batch <= most:
+        raise UserError(f"--batch-size {batch}: expected 1 to {most:,}, {why}")
     uneven = [count for count in counts if asked.strong and batch % count]
     if uneven:
         raise UserError(
@@ -112,6 +122,8 @@ def plan(request: Request) -> list[Job]:
     if "threads" not in settings:
         overrides += ("threads=1",)
     inputs = INPUTS if asked.input == "both" else (asked.input,)
+    if generation:
+        inputs = (NOISE,)
     mode = STRONG if asked.strong else WEAK
     processors = 0 if launched > 1 else max(1, usable_processors() // counts[-1])
     what, how = (definition.name, definition.scale), (overrides, request.data_root)
@@ -301,7 +313,7 @@ STUDY = Study(
     description=DESCRIPTION,
     examples=EXAMPLES,
     options=(
-        *options.offer_benchmark("which benchmark; it must train"),
+        *options.offer_benchmark("which benchmark"),
         options.offer_numbers(
             "--ranks N,…", "numbers of ranks to start here (default: 1, 2, 4, … up to the "
             "processors or GPUs)", "1,2,4", most=MOST_RANKS,
@@ -309,7 +321,7 @@ STUDY = Study(
         options.offer_input("both", ", or both in turns"),
         Option("--strong", "all ranks share one batch (default: each has one)", bool),
         Option("--batch-size B", "samples of each rank in a step, with --strong of all (default: "
-               "the definition's)", int),
+               f"the definition's; {IMAGES} images where it generates)", int),
         options.offer_rounds(5),
         Option("--turn-seconds S", "how long each way of training takes in a turn, at least two "
                "steps (default: 1)", float, 1.0),

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cepheid.benchmarks.gnmt.recurrent import Form, Recurrent
 from cepheid.measure.engine.turns import Measure, Measurement, Row, Sides, Subject
+from cepheid.measure.studies.speed.hosts import compare_hosts
 from cepheid.reference.data.sentences import batches
 from cepheid.reference.data.sentences.batches import BatchOrder, Bucketing
 from cepheid.reference.run.execution import add_switches
@@ -130,4 +131,5 @@ MEASUREMENTS: Mapping[str, Measure] = {
     "layers": compare_layers,
     "bucketing": compare_bucketing,
     "variants": compare_variants,
+    "hosts": compare_hosts,
 }

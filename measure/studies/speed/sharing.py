@@ -137,17 +137,21 @@ def compare_shared_models(subject: Subject) -> Measurement:
     tasks, impossible = {}, []
     for label, settings in _list_arms(subject).items():
         try:
-            tasks[label] = subject.make_variant(**settings)
+            tasks[label] = subject.make_variant(compile="off", **settings)  # as stages run
         except UserError as error:
             impossible.append(Row(label, f"not possible: {error}"))
     busy: dict[str, list[list[float]]] = {label: [] for label in tasks}
     measures = {
         label: partial(_time_turn, subject, task, busy[label]) for label, task in tasks.items()
     }
-    rows, facts = [], {}
+    rows, facts = [], dict[str, Any]()
     for timing in subject.time("steps", measures):
         task = tasks[timing.label]
         fact = {"seconds": timing.seconds, **_count_memory(subject, task)}
+        # Of data parallelism too: its share of the batch is that of a rank.
+        fact["sample_bytes"] = fact["activation_bytes"] / task.batch_per_rank
+        first = facts.get(DATA_PARALLEL, fact)
+        fact["of_one_rank"] = fact["sample_bytes"] / first["sample_bytes"]
         sent = count_bytes(subject.ranks, partial(take_steps, task, 1))
         fact["sent_bytes"] = max(map(sum, sent))  # of the rank that sends most
         if isinstance(task.shared, Pipeline):
@@ -235,6 +239,8 @@ def _describe(fact: Mapping[str, Any]) -> str:
         f"{fact['sent_bytes'] / MIB:.2f} MiB sent; MiB of gradients, optimizer, activations: "
         f"{held[0]:.2f}, {held[1]:.2f}, {held[2]:.2f}"
     )
+    if fact["of_one_rank"] != 1:
+        text = f"a sample keeps {fact['of_one_rank']:.2f} of its activations on one rank; {text}"
     if "bubble" not in fact:
         return text
     bubble = statistics.median(fact["bubble"])
@@ -353,7 +359,9 @@ BY_BENCHMARK: Mapping[str, Mapping[str, Measure]] = {
     # With LARS, ranks share the update of resnet50 with --set opt_name=lars.
     "resnet50": {**EXCHANGE, **MODELS, **IMAGES},
     "ssd": {**EXCHANGE, **IMAGES},
-    "mask_rcnn": {**MODELS, **EXCHANGE},
+    "mask_rcnn": {**MODELS, **EXCHANGE, **IMAGES},
     "transformer": {**EXCHANGE, **MODELS},
     "gnmt": EXCHANGE,
+    "galaxy_shape": MODELS,
+    "galaxy_bnn": MODELS,
 }

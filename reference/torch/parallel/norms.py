@@ -138,8 +138,8 @@ class SpanNorms(TrainerNorms):
 class InputNorms(TrainerNorms):
     """A norm of the network's inputs over the global batch (``GroupBatchNorm2d``)."""
 
-    def __init__(self, seat: Seat) -> None:
-        self._is_single = seat.ranks.world_size == 1
+    def __init__(self, seat: Seat, is_pipelined: bool) -> None:
+        self._is_single, self._is_pipelined = seat.ranks.world_size == 1, is_pipelined
 
     @override
     def make(self, **options: Any) -> Callable[[int], nn.Module]:
@@ -151,7 +151,9 @@ class InputNorms(TrainerNorms):
     ) -> Generator[Piece, None, None]:
         # The norm takes the moments of all pieces in a pass of its own. It needs no gradient of
         # its inputs, so that they pass through it twice and nothing else.
+        # Of a pipeline only the first stage passes the norm.
         is_one_batch = len(pieces) == 1 and (not is_alone or self._is_single)
+        is_one_batch = is_one_batch and not self._is_pipelined
         norms = [each for each in model.modules() if isinstance(each, GroupBatchNorm2d)]
         with ExitStack() as stack:
             for norm in [] if is_one_batch else norms:
@@ -165,7 +167,7 @@ def make_norms(workload: Workload[Any], shape: Any, seat: Seat, sharing: Sharing
     declared = workload.norms(shape)
     if isinstance(declared, Spans):
         return SpanNorms(declared.samples, seat, sharing)
-    return TrainerNorms() if declared is None else InputNorms(seat)
+    return TrainerNorms() if declared is None else InputNorms(seat, sharing.stages > 1)
 
 
 def refuse_other_norms(model: nn.Module) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.parallel.model_parallel import SharedModel, add_up
 from cepheid.reference.torch.parallel.plan import Sharing, Stage
-from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import all_reduce, detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 if TYPE_CHECKING:
@@ -90,6 +90,11 @@ class Pipeline(SharedModel):
             assert parameter.grad is not None
             add_up([parameter.grad], group)
         super().share_gradients()
+
+    def complete_norm(self, norm: Tensor) -> Tensor:
+        """Return the norm of the gradients of all stages from that of this one's, both scalars."""
+        assert not self._tied, "a gradient of two stages would count twice"
+        return all_reduce(norm.double().square(), self.within).sqrt().to(norm.dtype)
 
     @torch.no_grad()
     def gather_weights(self) -> None:

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor, nn
+from torch.nn import functional
 
-from cepheid.reference.machine.ranks import Ranks
 from cepheid.reference.run.execution import AllReduce
+from cepheid.reference.torch.workload import Ranks
 from cepheid.rules.errors import UserError
 
 STAGES, TENSOR_RANKS = "pipeline", "tensor_ranks"
@@ -44,6 +45,17 @@ class Stage(nn.Module):
     def describe_inputs(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         """Return the activations that it gets for a micro-batch, (n, …), on the meta device."""
         raise NotImplementedError
+
+
+class Enlarge(nn.Module):
+    """The nearest values of a coarse map, in the size of a finer one; ranks may have parts of both.
+
+    Ranks that share images know it as a layer (``cepheid.reference.torch.spatial.layers``).
+    """
+
+    def forward(self, coarse: Tensor, like: Tensor) -> Tensor:
+        """Map (n, channels, y, x) to the size of ``like``, (n, …, height, width)."""
+        return functional.interpolate(coarse, like.shape[-2:], mode="nearest")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -285,13 +286,19 @@ class Pipelined(Divided):
         return Pipeline(model, parts, self.ranks, sharing, partial(stages.sum_losses, shape))
 
     @override
+    def complete_norm(self, norm: Tensor) -> Tensor:
+        return self.shared.complete_norm(norm)
+
+    @override
     def flow(self, piece: Piece, unite: Unite) -> Tensor:
         fill = self.stages.fill
         full = fill(piece, self.micro_batches) if fill else piece
         parts = cut(full.inputs, full.targets, len(full.targets) // self.micro_batches)
         factor = (piece.weight / widen(self.stages.count_losses(piece.targets))).float()
         with closing(unite(parts)) as passes:
-            loss: Tensor = self.shared.run(full.inputs, full.targets, factor, passes)
+            # Norms take moments of all ranks before a stage waits for the one before it.
+            all_passes = chain([next(passes)], passes)
+            loss: Tensor = self.shared.run(full.inputs, full.targets, factor, all_passes)
             next(passes, None)  # all micro-batches are done
         return loss
 
@@ -313,10 +320,10 @@ class Arrangement:
         """Let ``network`` share its images, (3, pixels, pixels), with the ranks of the replica."""
         if self.grid.parts == 1 or self.maps is None:
             return network
-        averaged, gathered = self.maps.averaged(network), self.maps.gathered(network)
-        pixels = self.config.definition.model["pixels"]
-        size = (3, pixels, pixels)
-        return partition_network(network, self.ranks, self.grid, size, averaged, gathered)
+        part, pixels = self.maps.part(network), self.config.definition.model["pixels"]
+        chosen = self.maps.averaged(part), self.maps.gathered(part, self.grid.parts)
+        partition_network(part, self.ranks, self.grid, (3, pixels, pixels), *chosen)
+        return network
 
 
 def arrange(maps: Maps | None, config: RunConfig, ranks: TorchRanks) -> Arrangement:
@@ -353,12 +360,12 @@ def _choose(
     asked = config.execution.parallelism
     if is_owned:
         return Owned(ranks)
+    if arrangement.division.ranks > 1:
+        return _divide(workload, shape, arrangement)
     if "all_reduce" not in config.definition.execution:
         # Few weights: one message after the backward pass, unless that can be hidden behind it.
         return Replicated(ranks, (1, ranks.world_size) if workload.averages_early else None)
     mesh_shape = find_shape(asked.all_reduce, ranks)
-    if arrangement.division.ranks > 1:
-        return _divide(workload, shape, arrangement)
     if asked.weight_update != "replicated" and ranks.world_size > 1:
         return Sharded(ranks, mesh_shape, asked.weight_update == "overlapped", phase)
     return (Spatial if arrangement.grid.parts > 1 else Replicated)(ranks, mesh_shape)

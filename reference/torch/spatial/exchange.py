@@ -1,6 +1,6 @@
 """The grid of ranks that share the images of a replica, and what they exchange of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from cepheid.reference.run.execution import Grid
-from cepheid.reference.torch.ranks.collectives import detect_lost_rank
+from cepheid.reference.torch.ranks.collectives import all_reduce, detect_lost_rank
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 
@@ -54,11 +54,22 @@ class Partition:
         )
         return tuple(row * column for row in rows for column in columns)
 
+    def add_up(self, values: Tensor) -> Tensor:
+        """Return the sum of ``values``, of any shape, over the ranks of the replica."""
+        return all_reduce(values, self.group)
+
     def count_copies(self, height: int, width: int) -> int:
         """Return the number of ranks that hold each value of a map."""
         in_rows = self.grid.rows if height < self.grid.rows else 1
         in_columns = self.grid.columns if width < self.grid.columns else 1
         return in_rows * in_columns
+
+
+def measure_part(grid: Grid, place: int, size: Sequence[int]) -> tuple[int, int]:
+    """Return the size of a rank's part of a map of ``size``, (height, width) both."""
+    row, column = divmod(place, grid.columns)
+    rows, columns = split(size[0], grid.rows)[row], split(size[1], grid.columns)[column]
+    return len(rows), len(columns)
 
 
 def split(size: int, parts: int) -> tuple[range, ...]:

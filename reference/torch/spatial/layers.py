@@ -1,13 +1,26 @@
-"""Convolutions and pooling on a part of a map: as on the whole map, but for rounding."""
+"""Layers on a part of a map, which compute as on the whole map, but for rounding."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cepheid.reference.torch.spatial.exchange import Axis, Exchange, Partition, split
+from cepheid.reference.torch.batch_norm import gather_over_ranks
+from cepheid.reference.torch.parallel.plan import Enlarge
+from cepheid.reference.torch.spatial.exchange import (
+    Axis,
+    Exchange,
+    Partition,
+    measure_part,
+    split,
+)
+
+Size = Sequence[int]  # height, width
+Sizes = Sequence[tuple[Size, Size]]  # of the whole maps before and after a layer
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -103,20 +116,22 @@ def _collect_along(exchanges: Sequence[Exchange | None], images: Tensor, fill: f
 
 
 class PartitionedConv2d(nn.Conv2d):
-    """A convolution of a part of a map."""
+    """A convolution of a part of a map; ``windows`` may differ by the size of the part."""
 
-    windows: Windows
+    partition: Partition
+    windows: "Windows | Mapping[tuple[int, ...], Windows]"
 
     def forward(self, images: Tensor) -> Tensor:
         """Map this rank's part (n, channels, y, x) of a map to its part of the result."""
-        if not self.windows.is_active:
+        if not self.partition.is_active:
             return super().forward(images)
+        windows = pick(self.windows, images)
         return functional.conv2d(
-            self.windows.collect(images),
+            windows.collect(images),
             self.weight,
             self.bias,
             self.stride,
-            self.windows.padding,
+            windows.padding,
             self.dilation,
             self.groups,
         )
@@ -164,19 +179,82 @@ class PartitionedAvgPool2d(nn.AvgPool2d):
         return total / (rows[:, None] * columns)
 
 
-Size = Sequence[int]  # height, width
+class PartitionedEnlarge(Enlarge):
+    """The nearest values of a coarse map, in this rank's part of a finer one.
 
-
-def convert_layer(layer: nn.Module, partition: Partition, before: Size, after: Size) -> bool:
-    """Let a convolution or pooling compute on parts of maps; return False for another layer.
-
-    The layer stays the same object with the same parameters. ``before`` and ``after`` are the sizes
-    of the whole maps, (height, width).
+    ``places`` are those of the nearest values among what is collected, along both axes.
     """
-    kind = PARTITIONED.get(type(layer))
-    if kind is None:
+
+    partition: Partition
+    exchanges: Sequence[Exchange | None]
+    places: Sequence[Sequence[int]]
+
+    def forward(self, coarse: Tensor, like: Tensor) -> Tensor:
+        """Map this rank's part (n, channels, y, x) of a map to its part of the larger one."""
+        if not self.partition.is_active:
+            return super().forward(coarse, like)
+        if any(self.exchanges):
+            coarse = torch.compiler.disable(_collect_along)(self.exchanges, coarse, 0.0)
+        for dim, places in enumerate(self.places, 2):
+            coarse = coarse.index_select(dim, torch.tensor(places, device=coarse.device))
+        return coarse
+
+
+class PartitionedGroupNorm(nn.GroupNorm):
+    """A group norm of a part of a map, by the moments of the whole one.
+
+    ``shares`` are the weights of the replica's ranks in a mean over the map.
+    """
+
+    partition: Partition
+    shares: Sequence[float]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Normalise this rank's part (n, channels, y, x) in its type."""
+        if not self.partition.is_active:
+            return super().forward(images)
+        exact = images.to(torch.promote_types(images.dtype, torch.float32))
+        grouped = exact.unflatten(1, (self.num_groups, -1))
+        own = torch.stack(torch.var_mean(grouped, (2, 3, 4), correction=0))
+        gather = torch.compiler.disable(gather_over_ranks)
+        variances, means = gather(own, self.partition.group).unbind(1)
+        shares = own.new_tensor(self.shares)[:, None, None]
+        mean = (shares * means).sum(0)
+        variance = (shares * (variances + (means - mean).square())).sum(0)
+        mean, scale = (
+            each[..., None, None, None] for each in (mean, (variance + self.eps).rsqrt())
+        )
+        normal = ((grouped - mean) * scale).flatten(1, 2)
+        weight, bias = self.weight[:, None, None], self.bias[:, None, None]
+        return (normal * weight + bias).to(images.dtype)
+
+
+def convert_layer(layer: nn.Module, partition: Partition, sizes: Sizes) -> bool:
+    """Let a layer compute on parts of maps; return False for one of another kind.
+
+    It stays the same object with the same parameters. ``sizes`` are those of the whole maps before
+    and after it, (height, width) each; a convolution may have several.
+    """
+    if type(layer) not in PARTITIONED:
         return False
-    assert isinstance(layer, nn.Conv2d | nn.MaxPool2d | nn.AvgPool2d)
+    object.__setattr__(layer, "__class__", PARTITIONED[type(layer)])
+    any_layer: Any = layer
+    any_layer.partition = partition
+    (before, after), *others = sizes
+    if isinstance(layer, PartitionedGroupNorm):
+        layer.shares = partition.compute_shares(*before)
+    elif isinstance(layer, PartitionedEnlarge):
+        found = zip(partition.axes, before, after, strict=True)
+        layer.exchanges, layer.places = zip(*(_find_nearest(*each) for each in found), strict=True)
+    else:
+        windows = {size: _place_windows(layer, partition, *size) for size in sizes}
+        parts = {size: each for (size, _), each in windows.items()}
+        any_layer.windows = key_by_part(partition, parts) if others else windows[before, after]
+    return True
+
+
+def _place_windows(layer: Any, partition: Partition, before: Size, after: Size) -> Windows:
+    """Return the windows of a convolution or pooling on a map."""
     kernel, stride, padding, dilation = (
         _pair(getattr(layer, name, 1)) for name in ("kernel_size", "stride", "padding", "dilation")
     )
@@ -185,16 +263,36 @@ def convert_layer(layer: nn.Module, partition: Partition, before: Size, after: S
         Window(kernel[i], stride[i], padding[i], dilation[i], before[i], after[i], is_exact)
         for i in range(2)
     )
-    object.__setattr__(layer, "__class__", kind)
-    assert isinstance(layer, PartitionedConv2d | PartitionedMaxPool2d | PartitionedAvgPool2d)
-    layer.windows = Windows.place(partition, (rows, columns))
-    return True
+    return Windows.place(partition, (rows, columns))
+
+
+def _find_nearest(axis: Axis, size: int, outputs: int) -> tuple[Exchange | None, Sequence[int]]:
+    """Return what the parts of ``axis`` exchange to enlarge a map, and this part's places in it."""
+    held, made = split(size, axis.parts), split(outputs, axis.parts)
+    nearest = [[place * size // outputs for place in part] for part in made]
+    needed = tuple(range(each[0], each[-1] + 1) for each in nearest)
+    first = needed[axis.place].start
+    exchange = None if needed == held else Exchange(axis, size, held, needed)
+    return exchange, [place - first for place in nearest[axis.place]]
+
+
+def key_by_part(partition: Partition, found: Mapping[Size, Found]) -> Mapping[Size, Found]:
+    """Return what was found for sizes of whole maps by the sizes of this rank's parts of them."""
+    grid, place = partition.grid, partition.place
+    return {measure_part(grid, place, size): each for size, each in found.items()}
+
+
+def pick(found: Found | Mapping[tuple[int, ...], Found], images: Tensor) -> Found:
+    """Return what belongs to ``images``, (n, channels, y, x), by the size of this rank's part."""
+    return found[tuple(images.shape[2:])] if isinstance(found, Mapping) else found
 
 
 PARTITIONED: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv2d: PartitionedConv2d,
     nn.MaxPool2d: PartitionedMaxPool2d,
     nn.AvgPool2d: PartitionedAvgPool2d,
+    nn.GroupNorm: PartitionedGroupNorm,
+    Enlarge: PartitionedEnlarge,
 }
 
 

@@ -1,8 +1,9 @@
 """The conversion of a network, so that several ranks share each of its training images."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -13,11 +14,19 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from cepheid.reference.run.execution import Grid
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d, gather_over_ranks
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.reference.torch.spatial.exchange import Exchange, Partition, split
-from cepheid.reference.torch.spatial.layers import PARTITIONED, Size, convert_layer
+from cepheid.reference.torch.spatial.exchange import Axis, Exchange, Partition, measure_part, split
+from cepheid.reference.torch.spatial.layers import (
+    PARTITIONED,
+    Size,
+    Sizes,
+    convert_layer,
+    key_by_part,
+    pick,
+)
 from cepheid.rules.errors import UserError
 
-CONVERTED = (*PARTITIONED, nn.BatchNorm2d, SpanBatchNorm2d)
+CONVERTED = (*PARTITIONED, nn.BatchNorm2d, SpanBatchNorm2d, nn.Identity)
+MANY_SIZES = nn.Conv2d, nn.Identity  # layers of these kinds may see maps of several sizes
 aten = torch.ops.aten
 MEAN = aten.mean.dim
 HARMLESS = {aten.detach.default, aten.clone.default, aten._to_copy.default, aten.alias.default}
@@ -29,7 +38,7 @@ def partition_network(
     grid: Grid,
     shape: Sequence[int],
     averaged: Sequence[str] = (),
-    gathered: Sequence[str] = (),
+    gathered: Mapping[str, Sequence[int]] = MappingProxyType({}),
 ) -> nn.Module:
     """Let ``network`` share its training images with the other ranks of its replica; return it.
 
@@ -55,19 +64,33 @@ def partition_network(
         return network
     grid.check(*shape[1:])
     trace = _trace(network, shape, bool(averaged))
+    _refuse_like_parts(grid, trace.sizes)
     partition = Partition(grid, ranks)
-    for name, (before, after) in trace.sizes.items():
+    for name, sizes in trace.sizes.items():
         layer = network.get_submodule(name)
-        if not convert_layer(layer, partition, before, after):
-            assert isinstance(layer, nn.BatchNorm2d)
-            _normalize_whole_maps(SpanBatchNorm2d.convert(layer), partition, before)
+        if not convert_layer(layer, partition, sizes) and isinstance(layer, nn.BatchNorm2d):
+            _normalize_whole_maps(SpanBatchNorm2d.convert(layer), partition, sizes[0][0])
     _cut_images(network, partition, shape)
     for name in averaged:
         share = partition.compute_shares(*trace.averaged)[partition.place]
         _average_over_parts(network.get_submodule(name), partition, share)
-    for name in gathered:
-        _gather_maps(network.get_submodule(name), partition, trace.sizes[name][1])
+    for name, takers in gathered.items():
+        _gather_maps(network.get_submodule(name), partition, trace.sizes[name], takers)
+    network.__dict__["partition"] = partition  # which is no module
     return network
+
+
+def _refuse_like_parts(grid: Grid, found: Mapping[str, Sizes]) -> None:
+    """Raise UserError where a layer could not tell maps apart by the sizes of their parts."""
+    for name, sizes in found.items():
+        for place, of_maps in itertools.product(range(grid.parts), zip(*sizes, strict=True)):
+            parts = {measure_part(grid, place, size) for size in of_maps}
+            if len(parts) < len(set(of_maps)):
+                raise UserError(
+                    f"spatial_partitions: the layer {name} sees maps of different sizes whose "
+                    f"parts are equally large; fix: make a layer for each size, which may share "
+                    "its weights"
+                )
 
 
 def _normalize_whole_maps(norm: SpanBatchNorm2d, partition: Partition, size: Size) -> None:
@@ -116,20 +139,38 @@ def _average_over_parts(layer: nn.Module, partition: Partition, share: float) ->
     layer.register_forward_pre_hook(torch.compiler.disable(average))
 
 
-def _gather_maps(layer: nn.Module, partition: Partition, size: Size) -> None:
-    """Replace the map that ``layer`` makes, of which this rank has a part, by the whole map.
+def _gather_maps(
+    layer: nn.Module, partition: Partition, sizes: Sizes, takers: Sequence[int]
+) -> None:
+    """Replace the maps that ``layer`` makes, of which this rank has parts, by whole ones.
 
-    ``size`` is (height, width) of the whole map.
+    ``sizes`` are those of the maps before and after it, (height, width). The ``takers`` among the
+    ranks of the replica get the whole maps; where columns are cut too, all do.
     """
-    exchanges = [
-        Exchange(axis, length, split(length, axis.parts), (range(length),) * axis.parts)
-        for axis, length in zip(partition.axes, size, strict=True)
-        if 1 < axis.parts <= length
-    ]
+    is_whole = partition.grid.columns > 1
+
+    def exchange(axis: Axis, length: int) -> Exchange:
+        held = split(length, axis.parts)
+        needed = [
+            range(length) if is_whole or part in takers else held[part]
+            for part in range(axis.parts)
+        ]
+        return Exchange(axis, length, held, tuple(needed))
+
+    exchanges = {
+        after: [
+            exchange(axis, length)
+            for axis, length in zip(partition.axes, after, strict=True)
+            if 1 < axis.parts <= length
+        ]
+        for _, after in sizes
+    }
+    by_part: Any = key_by_part(partition, exchanges)
+    by_part = by_part if len(sizes) > 1 else exchanges[sizes[0][1]]
 
     def gather(_: nn.Module, __: tuple[Any, ...], output: Tensor) -> Tensor:
-        for exchange in exchanges if partition.is_active else ():
-            output = exchange.collect(output, 0.0)
+        for each in pick(by_part, output) if partition.is_active else ():
+            output = each.collect(output, 0.0)
         return output
 
     layer.register_forward_hook(torch.compiler.disable(gather))
@@ -140,7 +181,7 @@ class _Trace(TorchDispatchMode):
     """The sizes of the maps before and after each layer, and of the map that is averaged."""
 
     has_averaged: bool
-    sizes: dict[str, tuple[Size, Size]] = field(default_factory=dict)
+    sizes: dict[str, list[tuple[Size, Size]]] = field(default_factory=dict)
     averaged: Size = ()
     depth: int = 0
 
@@ -155,8 +196,12 @@ class _Trace(TorchDispatchMode):
 
         def leave(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             self.depth -= 1
-            seen = inputs[0].shape[2:], output.shape[2:]
-            if self.sizes.setdefault(name, seen) != seen:
+            seen = tuple(inputs[0].shape[2:]), tuple(output.shape[2:])
+            sizes = self.sizes.setdefault(name, [seen])
+            if seen in sizes:
+                return
+            sizes.append(seen)
+            if not isinstance(layer, MANY_SIZES):
                 raise UserError(
                     f"spatial_partitions: the layer {name} sees maps of different sizes; "
                     "make a layer for each size, which may share its weights"
@@ -175,8 +220,8 @@ class _Trace(TorchDispatchMode):
             elif torch.Tag.pointwise not in function.tags and function not in HARMLESS:
                 raise UserError(
                     f"spatial_partitions: the network applies {function} to maps outside of the "
-                    "layers that can be partitioned, which are Conv2d, MaxPool2d, AvgPool2d and "
-                    "BatchNorm2d"
+                    "layers that can be partitioned, which are Conv2d, MaxPool2d, AvgPool2d, "
+                    "BatchNorm2d, GroupNorm and Enlarge"
                 )
         return function(*arguments, **(named or {}))
 
@@ -194,7 +239,7 @@ def _trace(network: nn.Module, shape: Sequence[int], has_averaged: bool) -> _Tra
         if type(module) in CONVERTED
         for handle in trace.watch(name, module)
     ]
-    values = chain(network.named_parameters(), network.named_buffers())
+    values = itertools.chain(network.named_parameters(), network.named_buffers())
     try:
         network.eval()  # no statistics, which several ranks would have to compute together
         state = {name: value.to("meta") for name, value in values}

@@ -30,6 +30,8 @@ ON_TWO = {
     "transformer, gpipe": ("transformer", ["pipeline=2:gpipe:2"]),
     "transformer, tensors": ("transformer", ["tensor_ranks=2"]),
     "resnet50, 1f1b": ("resnet50", [*HALVES, NORMS]),
+    "galaxy_shape, 1f1b": ("galaxy_shape", HALVES),
+    "galaxy_bnn, gpipe": ("galaxy_bnn", ["pipeline=2:gpipe:1"]),
 }
 ON_FOUR = {
     "transformer, 2 replicas": ("transformer", HALVES),
@@ -38,6 +40,8 @@ ON_FOUR = {
     "transformer, 4 parts of tensors": ("transformer", ["tensor_ranks=4"]),
     "resnet50, 2 replicas": ("resnet50", [*HALVES, NORMS]),
     "resnet50, 4 stages": ("resnet50", ["pipeline=4", "model_bn_span=2"]),
+    "galaxy_shape, 4 stages": ("galaxy_shape", ["pipeline=4"]),
+    "galaxy_bnn, 2 replicas": ("galaxy_bnn", HALVES),
 }
 ALONE = ("pipeline", "tensor")  # settings that one rank leaves out
 

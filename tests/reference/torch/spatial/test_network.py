@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from cepheid.reference.run.execution import Grid
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
+from cepheid.reference.torch.parallel.plan import Enlarge
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.reference.torch.spatial.exchange import split
 from cepheid.reference.torch.spatial.network import partition_network
@@ -222,20 +223,31 @@ def test_spans_of_batch_norm_are_counted_in_replicas(ranks: int, samples: int, g
 
 
 class Pyramid(nn.Module):
-    """Maps of several sizes, as a detector makes them; the last one has fewer rows than parts."""
+    """Maps of several sizes, as a detector makes them; the last one has fewer rows than parts.
+
+    ``shared`` sees them all, after each was enlarged to the next finer one and added to it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Conv2d(CHANNELS, CHANNELS, 3, 2, 1) for _ in range(3))
-        self.norms = nn.ModuleList(nn.BatchNorm2d(CHANNELS) for _ in range(3))
+        kinds = (nn.BatchNorm2d(CHANNELS), nn.GroupNorm(1, CHANNELS), nn.GroupNorm(3, CHANNELS))
+        self.norms = nn.ModuleList(kinds)
         self.heads = nn.ModuleList(nn.Conv2d(CHANNELS, 2, 3, padding=1) for _ in range(3))
+        self.enlarge = nn.ModuleList(Enlarge() for _ in range(2))
+        self.shared = nn.Conv2d(CHANNELS, 2, 3, padding=1)
+        self.handed = nn.Identity()
 
     def forward(self, images: Tensor) -> list[Tensor]:
-        """Map (n, CHANNELS, y, x) to three maps (n, 2, …)."""
+        """Map (n, CHANNELS, y, x) to two times three maps (n, 2, …)."""
         maps = [images]
         for layer, norm in zip(self.layers, self.norms, strict=True):
             maps.append(norm(layer(maps[-1])).relu())
-        return [head(each) for head, each in zip(self.heads, maps[1:], strict=True)]
+        _, fine, middle, coarse = maps
+        middle = middle + self.enlarge[1](coarse, middle)
+        fine = fine + self.enlarge[0](middle, fine)
+        heads = [head(each) for head, each in zip(self.heads, maps[1:], strict=True)]
+        return heads + [self.handed(self.shared(each)) for each in (fine, middle, coarse)]
 
 
 class Scores(nn.Module):
@@ -254,14 +266,15 @@ class Scores(nn.Module):
 def _compare_pyramids(name: str) -> float:
     """The largest difference of what a network with several maps returns, and of gradients."""
     torch.set_num_threads(1)
-    size = (11, 9)  # maps of 6 × 5, 3 × 3 and 2 × 2
+    size = (15, 13)  # maps of 8 × 7, 4 × 4 and 2 × 2
     with start_ranks() as ranks:
         grid = Grid.parse(name)
         torch.manual_seed(2)
         network = Scores(Pyramid().double())
         expected = train(copy.deepcopy(network), draw_images(size), ALONE)
         ranks = ranks.partition(grid.parts)
-        heads = [f"heads.{level}" for level in range(3)]
+        all_ranks = range(grid.parts)
+        heads = dict.fromkeys([*(f"heads.{level}" for level in range(3)), "handed"], all_ranks)
         partition_network(network.pyramid, ranks, grid, (CHANNELS, *size), gathered=heads)
         found = train(network, draw_images(size), ranks)
         return max(float((a - b).abs().max()) for a, b in zip(expected, found, strict=True))
@@ -300,18 +313,19 @@ def test_evaluation_is_of_whole_images_on_each_rank() -> None:
 PAIR = TorchRanks(0, 2, torch.device("cpu"), partitions=2)
 
 
-FIRST = nn.Conv2d(CHANNELS, CHANNELS, 3)
+FIRST, LONG = nn.Conv2d(CHANNELS, CHANNELS, 3), nn.Conv2d(CHANNELS, CHANNELS, (2, 1))
+POOL = nn.MaxPool2d(2)
 
 
 @pytest.mark.parametrize(
     ("layer", "grid", "rows", "what"),
     [
         (nn.Flatten(), Grid(2), 8, "view"),
-        (nn.GroupNorm(1, CHANNELS), Grid(2), 8, "group_norm"),
         (nn.Upsample(scale_factor=2), Grid(2), 8, "upsample"),
         (nn.Softmax(2), Grid(2), 8, "softmax"),
         (Wave(), Grid(2), 8, "mean"),
-        (FIRST, Grid(2), 8, "layer 0 sees maps of different sizes"),  # twice
+        (nn.Sequential(POOL, POOL), Grid(2), 8, "layer 1.0 sees maps of different sizes"),
+        (nn.Sequential(LONG, LONG), Grid(2), 9, "1.0 sees maps of .* whose parts are equally"),
         (nn.ReLU(), Grid(4), 3, "images of 3 rows cannot be split into 4 parts"),
     ],
 )
