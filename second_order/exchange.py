@@ -101,11 +101,7 @@ class Exchange:
         return mine
 
     def start_sums(
-        self,
-        parts: Sequence[Tensor],
-        owners: Sequence[int],
-        purpose: str,
-        form: Format = "float32",
+        self, parts: Sequence[Tensor], owners: Sequence[int], purpose: str, form: Format = "float32"
     ) -> Sums:
         """Begin to sum each part over all ranks, for its owner only (a reduce-scatter).
 
@@ -193,11 +189,7 @@ class Exchange:
         return finish
 
     def gather(
-        self,
-        parts: Sequence[Tensor],
-        owners: Sequence[int],
-        purpose: str,
-        form: Format = "float32",
+        self, parts: Sequence[Tensor], owners: Sequence[int], purpose: str, form: Format = "float32"
     ) -> list[Tensor]:
         """Return each part as its owner has it, on every rank (an all-gather of uneven shares).
 

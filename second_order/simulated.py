@@ -49,11 +49,7 @@ class SimulatedExchange(Exchange):
         return True
 
     def gather(
-        self,
-        parts: Sequence[Tensor],
-        owners: Sequence[int],
-        purpose: str,
-        form: Format = "float32",
+        self, parts: Sequence[Tensor], owners: Sequence[int], purpose: str, form: Format = "float32"
     ) -> list[Tensor]:
         """Return each part, of any shape and float32, as ``form`` leaves it."""
         return [round_to(part, form) for part in parts]

@@ -121,14 +121,9 @@ def offer_input(usual: str = REAL, note: str = "") -> Option:
 
 
 DATA = Option(
-    "--data DIR",
-    "where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
-    Path,
+    "--data DIR", "where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)", Path
 )
-DEVICES = (
-    Option("--device KIND", DEVICE_HELP),
-    Option("--device-module FILE", MODULE_HELP, Path),
-)
+DEVICES = (Option("--device KIND", DEVICE_HELP), Option("--device-module FILE", MODULE_HELP, Path))
 """What a study computes on that runs a network; ``run_study`` takes note of them."""
 FIGURE = Option("--figure FILE.png", "draw a figure too", Path)
 FIGURES = Option("--figures DIR", "draw figures there", Path)

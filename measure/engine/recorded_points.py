@@ -176,10 +176,7 @@ def name_machine(
 
 
 def measure_missing(
-    jobs: Sequence[J],
-    folder: PointFolder[P],
-    measure: Callable[[J], P],
-    observer: Observer,
+    jobs: Sequence[J], folder: PointFolder[P], measure: Callable[[J], P], observer: Observer
 ) -> list[str]:
     """Measure the sizes that are not recorded yet; return those that could not be measured.
 

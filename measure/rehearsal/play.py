@@ -13,13 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cepheid.measure.engine.fingerprint_cases import (
-    BATCH,
-    PLAINLY,
-    SEED,
-    SETTINGS,
-    configure_small,
-)
+from cepheid.measure.engine.fingerprint_cases import BATCH, PLAINLY, SEED, SETTINGS, configure_small
 from cepheid.measure.engine.fingerprint_cases import GENERATION as FEW_IMAGES
 from cepheid.measure.engine.noise import open_noise
 from cepheid.measure.engine.turns import pick_create

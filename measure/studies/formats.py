@@ -242,9 +242,7 @@ STUDY = Study(
         ),
         Column("warm, in order", "warm_in_order", format_rates),
         Column(
-            "cold, all readers",
-            "cold_shared",
-            lambda rates: format_rates(rates) if rates else "",
+            "cold, all readers", "cold_shared", lambda rates: format_rates(rates) if rates else ""
         ),
     ),
     is_timed=True,

@@ -89,8 +89,7 @@ def _compare_ranks(count: int, data_root: Path, fisher: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "override",
-    ["kfac_factor_format=float16", "kfac_overlap=on", "kfac_gradients=float21"],
+    "override", ["kfac_factor_format=float16", "kfac_overlap=on", "kfac_gradients=float21"]
 )
 def test_settings_of_k_fac_are_refused_without_it(data_root: Path, override: str) -> None:
     build_task(data_root, override)

@@ -23,14 +23,7 @@ from cepheid.reference.torch.detection.default_boxes import Level, encode, make_
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.reference.data.coco import replica
-from tests.tasks import (
-    EVALUATION,
-    TRAIN,
-    build,
-    build_and_train,
-    configure_small,
-    take_batch,
-)
+from tests.tasks import EVALUATION, TRAIN, build, build_and_train, configure_small, take_batch
 
 FULL, MINI = (definition.load("ssd", scale) for scale in ("full", "mini"))
 EPOCH = 117_266  # training images of COCO 2017 that have boxes

@@ -25,15 +25,7 @@ from cepheid.reference.torch.translation.sentences import format_bleu_signature
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.reference.torch.translation.slow_search import draw_sentences
-from tests.tasks import (
-    ALONE,
-    EVALUATION,
-    build,
-    build_and_train,
-    configure_small,
-    create,
-    train,
-)
+from tests.tasks import ALONE, EVALUATION, build, build_and_train, configure_small, create, train
 
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 

@@ -74,12 +74,7 @@ def test_a_study_prints_writes_and_draws(
     assert run("a", "b", "--output", out, "--figure", figure)
     printed = capsys.readouterr().out
     assert printed.startswith("A title\n\nname  time, s\n")
-    for text in (
-        "\na     3.00\n",
-        "\n\na note\n",
-        "other work was running",
-        f"written: {figure}",
-    ):
+    for text in ("\na     3.00\n", "\n\na note\n", "other work was running", f"written: {figure}"):
         assert text in printed
     assert json.loads(out.read_text()) == {"rows": [["a", 3], ["b", 3]], "load_before": 1000}
     assert figure.read_text() == "2 rows"

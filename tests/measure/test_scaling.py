@@ -13,15 +13,7 @@ from cepheid.measure.engine import own_process
 from cepheid.measure.engine.noise import INPUTS
 from cepheid.measure.engine.recorded_points import read_points
 from cepheid.measure.studies.scaling import ranks, scaling
-from cepheid.measure.studies.scaling.points import (
-    ALONE,
-    STRONG,
-    TOGETHER,
-    WEAK,
-    Job,
-    Point,
-    spread,
-)
+from cepheid.measure.studies.scaling.points import ALONE, STRONG, TOGETHER, WEAK, Job, Point, spread
 from cepheid.measure.studies.scaling.ranks import keep_to_processors
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors

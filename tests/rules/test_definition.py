@@ -203,11 +203,7 @@ def test_a_wrong_hyperparameter_is_refused(rule: dict[str, Any], says: str) -> N
     assert says in str(find_schema_problem(document, "benchmark"))
 
 
-@given(
-    every=st.integers(1, 300),
-    budget=st.integers(1, 2000),
-    batch=st.integers(1, 700),
-)
+@given(every=st.integers(1, 300), budget=st.integers(1, 2000), batch=st.integers(1, 700))
 def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None:
     timing = Timing(10, eval_every_samples=every, max_samples=budget)
     found = dataclasses.replace(parse(), timing=timing)

@@ -160,10 +160,7 @@ def _with(**changes: object) -> Callable[[Mapping[str, Any]], Any]:
             ),
             "batch size 128: opt_name must be adam",
         ),
-        (
-            reference_points(MINI, {**SAMPLES, 128: [27_008] * 4}),
-            "batch size 128: 4 of 5 runs",
-        ),
+        (reference_points(MINI, {**SAMPLES, 128: [27_008] * 4}), "batch size 128: 4 of 5 runs"),
         (
             reference_points(MINI, {**SAMPLES, 128: [27_008] * 5 + [None]}),
             "batch size 128: seed 6 missed the targets",

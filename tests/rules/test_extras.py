@@ -65,15 +65,7 @@ def find_brought(names: Iterable[str]) -> set[str]:
 
 # What a measurement compares with or reads where it is installed.
 PEERS = {"h5py", "kfac", "lmdb", "transformers", "webdataset"}
-CORE = {
-    "argcomplete",
-    "jsonschema",
-    "yaml",
-    "msgspec",
-    "rich",
-    "psutil",
-    "typing_extensions",
-}
+CORE = {"argcomplete", "jsonschema", "yaml", "msgspec", "rich", "psutil", "typing_extensions"}
 
 
 def test_every_package_that_is_imported_has_an_extra() -> None:

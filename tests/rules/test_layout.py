@@ -33,11 +33,7 @@ def test_a_text_fits_and_keeps_its_words_in_order(text: str, width: int) -> None
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        f"{'folder/' * 20}file.txt",
-        f"`cepheid check {'a/' * 50} --explain T8`",
-    ],
+    "line", [f"{'folder/' * 20}file.txt", f"`cepheid check {'a/' * 50} --explain T8`"]
 )
 def test_what_people_copy_stays_whole(line: str) -> None:
     assert line.strip() in wrap(f"{line}\nmore", 80)

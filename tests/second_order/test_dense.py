@@ -44,9 +44,7 @@ PROBLEMS: Mapping[str, Problem] = {
     ),
     "embedding": Problem(lambda: nn.Embedding(5, 3), lambda: torch.randint(4, (SAMPLES, 2))),
     "weighed embedding": Problem(
-        lambda: nn.Embedding(5, 3),
-        lambda: torch.randint(4, (SAMPLES,)),
-        torch.arange(SAMPLES) / 4,
+        lambda: nn.Embedding(5, 3), lambda: torch.randint(4, (SAMPLES,)), torch.arange(SAMPLES) / 4
     ),
     "batch norm": Problem(
         lambda: nn.BatchNorm2d(3).eval(), lambda: 3 + torch.randn(SAMPLES, 3, 2, 2)

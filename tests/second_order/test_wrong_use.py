@@ -192,10 +192,7 @@ def test_the_whole_model_is_called_by_its_class(caplog: pytest.LogCaptureFixture
     backward(network, 1e4 * INPUTS)
     assert network.weight.grad is not None
     network.weight.grad *= 1e9
-    with (
-        caplog.at_level(logging.WARNING),
-        pytest.raises(UseError, match="gradient of Linear is"),
-    ):
+    with caplog.at_level(logging.WARNING), pytest.raises(UseError, match="gradient of Linear is"):
         kfac.step()
     assert "K-FAC: Linear: its largest value on rank 0" in caplog.text
 

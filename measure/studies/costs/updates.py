@@ -238,10 +238,7 @@ def _list_times_to_target(setup: Setup, measured: MeasuredCosts) -> list[dict[st
     runs = epochs.load_runs(definition, comparison)
     arms = [arm for arm in comparison.arms if arm.group == setup.costs.group]
     last, rows = measured.updates[-1], []
-    for arm, milliseconds in (
-        (arms[0], last.baseline_milliseconds),
-        (arms[-1], last.milliseconds),
-    ):
+    for arm, milliseconds in ((arms[0], last.baseline_milliseconds), (arms[-1], last.milliseconds)):
         of_arm = [run.epochs for run in runs if run.arm == arm.name]
         needed = [count for count in of_arm if count]
         if needed:

@@ -18,11 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cepheid.measure.engine.noise import NO_DATA, feed
 from cepheid.measure.engine.own_process import KILLED
 from cepheid.measure.engine.phases import profile_steps
-from cepheid.measure.engine.turns import (
-    make_task,
-    time_in_turns,
-    time_steps,
-)
+from cepheid.measure.engine.turns import make_task, time_in_turns, time_steps
 from cepheid.measure.studies.scaling.points import (
     ALONE,
     INDEPENDENT,

@@ -77,10 +77,7 @@ def _list(one: Definition, current: frozenset[str]) -> Sequence[Wanted]:
         return ()
     variants = tuple(registry.import_module(one.name, "broken").VARIANTS)
     shallow = baselines.ROWS.get(one.name, ()) if one.scale == "mini" else ()
-    wanted = [
-        *records.list_wanted(one, variants, current),
-        *records.list_baselines(one, shallow),
-    ]
+    wanted = [*records.list_wanted(one, variants, current), *records.list_baselines(one, shallow)]
     return [each for each in wanted if each.seeds]
 
 

@@ -51,12 +51,7 @@ SYSTEMS = {
 }
 
 
-@given(
-    st.floats(1e-4, 1e-2),
-    st.floats(1e-4, 1e-2),
-    st.floats(0, 1),
-    st.sampled_from(EXPONENTS),
-)
+@given(st.floats(1e-4, 1e-2), st.floats(1e-4, 1e-2), st.floats(0, 1), st.sampled_from(EXPONENTS))
 def test_a_fit_finds_the_costs_that_made_the_times(
     fixed: float, sample: float, overlap: float, exponent: float
 ) -> None:

@@ -167,10 +167,7 @@ def test_baselines_are_listed_and_tried_with_the_broken_variants(
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [
-        (("--hours", "1"), "it needs --run"),
-        (("galaxy_shap",), "did you mean .galaxy_shape"),
-    ],
+    [(("--hours", "1"), "it needs --run"), (("galaxy_shap",), "did you mean .galaxy_shape")],
 )
 def test_misuse_is_refused(arguments: tuple[str, ...], says: str) -> None:
     with pytest.raises(UserError, match=says):

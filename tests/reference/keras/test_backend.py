@@ -10,12 +10,7 @@ from cepheid.reference.keras.backend import FRAMEWORK, autotune
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.execution import Execution
 
-MILLISECONDS = {
-    ("bf16", "off"): 6,
-    ("fp32", "off"): 12,
-    ("bf16", "on"): 18,
-    ("fp32", "on"): 24,
-}
+MILLISECONDS = {("bf16", "off"): 6, ("fp32", "off"): 12, ("bf16", "on"): 18, ("fp32", "on"): 24}
 """Of a step, by precision and ``compile``."""
 
 

@@ -157,9 +157,7 @@ AMD = {
     "system": {"Driver version": "6.7.0"},
 }
 INTEL = {
-    "device_list": [
-        {"device_name": "Intel Max 1550", "memory_physical_size_byte": "137438953472"},
-    ]
+    "device_list": [{"device_name": "Intel Max 1550", "memory_physical_size_byte": "137438953472"}]
 }
 
 

@@ -29,8 +29,7 @@ def test_defaults_are_the_definition() -> None:
 
 def test_overrides_keep_the_type_of_the_default() -> None:
     config = configure(
-        MINI,
-        overrides=["opt_base_learning_rate=1e-4", "global_batch_size=32", "threads=3"],
+        MINI, overrides=["opt_base_learning_rate=1e-4", "global_batch_size=32", "threads=3"]
     )
     assert config.hyperparameters["opt_base_learning_rate"] == 1e-4
     assert config.hyperparameters["global_batch_size"] == 32

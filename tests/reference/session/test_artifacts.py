@@ -22,12 +22,7 @@ from cepheid.reference.run import logfile
 from cepheid.reference.run.config import configure
 from cepheid.reference.run.progress import Progress, Stage
 from cepheid.reference.run.report import Table
-from cepheid.reference.session.artifacts import (
-    PowerLog,
-    keep_pictures,
-    keep_power_log,
-    keep_report,
-)
+from cepheid.reference.session.artifacts import PowerLog, keep_pictures, keep_power_log, keep_report
 from cepheid.reference.session.result_folder import ResultFolder
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError

@@ -26,10 +26,7 @@ PAGE = ROOT / "docs" / "your-device.md"
 ROOMS = ("rules", "reference", "benchmarks", "measure", "second_order", "tools")
 # These read what vendors' tools say, list what their kernels refuse, and help a user; no step
 # depends on it. Keras chooses the device itself.
-SAY_SO = {
-    "reference/machine/accelerators.py",
-    "reference/keras/on_torch.py",
-}
+SAY_SO = {"reference/machine/accelerators.py", "reference/keras/on_torch.py"}
 
 
 def test_no_other_module_knows_one_kind_of_accelerator() -> None:
@@ -69,8 +66,7 @@ def offer(kind: str, count: int, monkeypatch: pytest.MonkeyPatch) -> list[object
 
 @pytest.mark.parametrize("asked", ["", "auto", "own"])
 @pytest.mark.parametrize(
-    ("kind", "backend_name"),
-    [("cuda", "nccl"), ("xpu", "xccl"), ("mps", "gloo"), ("hpu", "gloo")],
+    ("kind", "backend_name"), [("cuda", "nccl"), ("xpu", "xccl"), ("mps", "gloo"), ("hpu", "gloo")]
 )
 def test_ranks_take_accelerators_in_turn(
     kind: str, backend_name: str, asked: str, monkeypatch: pytest.MonkeyPatch
@@ -83,9 +79,7 @@ def test_ranks_take_accelerators_in_turn(
     assert len(choice.list_accelerators()) == 2
 
 
-def test_processors_may_be_asked_for_beside_an_accelerator(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_processors_may_be_asked_for_beside_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = offer("cuda", 2, monkeypatch)
     monkeypatch.setenv("CEPHEID_DEVICE", "cpu")
     with start_ranks() as ranks:

@@ -334,9 +334,7 @@ def test_cropped_masks_are_those_of_a_loop(seed: int) -> None:
                 x = place[0] + (place[2] - place[0]) * (column + 0.5) / 4
                 y = place[1] + (place[3] - place[1]) * (row + 0.5) / 4
                 value = read_bilinear(
-                    mask,
-                    6 * (x - box[0]) / (box[2] - box[0]),
-                    6 * (y - box[1]) / (box[3] - box[1]),
+                    mask, 6 * (x - box[0]) / (box[2] - box[0]), 6 * (y - box[1]) / (box[3] - box[1])
                 )
                 if abs(value - 0.5) > 1e-9:
                     assert cropped[row, column] == (value >= 0.5)

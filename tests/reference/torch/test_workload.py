@@ -14,14 +14,7 @@ from cepheid.reference.torch.parallel.plan import TensorPlan
 from cepheid.reference.torch.parallel.stale import delay_gradients
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.ranks.distributed import start_ranks
-from cepheid.reference.torch.workload import (
-    Evaluation,
-    Matrices,
-    Norms,
-    Recipe,
-    Seat,
-    Workload,
-)
+from cepheid.reference.torch.workload import Evaluation, Matrices, Norms, Recipe, Seat, Workload
 from cepheid.rules import definition
 from tests.distributed import on_ranks
 from tests.tasks import build, count_versions, train

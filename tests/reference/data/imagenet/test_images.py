@@ -303,10 +303,7 @@ def test_a_list_without_a_class_for_each_image_is_refused(source: Path, text: st
             r"val: has no class folder n01, which train has",
         ),
         (lambda source: (source / "val/n04").mkdir(), r"val: has a class folder n04, which train"),
-        (
-            lambda source: (source / "val/n01/val_012.JPEG").unlink(),
-            r"val: 5 images, expected 6",
-        ),
+        (lambda source: (source / "val/n01/val_012.JPEG").unlink(), r"val: 5 images, expected 6"),
         (
             lambda source: (source / "val/n01/val_012.JPEG").rename(source / "val/val_012.JPEG"),
             r"class folders and images beside them \(val_012\.JPEG\)",

@@ -136,8 +136,7 @@ def test_grammar(sentence: Sentence, in_english: str, in_german: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "in_german"),
-    [(1, "Vergisst er?"), (2, "Vergisst er, einen alten Hund anzurufen?")],
+    ("version", "in_german"), [(1, "Vergisst er?"), (2, "Vergisst er, einen alten Hund anzurufen?")]
 )
 def test_the_second_version_asks_the_whole_question(version: int, in_german: str) -> None:
     infinitive = Clause(verb("call"), "present", None, direct=A_DOG)

@@ -281,8 +281,7 @@ def _compare_pyramids(name: str) -> float:
 
 
 @pytest.mark.parametrize(
-    "grid",
-    ["2", "1x2", *(pytest.param(grid, marks=pytest.mark.slow) for grid in ("4", "2x2"))],
+    "grid", ["2", "1x2", *(pytest.param(grid, marks=pytest.mark.slow) for grid in ("4", "2x2"))]
 )
 def test_maps_of_several_sizes_are_gathered(grid: str) -> None:
     parts = Grid.parse(grid).parts
