@@ -22,6 +22,7 @@ from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.data.layouts import declared
 from cepheid.rules import definition
 from cepheid.rules.host import ROOT
+from cepheid.tools import check_compliance
 from cepheid.tools.run import costs, ending
 from tests.compliance.builder import Record, run_records, write_log, write_result
 from tests.compliance.judging import judge_folder
@@ -225,12 +226,19 @@ def test_a_hook_runs_the_checker_alone() -> None:
         False,
     )
     assert re.match(hook["files"], "submissions/acme/systems/box.json")
+    given = check_compliance.COMMAND.make_parser().parse_args(hook["args"])
+    assert given.paths == [Path("submissions")]
 
 
 def test_templates_name_nobody() -> None:
     """A line of CODEOWNERS with an owner that does not exist lets nobody in, or anybody."""
     lines = (ROOT / ".github/CODEOWNERS").read_text().splitlines()
     assert all(line.startswith("#") for line in lines)
+    rules = [line.split()[1:] for line in lines if re.search(r"  @\w+$", line)]
+    assert len(rules) > 5
+    for pattern, *_ in rules:
+        is_of_rounds = pattern == "/submissions/decisions.yaml"  # which organisers begin
+        assert is_of_rounds or any(ROOT.glob(pattern.strip("/"))), pattern
     for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.md"):
         about = yaml.safe_load(path.read_text().split("---")[1])
         assert about.keys() == {"name", "about"}

@@ -13,6 +13,7 @@ references have them too (sacrebleu's ``wmt14/full``).
 """
 
 import hashlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -167,6 +168,9 @@ def locate(folder: Path, name: str) -> Path:
     """Return the file of that name in ``folder`` or below. Raises StoreError if it is not one."""
     found = sorted(path for path in folder.rglob(name) if path.is_file())
     if not found:
+        for inner in (path for path in folder.rglob("*") if path.is_dir()):
+            if not os.access(inner, os.R_OK | os.X_OK):  # rglob passes over it
+                raise StoreError(f"{inner}: cannot be read; fix: ask its owner for the permission")
         raise StoreError(
             f"{folder / name}: there is no such file, nor in a folder below. Unpack the archive "
             "that has it into this folder; docs/your-data.md lists the archives."

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -215,6 +216,15 @@ def test_fewer_pairs_than_defined_are_used_and_frozen_by_their_number(tmp_path: 
     assert prepare(tmp_path, replace(ASKED, train_samples=ALL_KEPT + 2)).manifest == left.manifest
     wmt.prepare(tmp_path / "frozen", replace(ASKED, train_samples=ALL_KEPT), 1)
     assert wmt.load(tmp_path / "frozen").manifest.digest == left.manifest.digest
+
+
+def test_a_folder_that_cannot_be_read_is_told_not_a_missing_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / MOSES / "training").mkdir(parents=True)
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "training")
+    with pytest.raises(StoreError, match="training: cannot be read; fix: ask its owner"):
+        prepare(tmp_path)
 
 
 def test_too_few_lines_are_refused_before_the_work(tmp_path: Path) -> None:
