@@ -220,11 +220,8 @@ def test_the_image_of_the_checker_copies_the_same_and_installs_the_core() -> Non
 
 def test_a_hook_runs_the_checker_alone() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
-    assert (hook["entry"], hook["language"], hook["pass_filenames"]) == (
-        "cepheid check",
-        "python",
-        False,
-    )
+    assert (hook["entry"], hook["language"]) == ("cepheid check", "python")
+    assert hook["pass_filenames"] is False
     assert re.match(hook["files"], "submissions/acme/systems/box.json")
     given = check_compliance.COMMAND.make_parser().parse_args(hook["args"])
     assert given.paths == [Path("submissions")]
@@ -234,11 +231,9 @@ def test_templates_name_nobody() -> None:
     """A line of CODEOWNERS with an owner that does not exist lets nobody in, or anybody."""
     lines = (ROOT / ".github/CODEOWNERS").read_text().splitlines()
     assert all(line.startswith("#") for line in lines)
-    rules = [line.split()[1:] for line in lines if re.search(r"  @\w+$", line)]
-    assert len(rules) > 5
-    for pattern, *_ in rules:
-        is_of_rounds = pattern == "/submissions/decisions.yaml"  # which organisers begin
-        assert is_of_rounds or any(ROOT.glob(pattern.strip("/"))), pattern
+    rules = [line.split()[1] for line in lines if re.search(r"  @\w+$", line)]
+    missing = [rule for rule in rules if not any(ROOT.glob(rule.strip("/")))]
+    assert missing == ["/submissions/decisions.yaml"]  # which organisers begin
     for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.md"):
         about = yaml.safe_load(path.read_text().split("---")[1])
         assert about.keys() == {"name", "about"}
