@@ -294,12 +294,14 @@ def test_options_of_other_programs_have_a_suggestion_or_an_explanation(
 
 def test_severities_are_coloured_on_a_terminal_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "a.txt:3: T8.late it is\nb.txt: T5.slow warning: it is\nfail: 2 logs, 1 error"
+    of_summary = "  acme/box: provisional\n    T19.busy warning: it is"
     assert program.colour(text) == text
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert program.colour(text) == (
         "a.txt:3: \033[31mT8.late\033[0m it is\nb.txt: \033[33mT5.slow warning:\033[0m it is\n"
         "\033[31mfail\033[0m: 2 logs, 1 error"
     )
+    assert "\n    \033[33mT19.busy warning:\033[0m" in program.colour(of_summary)
     assert program.colour(text, Path("file")) == text
     monkeypatch.setenv("NO_COLOR", "1")
     assert program.colour(text) == text

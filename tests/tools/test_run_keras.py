@@ -51,7 +51,7 @@ def test_a_run_needs_only_its_backend_and_says_nothing_on_stderr(
     assert ended.returncode == 0, ended.stderr
     assert ended.stderr == ""
     assert "all targets reached" in ended.stdout
-    assert "Shear bias" in ended.stdout
+    assert "run 0: report:" in ended.stdout
     (log,) = (tmp_path / "out").glob(f"results/*{name}/galaxy_shape-mini-closed/result_0.txt")
     implementation = next(e["value"] for e in events(log) if e["key"] == "implementation")
     framework = implementation["framework"]  # type: ignore[index]

@@ -41,7 +41,7 @@ def run_command(
 
 COLOURS = {"error": 31, "fail": 31, "rejected": 31, "warning": 33, "note": 36, "pass": 32}
 _SEVERITY = re.compile(
-    r"(?m)(?:(?<=: )|(?<=:\n  ))[A-Z]\d+\.\w+(?:\s+(?P<level>warning|note):)?"
+    r"(?m)(?:(?<=: )|(?<=:\n  )|(?<=\n    ))[A-Z]\d+\.\w+(?:\s+(?P<level>warning|note):)?"
     r"|^(?P<verdict>pass|fail)(?=: )|\b(?P<why>rejected)(?=:\s)"
 )
 
