@@ -29,7 +29,8 @@ def fill_memory() -> Iterator[None]:
 
 def make_scaled_task(name: str, data_root: Path, *settings: str, ranks: TorchRanks = ALONE) -> Any:
     """Return a task that is built and warmed up and has its data, in training mode."""
-    settings = ("precision=fp16", "threads=1", *settings)
+    few = "global_batch_size=4"  # processors emulate float16
+    settings = ("precision=fp16", "threads=1", few, *settings)
     task = build(configure_small(name, data_root, *settings), ranks)
     task.predict_noise = lambda: None  # only steps are looked at
     task.warm_up()
