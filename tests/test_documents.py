@@ -309,8 +309,7 @@ def test_tables_between_marks_have_what_logs_and_records_say(tmp_path: Path) -> 
 
 
 def test_the_readme_is_a_start_page() -> None:
-    text = re.sub(r"```.*?```|\]\([^)]*\)", "", (ROOT / "README.md").read_text(), flags=re.DOTALL)
-    assert len([word for word in text.split() if re.search(r"\w", word)]) <= 600
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 600
 
 
 ROOMS = ("benchmarks", "compliance", "docs", "leaderboard", "reference", "rules", "second_order")

@@ -83,7 +83,7 @@ COMMAND = Command(
         declare("--division", "closed (default) or open", default="closed"),
         declare(
             "--runs",
-            "runs in all, or +N for N more; default: the number that the rules require",
+            "runs in all, or +N for N more; default: as many as the rules require, 1 with --limit",
             metavar="N",
         ),
         offer_set(
@@ -149,6 +149,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     chosen = definition.load(arguments.benchmark, arguments.scale)
     if arguments.limit is not None:
         chosen = limit_samples(chosen, arguments.limit)
+        arguments.runs = arguments.runs or "1"  # a try
     if arguments.output is None:
         raise UserError("--output is missing: give the folder for the run logs")
     _refuse_output(arguments.output)

@@ -93,7 +93,7 @@ def describe_disk(chosen: Definition) -> str:
     disk = find_disk(chosen)
     if disk is None:
         return "?"
-    files, prepared = disk
+    files, prepared = (max(part, 0.001) if part else 0 for part in disk)
     return f"{files:.3g} + {prepared:.3g}" if files else f"{prepared:.3g}"
 
 

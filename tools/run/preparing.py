@@ -70,7 +70,7 @@ def describe_preparation(chosen: Definition) -> str:
     rate *= processors
     disk = find_disk(chosen)
     reads = disk[0] * 1e3 * rate / samples if disk else 0
-    need = f", if the disk reads {reads:,.0f} MB/s" if reads else ""
+    need = f", if the disk reads {reads:,.0f} MB/s" if reads >= 1 else ""
     minutes = round(samples / rate / 60)
     how_long = f"about {minutes:,} min" if minutes else "less than a minute"
     return f"{how_long} to prepare at {rate:,.0f} samples/s, {basis}{need}"
