@@ -54,8 +54,9 @@ def _write_files(site: Site, processes: int) -> Iterator[File]:
     parts = list(_list_parts(site))
 
     def make(number: int) -> list[File]:
-        known: dict[str, bytes] = {}  # the start page is one of the others: sent once
-        return [(n, known.setdefault(text, _encode(text))) for n, text in parts[number](site)]
+        known: dict[bytes, bytes] = {}  # the start page is one of the others: sent once
+        made = [(n, t.encode("utf-8", "backslashreplace")) for n, t in parts[number](site)]
+        return [(name, known.setdefault(content, content)) for name, content in made]
 
     yield from make_parts(make, len(parts), processes)
     yield from lists.make_copies(site)
@@ -88,10 +89,6 @@ def _read_pictures(entries: Sequence[Entry]) -> Iterator[tuple[str, bytes]]:
     for entry in entries:
         if entry.picture is not None:
             yield str(Path(entry.page).with_suffix("")) + ".png", entry.picture.read_bytes()
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", errors="backslashreplace")
 
 
 def choose_processes(results: int) -> int:

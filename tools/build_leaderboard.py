@@ -130,6 +130,7 @@ def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
         folder.refuse_removal(output, entries, arguments.paths)
     _check_reference(arguments.reference, entries)
     logs = evidence.find_evidence(arguments.logs or "link", output, entries, arguments.paths)
+    del entries  # they are made again for the site, and what they hold is large
     earlier = tuple(read_rounds([index.read(path) for path in arguments.history]))
 
     def make(shown: Sequence[JudgedResult]) -> Site:

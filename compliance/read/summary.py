@@ -6,10 +6,11 @@ site work on these summaries, so no log is parsed a second time.
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from cepheid.compliance.finding import escape, format_value
 from cepheid.compliance.read.log.records import INTEGER_MAX
@@ -82,7 +83,11 @@ def trace_course(run: RunLog) -> Course:
     spans = list(_find_spans(run, begin.time_ms)) if begin else []
     return Course(
         curve=tuple(
-            Point(point.seconds, read_count(point.samples) or 0, dict(point.metrics))
+            Point(
+                point.seconds,
+                read_count(point.samples) or 0,
+                {sys.intern(name): value for name, value in point.metrics.items()},
+            )
             for point in run.quality_curve
         ),
         spans=tuple(spans[:SPANS_MAX]),
@@ -117,7 +122,7 @@ def _describe(metadata: Mapping[str, object]) -> str:
     for key, what in (("samples_count", "samples"), ("images_count", "images at a time")):
         count = read_count(metadata.get(key))
         if count is not None:
-            return f"{count:,} {what}"
+            return sys.intern(f"{count:,} {what}")
     return ""
 
 
@@ -283,12 +288,25 @@ def summarize(
         for place, run in enumerate(logs.runs)
     )
     joules, not_measured = logs.joules, escape(logs.power[0].not_measured) if logs.power else None
+    runs = (replace(run, joules=joules.get(run.path.stem, run.joules)) for run in runs)
     return ResultSummary(
-        tuple(replace(run, joules=joules.get(run.path.stem, run.joules)) for run in runs),
+        tuple(_share(runs)),
         "" if joules else not_measured,
         logs.digests,
         float(factor) if is_scaling(factor := logs.scaling) else 1.0,
     )
+
+
+def _share(runs: Iterable[RunSummary]) -> Iterator[RunSummary]:
+    """Let runs share what all of them say alike: a site holds ten thousand of them in memory."""
+    known: dict[str, Mapping[str, Any]] = {}
+
+    def share(said: Mapping[str, Any]) -> Mapping[str, Any]:
+        return known.setdefault(repr(said), said)
+
+    for run in runs:
+        settings = share(run.hyperparameters)
+        yield replace(run, texts=share(run.texts), setup=share(run.setup), hyperparameters=settings)
 
 
 def is_scaling(factor: object) -> TypeGuard[float]:

@@ -13,7 +13,13 @@ from typing import Any
 
 from cepheid.compliance.score import margins
 from cepheid.compliance.score.comparison import ratio
-from cepheid.compliance.score.kinds import GENERATION, TRAINING, format_minutes, format_number
+from cepheid.compliance.score.kinds import (
+    GENERATION,
+    TRAINING,
+    Unit,
+    format_minutes,
+    format_number,
+)
 from cepheid.compliance.score.trimmed import Estimate
 from cepheid.leaderboard.plots import charts
 from cepheid.leaderboard.plots.plot import Table, make_table
@@ -23,6 +29,7 @@ from cepheid.leaderboard.rows.cells import (
     format_ratio_interval,
     format_reference,
     format_value,
+    name_unit,
     rank_rows,
 )
 from cepheid.leaderboard.rows.data import describe_level
@@ -82,7 +89,7 @@ def list_device_columns(entries: Sequence[Entry]) -> list[Column]:
     The efficiency is the speed-up over the fastest of the smallest systems with this device,
     divided by how many times as many devices there are.
     """
-    kind, unit = entries[0].kind, choose_unit(entries)
+    kind, unit = entries[0].kind, choose_unit(entries) or Unit("min")
     families = {family.label: family for family in charts.group_families(entries)}
     has_samples = entries[0].progress.samples is not None
     done = ("samples/s" if has_samples else "epochs/h") if kind is TRAINING else "images/s"
@@ -101,7 +108,12 @@ def list_device_columns(entries: Sequence[Entry]) -> list[Column]:
             "time to train" if kind is TRAINING else "images/s",
             kind is GENERATION,
         ),
-        Column("device_minutes", find_device_minutes, name="device-minutes"),
+        Column(
+            "device_minutes",
+            find_device_minutes,
+            lambda _, value: format_number(value * unit.factor),
+            f"device-{name_unit(unit)}",
+        ),
         Column("throughput", find_throughput, name=f"{done} per device", has_most_first=True),
         Column("efficiency", find_efficiency, lambda _, v: f"{100 * v:.0f}%", has_most_first=True),
         Column(
@@ -192,23 +204,24 @@ def _make_division(site: Site, name: str, entries: Sequence[Entry]) -> dict[str,
     """Make what the template shows of a division: ``lines`` have a number, ``unranked`` none."""
     definition, trains = entries[0].definition, entries[0].kind is TRAINING
     ranked = [entry for entry in entries if entry.has_score]
-    colours = site.colour(ranked)
+    colours, unit = site.colour(ranked), choose_unit(ranked) or Unit("min")
     plots = [*charts.plot_results(ranked, colours, definition, name)] if ranked else []
     targets = definition.quality if definition and trains else ()
     if trains:
         what = "accelerators" if any(entry.hardware.accelerators for entry in ranked) else "nodes"
-        families = charts.group_families(ranked)
-        plots.append(charts.plot_scaling(families, name, what, "minutes", site.devices))
+        families = charts.group_families(ranked, unit)
+        plots.append(charts.plot_scaling(families, name, what, name_unit(unit), site.devices))
         plots.append(charts.plot_convergence(ranked, colours, name))
-    plots.append(charts.plot_energy(ranked, colours, name))
+    plots.append(charts.plot_energy(ranked, colours, name, unit))
     left_out = (entry.energy.not_measured for entry in ranked if entry.energy)
-    tables = (tabulate_other_targets(ranked, target) for target in targets)
+    tables = (tabulate_other_targets(ranked, target, unit) for target in targets)
     return {
         "name": name,
         "lines": rank_rows(ranked),
         "behind": _compare_with_first(ranked),
         "colours": colours,
-        "unit": choose_unit(ranked),
+        "unit": unit,
+        "unit_name": name_unit(unit),
         "half_width": find_half_width(ranked),
         "columns": list_columns(ranked, definition) if ranked else [],
         "device_columns": list_device_columns(ranked) if ranked else [],
@@ -246,8 +259,10 @@ def improves_steadily(entries: Sequence[Entry], target: QualityTarget) -> bool:
     return lost <= LOST_MAX * gained
 
 
-def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> Table | None:
-    """Tabulate the median minutes to several targets, the official one last.
+def tabulate_other_targets(
+    entries: Sequence[Entry], target: QualityTarget, unit: Unit
+) -> Table | None:
+    """Tabulate the median times to several targets, the official one last.
 
     The levels lie on the way from the worst first evaluation to the target, in this metric alone.
     """
@@ -268,14 +283,14 @@ def tabulate_other_targets(entries: Sequence[Entry], target: QualityTarget) -> T
     return make_table(
         ("result", *(f"{target.metric} {sign} {value:g}" for value in levels)),
         (
-            (entry.name, *(_format_median_minutes(entry, target, value) for value in levels))
+            (entry.name, *(_format_median(entry, target, value, unit) for value in levels))
             for entry in shown
         ),
     )
 
 
-def _format_median_minutes(entry: Entry, target: QualityTarget, level: float) -> str:
-    """Format the median of the minutes until the first evaluation that reaches a level."""
+def _format_median(entry: Entry, target: QualityTarget, level: float, unit: Unit) -> str:
+    """Format the median of the times until the first evaluation that reaches a level."""
     asked = QualityTarget(target.metric, target.better, level)
     times = [
         next(
@@ -289,7 +304,7 @@ def _format_median_minutes(entry: Entry, target: QualityTarget, level: float) ->
     if reached * 2 <= len(times):
         return "–"
     short = "" if reached == len(times) else f" ({reached} of {len(times)} runs)"
-    return (format_minutes(median) if math.isfinite(median) else "–") + short
+    return (format_minutes(median * unit.factor) if math.isfinite(median) else "–") + short
 
 
 def describe_resolution(definition: Definition) -> str:

@@ -24,7 +24,6 @@ from cepheid.leaderboard.rows.statuses import (
     list_decisions,
     list_statuses,
 )
-from cepheid.leaderboard.site.evidence import CopiedFolder
 from cepheid.leaderboard.site.history import Line
 from cepheid.leaderboard.site.records import (
     collect_hyperparameters,
@@ -128,14 +127,9 @@ def make_copies(site: Site) -> Iterator[tuple[str, bytes]]:
                 content = file.read()
                 digests[file.name] = hashlib.sha256(content).hexdigest()
                 yield file.copy, content
-        yield folder.page, _render_files(site, folder, digests).encode("utf-8", "backslashreplace")
-
-
-def _render_files(site: Site, folder: CopiedFolder, digests: Mapping[str, str]) -> str:
-    lines = [
-        (file, site.link(folder.page, file.path), digests.get(file.name)) for file in folder.files
-    ]
-    return render(site, "files.html", folder.page, folder=folder, lines=lines)
+        lines = [(f, site.link(folder.page, f.path), digests.get(f.name)) for f in folder.files]
+        text = render(site, "files.html", folder.page, folder=folder, lines=lines)
+        yield folder.page, text.encode("utf-8", "backslashreplace")
 
 
 def make_feed(site: Site) -> Iterator[tuple[str, str]]:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.summary import Span
-from cepheid.compliance.score.kinds import GENERATION
+from cepheid.compliance.score.kinds import GENERATION, Unit
 from cepheid.leaderboard.plots import charts
-from cepheid.leaderboard.plots.drawing import element, mark, titled, write_text
+from cepheid.leaderboard.plots.drawing import draw_text, element, mark, titled
 from cepheid.leaderboard.plots.plot import Scale
+from cepheid.leaderboard.rows.cells import choose_unit, name_unit
 from cepheid.leaderboard.rows.data import describe_entry, find_days
 from cepheid.leaderboard.rows.entry import Entry, Run, describe_group
 from cepheid.leaderboard.rows.facts import list_metrics
@@ -42,7 +43,13 @@ def _render_page(site: Site, entry: Entry) -> str:
     definition = entry.definition
     colour = site.devices.get(entry.hardware.device, 0)
     spans = [(run.summary.number, span) for run in entry.runs for span in run.course.spans]
-    shown, name = entry.findings[:FINDINGS_MAX], "result"
+    shown = entry.findings[:FINDINGS_MAX]
+    metrics = list_metrics(definition) if definition else []
+    is_generated = entry.kind is GENERATION
+    unit = (None if is_generated else choose_unit([entry])) or Unit("min")
+    done = [f"#{one.heading}" for one in METRICS] if is_generated else ["#samples"]
+    heads = [f"#{name}" for name in metrics]
+    drawn = charts.plot_results([entry], {entry.id: colour}, definition, "result")
     return render(
         site,
         "result.html",
@@ -51,15 +58,15 @@ def _render_page(site: Site, entry: Entry) -> str:
         cell=make_score_cell(entry),
         half_width=find_half_width([entry]),
         definition=definition,
-        metrics=list_metrics(definition) if definition else [],
+        metrics=metrics,
+        unit=unit,
+        run_heads=["run", f"#{name_unit(unit)}", "status", *done, "#seed", "#kJ", *heads, "log"],
         lines=draw_time_lines(entry.runs),
         spans=map(_describe_span, spans),
         left_out=sum(run.course.left_out_spans for run in entry.runs),
-        plots=list(
-            filter(None, charts.plot_results([entry], {entry.id: colour}, definition, name))
-        ),
+        plots=list(filter(None, drawn)),
         colour=colour,
-        generation=METRICS if entry.kind is GENERATION else (),
+        generation=METRICS if is_generated else (),
         rcp=charts.plot_rcp(entry, colour),
         provenance=list(_list_provenance(site, entry)),
         findings=[(finding, *_find_place(site, entry, finding)) for finding in shown],
@@ -130,10 +137,10 @@ def draw_time_lines(runs: Sequence[Run]) -> "Markup":
     for tick in across.make_ticks(lambda value: f"{value:g} s"):
         x = tick.place
         parts.append(element("line", class_="gridline", x1=x, x2=x, y1=0, y2=bottom))
-        parts.append(_draw_text(tick.label, "middle", x, bottom + 14))
+        parts.append(draw_text(tick.label, "middle", x=x, y=bottom + 14))
     for position, run in enumerate(runs):
         y, number = LINE_TOP + position * LINE_HEIGHT, run.summary.number
-        parts.append(_draw_text(f"run {number}", "end", LINE_LEFT - 8, y + 13, class_="label"))
+        parts.append(draw_text(f"run {number}", "end", x=LINE_LEFT - 8, y=y + 13, class_="label"))
         for span in run.course.spans:
             x, stop = across(span.start_seconds), across(span.stop_seconds)
             said = titled(f"run {number}, {describe_span(span)}")
@@ -144,15 +151,11 @@ def draw_time_lines(runs: Sequence[Run]) -> "Markup":
             line = {"x1": x, "x2": x, "y1": y - 3, "y2": y + 20}
             parts.append(element("line", titled(f"{said} of the score"), class_="start", **line))
     parts.append(
-        _draw_text(WHAT, "middle", (LINE_LEFT + LINE_WIDTH) / 2, bottom + 31, class_="label")
+        draw_text(WHAT, "middle", x=(LINE_LEFT + LINE_WIDTH) / 2, y=bottom + 31, class_="label")
     )
     frame = {"viewBox": f"0 0 {LINE_WIDTH} {bottom + 34}", "role": "img"}
     named = {"aria_labelledby": "tl-title tl-desc"}
     return mark(element("svg", "\n".join(parts), class_="timelines", **frame, **named))
-
-
-def _draw_text(text: str, anchor: str, x: float, y: float, **more: object) -> str:
-    return element("text", write_text(text), x=x, y=y, text_anchor=anchor, **more)
 
 
 def describe_span(span: Span) -> str:

@@ -14,7 +14,12 @@ from cepheid.leaderboard.plots.ranking import (
     make_ranking,
     plot_profiles,
 )
-from cepheid.leaderboard.rows.cells import format_ratio_interval, format_value, suggest_command
+from cepheid.leaderboard.rows.cells import (
+    format_ratio_interval,
+    format_value,
+    name_unit,
+    suggest_command,
+)
 from cepheid.leaderboard.rows.entry import Entry, group_entries
 from cepheid.leaderboard.site.history import Line
 from cepheid.leaderboard.site.view import Site, Tab, render
@@ -87,7 +92,8 @@ def _list_facts(site: Site, entries: Sequence[Entry], line: Line | None) -> Iter
     }
     if len({entry.devices for _, entry in known.values()}) > 1:
         minutes, least = known[min(known, key=lambda name: known[name][0])]
-        cost = f"{format_value(TRAINING, minutes)} × {least.hardware}"
+        unit, time = TRAINING.choose_unit(minutes), format_value(TRAINING, minutes / least.devices)
+        cost = f"{unit.format(minutes)} device-{name_unit(unit)} ({time} on {least.hardware})"
         yield f"Least device-time, and so cost: {least.name}, {cost}."
     if line and line.steps[-1].round == site.rounds[-1].label:
         if line.steps[-1].change:

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from cepheid.compliance.score.convergence import Expected, list_expected
-from cepheid.compliance.score.kinds import GENERATION, format_minutes
+from cepheid.compliance.score.kinds import GENERATION, Unit, format_minutes
 from cepheid.leaderboard.plots.plot import (
-    COLOURS,
+    GREY,
     LOG_RATIO,
     Axis,
     Guide,
@@ -23,6 +23,7 @@ from cepheid.leaderboard.plots.plot import (
     pick_best,
     pick_colour,
 )
+from cepheid.leaderboard.rows.cells import choose_unit, name_unit
 from cepheid.leaderboard.rows.entry import Entry, Run, group_entries
 from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
@@ -48,15 +49,16 @@ def plot_results(
 ) -> Iterator[Plot | None]:
     """Plot the results of a division, or one result alone, as suits its kind of benchmark."""
     kept = [entry for entry in entries if entry.id in colours][:RESULTS_KEPT]
+    unit = choose_unit(entries) or Unit("min")
     if entries[0].kind is GENERATION:
         yield from plot_generation(kept[:RESULTS_MAX], colours, name)
     else:
         for target in definition.quality if definition else ():
-            yield plot_quality(kept, colours, target, f"{name}-{target.metric}")
+            yield plot_quality(kept, colours, target, f"{name}-{target.metric}", unit)
 
 
 def plot_quality(
-    kept: Sequence[Entry], colours: Mapping[str, int], target: QualityTarget, name: str
+    kept: Sequence[Entry], colours: Mapping[str, int], target: QualityTarget, name: str, unit: Unit
 ) -> Plot | None:
     """Plot a metric against time: a line for each run, or medians and bands of many runs."""
     drawn, metric = kept[:RESULTS_MAX], target.metric
@@ -65,7 +67,7 @@ def plot_quality(
     is_log = bool(ends) and max(ends) > LOG_RATIO * min(ends) > 0
     more: list[Series] = []
     if len(runs) > RUNS_MAX:
-        medians = [_make_median(entry, metric, colours) for entry in kept]
+        medians = [_make_median(entry, metric, colours, unit) for entry in kept]
         series, more = medians[:RESULTS_MAX], medians[RESULTS_MAX:]
         note = "Lines are medians over the runs of a result, bands all of its runs."
     else:
@@ -73,7 +75,7 @@ def plot_quality(
             make_series(
                 entry,
                 colours,
-                list_points(run, metric),
+                ((time * unit.factor, value) for time, value in list_points(run, metric)),
                 mark="none" if run.summary.converged else "cross_at_end",
             )
             for entry, run in runs
@@ -84,11 +86,11 @@ def plot_quality(
     return make_plot(
         name,
         f"{metric} against time",
-        Axis("minutes since run_start", is_log=is_log, from_zero=True),
+        Axis(f"{name_unit(unit)} since run_start", is_log=is_log, from_zero=True),
         Axis(f"{metric}, {target.better} is better", is_log=False),
         series,
         guides=[Guide(target.target, f"target {target.target:g}")],
-        table=_tabulate_numbers(drawn, metric),
+        table=_tabulate_numbers(drawn, metric, unit),
         more=more,
         note=note,
     )
@@ -100,28 +102,28 @@ def list_points(run: Run, metric: str) -> list[Point]:
     return [(p.seconds / 60, p.metrics[metric]) for p in curve if metric in p.metrics]
 
 
-def _make_median(entry: Entry, metric: str, colours: Mapping[str, int]) -> Series:
+def _make_median(entry: Entry, metric: str, colours: Mapping[str, int], unit: Unit) -> Series:
     """Make the median over the runs at each evaluation that most of them made, and their band."""
     points, band = [], []
     for made in itertools.zip_longest(*(list_points(run, metric) for run in entry.runs)):
         here = [point for point in made if point is not None]
         if 2 * len(here) <= len(entry.runs):
             break
-        minutes = statistics.median(point[0] for point in here)
+        time = unit.factor * statistics.median(point[0] for point in here)
         values = [point[1] for point in here]
-        points.append((minutes, statistics.median(values)))
-        band.append((minutes, min(values), max(values)))
+        points.append((time, statistics.median(values)))
+        band.append((time, min(values), max(values)))
     return make_series(entry, colours, points, mark="none", band=tuple(band))
 
 
-def _tabulate_numbers(entries: Sequence[Entry], metric: str) -> Table:
+def _tabulate_numbers(entries: Sequence[Entry], metric: str, unit: Unit) -> Table:
     return make_table(
-        ("result", "run", "minutes", "samples", metric),
+        ("result", "run", name_unit(unit), "samples", metric),
         (
             (
                 entry.name,
                 run.summary.number,
-                format_minutes(point.seconds / 60),
+                format_minutes(point.seconds / 60 * unit.factor),
                 f"{point.samples:,}",
                 f"{point.metrics[metric]:.4g}",
             )
@@ -182,16 +184,18 @@ class Family:
         return base / cost * first / number
 
 
-def group_families(entries: Iterable[Entry]) -> list[Family]:
+def group_families(entries: Iterable[Entry], unit: Unit | None = None) -> list[Family]:
     """Group results with a score by device, those on most numbers of devices first.
 
-    Who submitted them, and with which framework, makes no difference.
+    Costs are in ``unit``, minutes by default. Who submitted them, and with which framework, makes
+    no difference.
     """
     scored = (entry for entry in entries if entry.is_scored)
+    factor = unit.factor if unit else 1.0
     made = [
         Family(
             device,
-            tuple((entry.devices, entry.standing.cost) for entry in members),
+            tuple((entry.devices, entry.standing.cost * factor) for entry in members),
             tuple(entry.id for entry in members),
         )
         for device, members in group_entries(scored, lambda entry: entry.hardware.device).items()
@@ -258,7 +262,7 @@ def plot_convergence(
     expected = load_reference_points(entries[0]) if series else ()
     if expected:
         points = tuple((float(one.batch_size), one.mean / samples_in_epoch) for one in expected)
-        series.append(Series("reference (T21)", points, COLOURS, "dashed"))
+        series.append(Series("reference (T21)", points, GREY, "dashed"))
     sizes = tuple({point[0] for one in series for point in one.points})
     if len(sizes) < 2:
         return None
@@ -285,17 +289,19 @@ def _load_points(entry: Entry) -> rcp.ReferencePoints | None:
     return rcp.load(known.name, known.scale, entry.judged.judged_in.name) if known else None
 
 
-def plot_energy(entries: Sequence[Entry], colours: Mapping[str, int], name: str) -> Plot | None:
+def plot_energy(
+    entries: Sequence[Entry], colours: Mapping[str, int], name: str, unit: Unit
+) -> Plot | None:
     """Plot the energy of a run against its time, where it was measured, with the Pareto front."""
     series = [
-        make_series(entry, colours, [(entry.time.mean, entry.kilojoules)], line="none")
+        make_series(entry, colours, [(time.mean * unit.factor, entry.kilojoules)], line="none")
         for entry in entries
-        if entry.kilojoules is not None and entry.time
+        if entry.kilojoules is not None and (time := entry.time)
     ]
     return make_plot(
         f"{name}-energy",
         "Energy of a run against its time",
-        Axis("minutes"),
+        Axis(name_unit(unit)),
         Axis("kJ a run"),
         series,
         front="no other is faster and needs less",
@@ -322,10 +328,10 @@ def plot_rcp(entry: Entry, colour: int) -> Plot | None:
     means = _make_line(known, [one.mean for one in known])
     least, greatest = (_make_line(known, ends) for ends in zip(*limits, strict=True))
     series = [
-        Series("runs of the reference", runs, COLOURS, "none"),
-        Series("mean of the reference", means, COLOURS, mark="none"),
-        Series("least and greatest plausible mean", least, COLOURS, "dashed", "none"),
-        Series("greatest plausible mean", greatest, COLOURS, "dashed", "none", in_legend=""),
+        Series("runs of the reference", runs, GREY, "none"),
+        Series("mean of the reference", means, GREY, mark="none"),
+        Series("least and greatest plausible mean", least, GREY, "dashed", "none"),
+        Series("greatest plausible mean", greatest, GREY, "dashed", "none", in_legend=""),
         Series("runs of this result", own, colour, "none"),
         Series("mean of this result", ((size, test.samples),), colour, "none", "cross"),
     ]

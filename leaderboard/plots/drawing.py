@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import escape
 from cepheid.leaderboard.plots.plot import (
-    COLOURS,
+    GREY,
     SHAPES,
     Guide,
     Mark,
@@ -23,6 +23,7 @@ from cepheid.leaderboard.plots.plot import (
     find_front,
     find_ideal,
     get_shape,
+    name_look,
     pick_best,
 )
 
@@ -118,14 +119,14 @@ def draw(plot: Plot) -> "Markup":
     drawn = [_draw_series(one, plot, across, up, len(points) <= TITLED_MAX) for one in series]
     if front := _find_stairs(plot):
         line = _draw_line(front, across, up, "dashed", plot.front)
-        drawn.insert(0, element("g", line, class_=f"c{COLOURS}"))
+        drawn.insert(0, element("g", line, class_=name_look(GREY)))
     parts = [
         element("title", write_text(plot.title), id=f"{plot.name}-title"),
         element("desc", write_text(said), id=f"{plot.name}-desc"),
         _draw_axes(plot, across, up),
         element("path", class_="frame", d=f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}"),
-        _draw_text(labels[0], "middle", class_="label", x=(LEFT + RIGHT) / 2, y=HEIGHT - 8),
-        _draw_text(
+        draw_text(labels[0], "middle", class_="label", x=(LEFT + RIGHT) / 2, y=HEIGHT - 8),
+        draw_text(
             labels[1],
             "middle",
             class_="label",
@@ -149,15 +150,16 @@ def _draw_axes(plot: Plot, across: Scale, up: Scale) -> str:
     lines, texts = [], []
     for tick in across.make_ticks(plot.x.show, plot.x.values):
         lines.append(element("line", x1=tick.place, x2=tick.place, y1=TOP, y2=BOTTOM))
-        texts.append(_draw_text(tick.label, "middle", x=tick.place, y=BOTTOM + 16))
+        texts.append(draw_text(tick.label, "middle", x=tick.place, y=BOTTOM + 16))
     for tick in up.make_ticks(plot.y.show, plot.y.values):
         lines.append(element("line", x1=LEFT, x2=RIGHT, y1=tick.place, y2=tick.place))
-        texts.append(_draw_text(tick.label, "end", x=LEFT - 6, y=tick.place + 4))
+        texts.append(draw_text(tick.label, "end", x=LEFT - 6, y=tick.place + 4))
     grid = element("g", "".join(lines), class_="grid")
     return f"{grid}\n{element('g', ''.join(texts), class_='ticks')}"
 
 
-def _draw_text(text: str, anchor: str, **attributes: object) -> str:
+def draw_text(text: str, anchor: str, **attributes: object) -> str:
+    """Draw a text that begins, ends or has its middle at its place."""
     return element("text", write_text(text), text_anchor=anchor, **attributes)
 
 
@@ -189,7 +191,8 @@ def _draw_series(one: Series, plot: Plot, across: Scale, up: Scale, is_titled: b
             title = f"{one.label}: {plot.x.show(a)}, {plot.y.show(b)}" if is_titled else ""
             key = one.keys[place] if one.keys else ""
             parts.append(_draw_mark(one.mark, one.colour, across(a), up(b), title, key))
-    return element("g", "".join(parts) or " ", class_=f"c{one.colour}", data_of=one.key or None)
+    of = one.key or None
+    return element("g", "".join(parts) or " ", class_=name_look(one.colour), data_of=of)
 
 
 def _draw_mark(kind: Mark, colour: int, x: float, y: float, title: str, key: str = "") -> str:
@@ -205,7 +208,7 @@ def _draw_guide(guide: Guide, up: Scale) -> str:
     y = up(guide.value)
     line = element("line", class_="guide", x1=LEFT, x2=RIGHT, y1=y, y2=y)
     label_y = y - 5 if y > TOP + 20 else y + 14
-    return line + _draw_text(guide.label, "start", class_="label over", x=LEFT + 5, y=label_y)
+    return line + draw_text(guide.label, "start", class_="label over", x=LEFT + 5, y=label_y)
 
 
 def _find_stairs(plot: Plot) -> list[Point]:
@@ -222,7 +225,7 @@ def _draw_legend(plot: Plot) -> str:
     """Draw the legend as a list, nothing for one line."""
     known = {(s.colour, s.line, s.mark, s.legend): None for s in plot.series if s.points}
     if _find_stairs(plot):
-        known[COLOURS, "dashed", "none", plot.front] = None
+        known[GREY, "dashed", "none", plot.front] = None
     lines = []
     for colour, line, kind, label in (one for one in known if one[-1]):
         parts = ""
@@ -233,5 +236,5 @@ def _draw_legend(plot: Plot) -> str:
         elif kind == "cross":
             parts += element("path", class_="cross", d="M7 6h12M13 0v12")
         sample = element("svg", parts, class_="sample", viewBox="0 0 26 12", aria_hidden="true")
-        lines.append(element("li", sample + write_text(label), class_=f"c{colour}"))
+        lines.append(element("li", sample + write_text(label), class_=name_look(colour)))
     return element("ul", "\n".join(lines), class_="legend") if len(lines) > 1 else ""

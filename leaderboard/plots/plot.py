@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from cepheid.compliance.score.kinds import format_number
 
-COLOURS = 8  # further series are grey
+COLOURS = 8
+GREY = 8  # the ninth, of what belongs to no device
 SHAPES: Mapping[str, str] = {  # of marks, by colour, for those who see none
     "disc": '<circle r="5.2"/>',
     "square": '<rect x="-4.8" y="-4.8" width="9.6" height="9.6"/>',
@@ -34,13 +35,22 @@ Point = tuple[float, float]
 
 
 def pick_colour(number: int) -> int:
-    """Return the number of the colour of the n-th series."""
-    return min(number, COLOURS)
+    """Return the look of the n-th series: a colour, and how often all of them were used, by nines.
+
+    With its shape and its dashes, each of the first forty looks different; further ones are grey.
+    """
+    turn, colour = divmod(number, COLOURS)
+    return colour + turn * (COLOURS + 1) if turn < len(SHAPES) else GREY
 
 
 def get_shape(colour: int) -> str:
-    """Return the name of the shape of the marks of a colour."""
-    return list(SHAPES)[colour % len(SHAPES)]
+    """Return the name of the shape of the marks of a look."""
+    return list(SHAPES)[sum(divmod(colour, COLOURS + 1)) % len(SHAPES)]
+
+
+def name_look(colour: int) -> str:
+    """Return the class of the colour of a look."""
+    return f"c{colour % (COLOURS + 1)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,6 @@ from cepheid.leaderboard.rows.cells import (
 )
 from cepheid.leaderboard.rows.entry import Entry
 
-SHOWN = 5  # rows; those of slower systems are folded away
 MARGIN = 2.0  # percent of the axis, so that no mark is cut off
 TICKS = 6
 WIDEST = math.log(1.5)  # an axis is at least so wide: differences that are nothing look small
@@ -78,16 +77,6 @@ class Ranking:
     rows: tuple[RankedRow, ...]
     lead: str
     unit: Unit
-
-    @property
-    def shown(self) -> tuple[RankedRow, ...]:
-        """The rows that are seen at once."""
-        return self.rows[:SHOWN]
-
-    @property
-    def folded(self) -> tuple[RankedRow, ...]:
-        """The rows of slower systems."""
-        return self.rows[SHOWN:]
 
 
 def make_ranking(entries: Sequence[Entry], colours: Mapping[str, int]) -> Ranking | None:

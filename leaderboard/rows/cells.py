@@ -47,6 +47,11 @@ def choose_unit(entries: Iterable[Entry]) -> Unit | None:
     return known[0][0].choose_unit(math.exp((min(ends) + max(ends)) / 2))
 
 
+def name_unit(unit: Unit) -> str:
+    """Return the name of a unit in full, for axes and headings: ``seconds``."""
+    return {"s": "seconds", "min": "minutes"}.get(unit.name, unit.name)
+
+
 def _find_so_far(entry: Entry) -> float:
     return entry.standing.so_far.get(entry.kind.ranked_by, 0)
 

@@ -1,7 +1,7 @@
 """What all pages share: the site as a whole, templates, the number of a result and its spread."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from cepheid.leaderboard.plots.drawing import (
     write_links,
     write_rows,
 )
-from cepheid.leaderboard.plots.plot import COLOURS, get_shape, pick_colour
+from cepheid.leaderboard.plots.plot import get_shape, name_look, pick_colour
 from cepheid.leaderboard.rows.cells import (
     count,
     describe_basis,
@@ -34,7 +34,7 @@ from cepheid.leaderboard.rows.cells import (
     suggest_command,
 )
 from cepheid.leaderboard.rows.data import find_days
-from cepheid.leaderboard.rows.entry import Entry, Group, Run, describe_group, group_entries
+from cepheid.leaderboard.rows.entry import Entry, Group, describe_group, group_entries
 from cepheid.leaderboard.rows.statuses import list_decisions
 from cepheid.leaderboard.site.evidence import Evidence, link_beside
 from cepheid.leaderboard.site.history import (
@@ -146,11 +146,9 @@ class Site:
         return {device: pick_colour(number) for number, device in enumerate(order)}
 
     def list_devices(self, entries: Iterable[Entry]) -> list[tuple[str, int]]:
-        """List the devices of some results with their colours; those without one are together."""
+        """List the devices of some results with their colours."""
         names = {entry.hardware.device for entry in entries}
-        found = {n: c for n, c in self.devices.items() if n in names and c < COLOURS}
-        others = {"other devices": COLOURS} if len(found) < len(names & self.devices.keys()) else {}
-        return [*(found | others).items()]
+        return [(name, colour) for name, colour in self.devices.items() if name in names]
 
     def colour(self, entries: Iterable[Entry]) -> dict[str, int]:
         """Return the colour of each result that is not rejected: that of its device."""
@@ -252,7 +250,7 @@ def load_templates() -> "jinja2.Environment":
     functions = (
         count, describe_basis, describe_standing, draw, draw_shape, draw_spread, explain,
         format_minutes, format_number, format_reference, get_shape, is_history, is_reproduced,
-        make_score_cell, suggest_command,
+        make_score_cell, name_look, suggest_command,
     )  # fmt: skip
     made.globals.update({function.__name__: function for function in functions})
     return made
@@ -351,22 +349,19 @@ def draw_spread(entry: Entry, half_width: float, colour: int) -> "Markup":
         element("line", class_="interval", x1=low, x2=high, y1=12, y2=12),
         element("line", class_="mean", x1=middle, x2=middle, y1=3, y2=21),
     ]
-    for run in _sort_runs(entry.runs):
+    for run in sorted(
+        entry.runs, key=lambda r: (r.value is None, r.value or 0.0, r.summary.number)
+    ):  # those that missed their targets last
         name = f"run {run.summary.number}"
         if run.value is None:
             cross = {"d": "M171 8 l9 9 m0 -9 l-9 9", "stroke_width": 2}
             said = titled(f"{name} did not converge")
-            parts.append(element("path", said, class_=f"c{colour}", **cross))
+            parts.append(element("path", said, class_=name_look(colour), **cross))
         else:
             said = f"{name}: {format_value(entry.kind, run.value)}"
             said += "" if run.counts else ", dropped from the mean"
-            kind = f"c{colour}{' full' * run.counts}"
+            kind = f"{name_look(colour)}{' full' * run.counts}"
             place = find_place(run.value)
             parts.append(element("circle", titled(said), class_=kind, cx=place, cy=12, r=4.2))
     frame = {"viewBox": "-6 0 188 24", "role": "img", "aria_label": title}
     return mark(element("svg", "\n".join(parts), class_="spread", **frame))
-
-
-def _sort_runs(runs: Sequence[Run]) -> Iterator[Run]:
-    """Sort runs by their values, those that missed their targets last."""
-    return iter(sorted(runs, key=lambda r: (r.value is None, r.value or 0.0, r.summary.number)))

@@ -13,25 +13,24 @@ const own = (level) => (level.own ? { ...level, ...level.own, basis: "own", poin
 function meanRatio(pairs, student) {
   const like = pairs.map((pair) => (pair[0].basis === pair[1].basis ? pair : pair.map(own)));
   const mixed = ([fast, slow]) => fast.charged !== slow.charged;
-  const runs = pairs.flat().map((end) => end.n);
   let [middle, low, high] = measure(like, student);
   if (low !== null && like.some(mixed)) {
     const [, least, most] = measure(like.map((pair) => (mixed(pair) ? pair.map(own) : pair)), student);
     [low, high] = least === null ? [null, null] : [Math.min(low, least), Math.max(high, most)];
   }
-  return { value: Math.exp(middle), low: low === null ? null : Math.exp(low), high: high === null ? null : Math.exp(high), runs };
+  const [value, ...ends] = [middle, low, high].map((end) => (end === null ? null : Math.exp(end)));
+  return { value, low: ends[0], high: ends[1], runs: pairs.flat().map((end) => end.n) };
 }
 
 // The mean logarithm of the ratios and the ends of its interval (_measure there).
 function measure(pairs, student) {
-  const ends = pairs.flat(), count = pairs.length;
-  const middle = pairs.reduce((sum, [fast, slow]) => sum + slow.log_mean - fast.log_mean, 0) / count;
+  const sum = (values) => values.reduce((total, value) => total + value, 0), ends = pairs.flat();
+  const middle = sum(pairs.map(([fast, slow]) => slow.log_mean - fast.log_mean)) / pairs.length;
   if (ends.some((end) => end.variance === null)) return [middle, null, null];
-  const parts = ends.map((end) => [end.variance, end.degrees]).concat(pairs.flatMap(pointParts));
-  const total = parts.reduce((sum, [part]) => sum + part, 0);
-  const inverse = total > 0 ? parts.reduce((sum, [part, degrees]) => sum + (part / total) ** 2 / degrees, 0) : 0;
-  const rounded = ends.some((end) => end.basis === "time") && inverse > 0; // trimmed times: Yuen's test
-  const half = (quantile(student, rounded ? 1 / Math.max(1, Math.floor(1 / inverse + 1e-9)) : inverse) * Math.sqrt(total)) / count;
+  const parts = ends.map((end) => [end.variance, end.degrees]).concat(pairs.flatMap(pointParts)), total = sum(parts.map(([part]) => part));
+  const inverse = total > 0 ? sum(parts.map(([part, degrees]) => (part / total) ** 2 / degrees)) : 0;
+  const isRounded = ends.some((end) => end.basis === "time") && inverse > 0; // trimmed times: Yuen's test
+  const half = (quantile(student, isRounded ? 1 / Math.max(1, Math.floor(1 / inverse + 1e-9)) : inverse) * Math.sqrt(total)) / pairs.length;
   return [middle, middle - half, middle + half];
 }
 
@@ -52,22 +51,22 @@ function quantile(student, inverse) {
 
 const isDifference = (found) => found.low !== null && (found.low > 1 || found.high < 1);
 const interval = (found) => (found.low === null ? "too few runs" : `${digits(found.low)}–${digits(found.high)}`);
-const turned = (found) => ({ value: 1 / found.value, low: found.low === null ? null : 1 / found.high, high: found.low === null ? null : 1 / found.low, runs: [...found.runs].reverse() });
+const turned = ({ value, low, high, runs }) => ({ value: 1 / value, low: high && 1 / high, high: low && 1 / low, runs: [...runs].reverse() });
 
 // How many times as fast the first of the rows that are seen is as each other, on the page of a benchmark.
-const levels = document.getElementById("levels") && JSON.parse(document.getElementById("levels").textContent);
 function compareWithFirst() {
+  const levels = JSON.parse(document.getElementById("levels").textContent);
   for (const table of tables.filter((one) => one.dataset.table === "")) {
     const seen = table.ranked.filter((row) => !row.hidden && levels.results[row.dataset.id]);
     for (const [place, row] of seen.entries()) {
-      const cell = row.querySelector("td.behind");
-      const found = meanRatio([[levels.results[seen[0].dataset.id], levels.results[row.dataset.id]]], levels.student);
+      const found = meanRatio([[seen[0], row].map((one) => levels.results[one.dataset.id])], levels.student), cell = row.querySelector("td.behind");
       cell.dataset.value = found.value;
       cell.textContent = place === 0 ? "" : isDifference(found) ? `${digits(found.value)}× (${interval(found)})` : "no difference";
     }
   }
 }
-if (levels) {
+
+if (document.getElementById("levels")) {
   document.addEventListener("filtered", compareWithFirst);
   if (isFiltered()) compareWithFirst();
 }

@@ -30,5 +30,8 @@
       if (walk.currentNode.data.trim() && !/[ -]/.test(walk.currentNode.data.trim()) && new Set([...range.getClientRects()].map((one) => Math.round(one.top))).size > 1) say("broken word", name, walk.currentNode.data);
     }
   }
+  for (const area of document.querySelectorAll(".scroll")) {
+    if (seen(area) && area.scrollWidth > area.clientWidth + 1) say("scrolls", area, area.ariaLabel);
+  }
   return found;
 }

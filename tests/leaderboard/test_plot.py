@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from cepheid.compliance.score.kinds import GENERATION, TRAINING, BenchmarkKind
 from cepheid.leaderboard.plots import drawing
 from cepheid.leaderboard.plots.drawing import BOTTOM, LEFT, RIGHT, TOP
-from cepheid.leaderboard.plots.plot import Axis, Guide, Plot, Series, make_plot
+from cepheid.leaderboard.plots.plot import (
+    Axis,
+    Guide,
+    Plot,
+    Series,
+    get_shape,
+    make_plot,
+    name_look,
+    pick_colour,
+)
 from cepheid.leaderboard.plots.ranking import make_axis
 from cepheid.rules.host import ROOT
 
@@ -169,3 +178,9 @@ def test_colours_stand_out_from_the_page(theme: str, page: float) -> None:
     for colour in _read_colours()[theme]:
         own = float(np.dot([0.2126, 0.7152, 0.0722], colour))
         assert (max(own, page) + 0.05) / (min(own, page) + 0.05) >= 3
+
+
+def test_forty_devices_look_different() -> None:
+    looks = [pick_colour(number) for number in range(41)]
+    assert len({(name_look(look), get_shape(look)) for look in looks}) == 41
+    assert name_look(looks[-1]) == "c8"  # grey: all further ones together

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from cepheid.reference.data.detection.average_precision import Truth
 
 LEAST_SCORE = 0.4  # of a detection that is drawn
-COLUMNS, ROWS = 4, 2
+COLUMNS, ROWS = 2, 2
 # Bright, for lines upon photographs and dark skies, as the colours of the style are not.
 COLOURS = ("#ffb347", "#5ec8f2", "#f26fb4", "#9be564")  # of classes, in turn
 TRUTH_COLOUR = "#ffffff"
