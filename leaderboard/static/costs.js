@@ -5,6 +5,7 @@ const prices = document.querySelector("form.prices");
 const money = (value) => (value >= 100 ? Math.round(value).toLocaleString("en-US") : value.toPrecision(3));
 
 function showCosts() {
+  document.body.classList.toggle("priced", [...state.keys()].some((key) => key.startsWith("price ")));
   for (const area of all(".pareto")) {
     const table = area.parentElement.querySelector('table[data-table="more"]'), [unit, factor] = table.dataset.unit.split(" ");
     const series = rowsOf(table).flatMap((row) => {

@@ -27,7 +27,7 @@ function bind(field, key, does) {
 
 const tables = all("table[data-table]"), rankings = all("table.ranking");
 const controls = document.querySelector("form.controls:has(.columns)");
-const isNarrow = matchMedia("(max-width: 50rem)").matches;
+const isNarrow = matchMedia("screen and (max-width: 50rem)").matches;
 const heads = (table) => [...table.tHead.rows[0].cells];
 const rowsOf = (table) => (table.order ??= [...table.tBodies[0].rows]); // as they are sorted
 const raw = (cell) => cell.dataset.value ?? cell.dataset.text ?? cell.textContent.trim();
