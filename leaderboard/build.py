@@ -6,13 +6,11 @@ numbers of parts and finished files are sent. The same results give the same byt
 reads a clock.
 """
 
-import ctypes
 import json
 import multiprocessing
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +20,7 @@ from cepheid.leaderboard.rows.data import write_csv
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.leaderboard.site.records import write_index
 from cepheid.leaderboard.site.view import Site
-from cepheid.rules.host import follow_parent, usable_processors
+from cepheid.rules.host import follow_parent, release_memory, usable_processors
 
 GENERATOR = "cepheid leaderboard"  # what every page says of itself
 FILE_LIST = "files.txt"  # everything that was written, so that nothing else is ever replaced
@@ -110,8 +108,7 @@ def make_parts(make: MakePart, parts: int, processes: int) -> Generator[File, No
         for part in range(parts):
             yield from make(part)
         return
-    with suppress(AttributeError):  # what reading has freed, glibc keeps: a fifth of each process
-        ctypes.CDLL(None).malloc_trim(0)
+    release_memory()  # each process would have it
     fork = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(processes, fork, initializer=_remember, initargs=(make,)) as pool:
         try:

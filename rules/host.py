@@ -1,6 +1,7 @@
 """What trainer, checker and tools all need of the machine: code, whole files, its processors."""
 
 import contextlib
+import ctypes
 import os
 import signal
 import threading
@@ -145,3 +146,9 @@ def usable_processors() -> int:
     if hasattr(os, "sched_getaffinity"):  # not on macOS
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def release_memory() -> None:
+    """Give the system back what was freed, which glibc keeps: a fifth of a large process."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)

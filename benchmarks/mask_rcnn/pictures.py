@@ -17,7 +17,7 @@ from cepheid.reference.data.detection.pictures import (
     draw_box,
 )
 
-COLUMNS = 3
+COLUMNS = 2
 TITLES = ("scene", f"found, score {100 * LEAST_SCORE:.0f}% or more", "truth")
 MARGINS = {
     "left": 0.03,

@@ -30,6 +30,7 @@ from cepheid.compliance.score import mlcommons
 from cepheid.compliance.score.convergence import Convergence
 from cepheid.compliance.score.standing import is_vouched_for, withhold
 from cepheid.rules.definition import Definition
+from cepheid.rules.host import release_memory
 from cepheid.rules.rounds import Round, RoundBenchmark
 
 
@@ -121,8 +122,9 @@ def judge(
     units_of = [list_units(who, package, judged_in, keep) for package, who in listed]
     every = [unit for units in units_of for unit in units]
     owners = [who for (_, who), units in zip(listed, units_of, strict=True) for _ in units]
-    judged_units = list(zip(every, owners, each(judge_unit, every), strict=True))
-    answers = iter(_compare_all(judged_units, judged_in, stood))
+    answered = zip(every, owners, each(judge_unit, every), strict=True)
+    answers = iter(_compare_all(list(answered), judged_in, stood))
+    release_memory()  # of what was compared, before more is made of the rest
     submitters = []
     strays = [report_stray(path) for package in packages for path in package.strays]
     for (package, who), units in zip(listed, units_of, strict=True):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # not part of the core
     from markupsafe import Markup
 
 WIDTH, HEIGHT = 480.0, 300.0
-LEFT, RIGHT, TOP, BOTTOM = 70.0, WIDTH - 14.0, 12.0, HEIGHT - 46.0  # of the frame
+LEFT, RIGHT, TOP, BOTTOM = 78.0, WIDTH - 14.0, 12.0, HEIGHT - 46.0  # of the frame
 TITLED_MAX = 400  # marks, of which each then says what it is
 _MARKUP = re.compile("[&<>\"']")
 _PAPER = re.compile(

@@ -16,7 +16,7 @@ function pickSeries(data, isSeen) {
     const points = series.points.map(([x, y], place) => ({ x, y, end: series.ends?.[place],
       id: series.keys?.[place] ?? series.key, label: series.label })).filter((point) => isSeen(point.id));
     if (!points.length || (data.most && series.key && keys.add(series.key).size > data.most)) return [];
-    return [{ ...series, points }];
+    return [{ dash: DASHES[Math.floor(series.colour / COLOURS)], ...series, points }];
   });
 }
 
@@ -56,7 +56,7 @@ const tag = (of) => (index, scales, values, dimensions, context, next) => {
 
 const findBest = (points) => d3.sort(d3.rollup(points, (same) => d3.least(same, (point) => point.y), (point) => point.x).values(), (point) => point.x);
 
-function drawSeries({ points, key, colour: number, shape, mark, line: kind, dash = DASHES[Math.floor(number / COLOURS)], band = [], is_best: isBest }) {
+function drawSeries({ points, key, colour: number, shape, mark, line: kind, dash, band = [], is_best: isBest }) {
   const stroke = colour(number), best = isBest ? findBest(points) : points, ends = points.filter((point) => point.end);
   const line = (data, more) => Plot.line(data, { x: "x", y: "y", stroke, strokeWidth: 1.8, render: tag(key), ...more });
   const ideal = isBest ? best.map((point) => ({ x: point.x, y: (best[0].y * best[0].x) / point.x })) : [];
@@ -94,9 +94,9 @@ function nameLines(svg, named, points, bottom) {
 // The legend: an item for each name, with a sample of its line and its mark.
 function drawLegend(shown) {
   const items = d3.groups(shown.filter((series) => series.legend), (series) => series.legend + series.line).map(([, same]) => {
-    const { legend, line, mark, shape, colour: number } = same[0];
+    const { legend, line, dash, mark, shape, colour: number } = same[0];
     const sample = drawing("svg", { class: `sample c${number % COLOURS}`, viewBox: "0 0 26 12", "aria-hidden": true });
-    if (line !== "none") sample.append(drawing("polyline", { class: line, points: "1,6 25,6" }));
+    if (line !== "none") sample.append(drawing("polyline", { class: line, points: "1,6 25,6", ...(dash && { "stroke-dasharray": dash }) }));
     if (mark === "dot") sample.append(drawing("path", { class: "dot", transform: "translate(13 6)", d: d3.symbol(SYMBOLS[shape], 56)() }));
     const item = make("li", { tabIndex: 0 }, sample, legend);
     item.dataset.of = same.map((one) => one.key).join(" ");

@@ -85,7 +85,7 @@ function columns() {
     let excess = isNarrow ? 0 : area.scrollWidth - area.clientWidth, first = out.length;
     while (excess > 0 && first > FIXED_COLUMNS) excess -= heads(table)[first -= 1].offsetWidth;
     const more = out.slice(first).filter((isHidden) => !isHidden).length;
-    if (offer(table, "wide", more > 0, `show ${more} more columns`)) each((cell, place) => cell.classList.toggle("folded", place >= first));
+    if (offer(table, "wide", more > 0, `show ${more} more column${more > 1 ? "s" : ""}`)) each((cell, place) => cell.classList.toggle("folded", place >= first));
   }
 }
 

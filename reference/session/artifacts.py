@@ -26,6 +26,7 @@ from cepheid.rules.host import FIGURE_STYLE, atomic_path, atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from PIL.Image import Image as ImageFile
 
 FRAME_MILLISECONDS = 400
 PICTURE_BYTES_MAX = 40_000
@@ -202,8 +203,9 @@ class Pictures(Protocol):
 def write_pictures(path: Path, task: Pictures) -> None:
     """Draw the pictures of a task and write them as a small PNG, atomically. Raises OSError.
 
-    Several figures become an animated PNG. Programs that do not know these show the last one.
-    They lose colours, then pixels, to have ``PICTURE_BYTES_MAX``: noise can stay larger.
+    Several figures become an animated PNG, of which programs that do not know these show the last
+    one. They lose colours, then pixels, then motion, to have ``PICTURE_BYTES_MAX``: noise can stay
+    larger.
     """
     from matplotlib import rc_context
     from PIL import Image  # which matplotlib needs anyway
@@ -215,6 +217,17 @@ def write_pictures(path: Path, task: Pictures) -> None:
             content = BytesIO()
             figure.savefig(content, format="png")
             images.append(Image.open(content).convert("RGB"))
+    small = _shrink(images)
+    if len(small) > PICTURE_BYTES_MAX and len(images) > 1:
+        small = _shrink(images[-1:])
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(small)
+
+
+def _shrink(images: "Sequence[ImageFile]") -> bytes:
+    """Return images as a PNG with fewer colours, then pixels, until it is small enough."""
+    from PIL import Image
+
     written: list[bytes] = []
     for share, colours in SMALLER:
         size = [round(share * pixels) for pixels in images[0].size]
@@ -231,5 +244,4 @@ def write_pictures(path: Path, task: Pictures) -> None:
         written.append(content.getvalue())
         if len(written[-1]) <= PICTURE_BYTES_MAX:
             break
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(min(written, key=len))
+    return min(written, key=len)

@@ -31,7 +31,7 @@
     }
   }
   for (const area of document.querySelectorAll(".scroll")) {
-    if (seen(area) && area.scrollWidth > area.clientWidth + 1) say("scrolls", area, area.ariaLabel);
+    if (seen(area) && area.querySelector("table") && area.scrollWidth > area.clientWidth + 1) say("scrolls", area, area.ariaLabel);
   }
   return found;
 }

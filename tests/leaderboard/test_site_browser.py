@@ -368,7 +368,9 @@ def test_twenty_results_are_one_chart(visitor: Visitor) -> None:
     ids = [one.id for one in ENTRIES if one.level and one.id.endswith("star_shape-mini-closed")]
     page = visitor.open("compare.html#" + "&".join(f"r={one}" for one in ids))
     assert page.locator(".ratio-chart svg").count() == 1
-    assert page.get_by_role("region", name="results compared").locator("tbody tr").count() == len(ids)
+    assert page.get_by_role("region", name="results compared").locator("tbody tr").count() == len(
+        ids
+    )
     assert page.locator(".sentence:visible").count() == 0  # in a fold
 
 
