@@ -215,7 +215,6 @@ def make_details(site: Site, entries: Sequence[Entry]) -> Iterator[tuple[str, st
 
 def _describe_compared(site: Site, entry: Entry) -> dict[str, Any]:
     hardware, colour = entry.hardware, site.devices[entry.hardware.device]
-    machine = entry.names.submitter, hardware.accelerator or hardware.processor
     cell = make_score_cell(entry)
     return {
         "id": entry.id,
@@ -223,8 +222,6 @@ def _describe_compared(site: Site, entry: Entry) -> dict[str, Any]:
         "group": ", ".join(filter(None, (entry.names.benchmark, entry.names.scale))),
         "division": entry.names.division,
         "hardware": str(hardware),
-        "devices": entry.devices,
-        "machine": ", ".join(filter(None, machine)),
         "framework": hardware.framework,
         "batch": entry.batch_size,
         "score": cell.text if entry.is_scored else f"{cell.text} (time, no score)",

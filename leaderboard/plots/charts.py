@@ -187,8 +187,7 @@ class Family:
 def group_families(entries: Iterable[Entry], unit: Unit | None = None) -> list[Family]:
     """Group results with a score by device, those on most numbers of devices first.
 
-    Costs are in ``unit``, minutes by default. Who submitted them, and with which framework, makes
-    no difference.
+    Costs are in ``unit``, else in minutes. Submitter and framework make no difference.
     """
     scored = (entry for entry in entries if entry.is_scored)
     factor = unit.factor if unit else 1.0

@@ -7,13 +7,9 @@ const FOUND_MAX = 6;
 const SENTENCES_MAX = 4; // shown at once
 
 function sentence(first, second, found) {
-  const runs = found.runs.join(" and ");
-  if (found.low === null) {
-    return `${first} against ${second}: ratio ${digits(found.value)}; ${runs} runs are too few for an interval, no difference can be claimed.`;
-  }
-  if (!isDifference(found)) {
-    return `No difference between ${first} and ${second} can be claimed from ${runs} runs: ratio ${digits(found.value)}, 95% interval ${interval(found)}.`;
-  }
+  const runs = found.runs.join(" and "), ratio = `ratio ${digits(found.value)}`;
+  if (found.low === null) return `${first} against ${second}: ${ratio}; ${runs} runs are too few for an interval, no difference can be claimed.`;
+  if (!isDifference(found)) return `No difference between ${first} and ${second} can be claimed from ${runs} runs: ${ratio}, 95% interval ${interval(found)}.`;
   return found.value < 1 ? sentence(second, first, turned(found))
     : `${first} is ${digits(found.value)} times as fast as ${second}, 95% interval ${interval(found)} (${runs} runs).`;
 }
@@ -69,13 +65,13 @@ function compareGroup(name, results, find, act) {
   if (others.length) requestAnimationFrame(() => area.replaceChildren(polish(plotRatios(sorted, ratios, Math.min(760, area.clientWidth || 340)), `ratios of speed, ${name}`)));
   const rows = sorted.map((result) => [
     [make("span", { className: `key c${result.colour % COLOURS}` }), make("a", { href: address(result.id, ".html") }, result.name)],
-    result.division, result.hardware, `${result.batch ?? ""}`, result.score,
+    result.division, result.hardware, result.framework, `${result.batch ?? ""}`, result.score,
     result === base ? muted("the first, compared with") : tellRatio(ratios.get(result)),
     make("div", { className: "buttons" }, ...(result === base ? [] : [act("compare with this", result.name, () => act.choose([result.id, ...act.chosen()]))]),
       act("remove", result.name, () => act.choose(act.chosen().filter((id) => id !== result.id))))]);
   return [node("h2", name), ...(others.length ? [] : [make("p", { className: "muted" }, "Add a second result of this benchmark and scale.")]),
     ...(said.length <= SENTENCES_MAX ? said : [node("details", node("summary", "in words"), ...said)]),
-    area, table(`results compared, ${name}`, ["result", "division", "hardware", "batch size", "score", "ratio", "choose"], rows)];
+    area, table(`results compared, ${name}`, ["result", "division", "hardware", "framework", "batch size", "score", "ratio", "choose"], rows)];
 }
 
 // Benchmarks as rows, systems as columns: how many times as fast each is as the first, and the mean of that.
@@ -89,16 +85,6 @@ function compareSystems(groups, find, mean) {
   rows.push(["geometric mean", "", ...known.map((found) => (found.length > 1 ? [...tellRatio(mean(found)), muted(` of ${found.length}`)] : ""))]);
   return [node("h2", "Over the benchmarks"), make("p", { className: "muted" }, `Each system against the first, ${base}, with 95% intervals. Each mean is over the benchmarks that both have.`),
     table("comparison over the benchmarks", ["benchmark", base, ...others], rows)];
-}
-
-// Systems on the same batch size and as many devices as one of the first machine, of all benchmarks.
-function compareBatches(groups, find) {
-  const machine = (result) => `${result.machine}, ${result.framework}`, parts = ["batch", "devices", "division"];
-  const rows = [...groups].flatMap(([name, results]) => d3.cross(results, results).filter(([base, other]) => machine(base) === machine(results[0])
-    && machine(other) !== machine(base) && parts.every((part) => base[part] && base[part] === other[part]))
-    .map(([base, other]) => [name, `${base.batch}`, `${base.devices}`, machine(other), machine(base), tellRatio(find(other, base))]));
-  return rows.length ? [node("h2", "At the same batch size and number of devices"),
-    table("at the same batch size", ["benchmark", "batch size", "devices", "this machine", "the first", "ratio"], rows)] : [];
 }
 
 // What is not the same in all of these results: "facts" of the systems, or "hyperparameters".
@@ -174,7 +160,7 @@ function showComparison() {
 
   function show() {
     const groups = group(), missing = act.chosen().filter((id) => !byId.has(id));
-    area.replaceChildren(...compareSystems(groups, find, mean), ...[...groups].flatMap(([name, results]) => compareGroup(name, results, find, act)), ...compareBatches(groups, find),
+    area.replaceChildren(...compareSystems(groups, find, mean), ...[...groups].flatMap(([name, results]) => compareGroup(name, results, find, act)),
       ...missing.map((id) => make("p", { className: "note" }, `${id}: there is no such result with a score; `,
         act("remove", id, () => act.choose(act.chosen().filter((other) => other !== id))))));
     whenRead();
