@@ -9,6 +9,7 @@ reads a clock.
 import json
 import multiprocessing
 import sys
+import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
@@ -52,9 +53,7 @@ def _write_files(site: Site, processes: int) -> Iterator[File]:
     parts = list(_list_parts(site))
 
     def make(number: int) -> list[File]:
-        known: dict[bytes, bytes] = {}  # the start page is one of the others: sent once
-        made = [(n, t.encode("utf-8", "backslashreplace")) for n, t in parts[number](site)]
-        return [(name, known.setdefault(content, content)) for name, content in made]
+        return [(n, t.encode("utf-8", "backslashreplace")) for n, t in parts[number](site)]
 
     yield from make_parts(make, len(parts), processes)
     yield from lists.make_copies(site)
@@ -113,7 +112,8 @@ def make_parts(make: MakePart, parts: int, processes: int) -> Generator[File, No
     with ProcessPoolExecutor(processes, fork, initializer=_remember, initargs=(make,)) as pool:
         try:
             for made in as_completed([pool.submit(_make_part, part) for part in range(parts)]):
-                yield from made.result()
+                for name, packed in made.result():
+                    yield name, zlib.decompress(packed)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -129,4 +129,4 @@ def _remember(make: MakePart) -> None:
 
 def _make_part(part: int) -> list[File]:
     assert _make is not None
-    return _make(part)
+    return [(name, zlib.compress(content, 1)) for name, content in _make(part)]

@@ -323,7 +323,7 @@ def test_choose_and_compare(visitor: Visitor) -> None:
     compare.click()
     page.wait_for_url("**/compare.html#**")
     assert "times as fast as" in page.locator(".sentence").inner_text()
-    other, base = page.get_by_role("region", name="results compared").locator("tbody tr").all()
+    base, other = page.get_by_role("region", name="results compared").locator("tbody tr").all()
     name, division, hardware, framework, batch_size, _, told, _ = other.inner_text().split("\t")
     assert (name, division, batch_size) == ("acme/a100.x1", "closed", "10")
     assert (hardware, framework) == ("1 x Example A100", "torch 2.13.0")

@@ -10,7 +10,7 @@ how much. The mean of runs of one result is compared like a run. Few evaluations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import combinations, pairwise, product
@@ -224,3 +224,14 @@ def find_middle(courses: Sequence[Steps]) -> tuple[float, ...]:
     """Return the point in the middle of some."""
     count = len(courses)
     return tuple([sum(at) / count for at in zip(*courses, strict=True)])
+
+
+def find_repeated(keys: Iterable[int]) -> set[int]:
+    """Find the keys that come twice, and few others: a bit for a key instead of a hundred bytes."""
+    marks, found = bytearray(2**23), set()
+    for key in keys:
+        place, bit = key >> 3 & 2**23 - 1, 1 << (key & 7)
+        if marks[place] & bit:
+            found.add(key)
+        marks[place] |= bit
+    return found

@@ -11,7 +11,7 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 from cepheid.compliance.checks.alike.mixed import find_mixtures
-from cepheid.compliance.checks.alike.near import find_close, load_scale
+from cepheid.compliance.checks.alike.near import find_close, find_repeated, load_scale
 from cepheid.compliance.checks.registry import Needs, Place, rule
 from cepheid.compliance.checks.result.energy import tell_of_period
 from cepheid.compliance.checks.result.readings import find_copies
@@ -214,16 +214,10 @@ def find_recycled(
     ``stood`` says of a file whether it stood on the base branch as it is; see ``_settle``.
     """
     of_results: list[list[Finding]] = [[] for _ in results]
-    everywhere = [
-        (trace, number) for number, result in enumerate(results) for trace in result.traces
-    ]
+    everywhere = [(trace, n) for n, result in enumerate(results) for trace in result.traces]
     everywhere.sort(key=lambda one: (not stood(one[0].path), one[0].start_ms, one[0].path.parts))
-    reported = {
-        finding.path
-        for result in results
-        for finding in result.findings
-        if "copied" in finding.code
-    }
+    found = (finding for result in results for finding in result.findings)
+    reported = {one.path for one in found if "copied" in one.code}
 
     def report(kind: int, here: int, there: int) -> None:
         (trace, number), (other, result_of_other) = everywhere[here], everywhere[there]
@@ -244,10 +238,9 @@ def find_recycled(
 
     for kind in (WITHIN, TIMES, CURVE, POWER):
         owners: dict[int, tuple[int, ...]] = {}
-        for here, (trace, number) in enumerate(everywhere):
-            keys: Iterable[int] = trace.keys[kind]
-            if kind == WITHIN:
-                keys = [hash((number, key)) for key in keys]
+        repeated = find_repeated(key for one in everywhere for key in _list_keys(*one, kind))
+        for here, one in enumerate(everywhere):
+            keys = [key for key in _list_keys(*one, kind) if key in repeated]
             shared = Counter(owner for key in keys for owner in owners.get(key, ()))
             alone = (here,)  # one object for all keys of the run: most keys have one owner
             for key in keys:
@@ -263,6 +256,11 @@ def find_recycled(
         for finding, number in _find_near(results, everywhere, reported, stood):
             of_results[number].append(finding)
     return of_results
+
+
+def _list_keys(trace: RunTrace, number: int, kind: int) -> Iterable[int]:
+    keys: Iterable[int] = trace.keys[kind]
+    return [hash((number, key)) for key in keys] if kind == WITHIN else keys
 
 
 def _find_near(
