@@ -18,7 +18,7 @@ from tests.leaderboard.test_site import build_site
 
 MIB = 2**20
 PAGE_MAX = 1_000_000  # bytes of a page as a server sends it, compressed
-MANY, SECONDS_MAX, MEMORY_MAX = 2000, 60, 300 * MIB  # for two processors
+MANY, SECONDS_MAX, MEMORY_MAX = 2000, 60, 250 * MIB  # for two processors
 FEW = 60
 FIXED = 32_000  # bytes that a page has whatever the number of results; charts keep 20 of them
 START_MAX = 150_000  # of the start page, the first that a reader waits for
