@@ -188,7 +188,7 @@ def make_pages(site: Site) -> Iterator[tuple[str, str]]:
                 page,
                 row=row,
                 definition=definition,
-                rules=_describe_rules(definition) if definition else [],
+                rules=list(_describe_rules(definition)) if definition else [],
                 divisions=[_make_division(site, name, members) for name, members in by_division],
                 generation=METRICS if row.kind is GENERATION else (),
                 elsewhere=[one for one in load_sets() if row.names.benchmark in one.about],
