@@ -71,7 +71,7 @@ function offer(table, kind, isMore, label) {
   const isOffered = isMore && !listed(kind).includes(table.dataset.name);
   button.hidden = !isOffered;
   button.textContent = label;
-  button.onclick = () => { enlist(kind, table.dataset.name, true); filter(); };
+  button.onclick = () => { enlist(kind, table.dataset.name, true); filter(); columns(); };
   return isOffered;
 }
 

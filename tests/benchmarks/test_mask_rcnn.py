@@ -296,7 +296,7 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
     assert 0 <= quality["mask_ap"] <= quality["mask_ap50"] <= 1
     *reached, found = task.details
     task.details = (*reached, dataclasses.replace(found, scores=np.ones_like(found.scores)))
-    assert len(task.pictures().axes) == 18
+    assert len(task.pictures().axes) == 6
     with pytest.raises(UserError, match=r"resnet50-0676ba61\.pth: the training starts from"):
         task.warm_up()
 

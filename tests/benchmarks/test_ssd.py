@@ -223,7 +223,7 @@ def test_the_picture_shows_true_and_found_boxes(data_root: Path) -> None:
     task.evaluate()
     figure = task.pictures()
     numbers = pictures.choose_images(make_truth(task.data.images))
-    assert len(set(numbers.tolist())) == len(figure.axes) == 8
+    assert len(set(numbers.tolist())) == len(figure.axes) == 4
     shown = [int((task.data.images.labels[TRAIN + k] > 0).sum()) for k in numbers]
     assert [len(axes.patches) for axes in figure.axes] == [2 * count for count in shown]
     (table,) = task.report(lambda done, total: None)

@@ -432,6 +432,18 @@ def test_a_reader_can_read_it(visitor: Visitor, name: str, width: int) -> None:
     assert page.evaluate(LOOK, limits) == []
 
 
+def test_columns_without_room_are_offered_and_saved(visitor: Visitor) -> None:
+    page = visitor.page
+    page.set_viewport_size({"width": 820, "height": 900})
+    visitor.open(f"{BENCHMARK}#show=rcp,rmse,accuracy,framework,availability")
+    head = page.locator("table[data-table=''] th[data-key=availability]").first
+    assert head.is_hidden()
+    assert "availability" in page.evaluate("saved('csv')").splitlines()[0].split(",")
+    page.get_by_role("button", name="more column").first.click()
+    assert head.is_visible()
+    assert "wide=star_shape-closed" in page.url
+
+
 def test_the_first_result_is_on_the_first_screen_of_a_phone(visitor: Visitor) -> None:
     visitor.page.set_viewport_size({"width": 390, "height": 844})
     for name, first in ((ROUND, "table.ranking tbody tr"), (BENCHMARK, "table.data tbody th")):
