@@ -44,6 +44,7 @@ REPLICAS: Mapping[str, Replica] = MappingProxyType(
 )
 """By ``data.source`` of a definition."""
 DRAWN = ("galaxies", "scenes", "videos")  # that are drawn sample by sample, where not distributed
+OURS = "parametric"  # a catalogue of others is read first, and may be damaged
 TEXT_RATES: Mapping[str, tuple[float, str]] = MappingProxyType(
     {
         "WMT16": (670, "87,200 pairs with 32,000 merges"),
@@ -63,7 +64,7 @@ def describe_preparation(chosen: Definition) -> str:
     elif source in REPLICAS:
         rate, of = measure_rate(REPLICAS[source]), str(REPLICAS[source])
         basis = f"as {FILES} {of} were decoded just now"
-    elif chosen.data["generator"] in DRAWN:
+    elif chosen.data["generator"] in DRAWN and chosen.data.get("catalogue", OURS) == OURS:
         rate, basis = measure_drawing(chosen), "as the first ones were drawn just now"
     else:
         return ""
