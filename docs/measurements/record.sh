@@ -43,12 +43,17 @@ for name in transformer gnmt ssd mask_rcnn; do
     keep "sums-$name" 2 speed $name --only sums --rounds 15
 done
 for name in resnet50 transformer mask_rcnn; do keep "shared-$name" 2 speed $name --only shared --rounds 7; done
-for name in resnet50 ssd; do
+for name in galaxy_shape galaxy_bnn; do
+    keep "shared-$name" 2 speed $name --only shared --scale full --input synthetic --rounds 5
+done
+keep hosts-gnmt 1 speed gnmt --only hosts --input synthetic --rounds 5
+for name in resnet50 ssd mask_rcnn; do
     shared=(speed $name --only partitions --input synthetic --rounds 7 --set global_batch_size=4)
     keep "partitions-$name" 2 "${shared[@]}"
     keep "partitions-$name-4" 4 "${shared[@]}"
 done
-for name in resnet50 chest_xray kfac transformer gnmt ssd mask_rcnn video_prediction galaxy_shape galaxy_bnn galaxy_vae; do
+for name in resnet50 chest_xray kfac transformer gnmt ssd mask_rcnn video_prediction galaxy_shape galaxy_bnn galaxy_vae \
+    galaxy_generation; do
     scale $name
 done
 if [ ! -e "$kept/stragglers.png" ]; then  # whose runs are kept beside the benchmark
