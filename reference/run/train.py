@@ -144,5 +144,4 @@ def _train_until_reached(
         qualities.append(quality)
         if find_end(qualities, definition) is not None:
             return Outcome(True, samples, quality)
-    reason = f"the targets were not reached within {definition.timing.max_samples} samples"
-    return Outcome(False, samples, quality, reason)
+    return Outcome(False, samples, quality, "the targets were not reached")
