@@ -78,9 +78,11 @@ run: $(VENV)/.installed-run
 	@echo
 	$(BIN)/cepheid check $(OUTPUT)
 	@echo
-	$(BIN)/cepheid summary $(OUTPUT) $(COMPARED)
+	$(BIN)/cepheid summary $(OUTPUT) \
+	    $(COMPARED)
 	@echo
-	$(BIN)/cepheid leaderboard $(OUTPUT) $(COMPARED)
+	$(BIN)/cepheid leaderboard $(OUTPUT) \
+	    $(COMPARED)
 	@echo
 	@echo "next: make run             one run more; with all of them the result has a score"
 	@echo "      make run RUNS=5      all that are missing"
