@@ -242,6 +242,8 @@ def test_the_last_lines_say_what_the_number_means() -> None:
         (["run", "galaxy_shape", "--epochs", "1"], "; a run ends when its targets are reached"),
         (["run", "galaxy_shape", "--wd", "1"], "; opt_weight_decay is a setting of "),
         (["run", "galaxy_shape", "1e-3"], "unrecognized arguments: 1e-3 (all"),
+        (["run", "galaxy_shape", "--foo bar"], "unrecognized arguments: --foo bar (all"),
+        (["run", "galaxy_shape", "=", "="], "unrecognized arguments: = = (all"),
         (["measure", "sweep", "--epoks", "1"], 'did you mean "--epochs"?'),
         (["run", "--dryrun"], 'did you mean "--dry-run"?'),
         (["data", "x", "--exprt", "fits"], 'did you mean "--export"?'),

@@ -75,9 +75,9 @@ class _Parser(argparse.ArgumentParser):
         if choice := re.search(r"invalid choice: (\S+) \(choose from (.+)\)", message):
             return did_you_mean(choice[1].strip("'\""), re.findall(r"[\w.-]+", choice[2]))
         found = re.match(r"unrecognized arguments: (?:= )?(\S+)", message)
-        if not found:
-            return ""
         words = ["", "", *(word for word in self.words if word != "="), ""]
+        if not found or found[1] not in words:  # such as a word with spaces
+            return ""
         at = words.index(found[1])
         name, _, value = found[1].partition("=")
         options: list[str] = [*self._option_string_actions]
