@@ -186,10 +186,11 @@ def _prepare(name: str, scale: str, root: Path, folder: Path) -> None:
 
     Its workers would import the program of the user again if they were those of this process.
     """
-    line = [sys.executable, "-m", "cepheid.tools.cli", "data", name, "--scale", scale]
+    line = [sys.executable, "-m", "cepheid.tools.cli", "data", name, "--scale", scale, "--data"]
     paths = os.pathsep.join(filter(None, [str(IMPORT_ROOT), os.environ.get("PYTHONPATH")]))
-    subprocess.run(
-        [*line, "--data", str(root)], env={**os.environ, "PYTHONPATH": paths}, check=False
+    changed = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(  # its reason to the program, which a notebook would not show
+        [*line, str(root)], env=changed, stderr=subprocess.PIPE, text=True, check=False
     )
     if not (folder / "manifest.json").is_file():
-        raise UserError(f"{folder}: the dataset of {name} could not be prepared; see above")
+        raise UserError(f"the dataset of {name} could not be prepared:\n{done.stderr.rstrip()}")
