@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         rows.append((name, lacking, describe_disk(chosen), describe_minutes(reference), here))
     print("", *lay_out(rows), sep="\n")
     print("\nAt mini scale. run: one of our reference on two processors; here: a training,")
-    print("from steps that were timed here without compilation (`cepheid doctor NAME`).")
+    print("from steps that are timed without compilation by `cepheid doctor all` or NAME.")
     missing = {name for each in definition.names() for name in _list_lacking_extras(each)}
     if missing:
         print("all of them need:")
