@@ -95,7 +95,7 @@ def test_make_installs_a_checkout_that_may_only_be_read(tmp_path: Path) -> None:
     """Root may write everywhere, so that nothing is written is shown by what is there after."""
     source, venv = copy_sources(tmp_path / "source"), tmp_path / "venv"
     before = {*source.rglob("*")}
-    line = ["make", f"VENV={venv}", "PIP=-m pip install -q --no-deps", venv / ".installed-run"]
+    line = ["make", f"VENV={venv}", "PIP=-m pip install -q --no-deps", f"{venv}/.installed-run"]
     built = subprocess.run(line, cwd=source, capture_output=True, text=True, check=False)
     if UNREACHED in built.stderr:
         pytest.skip("no package index is reached, so nothing can be built")

@@ -162,7 +162,7 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
             refuse_many(fisher, int(config.definition.model["classes"]))
         except UseError as error:  # with those of all other settings in a plan
             raise UserError(str(error)) from error
-    _, columns = find_shape(parallelism.all_reduce, ranks)
+    _, columns = find_shape(parallelism.all_reduce, ranks.world_size, ranks.ranks_per_node)
     return Options(
         damping=values.kfac_damping,
         average_decay=values.kfac_average_decay,

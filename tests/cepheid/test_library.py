@@ -140,7 +140,7 @@ def test_logs_and_results_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"could not be prepared:\n.*there is no such folder"):
-        cepheid.datasets.load("resnet50", split="train", scale="full", root=tmp_path)
+        cepheid.datasets.load("resnet50", split="train", scale="full", root=str(tmp_path))
     with pytest.raises(UserError, match="there is no such run log"):
         cepheid.read_log(tmp_path / "result_0.txt")
     with pytest.raises(UserError, match="no run logs here"):

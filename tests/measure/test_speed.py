@@ -95,7 +95,7 @@ def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines]
     of_all = ["step", "profile", "harness", "framework", "input", "memory"]
-    assert names == [*of_all, "drawing"]
+    assert names == [*of_all, "drawing", "shared"]
     assert lines[0].endswith("(plain.py).")
     assert lines[1].endswith("(only on request)")
     assert lines[2].endswith("timed loop, run log and display.")
@@ -247,8 +247,10 @@ def test_hosts_in_turn_feed_workers(
 
 
 def test_a_host_sends_all_sentences_of_a_batch_once() -> None:
-    sent: list[list[int]] = [[], []]
-    ends = [SimpleNamespace(send=lambda pair, into=into: into.append(pair[0])) for into in sent]
+    sent: list[list[Any]] = [[], []]
+    ends: Any = [
+        SimpleNamespace(send=lambda pair, into=into: into.append(pair[0])) for into in sent
+    ]
     hosts._serve(hosts.Feeding(2, 1), 0, ends)
     assert [len(shares) for shares in sent] == [hosts.STEPS] * 2
     assert {len(share) for shares in sent for share in shares} == {hosts.SENTENCES}

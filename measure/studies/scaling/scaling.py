@@ -86,8 +86,6 @@ def plan(request: Request) -> list[Job]:
 
     definition, asked = request.definition, request.arguments
     generation = definition.generation
-    launched = find_placement().world_size
-    counts = _pick_ranks(asked.ranks, launched)
     if generation is None:
         request.require_extras()
     elif asked.input == REAL:
@@ -95,6 +93,8 @@ def plan(request: Request) -> list[Job]:
             f"--input {REAL}: {definition.name} generates from noise and reads no data; fix: "
             "leave --input out"
         )
+    launched = find_placement().world_size
+    counts = _pick_ranks(asked.ranks, launched)
     settings = {parse_override(override)[0] for override in asked.overrides}
     if BATCH_SIZE in settings:
         raise UserError(f"--set {BATCH_SIZE}: give the samples of a step with --batch-size")

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cepheid.reference.run.execution import AllReduce
-from cepheid.reference.torch.workload import Ranks
 from cepheid.rules.errors import UserError
 
 STAGES, TENSOR_RANKS = "pipeline", "tensor_ranks"
@@ -84,15 +83,14 @@ def refuse_uneven_parts(setting: str, parts: int, **counts: int) -> None:
             )
 
 
-def find_shape(all_reduce: AllReduce, ranks: Ranks) -> tuple[int, int]:
-    """Return the rows and columns in which ``ranks`` sum gradients; consecutive ranks share a row.
+def find_shape(all_reduce: AllReduce, count: int, per_node: int) -> tuple[int, int]:
+    """Return the rows and columns in which ``count`` ranks sum gradients; neighbours share a row.
 
     ``flat`` is one row, ``two_level`` has a row for each node, ``mesh:4`` has 4 rows. Without a
     number ``mesh`` has the divisor of the ranks nearest below their square root.
 
     Raises UserError where the ranks do not fill the rows evenly.
     """
-    count, per_node = ranks.world_size, ranks.ranks_per_node
     if all_reduce.way == "mesh":
         rows = all_reduce.rows or max(
             row for row in range(1, math.isqrt(count) + 1) if count % row == 0

@@ -365,7 +365,7 @@ def _choose(
     if "all_reduce" not in config.definition.execution:
         # Few weights: one message after the backward pass, unless that can be hidden behind it.
         return Replicated(ranks, (1, ranks.world_size) if workload.averages_early else None)
-    mesh_shape = find_shape(asked.all_reduce, ranks)
+    mesh_shape = find_shape(asked.all_reduce, ranks.world_size, ranks.ranks_per_node)
     if asked.weight_update != "replicated" and ranks.world_size > 1:
         return Sharded(ranks, mesh_shape, asked.weight_update == "overlapped", phase)
     return (Spatial if arrangement.grid.parts > 1 else Replicated)(ranks, mesh_shape)

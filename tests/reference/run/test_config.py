@@ -210,7 +210,7 @@ def test_a_variant_is_for_the_open_division_and_keeps_the_digest() -> None:
     varied = configure(MINI, division="open", overrides=["input_scaling=none"])
     assert varied.definition.model["input_scaling"] == "none"
     assert varied.definition.digest == MINI.digest
-    assert varied.execution.own == {"input_scaling": "none"}
+    assert varied.execution.own == {"input_scaling": "none", "pipeline": "1"}
     assert configure(MINI, overrides=["input_scaling=asinh"]).definition == MINI
 
 

@@ -241,4 +241,4 @@ def test_a_run_draws_from_the_catalogue_without_editing_yaml(
     sky = galaxies.load(generators.prepare(few, tmp_path))
     assert sky.manifest.parameters["population"]["catalogue"].keys() >= {COSMOS.name}
     assert asked.definition.digest == chosen.digest
-    assert asked.execution.own == {"catalogue": "cosmos"}
+    assert asked.execution.own["catalogue"] == "cosmos"

@@ -16,7 +16,7 @@ from cepheid.reference.run.execution import AllReduce
 from cepheid.reference.torch.parallel.mesh import Chain, RankMesh, make_data_parallel
 from cepheid.reference.torch.parallel.plan import find_shape
 from cepheid.reference.torch.ranks.collectives import detect_lost_rank
-from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
+from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks
 from tests.processes import run_ranks
@@ -40,13 +40,13 @@ SLOW_FOUR = pytest.param(4, (2, 2), marks=pytest.mark.slow)
 def test_rows_and_columns(
     count: int, per_node: int, all_reduce: str, shape: tuple[int, int]
 ) -> None:
-    assert find_shape(AllReduce.parse(all_reduce), TorchRanks(0, count, CPU, per_node)) == shape
+    assert find_shape(AllReduce.parse(all_reduce), count, per_node) == shape
 
 
 @pytest.mark.parametrize("all_reduce", ["two_level", "mesh:2", "mesh:4"])
 def test_a_mesh_that_does_not_fit_is_refused(all_reduce: str) -> None:
     with pytest.raises(UserError, match="do not fill"):
-        find_shape(AllReduce.parse(all_reduce), TorchRanks(0, 3, CPU, ranks_per_node=2))
+        find_shape(AllReduce.parse(all_reduce), 3, 2)
 
 
 def test_a_chain_takes_tensors_in_the_order_of_the_calls() -> None:
@@ -166,7 +166,7 @@ def test_gradients_over_a_mesh_are_those_of_one_rank(count: int, shape: tuple[in
 def ask_for_three_rows() -> None:
     """What each rank of the test below does."""
     with start_ranks() as ranks:
-        find_shape(AllReduce("mesh", 3), ranks)
+        find_shape(AllReduce("mesh", 3), ranks.world_size, 1)
 
 
 def test_one_rank_reports_a_mesh_that_does_not_fit_and_all_end() -> None:
