@@ -40,6 +40,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.evidence import Curve
 from cepheid.rules.host import ROOT, atomic_write
 from cepheid.rules.metrics import QualityTarget
+from cepheid.rules.systems import load_devices
 from cepheid.tools.cli import COMMANDS, main
 
 RESULTS, SWEEPS = ROOT / "docs/results.md", ROOT / "docs/sweeps"
@@ -367,7 +368,22 @@ SECTIONS: Mapping[str, tuple[str, Show]] = {  # title, the command that records 
 # Tables between the marks of a page ---------------------------------------------------------------
 
 
+def list_devices() -> str:
+    """Return the table of what makers state of devices, from rules/devices.yaml."""
+    peaks = ("fp32", "tf32", "bf16", "fp16", "fp8")
+    heads = [*map(str.upper, peaks), "FP64", "INT8", "memory", "GB/s", "links", "watts"]
+    lines = [["device", *heads], ["---"] * (1 + len(heads))]
+    for each in load_devices():
+        numbers = (
+            *map(each.peak_tflops.get, peaks), each.fp64_tflops, each.int8_tops, each.memory_gb,
+            each.memory_gb_per_second, each.link_gb_per_second, each.watts,
+        )  # fmt: skip
+        lines.append([each.device, *("" if n is None else f"{n:,g}" for n in numbers)])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
 TABLES: Mapping[str, Callable[..., str]] = {
+    "devices": list_devices,
     "results": lambda: run("summary", str(ROOT / "submissions"), "--format", "markdown"),
     "epochs": draw_comparison,
     "sweep": draw_sweep,
@@ -377,6 +393,7 @@ WRITTEN = (
     RESULTS,
     *sorted(ROOT.glob("docs/second-order/*.md")),
     ROOT / "docs/galaxies/figure-2.md",
+    ROOT / "docs/devices.md",
 )
 
 

@@ -294,19 +294,6 @@ def test_every_number_has_a_source_and_a_known_precision() -> None:
             assert peak == Peak(precision, tflops, "datasheet")
 
 
-def test_the_page_of_devices_has_every_number() -> None:
-    page = (ROOT / "docs/devices.md").read_text(encoding="utf-8").splitlines()
-    rows = {cells[1].strip(): cells for line in page if (cells := line.split("|"))[1:]}
-    for known in load_devices():
-        peaks = (known.peak_tflops.get(name) for name in ("fp32", "tf32", "bf16", "fp16", "fp8"))
-        numbers = (
-            *peaks, known.fp64_tflops, known.int8_tops, known.memory_gb,
-            known.memory_gb_per_second, known.link_gb_per_second, known.watts,
-        )  # fmt: skip
-        shown = [cell.strip() for cell in rows[known.device][2:-1]]
-        assert shown == ["" if each is None else f"{each:,g}" for each in numbers], known.device
-
-
 @pytest.mark.parametrize(
     ("system", "precision", "peak"),
     [
