@@ -104,9 +104,7 @@ def check_end(path: Path) -> None:
             with open(path, "rb") as file:
                 file.seek(max(0, path.stat().st_size - TAR_END))
                 end = file.read(TAR_END)
-            if (
-                any(end) or not end
-            ):  # some writers leave the zeros out: then all members are looked for
+            if any(end) or not end:  # some writers leave the zeros out, so look for all members
                 with tarfile.open(path, "r:*") as archive:
                     archive.getmembers()
 
