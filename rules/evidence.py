@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -92,7 +92,8 @@ def _find_share(
 class Curve:
     """The quality at each evaluation of one run: ``(samples, metrics)``, in order.
 
-    ``code`` is the digest of the code that made it, "" where it was not kept.
+    ``code`` is the digest of the code that made it, "" where it was not kept. ``measured``
+    describes the machine and the implementation.
     """
 
     variant: str
@@ -100,6 +101,7 @@ class Curve:
     seconds: float
     evaluations: tuple[tuple[int, Mapping[str, float]], ...]
     code: str = ""
+    measured: Mapping[str, Any] = field(default_factory=dict)
 
     def count_samples_to_target(self, definition: Definition) -> int | None:
         """Return the samples at the evaluation at which the run ends, or None."""
@@ -121,7 +123,6 @@ class Evidence:
     """The measurements at one scale; the variant of a correct run is ``correct``."""
 
     definition_digest: str
-    measured: Mapping[str, Any]
     curves: tuple[Curve, ...]
 
     @property
@@ -150,24 +151,32 @@ def load(definition: Definition, file: str = FILE) -> Evidence | None:
             curve["seconds"],
             tuple((point.pop("samples"), point) for point in curve["evaluations"]),
             curve.get("code", ""),
+            entry["measured"][curve.get("on", 0)],
         )
         for curve in entry["curves"]
     )
-    return Evidence(entry["definition_digest"], entry["measured"], curves)
+    return Evidence(entry["definition_digest"], curves)
 
 
 def save(name: str, scale: str, evidence: Evidence, file: str = FILE) -> None:
-    """Replace the evidence of one scale, keeping that of the others."""
-    document = read_file(name, file)
+    """Replace the evidence of one scale, keeping that of the others.
+
+    Each description stands once under "measured"; "on" is its place, 0 where a curve has none.
+    """
+    document, measured = read_file(name, file), list[Mapping[str, Any]]()
+    for curve in evidence.curves:
+        if curve.measured not in measured:
+            measured.append(curve.measured)
     document[scale] = {
         "definition_digest": evidence.definition_digest,
-        "measured": dict(evidence.measured),
+        "measured": measured,
         "curves": [
             {
                 "variant": curve.variant,
                 "seed": curve.seed,
                 "seconds": round(curve.seconds, 1),
                 **({"code": curve.code} if curve.code else {}),
+                **({"on": place} if (place := measured.index(curve.measured)) else {}),
                 "evaluations": [
                     {"samples": samples, **quality} for samples, quality in curve.evaluations
                 ],

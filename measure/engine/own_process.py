@@ -28,12 +28,17 @@ def run_alone(function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -
 
     Raises what the function raises, and UserError if the process was killed.
     """
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context, initializer=_end_silently) as executor:
+    with open_pool(1) as executor:
         try:
             return executor.submit(function, *arguments, **named).result()
         except BrokenProcessPool as error:
             raise UserError(KILLED) from error
+
+
+def open_pool(count: int) -> ProcessPoolExecutor:
+    """Return an executor of ``count`` fresh processes that end with this one."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(count, mp_context=context, initializer=_end_silently)
 
 
 def run_on_ranks(count: int, function: Callable[P, R], *arguments: P.args, **named: P.kwargs) -> R:

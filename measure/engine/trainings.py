@@ -51,10 +51,10 @@ class Training:
 
 def train_all(
     definition: Definition, trainings: Sequence[Training], data_root: Path, observer: Observer
-) -> Iterator[tuple[Training, Curve, Mapping[str, Any]]]:
+) -> Iterator[tuple[Training, Curve]]:
     """Make runs one after the other, on data that are prepared first.
 
-    Yields each run with its quality curve and the facts about what it ran on. Starts nothing if
+    Yields each run with its quality curve, which says what it ran on. Starts nothing if
     there are no runs to make. Raises UserError for what a task refuses, such as an uneven
     ``micro_batch``, before data are prepared, and in an installation, since the curves are recorded
     beside the definition.
@@ -75,16 +75,14 @@ def train_all(
         for number, training in enumerate(trainings, 1):
             observer.tell(f"{training.title} (run {number} of {len(trainings)})")
             with observer.show_run(definition) as on_progress:
-                curve, implementation = train(training, ranks, on_progress)
-            yield training, replace(curve, code=code), {**implementation, **hardware}
+                curve = train(training, ranks, on_progress)
+            yield training, replace(curve, code=code, measured={**curve.measured, **hardware})
 
 
-def train(
-    training: Training, ranks: "TorchRanks", on_progress: "OnProgress"
-) -> tuple[Curve, Mapping[str, Any]]:
+def train(training: Training, ranks: "TorchRanks", on_progress: "OnProgress") -> Curve:
     """Make one run, to the targets or through the whole budget.
 
-    Returns its quality curve and the facts about its implementation. Of a run that generates, only
+    Returns its quality curve with the facts about its implementation. Of a run that generates, only
     the images that are judged are made: their noise is their own, and nothing is timed.
     """
     from cepheid.reference.run.log import RunLogWriter
@@ -113,8 +111,18 @@ def train(
     else:
         run_task(task, training.config, RunLogWriter(None), record)
     seconds = time.monotonic() - start
-    curve = Curve(training.variant, training.config.seed, seconds, tuple(evaluations))
-    return curve, task.implementation()
+    measured = _drop_reasons(task.implementation())
+    return Curve(
+        training.variant, training.config.seed, seconds, tuple(evaluations), measured=measured
+    )
+
+
+def _drop_reasons(implementation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts about a run without times, which are others in every run."""
+    execution = dict(implementation.get("execution", {}))
+    execution.pop("because", None)
+    facts = {key: value for key, value in implementation.items() if not key.endswith("_ms")}
+    return {**facts, **({"execution": execution} if execution else {})}
 
 
 def record_missing(
@@ -132,8 +140,8 @@ def record_missing(
     have = {(curve.variant, curve.seed) for curve in _load(definition, file).curves}
     missing = [each for each in wanted if (each.variant, each.config.seed) not in have]
     recorded = _load(definition, file)
-    for _, curve, measured in train_all(definition, missing, data_root, observer):
-        recorded = keep(definition, curve, measured, file)
+    for _, curve in train_all(definition, missing, data_root, observer):
+        recorded = keep(definition, curve, file)
     return recorded
 
 
@@ -145,9 +153,7 @@ def record_each(request: "Request", wanted: Mapping[K, Training], file: str) -> 
     return {key: made[each.variant, each.config.seed] for key, each in wanted.items()}
 
 
-def keep(
-    definition: Definition, curve: Curve, measured: Mapping[str, Any], file: str = evidence.FILE
-) -> Evidence:
+def keep(definition: Definition, curve: Curve, file: str = evidence.FILE) -> Evidence:
     """Add a run to the file, in place of one of the same variant and seed; return all."""
     from filelock import FileLock  # here: who reads what is recorded needs no extra
 
@@ -158,11 +164,11 @@ def keep(
             for each in _load(definition, file).curves
             if (each.variant, each.seed) != (curve.variant, curve.seed)
         ]
-        recorded = Evidence(definition.digest, measured, (*others, curve))
+        recorded = Evidence(definition.digest, (*others, curve))
         evidence.save(definition.name, definition.scale, recorded, file)
     return recorded
 
 
 def _load(definition: Definition, file: str) -> Evidence:
     """Return the runs that are recorded for this very definition."""
-    return evidence.load(definition, file) or Evidence(definition.digest, {}, ())
+    return evidence.load(definition, file) or Evidence(definition.digest, ())

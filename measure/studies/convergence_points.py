@@ -1,7 +1,6 @@
 """How many samples the reference needs to its targets, by batch size (rule T21): `cepheid rcp`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from cepheid.compliance.score import convergence
 from cepheid.compliance.score.convergence import Expected
@@ -77,13 +76,13 @@ def measure(request: Request, wanted: Sequence[Training]) -> Measured:
         if point and training.config.seed in {run.seed for run in point.runs}:
             continue
         if not request.arguments.overrides and (found := _find_in_evidence(definition, training)):
-            keep(definition, training, *found)
+            keep(definition, training, found)
         else:
             missing.append(training)
     if missing:
         finished = trainings.train_all(definition, missing, request.data_root, request.observer)
-        for training, curve, measured in finished:
-            keep(definition, training, curve, measured)
+        for training, curve in finished:
+            keep(definition, training, curve)
     return _describe(definition)
 
 
@@ -160,23 +159,20 @@ def _refuse_other_hyperparameters(point: Point, training: Training, definition: 
         )
 
 
-def _find_in_evidence(
-    definition: Definition, training: Training
-) -> tuple[Curve, Mapping[str, Any]] | None:
+def _find_in_evidence(definition: Definition, training: Training) -> Curve | None:
     """Return the same run where ``cepheid measure targets`` has made it, with all defaults."""
     defaults = {name: rule.default for name, rule in definition.hyperparameters.items()}
     found = evidence.load(definition)
     if found is None or dict(training.config.hyperparameters) != defaults:
         return None
     seed = training.config.seed
-    curve = next((curve for curve in found.correct if curve.seed == seed), None)
-    return (curve, found.measured) if curve else None
+    return next((curve for curve in found.correct if curve.seed == seed), None)
 
 
-def keep(
-    definition: Definition, training: Training, curve: Curve, measured: Mapping[str, Any]
-) -> None:
+def keep(definition: Definition, training: Training, curve: Curve) -> None:
     """Record a run, in place of one of the same batch size and seed."""
+    from filelock import FileLock  # here: who reads what is recorded needs no extra
+
     hyperparameters = dict(training.config.hyperparameters)
     samples, quality = curve.evaluations[-1] if curve.evaluations else (0, {})
     run = Run(
@@ -188,17 +184,10 @@ def keep(
         crossing=curve.find_crossing(definition),
         code=curve.code,
     )
-    # Read again: another process may measure another batch size at the same time.
-    points = _load_points(definition).add_run(hyperparameters, _drop_reasons(measured), run)
-    rcp.save(definition.name, definition.scale, points)
-
-
-def _drop_reasons(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the description of a run without its times, which are others in every run."""
-    execution = {
-        key: value for key, value in measured.get("execution", {}).items() if key != "because"
-    }
-    return {**measured, "execution": execution} if execution else dict(measured)
+    path = evidence.locate_file(definition.name, rcp.FILE)
+    with FileLock(path.with_name(f".{path.name}.lock")):
+        points = _load_points(definition).add_run(hyperparameters, curve.measured, run)
+        rcp.save(definition.name, definition.scale, points)
 
 
 def _format_range(values: Sequence[float], form: str) -> str:

@@ -203,7 +203,7 @@ def measure_missing(
                 _keep_run(definition, comparison, known)
             else:
                 missing.append(_prepare_training(definition, arm, seed, data_root))
-    for _, curve, _ in trainings.train_all(definition, missing, data_root, observer):
+    for _, curve in trainings.train_all(definition, missing, data_root, observer):
         _keep_run(definition, comparison, summarise(curve, definition))
     return load_runs(definition, comparison)
 

@@ -293,11 +293,12 @@ def test_judged_images_can_be_made_again(config: RunConfig) -> None:
 
 def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:
     wanted = Training("no_flow", "no_flow", config, create)
-    curve, told = train(wanted, ALONE, ignore_progress)
+    curve = train(wanted, ALONE, ignore_progress)
     ((images, quality),) = curve.evaluations
     assert images == GENERATION.images
     assert quality.keys() >= {target.metric for target in config.definition.quality}
-    assert told["sampling"] == "torch"
+    assert curve.measured["sampling"] == "torch"
+    assert "because" not in curve.measured["execution"]  # times, which are others in every run
     short = dataclasses.replace(curve, evaluations=((images - 1, quality),))
     for one, is_whole in ((curve, True), (short, False)):
         chosen = dataclasses.replace(
@@ -307,7 +308,7 @@ def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunCo
                 for target in config.definition.quality
             ),
         )
-        found = evidence.find_problems(Evidence(chosen.digest, {}, (one,)), chosen, ("no_flow",))
+        found = evidence.find_problems(Evidence(chosen.digest, (one,)), chosen, ("no_flow",))
         assert ("full budget" not in str(found)) == is_whole
 
 

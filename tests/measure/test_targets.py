@@ -71,7 +71,7 @@ def test_what_another_process_records_meanwhile_is_kept(training: FakeTraining) 
     def record_frozen(run: Training) -> Points:
         if len(training.runs) == 1:
             curve = Curve("frozen", 1, 2.0, ((MINI.timing.max_samples, POOR),))
-            evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, {}, (curve,)))
+            evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, (curve,)))
         return make_points(run)
 
     training.make_points = record_frozen
@@ -91,7 +91,7 @@ def correct(seed: int, samples: int, nll: float = -3.0) -> Curve:
 
 
 def gather(*curves: Curve) -> Evidence:
-    return Evidence(MINI.digest, {}, curves)
+    return Evidence(MINI.digest, curves)
 
 
 @given(needed=st.lists(st.integers(2, 14), min_size=2, max_size=12))
@@ -122,7 +122,7 @@ def test_a_run_that_generates_misses_by_its_metrics() -> None:
             Curve("correct", seed, 1.0, ((1, {target.metric: value, **others}),))
             for seed, value in enumerate(values)
         ]
-        return estimate_miss_probability(Evidence("", {}, tuple(curves)), GENERATION)
+        return estimate_miss_probability(Evidence("", tuple(curves)), GENERATION)
 
     low, high = target.target / 2, target.target * 0.99
     assert judge(low, low) == 0

@@ -29,7 +29,7 @@ def broken(variant: str, last: int = LAST) -> Curve:
     return Curve(variant, 1, 1.0, ((100, HALF), (last, POOR)))
 
 
-SOUND = Evidence(MINI.digest, {}, (*map(correct, range(10)), broken("shuffled"), broken("frozen")))
+SOUND = Evidence(MINI.digest, (*map(correct, range(10)), broken("shuffled"), broken("frozen")))
 
 
 def problems(recorded: Evidence) -> list[str]:
@@ -102,6 +102,20 @@ def test_points_are_saved_and_loaded(folder: Path) -> None:
     rcp.save("galaxy_shape", "full", replace(POINTS, points=()))
     assert rcp.load("galaxy_shape", "mini") == POINTS
     assert [path.name for path in folder.iterdir()] == ["rcp.json"]
+
+
+def test_a_run_keeps_on_what_it_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
+    (tmp_path / MINI.name).mkdir()
+    machines = [{"device": "cpu"}, {"device": "cuda"}, {"device": "cpu"}]
+    curves = tuple(
+        replace(correct(seed), measured=machine) for seed, machine in enumerate(machines)
+    )
+    evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, curves))
+    assert len(evidence.read_file(MINI.name, evidence.FILE)["mini"]["measured"]) == 2
+    assert evidence.load(MINI) == Evidence(MINI.digest, curves)
 
 
 def test_points_are_in_the_order_of_batch_sizes() -> None:

@@ -28,11 +28,12 @@ class FakeTraining:
 
     def __call__(
         self, definition: object, wanted: list[Training], data_root: Path, observer: object
-    ) -> Iterator[tuple[Training, Curve, dict[str, Any]]]:
+    ) -> Iterator[tuple[Training, Curve]]:
         for run in wanted:
             self.runs.append(run)
             points = tuple(self.make_points(run))
-            yield run, Curve(run.variant, run.config.seed, 1.23, points), self.describe(run)
+            made = Curve(run.variant, run.config.seed, 1.23, points, measured=self.describe(run))
+            yield run, made
 
     @property
     def names(self) -> list[tuple[str, int]]:

@@ -1,7 +1,6 @@
 """`cepheid rcp` as its user meets it. Runs are replaced by the curves that they would leave."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,17 +24,11 @@ def make_points(run: Training) -> Points:
     return (3008, POOR), (6016, GOOD)
 
 
-def describe(run: Training) -> dict[str, Any]:
-    """Return the machine, with times that are others in every run."""
-    reasons = {"precision": f"fastest step: bf16 15.{run.config.seed} ms, fp32 20.2 ms"}
-    return {**MACHINE, "execution": {"precision": "bf16", "because": reasons}}
-
-
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
     fake = FakeTraining(make_points)
-    fake.describe = describe
+    fake.describe = lambda run: MACHINE
     replace_training(fake, tmp_path, monkeypatch)
     return fake
 
@@ -73,10 +66,10 @@ def test_runs_of_measure_targets_are_not_made_again(
     training: FakeTraining, capsys: Printed
 ) -> None:
     curves = [
-        Curve(variant, seed, 2.0, ((3008, GOOD),))
+        Curve(variant, seed, 2.0, ((3008, GOOD),), measured=MACHINE)
         for variant, seed in (("correct", 2), ("correct", 3), ("broken", 1))
     ]
-    evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, MACHINE, tuple(curves)))
+    evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, tuple(curves)))
     assert cepheid_rcp("--batch-size", "32", "--runs", "3") == 0
     assert training.sizes == [(32, 1)]
     assert "3 of 3" in capsys.readouterr().out
@@ -97,7 +90,7 @@ def test_other_runs_are_made(
     digest: str, arguments: tuple[str, ...], training: FakeTraining
 ) -> None:
     curve = Curve("correct", 1, 2.0, ((3008, GOOD),))
-    evidence.save(MINI.name, MINI.scale, Evidence(digest, MACHINE, (curve,)))
+    evidence.save(MINI.name, MINI.scale, Evidence(digest, (curve,)))
     assert cepheid_rcp(*arguments, "--runs", "1") == 0
     assert len(training.runs) == 1
 

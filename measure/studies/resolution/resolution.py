@@ -165,10 +165,16 @@ def simulate(one: Definition, runs: int, spread: float) -> Resolution:
 
 
 def measure_spread(curves: Sequence[evidence.Curve]) -> float | None:
-    """Return the scatter of the logarithm of seconds per sample between recorded runs."""
+    """Return the scatter of the logarithm of seconds per sample between recorded runs.
+
+    Runs that were made several at a time say nothing of it; of the others, those of the machine
+    and implementation with most runs count.
+    """
+    alone = [curve for curve in curves if "runs_at_once" not in curve.measured]
+    groups = [[curve for curve in alone if curve.measured == one.measured] for one in alone]
     paces = [
         math.log(curve.seconds / curve.evaluations[-1][0])
-        for curve in curves
+        for curve in max(groups, key=len, default=[])
         if curve.evaluations and curve.seconds > 0 and curve.evaluations[-1][0] > 0
     ]
     return statistics.stdev(paces) if len(paces) >= LEAST_RUNS else None

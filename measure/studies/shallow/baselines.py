@@ -1,7 +1,7 @@
 """`cepheid measure baselines`: which targets are reached without the task, and by what margins."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from cepheid.compliance.score import margins
@@ -136,11 +136,10 @@ def record_missing(
     extras.require_for_runs(one.extras)
     prepare_data(one, data_root, observer)
     observer.tell(f"{one.name}: {name}, seed {seed}")
-    measured, curve = run_alone(_try, one.name, name, seed, data_root)
-    trainings.keep(one, curve, measured, BASELINES_FILE)
+    trainings.keep(one, run_alone(_try, one.name, name, seed, data_root), BASELINES_FILE)
 
 
-def _try(benchmark: str, name: str, seed: int, data_root: Path) -> tuple[dict[str, str], Curve]:
+def _try(benchmark: str, name: str, seed: int, data_root: Path) -> Curve:
     import torch
 
     from cepheid.reference.machine.hardware import read_hardware
@@ -149,7 +148,7 @@ def _try(benchmark: str, name: str, seed: int, data_root: Path) -> tuple[dict[st
     trial = Trial(definitions.load(benchmark, "mini"), data_root, seed)
     processor = str(read_hardware(data_root)["processor"])
     machine = {"framework": f"torch {torch.__version__}", "processor": processor}
-    return machine, try_out(find_baseline(name), trial)
+    return replace(try_out(find_baseline(name), trial), measured=machine)
 
 
 def _describe(one: Definition, curve: Curve) -> Row:

@@ -1,14 +1,17 @@
 """`cepheid measure pending`: which recorded evidence is stale or missing, and make it again."""
 
 import math
+import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from concurrent.futures import as_completed
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
-from cepheid.measure.engine import options, provenance, trainings
+from cepheid.measure.engine import options, own_process, provenance, trainings
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
@@ -17,6 +20,7 @@ from cepheid.measure.studies.shallow import baselines
 from cepheid.measure.studies.upkeep import records
 from cepheid.measure.studies.upkeep.records import STAGES, Wanted
 from cepheid.reference.run.config import configure
+from cepheid.reference.session.observer import prepare_data
 from cepheid.rules import definition as definitions
 from cepheid.rules import evidence, extras, rcp
 from cepheid.rules.definition import Definition
@@ -24,7 +28,9 @@ from cepheid.rules.evidence import Curve
 from cepheid.rules.rcp import BATCH_SIZE
 
 if TYPE_CHECKING:
+    from cepheid.measure.engine.study import OpenDisplay
     from cepheid.reference.run.config import RunConfig
+    from cepheid.reference.session.observer import Observer
 
 DESCRIPTION = """\
 List which records are missing, or stale because what their benchmark computes has changed: its
@@ -34,8 +40,9 @@ correct seeds at the default batch size; broken variants and shallow baselines; 
 sizes; full scale. A full scale without any record is not listed, because its data are not here.
 
 --run makes them in this order, on one thread and with the lowest priority, so it may run in the
-background for days. Each run is recorded when it ends, and the same command continues. Results are
-left out: they need the whole machine with nothing else running, and `cepheid run` makes them.
+background for days; --jobs makes several runs at a time. Each is recorded when it ends, and the
+same command continues. Results are left out: they need the whole machine with nothing else running,
+and `cepheid run` makes them.
 
 --repeat makes one recorded run of each benchmark again and compares its curve, as the nightly job
 does.
@@ -45,6 +52,7 @@ examples:
   cepheid measure pending                                  the list
   cepheid measure pending kfac ssd --output pending.json   of two benchmarks, also as JSON
   cepheid measure pending --run --hours 8 &                a night's work in the background
+  cepheid measure pending --run --jobs 8 --device cuda     eight runs at a time on one GPU
   cepheid measure pending --repeat --seed 3                seed 3 of each benchmark again
 
 exit codes: 0 listed, or made; 1 a repeated run differs, or a run missed its targets; 2 wrong use
@@ -112,49 +120,81 @@ def measure(request: Request, found: Plan) -> Measured:
 
 
 def _make(request: Request, pending: Sequence[Wanted]) -> tuple[list[str], bool, list[Wanted]]:
-    """Make what is pending, the next only if it fits into the hours; return what is left."""
-    import os
-
+    """Make what is pending and fits into the hours, in order; return what is left."""
     os.nice(19)
-    budget, left, misses = request.arguments.hours, [], []
-    spent = 0.0
+    asked, chosen, hours = request.arguments, list[Wanted](), 0.0
     for one in pending:
-        if one.what == "result" or (budget is not None and spent + one.hours > budget):
-            left.append(one)
-            continue
+        if one.what != "result" and (asked.hours is None or hours + one.hours <= asked.hours):
+            chosen.append(one)
+            hours += one.hours
+    if asked.jobs is None:
+        made = [_make_one(one, request.data_root, request.observer) for one in chosen]
+    else:
+        made = _make_together(request, [each for one in chosen for each in one.split()])
+    misses = [miss for _, found in made for miss in found]
+    spent = f"made: {sum(seconds for seconds, _ in made) / 3600:.2f} core hours"
+    return [*misses, spent], not misses, [one for one in pending if one not in chosen]
+
+
+def _make_together(request: Request, runs: Sequence[Wanted]) -> list[tuple[float, list[str]]]:
+    """Make runs in as many processes at a time as are asked for."""
+    jobs = request.arguments.jobs
+    for one in {(each.benchmark, each.scale): each for each in runs}.values():
         chosen = definitions.load(one.benchmark, one.scale)
-        if one.what.startswith(records.BASELINE):
-            name = one.what.removeprefix(records.BASELINE)
-            for seed in one.seeds:
-                baselines.record_missing(chosen, name, seed, request.data_root, request.observer)
-            spent += one.hours
-            continue
-        wanted = list_trainings(one, chosen, request)
-        for training, curve, measured in trainings.train_all(
-            chosen, wanted, request.data_root, request.observer
-        ):
-            spent += curve.seconds / 3600
-            if one.what.startswith("batch size"):
-                convergence_points.keep(chosen, training, curve, measured)
-            else:
-                trainings.keep(chosen, curve, measured)
-            is_correct = training.variant == CORRECT
-            if is_correct != (curve.count_samples_to_target(chosen) is not None):
-                misses.append(f"problem: {one.benchmark} {one.scale}, {training.title}: "
-                              f"{'missed' if is_correct else 'reached'} the targets")  # fmt: skip
-    return [*misses, f"made: {spent:.2f} core hours"], not misses, left
+        prepare_data(chosen, request.data_root, request.observer)
+        provenance.keep_current(one.benchmark, request.data_root)
+    with own_process.open_pool(jobs) as pool, request.observer.count("runs", "runs") as on_count:
+        shared = request.data_root, request.open_display, jobs
+        futures = [pool.submit(_make_silently, one, *shared) for one in runs]
+        for done, _ in enumerate(as_completed(futures), 1):
+            on_count(done, len(futures))
+    return [future.result() for future in futures]
 
 
-def list_trainings(one: Wanted, chosen: Definition, request: Request) -> list[Training]:
+def _make_silently(
+    one: Wanted, data_root: Path, open_display: "OpenDisplay", jobs: int
+) -> tuple[float, list[str]]:
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        return _make_one(one, data_root, open_display(nowhere), jobs)
+
+
+def _make_one(
+    one: Wanted, data_root: Path, shown: "Observer", jobs: int = 1
+) -> tuple[float, list[str]]:
+    """Make the runs of one kind; return their seconds, and which ended as they must not."""
+    chosen = definitions.load(one.benchmark, one.scale)
+    if one.what.startswith(records.BASELINE):
+        name = one.what.removeprefix(records.BASELINE)
+        for seed in one.seeds:
+            baselines.record_missing(chosen, name, seed, data_root, shown)
+        return one.hours * 3600, []
+    seconds, misses = 0.0, []
+    wanted = list_trainings(one, chosen, data_root)
+    for training, curve in trainings.train_all(chosen, wanted, data_root, shown):
+        seconds += curve.seconds
+        beside = {"runs_at_once": jobs} if jobs > 1 else {}
+        curve = replace(curve, measured={**curve.measured, **beside})
+        if one.what.startswith("batch size"):
+            convergence_points.keep(chosen, training, curve)
+        else:
+            trainings.keep(chosen, curve)
+        is_correct = training.variant == CORRECT
+        if is_correct != (curve.count_samples_to_target(chosen) is not None):
+            misses.append(f"problem: {one.benchmark} {one.scale}, {training.title}: "
+                          f"{'missed' if is_correct else 'reached'} the targets")  # fmt: skip
+    return seconds, misses
+
+
+def list_trainings(one: Wanted, chosen: Definition, data_root: Path) -> list[Training]:
     """Return the runs that make what is pending."""
     variants = registry.import_module(chosen.name, "broken").VARIANTS
     variant = one.what if one.what in variants else CORRECT
-    configs = [_configure(one, chosen, request, seed) for seed in one.seeds]
+    configs = [_configure(one, chosen, data_root, seed) for seed in one.seeds]
     what = f"{one.benchmark} {one.scale}, {one.what}"
     return [Training(what, variant, each, variants.get(variant)) for each in configs]
 
 
-def _configure(one: Wanted, chosen: Definition, request: Request, seed: int) -> "RunConfig":
+def _configure(one: Wanted, chosen: Definition, data_root: Path, seed: int) -> "RunConfig":
     """Return the configuration of a run, with the hyperparameters of its recorded point."""
     overrides = ["threads=1"]
     if one.what.startswith("batch size"):
@@ -167,7 +207,7 @@ def _configure(one: Wanted, chosen: Definition, request: Request, seed: int) -> 
             for name, value in tuned.items()
             if name in rules and rules[name].default != value
         ]
-    return configure(chosen, overrides=overrides, data_root=request.data_root, seed=seed)
+    return configure(chosen, overrides=overrides, data_root=data_root, seed=seed)
 
 
 # A recorded run made again ----------------------------------------------------------------------
@@ -210,7 +250,7 @@ def repeat_all(request: Request, names: Sequence[str]) -> Measured:
         config = configure(one, data_root=request.data_root, seed=seed)
         wanted = [Training(name, CORRECT, config)]
         made = trainings.train_all(one, wanted, request.data_root, request.observer)
-        rows += [compare(one, curves, curve) for _, curve, _ in made]
+        rows += [compare(one, curves, curve) for _, curve in made]
     is_fine = all(row.is_fine for row in rows)
     return Measured(rows, "a recorded seed made again", notes=notes, is_fine=is_fine)
 
@@ -285,11 +325,14 @@ STUDY = Study(
         Option("--run", "make what is pending", bool, group="how"),
         Option("--hours H", "with --run: start nothing that needs more core hours", float, least=0,
                needs="--run"),
+        Option("--jobs N", "with --run: how many runs at a time (default: 1)", int, least=1,
+               needs="--run"),
         Option("--repeat", "make one recorded run of each benchmark again, at mini scale", bool,
                group="how"),
         Option("--seed S", "with --repeat: which seed (default: another one each day)", int,
                least=1, needs="--repeat"),
         options.FILE,
         options.DATA,
+        *options.DEVICES,
     ),
 )  # fmt: skip

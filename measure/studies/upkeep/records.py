@@ -8,7 +8,7 @@ variants, ``baselines.json`` shallow baselines, ``rcp.json`` runs at other batch
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,10 @@ class Wanted:
         """How many runs must be made, by reason."""
         reasons = [state for state in self.states.values() if state]
         return ", ".join(f"{reasons.count(each)} {each}" for each in dict.fromkeys(reasons))
+
+    def split(self) -> "Sequence[Wanted]":
+        """Return each run that must be made as one of its own."""
+        return [replace(self, states={seed: self.states[seed]}) for seed in self.seeds]
 
     @property
     def hours(self) -> float:

@@ -205,7 +205,7 @@ def test_it_runs_on_a_tiny_dataset_and_is_recorded(
 
 
 def save(file: str, *curves: Curve) -> None:
-    evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, {}, curves), file)
+    evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, curves), file)
 
 
 def make_curve(variant: str, seed: int, *values: float) -> Curve:

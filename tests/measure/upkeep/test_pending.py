@@ -2,15 +2,17 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cepheid.measure.engine import provenance
+from cepheid.measure.engine import own_process, provenance
 from cepheid.measure.engine.provenance import Fingerprint, Taken
 from cepheid.measure.engine.trainings import CORRECT, Training
+from cepheid.measure.studies.resolution.resolution import measure_spread
 from cepheid.measure.studies.shallow import baselines
 from cepheid.measure.studies.upkeep import pending, records
 from cepheid.rules import definition, evidence, rcp
@@ -34,9 +36,10 @@ def make_points(run: Training) -> Points:
 
 
 class FakeWithCode(FakeTraining):
-    def __call__(self, *arguments: Any) -> Iterator[tuple[Training, Curve, dict[str, str]]]:
-        for run, curve, facts in super().__call__(*arguments):
-            yield run, replace(curve, code=NOW), {"framework": "none", **facts}
+    def __call__(self, *arguments: Any) -> Iterator[tuple[Training, Curve]]:
+        for run, curve in super().__call__(*arguments):
+            facts = {"framework": "none", **curve.measured}
+            yield run, replace(curve, code=NOW, measured=facts)
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def list_pending(tmp_path: Path, *arguments: str) -> dict[str, Any]:
 
 
 def save(*curves: Curve, digest: str = MINI.digest) -> None:
-    evidence.save(MINI.name, MINI.scale, Evidence(digest, {}, curves))
+    evidence.save(MINI.name, MINI.scale, Evidence(digest, curves))
 
 
 def make_curve(seed: int, code: str, variant: str = CORRECT, seconds: float = 36.0) -> Curve:
@@ -135,6 +138,22 @@ def test_hours_end_the_work_and_the_same_command_goes_on(
     assert CORRECT in {name for name, _ in training.names}
 
 
+def test_several_runs_at_a_time_are_kept_as_such(
+    training: FakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_process, "open_pool", ThreadPoolExecutor)  # sees what is replaced here
+    monkeypatch.setattr(pending, "prepare_data", lambda *_: tmp_path)
+    monkeypatch.setattr(provenance, "keep_current", lambda *_: NOW)
+    save(make_curve(1, NOW))
+    assert list_pending(tmp_path, "--run", "--jobs", "3")["runs"] == 5
+    assert len(set(training.names)) == len(training.names) == 9 + 2 * len(VARIANTS)
+    recorded = evidence.load(MINI)
+    assert recorded is not None
+    beside = [curve.measured.get("runs_at_once") for curve in recorded.curves]
+    assert (beside.count(None), beside.count(3)) == (1, len(training.names))
+    assert measure_spread(recorded.correct) is None  # their times say nothing
+
+
 @pytest.mark.usefixtures("training")
 def test_results_count_where_their_code_computes_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "results" / "box" / "galaxy_shape-mini-closed"
@@ -155,7 +174,7 @@ def test_baselines_are_listed_and_tried_with_the_broken_variants(
     monkeypatch.setattr(
         baselines, "record_missing", lambda one, name, seed, root, observer: tried.append(seed)
     )
-    made = Evidence(MINI.digest, {}, (Curve("moments", 1, 9.0, ((6000, GOOD),)),))
+    made = Evidence(MINI.digest, (Curve("moments", 1, 9.0, ((6000, GOOD),)),))
     evidence.save(MINI.name, MINI.scale, made, evidence.BASELINES_FILE)
     (listed,) = [
         one for one in list_pending(tmp_path)["pending"] if one["what"] == "baseline moments"
