@@ -3,8 +3,10 @@
 import contextlib
 import gc
 import importlib
+import inspect
+import sys
 
-from cepheid.rules import definition
+from cepheid.rules import definition, events, findings, rounds
 
 MODULES = (
     "torch",
@@ -12,6 +14,7 @@ MODULES = (
     "torch.distributed",
     "matplotlib.figure",
     "hypothesis",
+    "jsonschema",
     "pytest",
     "rich.console",
     "scipy.stats",
@@ -26,4 +29,9 @@ MODULES = (
 for module in MODULES:
     with contextlib.suppress(ImportError):  # an extra is missing; its tests are skipped
         importlib.import_module(module)
+# What any run reads and keeps: texts of findings, the round, and, for mllog, where modules lie.
+findings.load_codes()
+rounds.load()
+events.read_nonce()
+inspect.getmodule(sys._getframe())
 gc.freeze()  # a collection in a forked process would copy every page

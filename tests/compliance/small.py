@@ -1,5 +1,7 @@
 """A small benchmark for tests alone, so that golden files do not change with the real ones."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -99,3 +101,12 @@ def install(
     mini = definition.load("star_shape", "mini")
     rcp.save(mini.name, mini.scale, reference_points(mini, SAMPLES))
     return mini
+
+
+@contextmanager
+def installed(folder: Path) -> Iterator[Definition]:
+    """Work in a folder of its own, with the benchmarks of ``install``: for fixtures of a module."""
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield install(folder / "benchmarks", patch)

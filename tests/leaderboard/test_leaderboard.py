@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -29,10 +30,10 @@ from tests.compliance.judging import judge_folder
 from tests.compliance.mixed import write_mixed
 
 
-@pytest.fixture
-def rows(star_shape: Definition) -> list[Entry]:
-    write_mixed(Path("out"), star_shape)
-    return _rows(Path("out"))
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> list[Entry]:
+    with small.installed(tmp_path_factory.mktemp("home") / "mixed") as mini:
+        return _rows(write_mixed(Path("out"), mini))
 
 
 def _rows(path: Path) -> list[Entry]:
@@ -138,17 +139,11 @@ def test_no_cell_is_a_formula(text: str, star_shape: Definition) -> None:
     assert entry["processor"] == f"'{text}"
 
 
-def test_golden_table(rows: list[Entry]) -> None:
-    text = write_table(rows)
-    assert_golden(text + "\n", "summary.txt")
-
-
-def test_golden_markdown(rows: list[Entry]) -> None:
-    assert_golden(write_markdown(rows) + "\n", "summary.md")
-
-
-def test_golden_json(rows: list[Entry]) -> None:
-    assert_golden(write_json(rows) + "\n", "summary.json")
+@pytest.mark.parametrize(
+    ("write", "ending"), [(write_table, "txt"), (write_markdown, "md"), (write_json, "json")]
+)
+def test_golden(write: Callable[[list[Entry]], str], ending: str, rows: list[Entry]) -> None:
+    assert_golden(write(rows) + "\n", f"summary.{ending}")
 
 
 def test_a_first_run_fits_a_terminal_and_says_how_many_are_missing(star_shape: Definition) -> None:

@@ -26,6 +26,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
 from tests.checkout import PUBLISHED_LOGS
+from tests.compliance import small
 from tests.compliance.builder import SYSTEM, run_records, write_log, write_result
 from tests.compliance.field import describe_system, write_field, write_generation, write_training
 from tests.compliance.judging import judge_folder, make_site
@@ -77,14 +78,22 @@ def make_pages(files: dict[str, str]) -> dict[str, Page]:
     return {name: Page(text) for name, text in files.items() if name.endswith(".html")}
 
 
-@pytest.fixture
-def mixed(star_shape: Definition) -> dict[str, str]:
-    return build_site(write_mixed(Path("out"), star_shape))
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder whose `submissions` and `out` the two sites below are built of."""
+    return tmp_path_factory.mktemp("home")
 
 
-@pytest.fixture
-def field(star_shape: Definition) -> dict[str, str]:
-    return build_site(write_field(Path("submissions"), star_shape))
+@pytest.fixture(scope="module")
+def mixed(home: Path) -> dict[str, str]:
+    with small.installed(home / "mixed") as mini:
+        return build_site(write_mixed(Path("out"), mini))
+
+
+@pytest.fixture(scope="module")
+def field(home: Path) -> dict[str, str]:
+    with small.installed(home / "field") as mini:
+        return build_site(write_field(Path("submissions"), mini))
 
 
 def test_the_pages(mixed: dict[str, str]) -> None:
@@ -118,7 +127,10 @@ def test_markup_from_logs_and_descriptions_is_text(field: dict[str, str]) -> Non
     assert "</script" not in field["compare.html"].split('id="data">')[1].split("</script>\n")[0]
 
 
-def test_every_page_is_well_formed_and_leads_somewhere(field: dict[str, str]) -> None:
+def test_every_page_is_well_formed_and_leads_somewhere(
+    field: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home / "field")
     found = make_pages(field)
     for name, page in found.items():
         assert len(page.ids) == len(set(page.ids)), name
@@ -233,9 +245,9 @@ def test_a_file_that_is_not_a_picture_is_left_out(star_shape: Definition) -> Non
     assert not any(name.endswith(".png") for name in build_site(Path("out")))
 
 
-def test_the_same_results_give_the_same_bytes(star_shape: Definition) -> None:
-    write_field(Path("submissions"), star_shape)
-    assert build_site(Path("submissions")) == build_site(Path("submissions"))
+def test_the_same_results_give_the_same_bytes(field: dict[str, str], home: Path) -> None:
+    with small.installed(home / "again") as mini:
+        assert build_site(write_field(Path("submissions"), mini)) == field
 
 
 def test_a_result_judged_without_its_course_cannot_be_drawn(star_shape: Definition) -> None:

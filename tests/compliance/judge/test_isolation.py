@@ -17,10 +17,10 @@ from cepheid.compliance.read import manifest
 from cepheid.compliance.read.log import runlog
 from cepheid.leaderboard.plots import charts
 from cepheid.leaderboard.rows import entry
-from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import build_leaderboard, check_compliance, pack_submission, summarize_results
-from tests.compliance.builder import SYSTEM, power_lines, run_records, write_result
+from tests.compliance import small
+from tests.compliance.builder import SYSTEM, run_records, write_power, write_result
 
 NOT_JUDGED = "S15.not_judged"
 NAMES = ("acme", "umbrella")
@@ -45,17 +45,17 @@ def fail_for_acme(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-@pytest.fixture
-def submissions(star_shape: Definition) -> Path:
-    """Two submissions with manifests, waivers and power logs."""
-    for name in NAMES:
-        root, system = Path("submissions", name), {**SYSTEM, "submitter": name}
-        folder = write_result(root, star_shape, system=system)
-        for index in range(5):
-            lines = power_lines(run_records(star_shape, index, system=system), {"node0": 900.0})
-            (folder / f"power_{index}.csv").write_text("\n".join(lines))
-        assert pack_submission.main([str(root)]) == 0
-    return Path("submissions")
+@pytest.fixture(scope="module")
+def submissions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Two submissions with manifests, waivers and power logs, in the working directory."""
+    with small.installed(tmp_path_factory.mktemp("home") / "two") as mini:
+        for name in NAMES:
+            root, system = Path("submissions", name), {**SYSTEM, "submitter": name}
+            folder = write_result(root, mini, system=system)
+            for index in range(5):
+                write_power(folder, run_records(mini, index, system=system), index, {"node0": 900})
+            assert pack_submission.main([str(root)]) == 0
+        yield Path("submissions")
 
 
 def let_rule_fail(rule: str) -> Callable[[pytest.MonkeyPatch], None]:
@@ -142,7 +142,7 @@ IN_TABLES = {
 }
 
 
-@pytest.mark.parametrize("place", [*IN_JUDGING, *IN_TABLES])
+@pytest.mark.parametrize("place", [*IN_TWO_PROCESSES, *IN_TABLES])
 def test_a_summary_has_all_other_rows(
     place: str, submissions: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
