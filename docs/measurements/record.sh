@@ -35,8 +35,10 @@ keep profile-gnmt-1-sentence 1 speed gnmt "${full[@]}" --profile --rounds 5 --se
 for name in resnet50 chest_xray ssd; do
     keep "profile-$name" 1 speed $name "${full[@]}" --profile --rounds 5 --set compile=off --set global_batch_size=8
 done
+# The networks of 16 x 16 pixels: a step of the last ones, of 128 x 128, takes a thread some minutes.
 keep profile-mask_rcnn 1 speed mask_rcnn "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=1
-keep profile-video_prediction 1 speed video_prediction "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=2
+keep profile-video_prediction-16-pixels 1 speed video_prediction "${full[@]}" --profile --rounds 3 --set compile=off \
+    --set global_batch_size=2 --at 793875
 keep profile-kfac 1 speed kfac "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=8 --set kfac_stale=false
 for name in transformer gnmt ssd mask_rcnn; do
     keep "update-$name" 2 speed $name --only update --rounds 15

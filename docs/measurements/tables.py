@@ -91,6 +91,39 @@ def list_ranks(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
             yield [Path(name).parent.name, count, f"{rate:,.4g}", f"{efficiency:.2f}", *origin]
 
 
+def list_updates(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+    """Yield a row for each step of an optimizer, of each network where several are compared."""
+    for name, facts in files:
+        groups = {"": facts} if "updates" in facts else facts.get("compared", {})
+        for group, found in groups.items():
+            for update in found["updates"]:
+                low, high = update["ratio_quartiles"]
+                made = update["counts"]["refreshes"] / update["counts"]["possible_refreshes"]
+                memory = (f"{count / 2**20:,.0f}" for count in update["memory"])
+                yield [
+                    name, name_machine(facts), ": ".join(filter(None, (group, update["name"]))),
+                    f"{update['baseline_milliseconds']:,.1f}", f"{update['milliseconds']:,.1f}",
+                    f"{update['ratio']:.2f} ({low:.2f} to {high:.2f})", f"{made:.0%}", *memory,
+                    *name_origin(facts),
+                ]  # fmt: skip
+
+
+def list_rungs(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+    """Yield a row for each step that makes an update of the baseline fast."""
+    for name, facts in files:
+        batch = facts.get("global_batch_size")
+        for rung in facts.get("rungs", ()):
+            seconds = statistics.median(rung["timing"]["seconds"])
+            busy, phases_ms = rung["kernel_seconds"], rung["phases_ms"]
+            yield [
+                name, name_machine(facts), rung["name"], f"{1000 * seconds:,.1f}",
+                f"{batch / seconds:,.4g}", f"{rung['speedup_in_all'][0]:.2f}",
+                *(f"{phases_ms[phase]:,.1f}" for phase in ("forward", "backward", "update")),
+                "" if busy is None else f"{1000 * (seconds - busy):,.1f}",
+                f"{rung['memory'] / 2**20:,.0f}", *name_origin(facts),
+            ]  # fmt: skip
+
+
 def name_machine(facts: Facts) -> str:
     """Return the accelerator of a file, or its processor."""
     machine = facts["machine"]
@@ -111,6 +144,14 @@ TABLES = {
     "Ways to share updates, sums and models": (
         ("file", "way", "ms", "times as fast as the first", "update", "state of a rank, MiB",
          "code", "load"), list_arms,
+    ),
+    "Updates with an optimizer, beside those of SGD": (
+        ("file", "on", "update", "SGD ms", "ms", "times SGD", "refreshed", "SGD MiB", "MiB", "code",
+         "load"), list_updates,
+    ),
+    "What makes SGD fast": (
+        ("file", "on", "step", "ms", "samples/s", "times as fast as the first", "forward ms",
+         "backward ms", "update ms", "without kernels, ms", "MiB", "code", "load"), list_rungs,
     ),
     "Several ranks for each image": (
         ("file", "pixels", "way", "ms", "times as fast as one rank", "code", "load"), list_sizes,

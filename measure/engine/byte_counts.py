@@ -4,6 +4,7 @@ The kernel counts the payload of each TCP connection. Libraries that do not use 
 NVLink or InfiniBand) send nothing that is counted here.
 """
 
+import gc
 import os
 import socket
 import struct
@@ -12,12 +13,15 @@ from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from cepheid.measure.engine.turns import take_steps
 
 if TYPE_CHECKING:
+    from cepheid.reference.torch.device import Device
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
 Connection = tuple[str, int, str, int]  # own address and port, the other's
@@ -84,6 +88,33 @@ def measure_peak_bytes(job: Callable[[], object]) -> int:
     changes = [event for event in profiled.kineto_results.events() if event.name() == "[memory]"]
     changes.sort(key=lambda event: event.start_ns())
     return max(accumulate((int(event.nbytes()) for event in changes), initial=0))
+
+
+def weigh_task(make: Callable[[], Any], device: "Device") -> tuple[Any, int]:
+    """Return the task that ``make`` makes, and the bytes that its second step needs at most.
+
+    They are its weights, its state and what the step takes beside them, without what was there
+    before: by the allocator of an accelerator, elsewhere by torch's tensors.
+    """
+    count = device.allocated_bytes if device.is_accelerator else count_live_bytes
+    gc.collect()
+    before = count()
+    task = make()
+    take_steps(task, 1)
+    if not device.is_accelerator:
+        kept = count() - before
+        return task, kept + measure_peak_bytes(lambda: take_steps(task, 1))
+    device.forget_peak()
+    take_steps(task, 1)
+    return task, device.peak_bytes() - before
+
+
+def count_live_bytes() -> int:
+    """Return the bytes of all tensors of this process on processors, and of their gradients."""
+    found = [each for each in gc.get_objects() if type(each) in (Tensor, nn.Parameter)]
+    found += [each.grad for each in found if each.is_leaf and each.grad is not None]
+    storages = (each.untyped_storage() for each in found if each.device.type == "cpu")
+    return sum({each.data_ptr(): each.nbytes() for each in storages}.values())
 
 
 def count_state_bytes(optimizer: torch.optim.Optimizer) -> int:

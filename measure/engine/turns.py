@@ -176,11 +176,12 @@ def pick_create(module: Any) -> Create:
 
 def make_task(
     config: RunConfig, ranks: "Ranks", source: Any = None,
-    *, is_warm: bool = True, inputs: str = REAL,
+    *, is_warm: bool = True, inputs: str = REAL, at: int | None = None,
 ) -> Any:  # fmt: skip
     """Create a task, build and warm it up, and open its data: real ones, noise, or none.
 
-    The first step on noise is the largest of the training, where its steps differ.
+    The first step on noise is the largest of the training, where its steps differ; or the one after
+    ``at`` samples, and then no other is warmed up.
 
     ``source`` is a workload, a module with one, or what creates a task; by default it is the
     benchmark's own.
@@ -194,6 +195,8 @@ def make_task(
     elif is_warm:
         if inputs == SYNTHETIC:
             leave_out_files(task)
+        if at is not None:
+            task.workload = replace(task.workload, noise_samples=lambda shape: (at,))
         task.warm_up()
     if inputs == REAL:
         task.open_data()

@@ -155,6 +155,14 @@ class Device(Values):
         """Return the most bytes that were allocated at once."""
         return int(torch.accelerator.max_memory_allocated(self.place))
 
+    def allocated_bytes(self) -> int:
+        """Return the bytes that are allocated now."""
+        return int(torch.accelerator.memory_allocated(self.place))
+
+    def forget_peak(self) -> None:
+        """Let ``peak_bytes`` count from now on."""
+        torch.accelerator.reset_peak_memory_stats(self.place)
+
     def release(self) -> None:
         """Give memory that no tensor uses back, whose pieces may not fit what comes next."""
         gc.collect()

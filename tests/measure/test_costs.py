@@ -82,7 +82,8 @@ def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPa
         return {}, []
 
     def make(self: Setup, step: Any, ranks: TorchRanks) -> Any:
-        return SimpleNamespace(name="SGD" if step is costs.baseline else "K-FAC", refreshes=0)
+        name = "SGD" if step is costs.baseline else "K-FAC"
+        return SimpleNamespace(name=name, refreshes=0), len(name)
 
     costs = load_costs("kfac", "mini")
     monkeypatch.setattr(Setup, "make_settled_task", make)
@@ -94,7 +95,7 @@ def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPa
     ranks = TorchRanks(0, 1, torch.device("cpu"))
     update = updates.measure_update(setup, costs.steps[0], ranks)
     assert update.counts == {"refreshes": 9}
-    assert (update.milliseconds, update.ratio) == (4000, 4 / 3)
+    assert (update.milliseconds, update.ratio, update.memory) == (4000, 4 / 3, (3, 5))
 
 
 # The command -----------------------------------------------------------------------------------
@@ -127,6 +128,8 @@ def test_all_of_it_on_a_few_pictures(
     ]
     assert written["updates"][0]["ratio"] > 0
     assert written["updates"][0]["phases_ms"][0]["inverse"] > 0
+    for least, most in (update["memory"] for update in written["updates"]):
+        assert 2**16 < least < most < 2**26
     plain, preconditioned = written["times_to_target"]
     assert (plain["epochs"], plain["reached"], plain["updates"]) == (12.0, 1, 72.0)
     assert preconditioned["minutes"] > 0
@@ -175,14 +178,15 @@ def test_the_ladder_leaves_out_what_does_not_run_here(
     arguments += ["--figures", str(tmp_path), "--output", str(tmp_path / "ladder.json")]
     assert main(["costs", *arguments]) == 0
     printed = capsys.readouterr().out
-    for text in ("channels last", "left out: compiled: compile=on, but"):
+    for text in ("channels last", "left out: bfloat16, compiled: compile=on, but", "MiB"):
         assert text in printed
     written = json.loads((tmp_path / "ladder.json").read_text())
     assert [rung["name"] for rung in written["rungs"]] == [
         "float32, channels first",
         "channels last",
+        "bfloat16",
     ]
-    assert list(written["left_out"]) == ["compiled", "bfloat16"]
+    assert "needs an accelerator" in written["left_out"]["float16"]
     assert written["rungs"][0]["speedup"] == [1, 1, 1]
     assert len(written["rungs"][1]["timing"]["seconds"]) == 3
     assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")

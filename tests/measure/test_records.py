@@ -46,6 +46,9 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
     shared = {"pixels": 64, "way": "parts", "seconds": [0.1], "times_as_fast": 2.0}
     point = {"ranks": 2, "samples_per_second": {"median": 64.0}, "input": "real",
              "efficiency": {"real": {"median": 0.8}}}  # fmt: skip
+    update = {"name": "fresh", "baseline_milliseconds": 10, "milliseconds": 30, "ratio": 3.0,
+              "ratio_quartiles": [2, 4], "memory": [2**20, 2**21],
+              "counts": {"refreshes": 1, "possible_refreshes": 20}}  # fmt: skip
     files = {
         "profile": {**made, "command": "cepheid measure …", "profile": {
             "seconds": [0.1, 0.2, 0.3], "shares": {"forward": 0.25, "backward": 0.5, "other": 0.25},
@@ -53,6 +56,12 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
             "global_batch_size": 8}},
         "update": {**made, "update": arms},
         "partitions": {**made, "partitions": {"64 pixels, parts": shared}},
+        "costs": {**made, "updates": [update]},
+        "networks": {**made, "compared": {"ResNet-18": {"updates": [update]}}},
+        "ladder": {**made, "global_batch_size": 8, "rungs": [
+            {"name": "float16", "timing": {"seconds": [0.2]}, "speedup_in_all": [2, 1, 3],
+             "phases_ms": {"forward": 1, "backward": 2, "update": 3}, "memory": 2**20,
+             "kernel_seconds": 0.05}]},
         "scaling-x/scaling": {"commit": "abc", "table": [point], "points": [{"load_before": 0}]},
         "scaling-x/2": {"ranks": 2},  # a point by itself
     }  # fmt: skip
@@ -65,11 +74,14 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
         "| profile | 8 | a CPU | 200.0 | 0.0% | 25.0% | 50.0% | 0.0% | 0.0% | other 25.0% |",
         "| update | parts | 100.0 | 2.00 |  |  | cccccccccccc | 0.1 |",
         "| partitions | 64 | parts | 100 | 2.00 |",
+        "| costs | a CPU | fresh | 10.0 | 30.0 | 3.00 (2.00 to 4.00) | 5% | 1 | 2 |",
+        "| networks | a CPU | ResNet-18: fresh |",
+        "| ladder | a CPU | float16 | 200.0 | 40 | 2.00 | 1.0 | 2.0 | 3.0 | 150.0 | 1 |",
         "| scaling-x | 2 | 64 | 0.80 | abc | 0.0 |",
         "- profile: `cepheid measure …`",
     ):
         assert row in page
-    assert page.count("## ") == 5
+    assert page.count("## ") == 7
 
 
 def test_the_script_of_measurements_has_commands_that_exist() -> None:

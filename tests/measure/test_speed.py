@@ -18,6 +18,7 @@ from cepheid.measure.engine.turns import configure_open, make_task
 from cepheid.measure.studies.speed import hosts, parts, profiles, sharing, speed
 from cepheid.reference.machine import placement
 from cepheid.reference.run.config import configure
+from cepheid.reference.torch import warm_up
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
@@ -227,6 +228,32 @@ def test_a_profile_on_noise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(written["code_digest"]) == 64
     assert {"commit", "load_before"} <= written.keys()
     assert not (tmp_path / "data").exists()
+
+
+def test_the_step_of_one_size_of_a_network_that_grows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It alone is warmed up, and the mean over all sizes says nothing of its arithmetic."""
+    tried: list[int] = []
+    step = warm_up.step_on_noise
+
+    def take_note(trainer: Any, settings: Any) -> str:
+        tried.append(trainer.samples)
+        return step(trainer, settings)
+
+    monkeypatch.setattr("cepheid.reference.torch.trainer.step_on_noise", take_note)
+    out = tmp_path / "video.json"
+    arguments = ["speed", "video_prediction", "--profile", "--rounds", "3"]
+    asked = [*arguments, "--at", "8", "--input", "synthetic", "--output", str(out)]
+    assert main([*asked, "--set", "precision=fp32"]) == 0
+    found = json.loads(out.read_text())["profile"]
+    assert set(tried) == {8}
+    assert found["samples_before"] == 8
+    assert "flops" not in found
+    with pytest.raises(UserError, match="--input synthetic"):
+        main([*arguments, "--at", "8"])
+    with pytest.raises(UserError, match="after 4,900 samples"):
+        main([*arguments, "--at", "4900", "--input", "synthetic"])
 
 
 def test_hosts_in_turn_feed_workers(

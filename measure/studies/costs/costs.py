@@ -9,7 +9,7 @@ from cepheid.measure.engine import figures, options
 from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Measured, Request, Study, Table, make_table
-from cepheid.measure.engine.turns import format_spread
+from cepheid.measure.engine.turns import MIB, format_spread
 from cepheid.measure.studies.costs import inverses
 from cepheid.measure.studies.costs.declared import load_compared, load_costs
 from cepheid.measure.studies.costs.updates import (
@@ -27,7 +27,8 @@ Measure what an update costs with the optimizer of a benchmark, by the steps wit
 made it fast (benchmarks/<name>/costs.yaml):
 
   time of an update  of each step, over that of the baseline, in turns with it: medians of turns,
-                     their ratio, in brackets the quartiles of the ratios turn by turn
+                     their ratio, in brackets the quartiles of the ratios turn by turn; MiB are what
+                     one of the first updates needs, which refreshes all factors
   phases             where the time of an update goes, and the bytes that all ranks send in one for
                      the optimizer; torch's average of the gradients is not counted
   parts              measurements of the optimizer's own, for K-FAC its inverses
@@ -144,6 +145,8 @@ def _list_cells(setup: Setup, update: Update) -> Mapping[str, Any]:
         "ratio": format_spread(update.ratio, update.ratio_quartiles, ".2f"),
         "reported ms": reported,
         "reported ratio": ratio,
+        f"{baseline.name} MiB": f"{update.memory[0] / MIB:,.0f}",
+        "MiB": f"{update.memory[1] / MIB:,.0f}",
         "bytes sent": f"{sum(update.sent_bytes.values()):,}",
         **describe_sent(update),
     }
@@ -235,6 +238,7 @@ def measure_rungs(request: Request, setups: Sequence[Setup]) -> Measured:
                 phase: f"{rung.phases_ms.get(phase, 0.0):,.1f}"
                 for phase in ("forward", "backward", "update", "other")
             },
+            "MiB": f"{rung.memory / MIB:,.0f}",
             "overhead": "" if rung.overhead_ms is None else f"{rung.overhead_ms:,.1f}",
             "reported": reported[rung.name],
         }

@@ -18,8 +18,8 @@ class Step:
     """Settings whose updates are timed; ``published_ms`` is what the source reports for them.
 
     ``needs_ranks`` and ``needs_nodes`` are the fewest with which the settings change anything. A
-    rung of a ladder may have one of the NETWORKS of the benchmark's ``comparison.py``, and what the
-    source has ``reported`` of its speed.
+    rung of a ladder may need an accelerator, have one of the NETWORKS of the benchmark's
+    ``comparison.py``, and what the source has ``reported`` of its speed.
     """
 
     name: str
@@ -27,6 +27,7 @@ class Step:
     needs_ranks: int = 1
     needs_nodes: int = 1
     published_ms: float | None = None
+    needs_accelerator: bool = False
     network: str = ""
     reported: str = ""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import import_module
+from cepheid.measure.engine.byte_counts import weigh_task
 from cepheid.measure.engine.noise import NO_DATA, REAL
 from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
@@ -29,6 +30,7 @@ from cepheid.measure.studies.costs.declared import Costs, Step
 from cepheid.measure.studies.costs.inverses import find_kfac
 from cepheid.measure.studies.speed.profiles import profile_kernels
 from cepheid.reference.run.execution import add_switches
+from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 
@@ -48,7 +50,8 @@ class Update:
 
     The median ``milliseconds`` of an update, and of the baseline's in turns with it; the quartiles
     of the ratios of each turn; ``phases_ms`` for each rank; ``sent_bytes`` by all ranks in an
-    update, by what was sent; ``counts`` of what the optimizer did in the timed updates.
+    update, by what was sent; ``counts`` of what the optimizer did in the timed updates; the bytes
+    of ``memory`` that an early update needs, of the baseline and of the step (``weigh_task``).
     """
 
     name: str
@@ -58,6 +61,7 @@ class Update:
     phases_ms: tuple[Mapping[str, float], ...]
     sent_bytes: Mapping[str, int]
     counts: Mapping[str, float]
+    memory: tuple[int, int]
 
     @property
     def ratio(self) -> float:
@@ -112,14 +116,16 @@ class Setup:
         batch = f"global_batch_size={self.costs.samples_per_rank * ranks}"
         return replace(self, overrides=(batch, *self.overrides))
 
-    def make_settled_task(self, step: Step, ranks: "TorchRanks") -> Any:
-        """Return a task with the settings of a step that has made some updates."""
+    def make_settled_task(self, step: Step, ranks: "TorchRanks") -> tuple[Any, int]:
+        """Return a task with a step's settings that has made updates, and the bytes it needs."""
         other = None
         if step.network:
             other = import_module(self.definition.name, "comparison").NETWORKS[step.network]
-        task = make_task(self.configure(*step.overrides), ranks, other, inputs=self.inputs)
+        config = self.configure(*step.overrides)
+        make = partial(make_task, config, ranks, other, inputs=self.inputs)
+        task, memory = weigh_task(make, find_device(ranks.device))
         take_steps(task, self.settle)
-        return task
+        return task, memory
 
     def describe(self) -> dict[str, Any]:
         """Return what was measured, for the JSON file."""
@@ -167,7 +173,7 @@ def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None])
             updates.append(measure_update(setup, step, ranks))
     say("measuring: inverses alone")
     parts = inverses.measure(make_task(setup.configure(), ranks, is_warm=False, inputs=NO_DATA))
-    baseline = setup.make_settled_task(setup.costs.baseline, ranks)
+    baseline, _ = setup.make_settled_task(setup.costs.baseline, ranks)
     _, phases = profile_updates(baseline, ranks, fit_steps(baseline, UPDATES))
     measured = MeasuredCosts(
         ranks.world_size,
@@ -184,7 +190,8 @@ def measure_costs(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None])
 def measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
     """Time updates in turns with the baseline's, then profile some."""
     baseline = setup.costs.baseline
-    plain, task = (setup.make_settled_task(each, ranks) for each in (baseline, step))
+    plain, least = setup.make_settled_task(baseline, ranks)
+    task, most = setup.make_settled_task(step, ranks)
     updates_of_turn = fit_steps(task, UPDATES)
     counts: list[Mapping[str, float]] = []  # before each turn
 
@@ -209,6 +216,7 @@ def measure_update(setup: Setup, step: Step, ranks: "TorchRanks") -> Update:
         phases_ms=tuple(phases),
         sent_bytes=sent,
         counts=made,
+        memory=(least, most),
     )
 
 
@@ -262,7 +270,8 @@ class MeasuredRung:
     """The time of an update, its phases on this rank, and how much faster it is than others.
 
     ``speedup`` is over the rung before, ``speedup_in_all`` over the first one (``turns.divide``).
-    ``kernel_seconds`` are those that an accelerator computes in an update; the rest is overhead.
+    ``memory`` is that of ``weigh_task``; ``kernel_seconds`` are those that an accelerator computes
+    in an update; the rest is overhead.
     """
 
     name: str
@@ -270,6 +279,7 @@ class MeasuredRung:
     phases_ms: Mapping[str, float]
     speedup: tuple[float, float, float]
     speedup_in_all: tuple[float, float, float]
+    memory: int
     kernel_seconds: float | None = None
 
     @property
@@ -295,11 +305,14 @@ def measure_ladder(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]
     """Build the task of each rung, time all of them in turns, then profile each."""
     setup = setup.choose_batch(ranks.world_size)
     tasks: dict[str, Any] = {}
+    memory: dict[str, int] = {}
     left_out: dict[str, str] = {}
     for rung in setup.costs.ladder.rungs:
         say(f"building: {rung.name}")
         try:
-            tasks[rung.name] = setup.make_settled_task(rung, ranks)
+            if rung.needs_accelerator and not find_device(ranks.device).is_accelerator:
+                raise UserError("processors are slow in it: it needs an accelerator")
+            tasks[rung.name], memory[rung.name] = setup.make_settled_task(rung, ranks)
         except UserError as error:
             left_out[rung.name] = str(error)
     say("measuring all in turns")
@@ -313,7 +326,8 @@ def measure_ladder(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]
         faster = divide(timings[max(0, place - 1)], timing), divide(timings[0], timing)
         kernels = profile_kernels(task)
         busy = kernels.seconds if kernels.on == "device" else None
-        rungs.append(MeasuredRung(timing.label, timing, phases, *faster, busy))
+        needs = memory[timing.label]
+        rungs.append(MeasuredRung(timing.label, timing, phases, *faster, needs, busy))
     first = next(iter(tasks.values()))
     threads = int(first.implementation()["threads_per_rank"])
     batch = first.config.global_batch_size

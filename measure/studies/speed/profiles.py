@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
     MIB,
@@ -27,7 +28,11 @@ def measure_profile(subject: Subject) -> Measurement:
     """Profile a training step by phase, and measure memory and operations."""
     task, batch = subject.task, subject.config.global_batch_size
     begun, steps = task.samples, fit_steps(task, STEPS)
-    turns = [time_steps(task, steps) for _ in range(subject.rounds)]
+    turns: list[float] = []
+    with subject.count(f"turns of {steps} steps", "turns") as on_turn:
+        while len(turns) < subject.rounds:
+            turns.append(time_steps(task, steps))
+            on_turn(len(turns), subject.rounds)
     seconds = statistics.median(turns)
     profile = profile_steps(task, subject.rounds * steps)
     shares = {**profile.shares}
@@ -125,9 +130,12 @@ def read_peak_bytes(subject: Subject) -> int:
 def describe_flops(subject: Subject, step_seconds: float) -> Mapping[str, Any]:
     """Return the rate of operations, and its share of the peak where that is known.
 
-    Empty for a model that the definition does not count.
+    Empty for a model that the definition does not count, or of which it counts the mean over sizes
+    that it grows through.
     """
     definition, task = subject.config.definition, subject.task
+    if len(import_task(definition, "torch").WORKLOAD.noise_samples(task.shape)) > 1:
+        return {}
     parameters = sum(each.numel() for each in task.model.parameters())
     flops = definition.flops_per_sample
     if flops is None or parameters != definition.model["parameters"]:

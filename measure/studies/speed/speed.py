@@ -32,7 +32,8 @@ both, for three numbers of images at a time. --list says in a sentence what each
 and which ones a benchmark adds.
 
 With --input synthetic steps train on noise of the real shapes, and no dataset is needed. Networks
-that grow are measured where a step is largest.
+that grow are measured where a step is largest, or after --at so many samples, which also saves the
+warm-up of all other sizes.
 
 Compare ratios rather than times: other work on the machine changes ratios less. They are ratios of
 medians. Numbers in brackets enclose the middle half of the measurements, or of the ratios turn by
@@ -45,6 +46,7 @@ examples:
   cepheid measure speed galaxy_shape --scale mini --output speed.json
   cepheid measure speed kfac --list
   cepheid measure speed mask_rcnn --scale full --input synthetic --set global_batch_size=1
+  cepheid measure speed video_prediction --scale full --input synthetic --at 0 --rounds 3
   cepheid measure speed galaxy_generation --only sampling --only decoding
   torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure speed resnet50 --profile
 
@@ -121,10 +123,23 @@ def choose_measurements(request: Request) -> "Mapping[str, Measure]":
     definition, asked = request.require_extras(), request.arguments
     if asked.profile and asked.only:
         raise UserError("--profile is a measurement of its own: leave out --only")
+    if asked.at is not None:
+        _refuse_place(definition, asked)
     if asked.input == REAL:
         return pick_measurements(definition, [PROFILE] if asked.profile else asked.only)
     request.require_training(", so it has no data that noise could replace; leave out --input")
     return pick_measurements(definition, asked.only or [PROFILE], ON_A_DATASET)
+
+
+def _refuse_place(definition: Definition, asked: Any) -> None:
+    """Raise UserError for a place of the training where no step can be taken."""
+    last = definition.timing.max_samples
+    if asked.input == REAL:
+        why = f"real data are read from the start; fix: add --input {SYNTHETIC}"
+        raise UserError(f"--at {asked.at}: {why}")
+    if asked.at >= last:
+        why = f"a training ends after {last:,} samples; fix: choose fewer"
+        raise UserError(f"--at {asked.at}: {why}")
 
 
 def pick_measurements(
@@ -161,7 +176,7 @@ def measure_all(request: Request, measures: "Mapping[str, Measure]") -> Measured
     observer.tell("reference: building, compiling, warming up")
     create = pick_create(import_task(definition, "torch"))
     inputs = asked.input if definition.kind == "train" else NO_DATA
-    task = make_task(config, ranks, create, inputs=inputs)
+    task = make_task(config, ranks, create, inputs=inputs, at=asked.at)
     implementation = task.implementation()
     observer.tell(_describe_implementation(implementation))
     # A display does most on a terminal; this one is not seen, and open until the process ends.
@@ -263,6 +278,8 @@ STUDY = Study(
         Option("--profile", "the same as --only profile", bool),
         options.offer_rounds(15),
         options.offer_input(REAL, ", then only --profile without --only"),
+        Option("--at N", "measure the step after N samples of the training, on synthetic input "
+               "(default: the largest step)", int, least=0),
         options.DATA,
         *options.DEVICES,
         options.FIGURE,
