@@ -52,7 +52,8 @@ examples:
   cepheid measure pending                                  the list
   cepheid measure pending kfac ssd --output pending.json   of two benchmarks, also as JSON
   cepheid measure pending --run --hours 8 &                a night's work in the background
-  cepheid measure pending --run --jobs 8 --device cuda     eight runs at a time on one GPU
+  cepheid measure pending --scale full --run --jobs 8 --device cuda
+                                                           eight runs at a time on one GPU
   cepheid measure pending --repeat --seed 3                seed 3 of each benchmark again
 
 exit codes: 0 listed, or made; 1 a repeated run differs, or a run missed its targets; 2 wrong use
@@ -71,7 +72,12 @@ def plan(request: Request) -> Plan:
     """Find what is pending. Raises UserError for unknown benchmarks."""
     asked = request.arguments
     names = asked.benchmarks or definitions.names()
-    chosen = [definitions.load(name, scale) for name in names for scale in definitions.scales(name)]
+    chosen = [
+        definitions.load(name, scale)
+        for name in names
+        for scale in definitions.scales(name)
+        if asked.scale in (None, scale)
+    ]
     extras.require("torch")
     if asked.repeat:
         return Plan(names, ())
@@ -322,6 +328,7 @@ STUDY = Study(
     examples=EXAMPLES,
     options=(
         Option("benchmarks BENCHMARK", "which benchmarks (default: all)", more={"nargs": "*"}),
+        Option("--scale", "mini or full (default: both)", more={"choices": ("mini", "full")}),
         Option("--run", "make what is pending", bool, group="how"),
         Option("--hours H", "with --run: start nothing that needs more core hours", float, least=0,
                needs="--run"),

@@ -78,6 +78,7 @@ def test_nothing_recorded_is_all_missing(tmp_path: Path, capsys: Printed) -> Non
     assert [one["what"] for one in found["pending"]] == [CORRECT, *sorted(VARIANTS), "result"]
     assert found["runs"] == 10 + 2 * 4 + 5
     assert "pending: 6 records, 23 runs, 0.0 core hours" in capsys.readouterr().out
+    assert list_pending(tmp_path, "--scale", "full")["pending"] == []
 
 
 @pytest.mark.usefixtures("training")
