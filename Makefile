@@ -9,7 +9,7 @@ OUTPUT ?= results/first
 COMPARED := submissions/cepheid/results/2x-amd-epyc/galaxy_shape-mini-closed
 RUNS ?= +1
 # The extras that `make test` installs, and the files that it tests: all if empty.
-EXTRAS ?= torch,galsim,imagenet,translation,detection,video,site,keras,jax,test
+EXTRAS ?= torch,galsim,imagenet,translation,detection,site,keras,jax,test
 TESTS ?=
 # Which tests of these run; nothing after the equals sign: all.
 MARKS ?= -m "not slow and not promise"

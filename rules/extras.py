@@ -26,7 +26,6 @@ PACKAGES_OF: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "imagenet": ("simplejpeg", "PIL", *NUMBERS),
         "translation": ("sacrebleu", "sacremoses", "sentencepiece", "subword_nmt", *NUMBERS),
         "detection": ("faster_coco_eval", *NUMBERS),
-        "video": ("av", *NUMBERS),
         "parquet": ("pyarrow", *NUMBERS),
         "energy": ("pynvml",),
         SITE: ("jinja2", "markupsafe", "matplotlib", *NUMBERS),

@@ -1,11 +1,9 @@
 """Broken variants of video_prediction: each must miss a target within the full budget.
 
-They are mistakes and tricks that the quality targets must detect. ``NO_GROWTH`` is none of them:
-see the README.
+They are mistakes and tricks that the quality targets must detect.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +16,6 @@ from cepheid.benchmarks.video_prediction.losses import GENERATOR, Ways, compute_
 from cepheid.benchmarks.video_prediction.quality import copy_last
 from cepheid.benchmarks.video_prediction.task import WORKLOAD, Clips, predict_simply, run_step
 from cepheid.reference.data.random_streams import make_generator
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.workload import Seat, Workload
 
@@ -64,16 +61,8 @@ def count_samples(trainer: Any) -> Tensor:
     return torch.zeros((), device=trainer.ranks.device)
 
 
-def read_without_growth(config: RunConfig) -> Videos:
-    """Return the facts of a training of all layers from the start, on frames of full size."""
-    shape = Videos.read(config)
-    values = replace(shape.values, growth_fading_samples=0, growth_stable_samples=0)
-    return replace(shape, values=values)
-
-
 FROZEN = WORKLOAD.vary(step=count_samples)
 WITHOUT_CRITIC_UPDATES = WORKLOAD.vary(step=partial(run_step, updated=(GENERATOR,)))
-NO_GROWTH = WORKLOAD.vary(read_shape=read_without_growth)
 VARIANTS: Mapping[str, Workload[Videos]] = {
     "shuffled_futures": WORKLOAD.vary(open_data=ShuffledFutures),
     "frozen": FROZEN,

@@ -57,11 +57,6 @@ class RunConfig:
         """Return the dataclass ``kind``, whose fields are hyperparameters."""
         return parse_hyperparameters(kind, self.hyperparameters)
 
-    def read_variants(self, kind: type[Kind]) -> Kind:
-        """Return the dataclass ``kind``, whose fields are variants of the open division."""
-        usual = {key: choices[0] for key, choices in self.definition.variants.items()}
-        return parse_hyperparameters(kind, {**usual, **self.execution.own})
-
     @property
     def result_name(self) -> str:
         """Name of the result's folder, e.g. ``galaxy_shape-mini-closed``."""

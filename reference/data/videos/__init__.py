@@ -1,4 +1,4 @@
-"""Short videos: drawn, or cut from videos in the layout in which they are distributed.
+"""Short videos: drawn, or cut from those of KITTI as they are distributed.
 
 Stored arrays
     ``frames``  uint8 (rows, time, y, x, channels)
@@ -7,11 +7,11 @@ Stored arrays
     dataset is a function of the seed and i only.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
@@ -21,20 +21,12 @@ from cepheid.reference.data.dataset import Opened, Work
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import Manifest, StoreError, explain_unreadable
 from cepheid.reference.data.videos import drawn
-from cepheid.reference.data.videos.distributed import SOURCES, read_windows
+from cepheid.reference.data.videos.distributed import list_windows, read_clips
 
 FEWEST_PIXELS = 16
 CHUNK_ROWS = 100
-Kind = Literal["sky", "moving_digits", "KITTI", "KTH"]
-_Draw = Callable[[np.random.Generator, int, int], np.ndarray]
-DRAWN: Mapping[str, tuple[_Draw, Callable[[], dict[str, object]]]] = MappingProxyType(
-    {
-        "sky": (drawn.draw_sky, drawn.describe_sky),
-        "moving_digits": (drawn.draw_digits, drawn.describe_digits),
-    }
-)
-"""What draws a clip of frames and pixels, and what says how."""
-CHANNELS: Mapping[str, int] = MappingProxyType({"sky": 1, "moving_digits": 1, "KITTI": 3, "KTH": 1})
+SKY, KITTI = "sky", "KITTI"
+CHANNELS: Mapping[str, int] = MappingProxyType({SKY: 1, KITTI: 3})
 
 
 @dataclass(frozen=True)
@@ -43,13 +35,13 @@ class VideoParameters(dataset.Parameters):
 
     generator = "videos"
     recorded = ("source", "train_samples", "evaluation_samples", "pixels", "frames")
-    sources = get_args(Kind)
-    distributed = tuple(SOURCES)
+    sources = (SKY, KITTI)
+    distributed = (KITTI,)
     is_named_by_source = True
 
     train_samples: int
     evaluation_samples: int
-    source: Kind = "sky"
+    source: str = SKY
     seed: int = 20260101  # of what is drawn
     pixels: int = FEWEST_PIXELS
     frames: int = 12
@@ -71,9 +63,7 @@ class VideoParameters(dataset.Parameters):
 
     def describe(self) -> dict[str, Any]:
         """Return what decides the drawn clips."""
-        if self.source not in DRAWN:
-            return {}
-        return {"seed": self.seed, "drawing": DRAWN[self.source][1]()}
+        return {"seed": self.seed, "drawing": drawn.describe_sky()} if self.source == SKY else {}
 
 
 @dataclass(frozen=True)
@@ -86,11 +76,10 @@ class Clips:
 
 def draw_clips(parameters: VideoParameters, indices: range) -> dict[str, np.ndarray]:
     """Draw clips ``indices``: frames (rows, time, y, x, channels)."""
-    draw, _ = DRAWN[parameters.source]
     generators = (
         np.random.default_rng(np.random.SeedSequence([parameters.seed, index])) for index in indices
     )
-    clips = [draw(random, parameters.frames, parameters.pixels) for random in generators]
+    clips = [drawn.draw_sky(random, parameters.frames, parameters.pixels) for random in generators]
     return {"frames": np.stack(clips)}
 
 
@@ -98,14 +87,14 @@ def _plan(parameters: VideoParameters, work: Work) -> Contents:
     """Raise StoreError where distributed videos are missing, too few or damaged."""
     side, channels = parameters.pixels, parameters.channels
     columns = {"frames": Fixed(np.dtype(np.uint8), (parameters.frames, side, side, channels))}
-    if parameters.source in DRAWN:
+    if parameters.source == SKY:
         return Contents(columns, partial(draw_clips, parameters), chunk_rows=CHUNK_ROWS)
-    source, root = SOURCES[parameters.source], work.folder.with_name(parameters.source)
     counts = parameters.train_samples, parameters.evaluation_samples
     with explain_unreadable():
-        windows, digest = source.list_windows(root, parameters.frames, counts, parameters.is_subset)
-    read = partial(read_windows, source.read_frames, windows, parameters.pixels)
-    return Contents(columns, read, {"videos_sha256": digest}, source.packages, CHUNK_ROWS)
+        root = work.folder.with_name(KITTI)
+        windows, digest = list_windows(root, parameters.frames, counts, parameters.is_subset)
+    read = partial(read_clips, windows, parameters.pixels)
+    return Contents(columns, read, {"videos_sha256": digest}, ("Pillow",), CHUNK_ROWS)
 
 
 def _open(opened: Opened) -> Clips:

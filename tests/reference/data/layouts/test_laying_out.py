@@ -188,8 +188,8 @@ def test_a_folder_without_the_dataset_says_what_was_looked_for(
         lay_out(tmp_path, WMT17, tmp_path / "nowhere")
     with pytest.raises(StoreError, match="is a file; give the folder"):
         lay_out(tmp_path, WMT17, Path(__file__))
-    with pytest.raises(StoreError, match="layouts of KTH"):
-        lay_out(tmp_path, "KTH", tmp_path / "given")
+    with pytest.raises(StoreError, match="layouts of CIFAR"):
+        lay_out(tmp_path, "CIFAR", tmp_path / "given")
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / "given")
     with pytest.raises(StoreError, match="given: cannot be read"):
         lay_out(tmp_path, WMT17, tmp_path / "given")
