@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import psutil
 
@@ -48,6 +49,21 @@ def count_idle_threads(usual: int, idle_share: float, sharers: int = 1) -> int:
     ``sharers`` are the ranks that may use the same processors.
     """
     return max(1, int(usual * idle_share / sharers + ALMOST_IDLE))
+
+
+def explain_few_threads(execution: Mapping[str, Any]) -> str:
+    """Return what to tell of a run that leaves processors to other work; else an empty string.
+
+    ``execution`` are the settings that the run chose, with their reasons.
+    """
+    reason = str(execution.get("because", {}).get("threads", ""))
+    if not reason.startswith(OTHER_WORK):
+        return ""
+    threads = f"{execution['threads']} thread" + "s" * (execution["threads"] != "1")
+    return (
+        f"{reason}, so all runs of this result compute on {threads}; fix: end the other work and "
+        "begin a new result"
+    )
 
 
 ROUNDS, FEWEST_ROUNDS, ENOUGH_SECONDS = 5, 3, 2.0

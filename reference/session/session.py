@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from cepheid.reference.machine import energy, system
 from cepheid.reference.machine.energy import Meter, Sensors
 from cepheid.reference.machine.ranks import RankEndedError, Ranks
+from cepheid.reference.run.autotune import explain_few_threads
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.progress import OnProgress, Outcome, Progress, Stage
@@ -29,7 +30,6 @@ from cepheid.reference.session.code_digest import (
 from cepheid.reference.session.frameworks import find_create, import_backend, import_own_task
 from cepheid.reference.session.interruption import Interruption
 from cepheid.reference.session.observer import SessionObserver, adopt_counts, prepare_data
-from cepheid.reference.session.pace import PaceWatch, explain_few_threads
 from cepheid.reference.session.request import Request
 from cepheid.reference.session.result_folder import ResultFolder, open_result_folder
 from cepheid.rules.errors import UserError
@@ -301,7 +301,6 @@ class SingleRun:
                 show = weights.keep_before_digest(live.watch(show) if live else show)
                 show = power.keep_before_digest(show, session.observer)
                 show = self.finish_after_run_stop(show)
-                show = PaceWatch(self.tell, lambda: _count_threads(task)).watch(show)
                 if config.execution.threads == "auto":
                     show = self.tell_of_few_threads(task, show)
                 outcome = run_task(task, config, log, show)
@@ -377,11 +376,6 @@ class SingleRun:
     def index(self) -> int:
         """The number of the run within its result, from 0."""
         return self.config.index
-
-
-def _count_threads(task: Any) -> int:
-    """Return the number of threads on which a task computes."""
-    return int(task.implementation().get("threads_per_rank") or 1)
 
 
 def _tell_that_it_finishes() -> None:

@@ -19,6 +19,7 @@ import pytest
 from cepheid.reference.machine import accelerators, hardware
 from cepheid.reference.machine.accelerators import Accelerators
 from cepheid.reference.run import autotune
+from cepheid.reference.run.autotune import OTHER_WORK, explain_few_threads
 
 CPU = """processor\t: {thread}
 model name\t: Example CPU 9000
@@ -296,3 +297,11 @@ def test_other_work_takes_its_share_of_the_threads(
     idle_share: float, sharers: int, threads: int
 ) -> None:
     assert autotune.count_idle_threads(4, idle_share, sharers) == threads
+
+
+def test_threads_that_other_work_takes_are_told() -> None:
+    reason = f"{OTHER_WORK}: 0.1 of 2 processors are idle"
+    told = explain_few_threads({"threads": "1", "because": {"threads": reason}})
+    assert told.startswith(f"{reason}, so all runs of this result compute on 1 thread; fix: end")
+    assert not explain_few_threads({"threads": "2", "because": {"threads": "fastest step: …"}})
+    assert not explain_few_threads({})  # of a framework that chooses no threads
