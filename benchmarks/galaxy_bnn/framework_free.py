@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def _trace(matrices: np.ndarray) -> np.ndarray:
 class Hyperparameters(GalaxyHyperparameters):
     """The hyperparameters of galaxy_bnn."""
 
-    weight_sampling: str  # ``use_estimator`` knows the values
+    weight_sampling: Literal["reparameterisation"]
     kl_divided_by_samples: float
 
 

@@ -30,24 +30,6 @@ from cepheid.reference.galaxies.stamps import Stamps
 from cepheid.reference.keras import galaxies
 from cepheid.reference.keras.backend import keras
 from cepheid.reference.keras.task import KerasTask, Tensor
-from cepheid.reference.machine.ranks import Ranks
-from cepheid.reference.run.config import RunConfig
-from cepheid.rules.errors import UserError
-
-PLAIN = "reparameterisation"
-
-
-def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyBnn":
-    """Return the task for the timed loop.
-
-    Raises UserError for an estimator of the open division, which is written in PyTorch only.
-    """
-    estimator = config.hyperparameters["weight_sampling"]
-    if estimator != PLAIN:
-        raise UserError(
-            f"--set weight_sampling={estimator}: with --framework keras there is {PLAIN} only"
-        )
-    return KerasGalaxyBnn(config, ranks)
 
 
 class KerasGalaxyBnn(KerasTask):
@@ -141,3 +123,6 @@ class KerasGalaxyBnn(KerasTask):
         )
         metrics = name_mixture_metrics(sums.tolist(), self.shape.targets)
         return {**metrics, "kl_per_sample": float(self.kl_per_sample())}
+
+
+create = KerasGalaxyBnn

@@ -6,27 +6,12 @@ default Adam, no compilation, no autocast, float32. The tests compare the two.
 
 from torch import nn
 
-from cepheid.benchmarks.galaxy_bnn.estimators import PLAIN
 from cepheid.benchmarks.galaxy_bnn.task import WORKLOAD as REFERENCE
 from cepheid.benchmarks.galaxy_bnn.task import make_gaussian
 from cepheid.benchmarks.galaxy_shape.plain import make_network as make_shape_network
 from cepheid.benchmarks.galaxy_shape.plain import make_optimizer
 from cepheid.reference.galaxies.stamps import Galaxies
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.workload import Norms
-from cepheid.rules.errors import UserError
-
-
-def read_shape(config: RunConfig) -> Galaxies:
-    """Return the facts; raise UserError for an estimator other than one draw for the batch."""
-    shape = REFERENCE.read_shape(config)
-    if (estimator := shape.values.weight_sampling) != PLAIN:
-        raise UserError(
-            f"--set weight_sampling={estimator}: the plain network draws its weights once for "
-            "the whole batch; fix: leave the setting out, or name other measurements than "
-            "step with --only"
-        )
-    return shape
 
 
 def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
@@ -34,7 +19,5 @@ def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
     return make_gaussian(shape, make_shape_network(shape, norms))
 
 
-WORKLOAD = REFERENCE.vary(
-    read_shape=read_shape, make_network=make_network, make_optimizer=make_optimizer
-)
+WORKLOAD = REFERENCE.vary(make_network=make_network, make_optimizer=make_optimizer)
 """The task with this network and torch's default optimizer; for precision=fp32 and compile=off."""

@@ -1,14 +1,12 @@
 """galaxy_bnn in PyTorch: the shape network with Gaussian weights."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from cepheid.benchmarks.galaxy_bnn.estimators import PLAIN, SampleNoise, use_estimator
 from cepheid.benchmarks.galaxy_bnn.framework_free import (
     Hyperparameters,
     Predictive,
@@ -19,7 +17,7 @@ from cepheid.benchmarks.galaxy_bnn.framework_free import (
 )
 from cepheid.benchmarks.galaxy_bnn.model import WeightNoise, kl_divergence, make_bayesian
 from cepheid.benchmarks.galaxy_shape import task as galaxy_shape
-from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
+from cepheid.benchmarks.galaxy_shape.model import negative_log_likelihood
 from cepheid.benchmarks.galaxy_shape.stages import cut_stages, sum_losses
 from cepheid.benchmarks.galaxy_shape.task import make_optimizer, predict
 from cepheid.reference.galaxies import science
@@ -39,23 +37,14 @@ from cepheid.reference.torch.workload import (
     Stages,
     Workload,
 )
-from cepheid.rules.errors import UserError
 
 
-@dataclass(frozen=True)
-class Noises:
-    """What a network on its device draws: its weights, and where declared a noise per sample."""
-
-    weights: WeightNoise
-    samples: SampleNoise
-
-
-def get_noises(network: Any) -> Noises:
-    """Return the noises of a network that is on its device; it carries them from the first call."""
-    noises: Noises | None = getattr(network, "noises", None)
-    if noises is None:
-        noises = network.noises = Noises(WeightNoise(network), SampleNoise(network, 0))
-    return noises
+def get_noise(network: Any) -> WeightNoise:
+    """Return the noise of a network on its device, which carries it from the first call."""
+    noise: WeightNoise | None = getattr(network, "weight_noise", None)
+    if noise is None:
+        noise = network.weight_noise = WeightNoise(network)
+    return noise
 
 
 class ShiftedStamps(of_stamps.TorchStamps):
@@ -74,19 +63,12 @@ def make_network(shape: Galaxies, norms: Norms) -> nn.Module:
 def make_gaussian(shape: Galaxies, network: nn.Module) -> nn.Module:
     """Give the weights of a shape network their posteriors; return it."""
     make_bayesian(network, shape.definition.model["initial_relative_scale"])
-    pixels = shape.definition.data["pixels"]
-    use_estimator(cast(ShapeNetwork, network), shape.values.weight_sampling, pixels)
     return network
 
 
 def draw_weights(shape: Galaxies, network: Any, moment: Moment) -> None:
     """Draw all weights once for the whole global batch."""
-    get_noises(network).weights.draw(shape.config.seed, "weights", moment.samples)
-
-
-def draw_sample_noise(shape: Galaxies, network: Any, moment: Moment) -> None:
-    """Draw the noise of the samples of a piece."""
-    get_noises(network).samples.draw(shape.config.seed, moment.first, moment.count)
+    get_noise(network).draw(shape.config.seed, "weights", moment.samples)
 
 
 def compute_loss(shape: Galaxies, network: Network, stamps: Tensor, labels: Tensor) -> Tensor:
@@ -111,16 +93,6 @@ def compute_kl_per_sample(shape: Galaxies, network: nn.Module) -> Tensor:
     return divergence / shape.values.kl_divided_by_samples
 
 
-def check(shape: Galaxies, seat: Seat) -> None:
-    """Raise UserError where ranks would share a network whose samples have weights of their own."""
-    if seat.ranks.partitions > 1 and shape.values.weight_sampling != PLAIN:
-        raise UserError(
-            f"pipeline={seat.ranks.partitions}: micro-batches have the weights of their step, and "
-            f"weight_sampling={shape.values.weight_sampling} draws for each sample; fix: leave one "
-            "of them out"
-        )
-
-
 def cut_gaussian(shape: Galaxies, network: Any, count: int) -> Sequence[Any]:
     """Return stages of the network, whose weights add their KL divergence to each loss."""
     return cut_stages(shape, network, count, partial(compute_kl_per_sample, shape))
@@ -128,7 +100,7 @@ def cut_gaussian(shape: Galaxies, network: Any, count: int) -> Sequence[Any]:
 
 def predict_mixture(shape: Galaxies, inference: Inference, stamps: np.ndarray) -> Predictive:
     """Return the mixture over the weight draws of an evaluation, for stamps (n, bands, y, x)."""
-    noise = get_noises(inference.network.module).weights
+    noise = get_noise(inference.network.module)
     return mix_draws(
         of_stamps.make_estimate(inference),
         partial(noise.draw, shape.config.seed),
@@ -183,13 +155,11 @@ WORKLOAD: Workload[Galaxies] = Workload(
     make_network=make_network,
     norms=lambda shape: Inputs(),
     stages=Stages(cut=cut_gaussian, sum_losses=sum_losses),
-    check=check,
     make_optimizer=make_optimizer,
     compute_loss=compute_loss,
     predict=predict,
     make_noise=of_stamps.make_noise,
     before_step=draw_weights,
-    before_piece=draw_sample_noise,
     open_data=ShiftedStamps,
     is_static=True,
     averages_early=True,

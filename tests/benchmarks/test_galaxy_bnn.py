@@ -2,20 +2,12 @@
 
 import math
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from cepheid.benchmarks.galaxy_bnn.estimators import (
-    PER_SAMPLE,
-    PLAIN,
-    PerSampleLayer,
-    SampleNoise,
-    use_estimator,
-)
 from cepheid.benchmarks.galaxy_bnn.framework_free import Predictive, draw_under_noisier_sky
 from cepheid.benchmarks.galaxy_bnn.model import (
     GaussianWeight,
@@ -24,7 +16,6 @@ from cepheid.benchmarks.galaxy_bnn.model import (
     kl_divergence,
     make_bayesian,
 )
-from cepheid.benchmarks.galaxy_bnn.plain import read_shape as read_plain_shape
 from cepheid.benchmarks.galaxy_shape.model import (
     make_channels_last_network,
     negative_log_likelihood,
@@ -33,10 +24,8 @@ from cepheid.benchmarks.galaxy_shape.plain import PlainShapeNetwork, rotate_as_p
 from cepheid.reference.data.galaxies import SkyParameters, draw
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
-from cepheid.rules.errors import UserError
-from tests.tasks import assert_same_gradients, create
+from tests.tasks import assert_same_gradients
 
 SMALL: dict[str, Any] = {
     "bands": 6, "pixels": 16, "filters": (4, 8), "targets": 2, "prelu": "position",
@@ -46,11 +35,10 @@ NORM: dict[str, Any] = {"epsilon": 1e-3, "momentum": 0.99}
 MAKE_NORM = partial(GroupBatchNorm2d, **NORM)
 
 
-def bayesian(estimator: str = PLAIN, relative_scale: float = 0.3) -> Any:
+def bayesian(relative_scale: float = 0.3) -> Any:
     torch.manual_seed(0)
     network = make_channels_last_network(**SMALL, make_norm=MAKE_NORM)
     make_bayesian(network, relative_scale)
-    use_estimator(network, estimator, SMALL["pixels"])
     return network
 
 
@@ -80,18 +68,6 @@ def test_the_plain_network_has_the_same_loss_and_gradients() -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     gradients = rotate_as_published([parameter.grad for parameter in ours.parameters()])
     assert_same_gradients(plain, gradients)
-
-
-def test_the_plain_network_refuses_other_estimators(tmp_path: Path) -> None:
-    config = configure(
-        definition.load("galaxy_bnn", "mini"),
-        division="open",
-        overrides=[f"weight_sampling={next(iter(PER_SAMPLE))}"],
-        data_root=tmp_path,
-        seed=1,
-    )
-    with pytest.raises(UserError, match="draws its weights once"):
-        read_plain_shape(config)
 
 
 def outputs(network: Any, stamps: Any) -> Any:
@@ -148,9 +124,8 @@ def test_the_kl_divergence_is_divided_by_the_training_samples() -> None:
 def test_without_noise_the_network_is_the_deterministic_one() -> None:
     deterministic = make_channels_last_network(**SMALL, make_norm=MAKE_NORM).eval()
     stamps = torch.randn(3, 6, 16, 16)
-    for estimator in (PLAIN, *PER_SAMPLE):
-        network = bayesian(estimator).eval()
-        torch.testing.assert_close(outputs(network, stamps), outputs(deterministic, stamps))
+    network = bayesian().eval()
+    torch.testing.assert_close(outputs(network, stamps), outputs(deterministic, stamps))
 
 
 def test_a_draw_is_the_weight_that_the_layers_use() -> None:
@@ -192,51 +167,6 @@ def test_noise_and_scale_get_their_gradients() -> None:
     # d(softplus(s)·ε)/ds = ε·sigmoid(s), with sigmoid(s) = 1 − exp(−σ).
     assert weight.untransformed_scale.grad is not None
     assert weight.untransformed_scale.grad.item() == pytest.approx(2 * -math.expm1(-0.1))
-
-
-@pytest.mark.parametrize("estimator", PER_SAMPLE)
-@pytest.mark.parametrize("kind", ["dense", "convolution"])
-def test_an_estimator_has_the_plain_ways_mean_and_variance(estimator: str, kind: str) -> None:
-    is_dense = kind == "dense"
-    layer = torch.nn.Linear(6, 3) if is_dense else torch.nn.Conv2d(6, 3, 3, 2, 1)
-    inputs = torch.randn((1, 6) if is_dense else (1, 6, 4, 4))
-    make_bayesian(torch.nn.Sequential(layer), 0.5)
-    network = torch.nn.Sequential(PER_SAMPLE[estimator](layer, 1 if is_dense else 2))
-    draws = 3000
-    noise, sample_noise = WeightNoise(network), SampleNoise(network, 1)
-    plain, other = [], []
-    with torch.no_grad():
-        for draw_number in range(draws):
-            noise.draw(0, "test", draw_number)
-            sample_noise.draw(0, draw_number)
-            plain.append(network.eval()(inputs).flatten())
-            other.append(network.train()(inputs).flatten())
-    expected, got = torch.stack(plain), torch.stack(other)
-    error = expected.std(0) / math.sqrt(draws)
-    assert ((got.mean(0) - expected.mean(0)).abs() < 6 * error).all()
-    assert got.std(0).tolist() == pytest.approx(expected.std(0).tolist(), rel=0.1)
-
-
-@pytest.mark.parametrize("estimator", PER_SAMPLE)
-def test_an_estimator_draws_for_each_sample(estimator: str) -> None:
-    network = bayesian(estimator).train()
-    layers = [layer for layer in network.modules() if isinstance(layer, PerSampleLayer)]
-    assert len(layers) == len(list(iterate_gaussian_weights(network))) == 5
-    stamps = torch.randn(1, 6, 16, 16).expand(2, 6, 16, 16)
-    noise, sample_noise = WeightNoise(network), SampleNoise(network, 2)
-    noise.draw(1, "weights", 0)
-    sample_noise.draw(1, 0)
-    first, second = outputs(network, stamps)
-    assert not torch.allclose(first, second)
-    # The noise of sample 1 is the same on the rank that has it as its first one.
-    alone = SampleNoise(network, 1)
-    alone.draw(1, 1)
-    assert torch.equal(alone.values[0], sample_noise.values[1])
-
-
-def test_an_unknown_estimator_is_a_users_mistake() -> None:
-    with pytest.raises(UserError, match='did you mean "flipout"'):
-        bayesian("flipuot")
 
 
 def mixture(draws: int = 4, galaxies: int = 5) -> Predictive:
@@ -286,10 +216,3 @@ def test_a_noisier_sky_shows_the_same_galaxies_with_more_noise() -> None:
     edge = noise[:, :, :8]  # where there is next to no light
     assert edge.std() == pytest.approx(3, rel=0.05)
     assert abs(edge.mean()) < 0.1
-
-
-def test_samples_with_weights_of_their_own_are_not_split_over_ranks() -> None:
-    mini, settings = definition.load("galaxy_bnn", "mini"), ["weight_sampling=flipout"]
-    config = configure(mini, division="open", overrides=[*settings, "pipeline=2"])
-    with pytest.raises(UserError, match=r"draws for each sample; fix: leave one"):
-        create(config, TorchRanks(0, 2, torch.device("cpu")))

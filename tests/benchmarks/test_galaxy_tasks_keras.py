@@ -17,8 +17,6 @@ from cepheid.measure.studies.sweep.measures import EPOCH_SAMPLES, measure_traini
 from cepheid.reference.keras.backend import FRAMEWORK, engine, read
 from cepheid.reference.machine.energy import find_sensors
 from cepheid.reference.machine.ranks import SingleProcess
-from cepheid.reference.run.config import configure
-from cepheid.rules import definition
 from cepheid.rules.definition import Block
 from cepheid.rules.errors import UserError
 from tests.benchmarks.test_galaxies_keras import arrays_of, give, give_noise
@@ -140,10 +138,3 @@ def test_posteriors_start_alike(data_root: Path) -> None:
         np.testing.assert_allclose(read(layer.untransformed_scale.value), widths, rtol=1e-5)
         deviation = np.std(read(layer.mean.value))
         assert deviation == pytest.approx(np.std(state[f"{layer.name}/kernel"]), rel=0.1)
-
-
-def test_an_estimator_of_the_open_division_is_refused() -> None:
-    chosen = definition.load("galaxy_bnn", "mini")
-    config = configure(chosen, division="open", overrides=["weight_sampling=flipout"])
-    with pytest.raises(UserError, match="weight_sampling=flipout"):
-        bnn_task.create(config, ALONE)

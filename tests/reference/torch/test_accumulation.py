@@ -68,17 +68,6 @@ def test_kfac_takes_the_factors_of_all_pieces(overlap: str, data_root: Path) -> 
     assert_alike(weights, weights_of_pieces, "weights", 1e-3)
 
 
-def test_noise_of_samples_is_the_same_in_pieces(data_root: Path) -> None:
-    steps = []
-    for size in ("whole", 2):
-        config = configuration("galaxy_bnn", data_root, f"micro_batch={size}")
-        values = {**config.hyperparameters, "weight_sampling": "flipout"}
-        task = build(dataclasses.replace(config, hyperparameters=values))
-        _, found = look_at_step(task)
-        steps.append({key: value for key, value in found.items() if "noise" not in key})
-    assert_alike(steps[0], steps[1], "flipout")
-
-
 @pytest.mark.parametrize("name", ["resnet50", "kfac"])
 def test_a_scaled_loss_is_scaled_in_pieces_too(name: str, data_root: Path) -> None:
     settings = [SPAN, "precision=fp16", "micro_batch=4"]
