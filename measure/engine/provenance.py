@@ -8,6 +8,7 @@ computes has changed, not when a line has.
 import math
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,19 +91,32 @@ def load_taken(name: str) -> list[Taken]:
         raise UserError(f"{path}: damaged ({error!r}); fix: restore it from git") from error
 
 
+def lock_record(name: str, file: str) -> AbstractContextManager[object]:
+    """Return a lock on a benchmark's file for who reads it, adds a run, and writes it."""
+    from filelock import FileLock  # here: who reads what is recorded needs no extra
+
+    path = locate_file(name, file)
+    return FileLock(path.with_name(f".{path.name}.lock"))
+
+
 def keep_current(name: str, data_root: Path) -> str:
-    """Record what today's code of a benchmark computes, if it is not known; return its digest."""
+    """Record what today's code of a benchmark computes, if it is not known; return its digest.
+
+    Of processes that start together, one takes the fingerprint.
+    """
     code = digest_code(ROOT, name)
-    if any(code in taken.code for taken in load_taken(name)):
-        return code
-    now = take_all([name], data_root)[name]
-    document = read_file(name, FILE)
-    entry = document.setdefault(now.fingerprint.digest, {"code": {}})
-    entry["code"] |= now.code
-    document[now.fingerprint.digest] = {
-        "machine": dict(now.machine), "values": dict(now.fingerprint.values), "code": entry["code"],
-    }  # fmt: skip
-    write_file(name, FILE, document)
+    with lock_record(name, FILE):
+        if any(code in taken.code for taken in load_taken(name)):
+            return code
+        now = take_all([name], data_root)[name]
+        document = read_file(name, FILE)
+        entry = document.setdefault(now.fingerprint.digest, {"code": {}})
+        entry["code"] |= now.code
+        document[now.fingerprint.digest] = {
+            "machine": dict(now.machine), "values": dict(now.fingerprint.values),
+            "code": entry["code"],
+        }  # fmt: skip
+        write_file(name, FILE, document)
     return code
 
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine.provenance import HARDWARE, keep_current
+from cepheid.measure.engine.provenance import HARDWARE, keep_current, lock_record
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.session.observer import Observer, prepare_data
 from cepheid.rules import evidence
 from cepheid.rules.definition import Definition
-from cepheid.rules.evidence import Curve, Evidence, locate_file
+from cepheid.rules.evidence import Curve, Evidence
 from cepheid.rules.host import require_checkout
 
 if TYPE_CHECKING:
@@ -155,10 +155,7 @@ def record_each(request: "Request", wanted: Mapping[K, Training], file: str) -> 
 
 def keep(definition: Definition, curve: Curve, file: str = evidence.FILE) -> Evidence:
     """Add a run to the file, in place of one of the same variant and seed; return all."""
-    from filelock import FileLock  # here: who reads what is recorded needs no extra
-
-    path = locate_file(definition.name, file)
-    with FileLock(path.with_name(f".{path.name}.lock")):
+    with lock_record(definition.name, file):
         others = [
             each
             for each in _load(definition, file).curves

@@ -6,6 +6,7 @@ from cepheid.compliance.score import convergence
 from cepheid.compliance.score.convergence import Expected
 from cepheid.measure.engine import options, trainings
 from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.provenance import lock_record
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.reference.run.config import configure, parse_override
@@ -171,8 +172,6 @@ def _find_in_evidence(definition: Definition, training: Training) -> Curve | Non
 
 def keep(definition: Definition, training: Training, curve: Curve) -> None:
     """Record a run, in place of one of the same batch size and seed."""
-    from filelock import FileLock  # here: who reads what is recorded needs no extra
-
     hyperparameters = dict(training.config.hyperparameters)
     samples, quality = curve.evaluations[-1] if curve.evaluations else (0, {})
     run = Run(
@@ -184,8 +183,8 @@ def keep(definition: Definition, training: Training, curve: Curve) -> None:
         crossing=curve.find_crossing(definition),
         code=curve.code,
     )
-    path = evidence.locate_file(definition.name, rcp.FILE)
-    with FileLock(path.with_name(f".{path.name}.lock")):
+    # Read again: another process may measure another batch size at the same time.
+    with lock_record(definition.name, rcp.FILE):
         points = _load_points(definition).add_run(hyperparameters, curve.measured, run)
         rcp.save(definition.name, definition.scale, points)
 

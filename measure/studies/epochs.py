@@ -17,6 +17,7 @@ import yaml
 
 from cepheid.benchmarks.registry import import_task
 from cepheid.measure.engine import trainings
+from cepheid.measure.engine.provenance import lock_record
 from cepheid.measure.engine.trainings import Training
 from cepheid.measure.engine.turns import configure_open
 from cepheid.reference.machine.placement import find_placement
@@ -72,6 +73,17 @@ class Comparison:
     needs_ranks: int = 1
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def pick(self, names: Sequence[str]) -> Sequence[Arm]:
+        """Return the settings with these names, all without names. Raises UserError for others."""
+        known = {arm.name: arm for arm in self.arms}
+        for name in names:
+            if name not in known:
+                like, choices = did_you_mean(name, known), "; ".join(known)
+                raise UserError(
+                    f"--only {name}: {self.name} has no such setting{like} (all: {choices})"
+                )
+        return [known[name] for name in names] or self.arms
 
     def vary(self, definition: Definition) -> Definition:
         """Return the definition of the problem that is trained, with a digest of its own."""
@@ -174,6 +186,7 @@ def measure_missing(
     definition: Definition,
     comparison: Comparison,
     seeds: Sequence[int],
+    arms: Sequence[Arm],
     data_root: Path,
     observer: Observer,
 ) -> list[Run]:
@@ -196,7 +209,7 @@ def measure_missing(
     missing: list[Training] = []
     before = evidence.read_file(definition.name, MEASURED).get(definition.scale, {})
     for seed in seeds:
-        for arm in comparison.arms:
+        for arm in arms:
             if (arm.name, seed) in have:
                 continue
             if known := _find_same(before, definition, arm, seed):
@@ -266,13 +279,15 @@ def summarise(curve: Curve, definition: Definition) -> Run:
 
 def _keep_run(definition: Definition, comparison: Comparison, run: Run) -> None:
     """Record one more run, beside those that another process recorded meanwhile."""
-    known = load_runs(definition, comparison)
-    document = evidence.read_file(definition.name, MEASURED)
-    document.setdefault(definition.scale, {})[comparison.name] = {
-        "what": _identify(definition, comparison),
-        "runs": [asdict(each) for each in [*known, run]],
-    }
-    evidence.write_file(definition.name, MEASURED, document)
+    with lock_record(definition.name, MEASURED):
+        known = load_runs(definition, comparison)
+        others = [each for each in known if (each.arm, each.seed) != (run.arm, run.seed)]
+        document = evidence.read_file(definition.name, MEASURED)
+        document.setdefault(definition.scale, {})[comparison.name] = {
+            "what": _identify(definition, comparison),
+            "runs": [asdict(each) for each in [*others, run]],
+        }
+        evidence.write_file(definition.name, MEASURED, document)
 
 
 def _identify(definition: Definition, comparison: Comparison) -> dict[str, Any]:

@@ -25,7 +25,8 @@ Show the epochs to the quality target, as figure 8 and table 1 of Kumar et al. 2
   --compare NAME  the settings of a comparison in benchmarks/<name>/epochs.yaml, several seeds
                   each. Runs use what the open division allows and are evaluated after every
                   epoch. Each is recorded in benchmarks/<name>/epochs.json as it ends, and the
-                  same command makes the missing ones.
+                  same command makes the missing ones. Commands that run together, each with other
+                  seeds or --only, keep into the same file.
 
 Published results are those of tuned submissions at full scale. No rule compares with them.
 """
@@ -72,6 +73,7 @@ def load_comparison(request: Request) -> Comparison:
     comparison = epochs.load_comparison(
         definition.name, definition.scale, request.arguments.compare
     )
+    comparison.pick(request.arguments.only or ())
     request.require_extras()
     return comparison
 
@@ -79,8 +81,9 @@ def load_comparison(request: Request) -> Comparison:
 def measure(request: Request, comparison: Comparison) -> Measured:
     """Make the runs that are not recorded, and return all of them by setting."""
     definition, seeds = comparison.vary(request.definition), request.arguments.seeds or ()
+    arms = comparison.pick(request.arguments.only or ())
     runs = epochs.measure_missing(
-        definition, comparison, seeds, request.data_root, request.observer
+        definition, comparison, seeds, arms, request.data_root, request.observer
     )
     return describe(request, comparison, runs)
 
@@ -286,6 +289,12 @@ STUDY = Study(
         Option("--compare NAME", "a comparison of epochs.yaml (default: by batch size)"),
         replace(
             options.offer_seeds("seeds of each setting (default: those recorded, or 1 to 5)", None),
+            needs="--compare",
+        ),
+        Option(
+            "--only SETTING",
+            "settings to train now (default: all)",
+            more={"nargs": "+"},
             needs="--compare",
         ),
         options.FIGURE,

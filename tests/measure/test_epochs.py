@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -105,6 +106,29 @@ def test_a_recorded_run_is_not_made_again(training: FakeTraining, capsys: Printe
     assert [training.config.seed for training in training.runs] == [1, 1, 2, 2]
     cepheid_epochs("--compare", "momentum")
     assert len(training.runs) == 4
+
+
+def test_some_settings_are_trained_alone(training: FakeTraining) -> None:
+    cepheid_epochs("--compare", "momentum", "--seeds", "1", "--only", "unscaled")
+    cepheid_epochs("--compare", "momentum", "--seeds", "1", "2", "--only", "scaled")
+    assert training.names == [("unscaled", 1), ("scaled", 1), ("scaled", 2)]
+    with pytest.raises(UserError, match=r'did you mean "unscaled"\? \(all: scaled; unscaled\)'):
+        cepheid_epochs("--compare", "momentum", "--only", "unscale")
+    with pytest.raises(UserError, match=r"--only: it needs --compare"):
+        cepheid_epochs("--only", "unscaled")
+
+
+def test_commands_that_run_together_lose_no_run(training: FakeTraining, tmp_path: Path) -> None:
+    comparison = epochs.load_comparison("resnet50", "mini", "momentum")
+
+    def keep(seed: int) -> None:
+        for arm in ("scaled", "unscaled", "scaled"):
+            epochs._keep_run(MINI, comparison, Run(arm, seed, 16.0, GOOD))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(keep, range(24)))
+    found = [(run.arm, run.seed) for run in epochs.load_runs(MINI, comparison)]
+    assert sorted(found) == sorted(itertools.product(("scaled", "unscaled"), range(24)))
 
 
 def test_only_other_settings_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
@@ -277,7 +301,7 @@ def test_settings_that_only_several_ranks_tell_apart() -> None:
     full = definition.load("kfac", "full")
     comparison = epochs.load_comparison("kfac", "full", "formats")
     with pytest.raises(UserError, match=r"differ only on 2 or more ranks, and there is 1; fix: "):
-        epochs.measure_missing(full, comparison, [1], Path(), Terminal())
+        epochs.measure_missing(full, comparison, [1], comparison.arms, Path(), Terminal())
 
 
 def test_nothing_starts_where_no_run_is_missing() -> None:
