@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-from cepheid.rules.errors import UserError
 from cepheid.tools.console.program import (
     EXIT_FINE,
     EXIT_WRONG_USE,
@@ -59,10 +58,6 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "measure how many samples the reference needs, by batch size",
     ),
 }
-MOVED: Mapping[str, str] = {  # commands of earlier versions
-    "check-targets": "measure targets",
-    **{name: f"measure {name}" for name in ("costs", "epochs", "formats", "speed", "sweep")},
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -74,8 +69,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[0] in ("--version", "version"):
         print(_describe_version())
         return EXIT_FINE
-    if now := MOVED.get(arguments[0]):
-        raise UserError(f"`cepheid {arguments[0]}` is now `cepheid {now}`")
     return run_command("cepheid", "command", COMMANDS, arguments)
 
 

@@ -10,7 +10,7 @@ from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.tools import build_leaderboard, pack_submission
 from cepheid.tools.console.arguments import Command, declare, offer_round
 from cepheid.tools.console.program import run_tool
-from cepheid.tools.round import definitions, publication, records, waivers
+from cepheid.tools.round import definitions, publication, records
 
 EXAMPLES = """\
 examples:
@@ -24,8 +24,6 @@ examples:
       site, archives of submissions and rules, and their digests, signed
   cepheid round carry old/submissions/acme --output submissions/acme
       bring an old submission to the current round: what need not run again
-  cepheid round move-waivers submissions/acme       from its waivers.yaml to the organisers'
-      submissions/decisions.yaml (S9); move only what you granted, a submitter may have written it
 
 docs/organisers.md leads through a round.
 
@@ -37,7 +35,7 @@ COMMAND = Command(
     "Lead a round: receipts, status, preview, publication, frozen definitions.",
     EXAMPLES,
     (
-        declare("verb", "receive, status, preview, publish, freeze, carry or move-waivers"),
+        declare("verb", "receive, status, preview, publish, freeze or carry"),
         declare("path", "the folder submissions, a submitter's folder, or a round's name", Path),
         offer_round(),
         declare("--output", "the folder to write", Path, "DIR"),
@@ -62,7 +60,6 @@ ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
     "publish": partial(publication.publish, build=build_leaderboard.main),
     "freeze": definitions.freeze,
     "carry": partial(definitions.carry, pack=pack_submission.main),
-    "move-waivers": waivers.move,
 }
 WITH_OUTPUT = ("preview", "publish", "carry")
 

@@ -9,7 +9,6 @@ import pytest
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import build_leaderboard, diff_leaderboards
-from cepheid.tools.leaderboard import folder
 from tests.compliance.builder import SYSTEM, write_result
 from tests.compliance.mixed import write_mixed
 
@@ -40,15 +39,6 @@ def test_a_rejected_result_is_on_the_page_and_exit_code_1(star_shape: Definition
     write_mixed(Path("out"), star_shape)
     assert build_leaderboard.main(["out", "--output", "site"]) == 1
     assert "rejected" in Path("site/mini-closed.html").read_text()
-
-
-def test_a_page_of_the_version_before_the_site_is_replaced(star_shape: Definition) -> None:
-    write_result(Path("out"), star_shape)
-    Path("site").mkdir()
-    for name in folder.BEFORE:
-        Path("site", name).write_text('<meta name="generator" content="cepheid leaderboard">')
-    assert build_leaderboard.main(["out", "--output", "site"]) == 0
-    assert not Path("site/leaderboard.csv").exists()
 
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "results/mine.txt", "benchmarks/link"])

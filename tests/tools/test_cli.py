@@ -93,13 +93,6 @@ def test_unknown_measurement_suggests() -> None:
         cli.main(["measure", "spede"])
 
 
-@pytest.mark.parametrize("name", sorted(cli.MOVED))
-def test_a_command_of_an_earlier_version_says_where_it_went(name: str) -> None:
-    with pytest.raises(UserError, match=f"`cepheid {name}` is now `cepheid {cli.MOVED[name]}`"):
-        cli.main([name, "--help"])
-    assert cli.MOVED[name].split()[1] in MEASUREMENTS
-
-
 def test_there_are_few_commands() -> None:
     assert len(cli.COMMANDS) <= 16  # `rehearse` is for vendors, `doctor` for newcomers
 

@@ -14,9 +14,7 @@ from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.entry import Entry
 from cepheid.rules.errors import UserError
 
-# What earlier versions wrote: one page and two files.
 EARLIER = "before"  # the site that is replaced, where two folders cannot be exchanged
-BEFORE = {"index.html", "leaderboard.csv", "leaderboard.json"}
 
 
 def refuse_removal(output: Path, entries: Sequence[Entry], paths: Sequence[Path]) -> None:
@@ -79,10 +77,9 @@ def _list_files(output: Path) -> Iterator[str]:
 def _read_file_list(output: Path) -> set[str]:
     """Return the files that an earlier call listed as its own."""
     try:
-        listed = (output / FILE_LIST).read_text(encoding="utf-8").splitlines()
+        return set((output / FILE_LIST).read_text(encoding="utf-8").splitlines())
     except (OSError, ValueError):
-        return BEFORE
-    return set(listed)
+        return set()
 
 
 def write(output: Path, files: Iterator[tuple[str, bytes]]) -> None:
