@@ -20,7 +20,6 @@ DATASET_TEMPLATES = Path(__file__).parent / "templates" / "dataset"
 DATASETS = ROOT / "reference" / "data"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 TITLE = re.compile(r"[^\"\\:#{}\x00-\x1f]{1,100}")  # YAML and Python hold it as it is
-FORBIDDEN = "quotes, backslashes, ':', '#' and braces, at most 100 characters"
 EXAMPLES = """\
 examples:
   cepheid new-benchmark star_colour --title "Temperature of a star from its colours"

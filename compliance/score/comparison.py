@@ -199,7 +199,7 @@ def find_different_pairs(levels: Sequence[Level]) -> list[tuple[int, int]]:
     import numpy as np  # here: only ranks need it
 
     first, second = np.triu_indices(len(places), 1)
-    probabilities = _find_probabilities([levels[place] for place in places], first, second)
+    probabilities = find_probabilities([levels[place] for place in places], first, second)
     count = len(probabilities)
     order = np.argsort(probabilities, kind="stable")
     fails = np.flatnonzero(probabilities[order] > LEVEL / (count - np.arange(count)))
@@ -207,15 +207,7 @@ def find_different_pairs(levels: Sequence[Level]) -> list[tuple[int, int]]:
     return [(places[first[pair]], places[second[pair]]) for pair in chosen]
 
 
-def find_probability(fast: Level, slow: Level) -> float:
-    """Return the p of a comparison: how often two equal results would lie as far apart."""
-    import numpy as np
-
-    zero, one = np.array([0]), np.array([1])
-    return float(_find_probabilities(_find_common(fast, slow), zero, one)[0])
-
-
-def _find_probabilities(
+def find_probabilities(
     levels: Sequence[Level], first: "NDArray[np.intp]", second: "NDArray[np.intp]"
 ) -> "NDArray[np.float64]":
     """Return the p of each pair of levels, whose variances are known."""

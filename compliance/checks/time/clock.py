@@ -146,7 +146,7 @@ def check_clock(run: RunLog, place: Place) -> Iterator[Finding]:
             "T4.no_monotonic_ms",
             records=len(without),
             of=len(run.events),
-            value=_format_metadata(without[0], CLOCK_METADATA),
+            value=format_metadata(without[0], CLOCK_METADATA),
         )
     wrong_unit = find_wrong_unit(run)
     if wrong_unit:
@@ -224,7 +224,8 @@ def _report_step_back(run: RunLog, event: Event, message: str) -> Finding:
     return breach(run, event, "T4.step_back", step=message)
 
 
-def _format_metadata(event: Event, name: str) -> str:
+def format_metadata(event: Event, name: str) -> str:
+    """Format a field of an event's metadata, also one that is not there."""
     return format_value(event.metadata[name]) if name in event.metadata else "nothing"
 
 

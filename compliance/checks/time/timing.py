@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from cepheid.compliance.checks.registry import Needs, Place, read_batch_size, rule
+from cepheid.compliance.checks.time.clock import format_metadata
 from cepheid.compliance.checks.time.pace import measure_ms
 from cepheid.compliance.finding import Finding, breach, format_value
-from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules.definition import Block, Definition
 from cepheid.rules.events import REASON_METADATA, STATUS_ABORTED
@@ -152,10 +152,6 @@ def _check_evaluation_counts(run: RunLog) -> Iterator[Finding]:
                 return
 
 
-def _format_metadata(event: Event, name: str) -> str:
-    return format_value(event.metadata[name]) if name in event.metadata else "nothing"
-
-
 def _find_last_sample(definition: Definition, batch: int) -> int:
     """Return where the budget ends: max_samples, completed to a whole batch."""
     return -(-definition.timing.max_samples // batch) * batch
@@ -173,7 +169,7 @@ def check_budget(run: RunLog, definition: Definition, place: Place) -> Iterator[
             stop,
             "T11.no_reason",
             max_samples=definition.timing.max_samples,
-            reason=_format_metadata(stop, REASON_METADATA),
+            reason=format_metadata(stop, REASON_METADATA),
             samples=run.samples_trained,
         )
     batch = read_batch_size(run)

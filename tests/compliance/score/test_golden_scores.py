@@ -3,11 +3,12 @@
 import math
 from statistics import fmean, variance
 
+import numpy as np
 import pytest
 
 from cepheid.compliance.score.comparison import (
     find_different_pairs,
-    find_probability,
+    find_probabilities,
     rank_levels,
     ratio,
 )
@@ -124,7 +125,8 @@ def test_comparisons(pair: str, value: float, low: float, high: float, p: float)
     first, second = map(get_level, pair)
     found = ratio(first, second)
     assert [found.value, found.low, found.high] == pytest.approx([value, low, high], abs=6e-7)
-    assert find_probability(first, second) == pytest.approx(p, rel=1e-4)
+    (chance,) = find_probabilities((first, second), np.array([0]), np.array([1]))
+    assert chance == pytest.approx(p, rel=1e-4)
     assert found.is_difference == (p < 0.05)
 
 
