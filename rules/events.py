@@ -1,8 +1,8 @@
 """The event vocabulary of a v1.0 run log: key, place, count, type of the value, metadata (rule T2).
 
 A benchmark that trains and one that generates share what precedes the clock, and differ in what is
-timed: ``EVENTS[kind]``. Keys are those of mllog where mllog has one. The keys of a benchmark's
-hyperparameters come from its definition and are events of the settings phase too.
+timed: ``EVENTS[kind]``, from ``events.yaml``. Keys are those of mllog where mllog has one. The keys
+of a benchmark's hyperparameters come from its definition and are events of the settings phase too.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from enum import IntEnum
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, get_args
 
-import yaml
+from cepheid.rules.documents import parse_yaml
 
 MARKER = ":::MLLOG"
 CURRENT_ROUND = (Path(__file__).parent / "rounds" / "CURRENT").read_text("utf-8").strip()
@@ -47,103 +47,22 @@ class EventRule:
     meaning: str = ""
 
 
-def _start(key: str, phase: Phase, count: Count, metadata: tuple[str, ...], why: str) -> EventRule:
-    return EventRule(key, phase, count, "null", "INTERVAL_START", metadata, why)
+def _make_rule(key: str, form: Mapping[str, Any], phase: str) -> EventRule:
+    form = {**form, "phase": Phase[form.get("phase", phase).upper()]}
+    return EventRule(key, **{**form, "metadata": tuple(form.get("metadata", ()))})
 
 
-def _stop(key: str, phase: Phase, count: Count, metadata: tuple[str, ...], why: str) -> EventRule:
-    return EventRule(key, phase, count, "null", "INTERVAL_END", metadata, why)
-
-
-_I, _N, _T = Phase.IDENTITY, Phase.INIT, Phase.TIMED
-_BLOCK = ("block_num", "samples_count")
-
-_BEFORE_THE_CLOCK = (
-    EventRule("submission_round", _I, value="string", meaning="round, e.g. v1.0"),
-    EventRule("submission_org", _I, value="string", meaning="submitter"),
-    EventRule("submission_platform", _I, value="string", meaning="system"),
-    EventRule("submission_division", _I, value="string", meaning="closed or open"),
-    EventRule("submission_benchmark", _I, value="string", meaning="benchmark"),
-    EventRule("submission_scale", _I, value="string", meaning="full or mini"),
-    EventRule("cache_clear", _I, value="true", meaning="data dropped from file caches"),
-    _start("init_start", _N, "once", (), "initialisation begins"),
-    EventRule("seed", _N, value="integer", metadata=("origin",),
-              meaning="the run's seed; metadata.origin: derived or given"),
-    EventRule("definition_digest", _N, value="string",
-              meaning="digest of the definition, as `cepheid run --list` prints it"),
-    EventRule("code_digest", _N, value="string",
-              meaning="any string that identifies the code, equal in all runs of a result"),
-    EventRule("task_digest", _N, "at most once", "string",
-              meaning="digest of the submitter's own code, as the manifest has it (S4)"),
-    EventRule("data_digest", _N, value="string", meaning="digest of the prepared data"),
-    EventRule("implementation", _N, value="object",
-              meaning="framework, device, precision, ranks, and whatever else matters"),
-    EventRule("train_samples", _N, value="integer", meaning="size of the training set"),
-    EventRule("eval_samples", _N, value="integer", meaning="size of the evaluation set"),
-    EventRule("model_parameters", _N, value="integer", meaning="trainable parameters"),
-    EventRule("init_aborted", _N, "at most once", "string",
-              meaning="why the run ended before run_start; such a log never counts"),
-    _stop("init_stop", _N, "once", (), "initialisation ends"),
-)  # fmt: skip
-_READ = EventRule(
-    "data_read",
-    Phase.AFTER,
-    "at most once",
-    "string",
-    meaning="digest of the bytes that the run read, computed after run_stop (T27)",
-)
-_USE = EventRule(
-    "machine_use",
-    Phase.AFTER,
-    "at most once",
-    "object",
-    meaning="load_before, and idle_share, stolen_share and own_share of the time of all processors",
-)
-_WEIGHTS = "SHA-256 of the file with the weights, in hexadecimal"
-_TRAINING = (
-    EventRule("weights_digest", _N, "at most once", "string",
-              meaning=f"{_WEIGHTS}; if the training starts from some (T25)"),
-    _start("run_start", _T, "once", (), "the clock starts; data may be read from here on"),
-    _start("block_start", _T, "at least once", _BLOCK, "training towards an evaluation"),
-    _stop("block_stop", _T, "at least once", (*_BLOCK, "train_loss"), "training pauses"),
-    _start("eval_start", _T, "at least once", ("samples_count",), "evaluation begins"),
-    EventRule("eval_accuracy", _T, "at least once", "number",
-              metadata=("samples_count", "epoch_num", "metrics"),
-              meaning="the first quality metric; all of them in metadata.metrics"),
-    _stop("eval_stop", _T, "at least once", ("samples_count",), "evaluation ends"),
-    _stop("run_stop", _T, "once", ("status", "samples_count"),
-          "the clock stops; metadata.status: success or aborted"),
-    _READ,
-    _USE,
-    EventRule("plain_update_ms", Phase.AFTER, "at most once", "number",
-              meaning="milliseconds of an update without a preconditioner, all else equal"),
-)  # fmt: skip
-_GENERATION = (
-    EventRule("weights_digest", _N, value="string", meaning=_WEIGHTS),
-    _start("run_start", _T, "once", (), "the clock starts"),
-    _start("generation_start", _T, "at least once", ("images_count",),
-           "repeated generation of images_count images at a time begins"),
-    EventRule("generation_times", _T, "at least once", "object", metadata=("images_count",),
-              meaning="seconds of each repetition: sampling_seconds and decoding_seconds"),
-    _stop("generation_stop", _T, "at least once", ("images_count",), "the repetitions end"),
-    _start("eval_start", _T, "once", ("samples_count",),
-           "evaluation of the generated images begins"),
-    EventRule("eval_accuracy", _T, "once", "number", metadata=("samples_count", "metrics"),
-              meaning="the first quality metric; all of them in metadata.metrics"),
-    _stop("eval_stop", _T, "once", ("samples_count",), "evaluation ends"),
-    _stop("run_stop", _T, "once", ("status", "samples_count"),
-          "the clock stops; metadata.status: success or aborted"),
-    _READ,
-    _USE,
-    EventRule("image_projections", Phase.AFTER, "at most once", "any",
-              meaning="a number for each judged image, by which some can be made again (T24)"),
-)  # fmt: skip
-
-_OF_KIND: Mapping[Kind, tuple[EventRule, ...]] = {"train": _TRAINING, "generate": _GENERATION}
+TABLE: Mapping[str, Any] = parse_yaml(Path(__file__).with_name("events.yaml").read_text("utf-8"))
 EVENTS: Mapping[Kind, Mapping[str, EventRule]] = MappingProxyType(
     {
-        kind: MappingProxyType({rule.key: rule for rule in (*_BEFORE_THE_CLOCK, *timed)})
-        for kind, timed in _OF_KIND.items()
+        kind: MappingProxyType(
+            {
+                key: _make_rule(key, form, phase)
+                for part, phase in (("identity", "identity"), ("init", "init"), (kind, "timed"))
+                for key, form in TABLE[part].items()
+            }
+        )
+        for kind in get_args(Kind)
     }
 )
 """The rule of each key, by the kind of the benchmark's task."""
@@ -161,18 +80,7 @@ CLOCK_METADATA = "monotonic_ms"  # carried by every event of a v1.0 log (rule T4
 STATUS_SUCCESS = "success"
 STATUS_ABORTED = "aborted"
 
-METADATA_TYPES: Mapping[str, ValueType] = MappingProxyType(
-    {
-        "block_num": "integer",
-        "samples_count": "integer",
-        "train_loss": "number",
-        "epoch_num": "number",
-        "metrics": "object",
-        "images_count": "integer",
-        "origin": "string",
-        "status": "string",
-    }
-)
+METADATA_TYPES: Mapping[str, ValueType] = MappingProxyType(TABLE["metadata"])
 """The type of each metadata field in the table."""
 
 MACHINE_SHARES = ("idle_share", "stolen_share", "own_share")  # in machine_use
@@ -181,9 +89,7 @@ NOT_DIGESTED = "not digested: "  # begins data_read, instead of a digest, where 
 REASON_METADATA = "reason"  # a string in run_stop; a run that gave up early has it (rule T11)
 INTERRUPTED_METADATA = "interrupted"  # true in run_stop of a run that did not end by itself
 
-IMPLEMENTATION_TYPES: Mapping[str, ValueType] = MappingProxyType(
-    {"framework": "string", "device": "string", "precision": "string", "ranks": "integer"}
-)
+IMPLEMENTATION_TYPES: Mapping[str, ValueType] = MappingProxyType(TABLE["implementation"])
 """The fields that the value of ``implementation`` must have."""
 
 
@@ -194,11 +100,7 @@ def make_hyperparameter_rule(name: str) -> EventRule:
 
 
 CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "submission_division": ("closed", "open"),
-        "origin": ("derived", "given"),
-        "status": (STATUS_SUCCESS, STATUS_ABORTED),
-    }
+    {name: tuple(choices) for name, choices in TABLE["choices"].items()}
 )
 """The strings that are allowed for an event's value or a metadata field, if there are few."""
 
@@ -244,4 +146,4 @@ def is_integer(value: object) -> TypeGuard[int]:
 def read_nonce() -> str:
     """Read the nonce of the current round, from which seeds follow (rule T15)."""
     file = Path(__file__).parent / "rounds" / f"{CURRENT_ROUND}.yaml"
-    return str(yaml.safe_load(file.read_text("utf-8"))["nonce"])
+    return str(parse_yaml(file.read_text("utf-8"))["nonce"])

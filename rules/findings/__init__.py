@@ -6,24 +6,16 @@ texts are templates with named places for them. All that shows a code reads this
 """
 
 import re
-import string
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import yaml
-
+from cepheid.rules.documents import parse_yaml
 from cepheid.rules.rounds import Severity
 
 FOLDER = Path(__file__).parent
-TEXTS = ("message", "expected", "got", "fix")
-"""The texts of a finding that are templates."""
-
 _ENTRY = re.compile(r"^[^\s#].*\n(?:[ #].*\n|\n)*", re.MULTILINE)
-_FACT = re.compile(r"[a-z][a-z_]*")
-_FORMAT = re.compile(r",?(\.[0-9])?[fg%]?")
 
 
 @dataclass(frozen=True)
@@ -51,13 +43,6 @@ class Code:
         """The id of the rule, for example ``T8``."""
         return self.name.partition(".")[0]
 
-    @property
-    def facts(self) -> frozenset[str]:
-        """The names of all facts that the texts need, in any case."""
-        forms = (self, *self.cases.values())
-        texts = (getattr(form, text) for form in forms for text in TEXTS)
-        return frozenset(fact for text in texts for fact in _list_facts(text))
-
     def fill(self, facts: Mapping[str, object]) -> Iterator[str]:
         """Yield message, expectation, what was found and fix, with the facts in their places.
 
@@ -73,7 +58,7 @@ def find_code(name: str, case: str = "") -> Code:
 
     Only its own entry is parsed: parsing all of them takes longer than judging twenty logs.
     """
-    (code,) = parse_codes(*_split_files()[name])
+    (code,) = parse_codes(_split_files()[name])
     return code.cases[case] if case else code
 
 
@@ -84,49 +69,25 @@ def load_codes() -> Mapping[str, Code]:
 
 
 @cache
-def _split_files() -> Mapping[str, tuple[str, str]]:
-    """Return the text of each code's entry, and the name of its file, by the name of the code."""
-    entries: dict[str, tuple[str, str]] = {}
+def _split_files() -> Mapping[str, str]:
+    """Return the text of each code's entry, by the name of the code."""
+    entries: dict[str, str] = {}
     for path in sorted(FOLDER.glob("*.yaml")):
         for entry in _ENTRY.findall(path.read_text(encoding="utf-8")):
             name = entry.partition(":")[0]
             if name in entries:
                 raise ValueError(f"{path.name}: {name} is there twice; remove one of them")
-            entries[name] = entry, path.name
+            entries[name] = entry
     return entries
 
 
-def parse_codes(text: str, file: str) -> Iterator[Code]:
-    """Parse one file of codes. Raises ValueError for an unknown key or an unsafe template."""
-    # libyaml reads the files in a tenth of the time; both loaders are safe.
-    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    known = {each.name for each in fields(Code)} - {"name"}
-    for name, entry in yaml.load(text, loader).items():
-        unknown = entry.keys() - known
-        if unknown:
-            raise ValueError(f"{file}: {name} has the unknown key {min(unknown)}")
+def parse_codes(text: str) -> Iterator[Code]:
+    """Parse codes. A test compares all files with ``schemas/findings.schema.json``.
+
+    It refuses every template but those with plain names and simple formats of numbers, so that one
+    reaches no attribute and no item of a fact, and calls nothing.
+    """
+    for name, entry in parse_yaml(text).items():
         cases = entry.pop("cases", {})
         code = Code(name, **entry)
-        forms = {case: replace(code, **changes) for case, changes in cases.items()}
-        for form in (code, *forms.values()):
-            for key in TEXTS:
-                _check_template(getattr(form, key), f"{file}: {name}.{key}")
-        yield replace(code, cases=forms)
-
-
-def _list_facts(template: str) -> Iterator[str]:
-    return (name for _, name, _, _ in string.Formatter().parse(template) if name is not None)
-
-
-def _check_template(template: str, where: str) -> None:
-    """Refuse everything but plain names and simple formats of numbers.
-
-    So a template reaches no attribute and no item of a fact, and calls nothing.
-    """
-    for _, name, form, conversion in string.Formatter().parse(template):
-        if name is None:
-            continue
-        if not _FACT.fullmatch(name):
-            raise ValueError(f'{where}: "{name}" is not the plain name of a fact, such as samples')
-        if conversion or not _FORMAT.fullmatch(form or ""):
-            raise ValueError(f"{where}: {name} may only have the format of a number, such as :,")
+        yield replace(code, cases={case: replace(code, **cases[case]) for case in cases})

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 
 from cepheid.rules.definition import Runs
+from cepheid.rules.documents import parse_yaml
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.events import CURRENT_ROUND
 from cepheid.rules.mlperf.rule_files import (
@@ -273,9 +274,7 @@ def _read(path: Path) -> Mapping[str, Any]:
     Raises UserError for what is no YAML.
     """
     try:
-        # libyaml reads it in a tenth of the time; both loaders are safe
-        loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        document: Mapping[str, Any] = yaml.load(path.read_text(encoding="utf-8"), loader)
+        document: Mapping[str, Any] = parse_yaml(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, ValueError) as error:  # ValueError for a day such as 2026-13-01
         raise UserError(f"{path}: not valid YAML ({error}); fix: correct the file") from error
     return document

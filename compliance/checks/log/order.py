@@ -12,7 +12,7 @@ from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
-from cepheid.rules.events import EVENTS, STATUS_ABORTED, Kind, Phase
+from cepheid.rules.events import EVENTS, STATUS_ABORTED, TABLE, Kind, Phase
 
 
 @dataclass(frozen=True)
@@ -29,41 +29,7 @@ class Turns:
     of: Mapping[str, tuple[str, str]]
 
 
-_EVALUATION = {
-    "eval_accuracy": ("in an evaluation without a result", "in an evaluation with its result")
-}
-
-
-_TURNS: Mapping[Kind, Turns] = {
-    "train": Turns(
-        begin="after run_start or an evaluation",
-        end="after run_start or an evaluation",
-        anew="block_start",
-        of={
-            "block_start": ("after run_start or an evaluation", "in a block"),
-            "block_stop": ("in a block", "after a block"),
-            "eval_start": ("after a block", "in an evaluation without a result"),
-            **_EVALUATION,
-            "eval_stop": ("in an evaluation with its result", "after run_start or an evaluation"),
-        },
-    ),
-    "generate": Turns(
-        begin="after run_start or a generation",
-        end="after the evaluation",
-        anew="generation_start",
-        of={
-            "generation_start": ("after run_start or a generation", "in a generation"),
-            "generation_times": ("in a generation", "in a generation with its times"),
-            "generation_stop": (
-                "in a generation with its times",
-                "after run_start or a generation",
-            ),
-            "eval_start": ("after run_start or a generation", "in an evaluation without a result"),
-            **_EVALUATION,
-            "eval_stop": ("in an evaluation with its result", "after the evaluation"),
-        },
-    ),
-}
+_TURNS: Mapping[Kind, Turns] = {kind: Turns(**turns) for kind, turns in TABLE["turns"].items()}
 
 
 @rule("T3", Needs.RECORDS)
