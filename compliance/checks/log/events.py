@@ -243,12 +243,9 @@ def _check_counts(
     second = find_second_run(run)
     if second is not None:
         yield breach(
-            run,
-            second,
-            "T2.second_run",
-            key=format_value(second.key),
+            run, second, "T2.second_run", key=format_value(second.key),
             line=run.all(second.key)[0].line,
-        )
+        )  # fmt: skip
         return
     timed = run.all("run_start")[0].line if run.all("run_start") else math.inf
     for key, event_rule in known.items():
@@ -256,28 +253,19 @@ def _check_counts(
         again = events[1:2] if event_rule.count != "at least once" else ()
         if again and not (run.grows and again[0].line > timed):  # it may belong to another run
             yield breach(
-                run,
-                again[0],
-                "T2.repeated",
-                key=key,
-                times=len(events),
-                line=events[0].line,
+                run, again[0], "T2.repeated", key=key, times=len(events), line=events[0].line,
                 count=event_rule.count,
-            )
+            )  # fmt: skip
         if events or key in misspelt or event_rule.count == "at most once":
             continue
         is_of_block = event_rule.phase is Phase.TIMED and key != "run_start"
         if key == "run_stop" or (is_of_block and may_lack_blocks):
             continue  # T7 reports a run that did not end
         yield breach(
-            run,
-            find_phase_end(run, event_rule.phase),
-            "T2.missing",
-            key=key,
-            meaning=event_rule.meaning,
-            count=event_rule.count,
+            run, find_phase_end(run, event_rule.phase), "T2.missing", key=key,
+            meaning=event_rule.meaning, count=event_rule.count,
             phase=describe_phase(key, event_rule.phase),
-        )
+        )  # fmt: skip
 
 
 def _check_records(run: RunLog, known: Mapping[str, EventRule]) -> Iterator[Finding]:

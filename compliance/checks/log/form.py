@@ -28,13 +28,9 @@ def check_form(run: RunLog, place: Place) -> Iterator[Finding]:
         everywhere = f", in {many} records" if times > 1 else ""
         column = f" (from column {problem.column:,} on)" if problem.column else ""
         yield breach(
-            run,
-            problem,
-            f"T1.{problem.kind}",
-            case=problem.case,
-            problem=escape(problem.message) + column + everywhere,
-            got=_format_problem(problem),
-        )
+            run, problem, f"T1.{problem.kind}", case=problem.case,
+            problem=escape(problem.message) + column + everywhere, got=_format_problem(problem),
+        )  # fmt: skip
     if not run.events and not run.other_problems:
         yield breach(run, None, "T1.no_record")
 
@@ -84,13 +80,9 @@ def check_finite_values(run: RunLog, place: Place) -> Iterator[Finding]:
             where = _find_not_finite(part, name)
             if where:
                 yield breach(
-                    run,
-                    event,
-                    "T5.not_finite",
-                    name=where[0],
-                    key=format_value(event.key),
+                    run, event, "T5.not_finite", name=where[0], key=format_value(event.key),
                     value=_describe_not_finite(where[1]),
-                )
+                )  # fmt: skip
 
 
 def _describe_not_finite(value: float) -> str:

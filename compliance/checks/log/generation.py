@@ -45,24 +45,15 @@ def _check_counts(run: RunLog, definition: Definition) -> Iterator[Finding]:
                 if run.status == STATUS_ABORTED and isinstance(reason, str) and reason.strip():
                     break  # the run failed and gives the reason
                 yield breach(
-                    run,
-                    stop,
-                    "T24.missing",
-                    key=key,
-                    count=count,
-                    expected=expected,
+                    run, stop, "T24.missing", key=key, count=count, expected=expected,
                     without_reason=" without a reason" if run.status == STATUS_ABORTED else "",
-                )
+                )  # fmt: skip
                 return
             if event.metadata["images_count"] != count:
                 yield breach(
-                    run,
-                    event,
-                    "T24.images_count",
-                    key=key,
-                    expected=expected,
+                    run, event, "T24.images_count", key=key, expected=expected,
                     images_count=format_value(event.metadata["images_count"]),
-                )
+                )  # fmt: skip
                 return
 
 
@@ -75,13 +66,9 @@ def _check_times(run: RunLog, definition: Definition) -> Iterator[Finding]:
         seconds = read_repetitions(event)
         if seconds is None or len(seconds) != repetitions:
             yield breach(
-                run,
-                event,
-                "T24.repetitions",
-                names=" and ".join(GENERATION_SECONDS),
-                repetitions=repetitions,
-                times=_describe_times(event),
-            )
+                run, event, "T24.repetitions", names=" and ".join(GENERATION_SECONDS),
+                repetitions=repetitions, times=_describe_times(event),
+            )  # fmt: skip
         elif number < len(started) and number < len(stopped):
             yield from _check_room(run, event, seconds, (started[number], stopped[number]))
 
@@ -95,37 +82,21 @@ def _check_room(
     room_ms, total_ms = stop.monotonic_ms - start.monotonic_ms, 1000 * sum(seconds)
     if total_ms > room_ms + CLOCK_TOLERANCE_MS:
         yield breach(
-            run,
-            event,
-            "T24.too_long",
-            room_ms=room_ms,
-            start_line=start.line,
-            stop_line=stop.line,
+            run, event, "T24.too_long", room_ms=room_ms, start_line=start.line, stop_line=stop.line,
             total_ms=total_ms,
-        )
+        )  # fmt: skip
     elif room_ms - total_ms > UNTIMED_SHARE_MAX * room_ms + UNTIMED_MS:
         yield breach(
-            run,
-            event,
-            "T24.untimed",
-            outside=1 - total_ms / room_ms,
-            room_ms=room_ms,
-            line=start.line,
-            stop_line=stop.line,
-            total_ms=total_ms,
-        )
+            run, event, "T24.untimed", outside=1 - total_ms / room_ms, room_ms=room_ms,
+            line=start.line, stop_line=stop.line, total_ms=total_ms,
+        )  # fmt: skip
     elif len(seconds) >= REPETITIONS_MIN:
         longest = sorted(seconds)[-max(1, int(LONGEST_SHARE * len(seconds))) :]
         if sum(longest) > LONGEST_TIME_SHARE_MAX * sum(seconds):
             yield breach(
-                run,
-                event,
-                "T24.outlier",
-                longest=len(longest),
-                repetitions=len(seconds),
-                share=sum(longest) / sum(seconds),
-                longest_ms=1000 * longest[-1],
-            )
+                run, event, "T24.outlier", longest=len(longest), repetitions=len(seconds),
+                share=sum(longest) / sum(seconds), longest_ms=1000 * longest[-1],
+            )  # fmt: skip
 
 
 def _check_growth(run: RunLog) -> Iterator[Finding]:
@@ -141,15 +112,9 @@ def _check_growth(run: RunLog) -> Iterator[Finding]:
         is_quick = is_alone and FASTER_MAX * fewer / count < more / larger
         if is_quick or FASTER_MAX * more < fewer:
             yield breach(
-                run,
-                event,
-                "T24.growth",
-                count=count,
-                larger=larger,
-                factor=FASTER_MAX,
-                fewer_ms=1000 * fewer,
-                more_ms=1000 * more,
-            )
+                run, event, "T24.growth", count=count, larger=larger, factor=FASTER_MAX,
+                fewer_ms=1000 * fewer, more_ms=1000 * more,
+            )  # fmt: skip
             return
 
 
@@ -206,9 +171,6 @@ def _check_projections(run: RunLog, definition: Definition, place: Place) -> Ite
 
 def _report_miscount(run: RunLog, event: Event, images: int) -> Finding:
     return breach(
-        run,
-        event,
-        "T24.samples_count",
-        images=images,
+        run, event, "T24.samples_count", images=images,
         samples_count=format_value(event.metadata["samples_count"]),
-    )
+    )  # fmt: skip

@@ -30,12 +30,9 @@ def check_closed_division(run: RunLog, definition: Definition, place: Place) -> 
         events = run.all(name)
         if not events and run.is_complete and name not in misspelt:
             yield breach(
-                run,
-                find_phase_end(run, Phase.INIT),
-                "T12.missing",
-                name=name,
+                run, find_phase_end(run, Phase.INIT), "T12.missing", name=name,
                 allowed=_describe_allowed(allowed),
-            )
+            )  # fmt: skip
         if events:
             value = events[0].value
             problem = allowed.find_problem(value)
@@ -43,14 +40,9 @@ def check_closed_division(run: RunLog, definition: Definition, place: Place) -> 
                 problem = allowed.find_conflict(value, logged)
             if problem:
                 yield breach(
-                    run,
-                    events[0],
-                    "T12.not_allowed",
-                    name=name,
-                    problem=problem,
-                    allowed=_describe_allowed(allowed),
-                    value=format_value(value),
-                )
+                    run, events[0], "T12.not_allowed", name=name, problem=problem,
+                    allowed=_describe_allowed(allowed), value=format_value(value),
+                )  # fmt: skip
 
 
 @rule("T13", Needs.DEFINITION, kinds=("train",))
@@ -65,24 +57,17 @@ def check_open_division(run: RunLog, definition: Definition, place: Place) -> It
     ):
         batch = run.first(BATCH_SIZE)
         yield breach(
-            run,
-            batch or find_phase_end(run, Phase.INIT),
-            "T13.batch_size",
-            case="not_positive" if batch else "",
-            value=format_value(batch.value) if batch else "",
-        )
+            run, batch or find_phase_end(run, Phase.INIT), "T13.batch_size",
+            case="not_positive" if batch else "", value=format_value(batch.value) if batch else "",
+        )  # fmt: skip
     for name, known in definition.hyperparameters.items():
         for event in run.all(name) if name != BATCH_SIZE else ():
             problem = known.find_type_problem(event.value)
             if problem:
                 yield breach(
-                    run,
-                    event,
-                    "T13.type",
-                    name=name,
-                    problem=problem,
+                    run, event, "T13.type", name=name, problem=problem,
                     default=format_value(known.default),
-                )
+                )  # fmt: skip
 
 
 def _describe_allowed(rule_for: Hyperparameter) -> str:

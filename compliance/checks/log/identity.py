@@ -52,14 +52,9 @@ def check_identity(run: RunLog, place: Place) -> Iterator[Finding]:
         yield from check_peak(run, place.described, judged_by)
     if judged_by and digest_event and not has_digest_of(run, judged_by):
         yield breach(
-            run,
-            digest_event,
-            "T14.definition",
-            name=judged_by.name,
-            scale=judged_by.scale,
-            digest=judged_by.digest,
-            logged=format_value(digest_event.value),
-        )
+            run, digest_event, "T14.definition", name=judged_by.name, scale=judged_by.scale,
+            digest=judged_by.digest, logged=format_value(digest_event.value),
+        )  # fmt: skip
 
 
 def _check_benchmark(run: RunLog, place: Place) -> Iterator[Finding]:
@@ -70,25 +65,16 @@ def _check_benchmark(run: RunLog, place: Place) -> Iterator[Finding]:
     if benchmark.value not in names:
         guess = did_you_mean(benchmark.value[:100], names)
         yield breach(
-            run,
-            benchmark,
-            "T14.benchmark",
-            benchmark=format_value(benchmark.value),
-            guess=guess,
+            run, benchmark, "T14.benchmark", benchmark=format_value(benchmark.value), guess=guess,
             names=", ".join(names),
-        )
+        )  # fmt: skip
     elif scale is not None and isinstance(scale.value, str):
         scales = definition.scales(benchmark.value, place.round)
         if scale.value not in scales:
             yield breach(
-                run,
-                scale,
-                "T14.scale",
-                benchmark=benchmark.value,
-                scale=format_value(scale.value),
-                guess=did_you_mean(scale.value[:100], scales),
-                scales=", ".join(scales),
-            )
+                run, scale, "T14.scale", benchmark=benchmark.value, scale=format_value(scale.value),
+                guess=did_you_mean(scale.value[:100], scales), scales=", ".join(scales),
+            )  # fmt: skip
 
 
 def _check_folder(run: RunLog, place: Place) -> Iterator[Finding]:
@@ -103,15 +89,9 @@ def _check_folder(run: RunLog, place: Place) -> Iterator[Finding]:
         by_description = part == "submitter"
         source = "the system description" if by_description else "the folder's name"
         yield breach(
-            run,
-            event,
-            "T14.mismatch",
-            case="described" if by_description else "",
-            key=key,
-            source=source,
-            expected=format_value(expected),
-            part=part,
-        )
+            run, event, "T14.mismatch", case="described" if by_description else "", key=key,
+            source=source, expected=format_value(expected), part=part,
+        )  # fmt: skip
 
 
 def _is_unknown(key: str, value: str, place: Place) -> bool:
@@ -130,15 +110,10 @@ def check_machine(run: RunLog, described: Described | None) -> Iterator[Finding]
         sources["system"] = described.source
     for one in find_disagreements("log", **sources):
         yield breach(
-            run,
-            one.line,
-            "T14.machine",
-            case="unlikely" if one.is_warning else "",
-            field=str(one.key),
-            others=one.others,
-            expected=one.expected,
+            run, one.line, "T14.machine", case="unlikely" if one.is_warning else "",
+            field=str(one.key), others=one.others, expected=one.expected,
             logged=format_value(one.said),
-        )
+        )  # fmt: skip
 
 
 def check_peak(run: RunLog, described: Described, definition: Definition) -> Iterator[Finding]:
@@ -158,17 +133,11 @@ def check_peak(run: RunLog, described: Described, definition: Definition) -> Ite
         return
     event, peak = run.first("implementation"), peak_share.peak
     yield breach(
-        run,
-        event,
-        "T14.above_peak",
-        case="measured" if peak.basis == "measured" else "",
-        peak_tflops=peak.tflops,
-        precision=peak.precision,
-        basis=peak.basis,
-        tflops=peak_share.share * peak.tflops,
-        samples_per_second=pace.samples_per_second,
+        run, event, "T14.above_peak", case="measured" if peak.basis == "measured" else "",
+        peak_tflops=peak.tflops, precision=peak.precision, basis=peak.basis,
+        tflops=peak_share.share * peak.tflops, samples_per_second=pace.samples_per_second,
         flops_per_sample=definition.flops_per_sample or 0,
-    )
+    )  # fmt: skip
 
 
 @rule("T27", Needs.DEFINITION)
@@ -178,13 +147,9 @@ def check_data_read(run: RunLog, definition: Definition, place: Place) -> Iterat
     if read is not None:
         if logged is not None and read.value != logged.value:
             yield breach(
-                run,
-                read,
-                "T27.other_data",
-                logged=format_value(logged.value),
-                line=logged.line,
+                run, read, "T27.other_data", logged=format_value(logged.value), line=logged.line,
                 read=format_value(read.value),
-            )
+            )  # fmt: skip
         return
     stop = run.first("run_stop")
     if stop is None or not run.converged or not run.is_complete or run.grows:

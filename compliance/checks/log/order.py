@@ -64,14 +64,9 @@ def _check_end(run: RunLog) -> Iterator[Finding]:
     if records:
         after = next(event for event in run.events[first_after:] if event.key not in _AFTER)
         yield breach(
-            run,
-            after,
-            "T3.after_run_stop",
-            key=format_value(after.key),
-            records=records,
-            plural="" if records == 1 else "s",
-            line=stop.line,
-        )
+            run, after, "T3.after_run_stop", key=format_value(after.key), records=records,
+            plural="" if records == 1 else "s", line=stop.line,
+        )  # fmt: skip
 
 
 def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
@@ -81,13 +76,9 @@ def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
     known, stop = EVENTS[definition.kind], run.first("run_stop")
     if not init_start < init_stop < run_start:
         yield breach(
-            run,
-            run_start if run_start < init_stop else init_stop,
-            "T3.phase_order",
-            init_start=init_start,
-            init_stop=init_stop,
-            run_start=run_start,
-        )
+            run, run_start if run_start < init_stop else init_stop, "T3.phase_order",
+            init_start=init_start, init_stop=init_stop, run_start=run_start,
+        )  # fmt: skip
         return
     for event in run.events:
         if event.key in known:
@@ -104,12 +95,9 @@ def _check_phases(run: RunLog, definition: Definition) -> Iterator[Finding]:
         )
         if not stands[phase]:
             yield breach(
-                run,
-                event,
-                "T3.outside_phase",
-                phase=describe_phase(event.key, Phase(phase)),
+                run, event, "T3.outside_phase", phase=describe_phase(event.key, Phase(phase)),
                 place=_describe_place(event.line, init_start, init_stop, run_start, stop),
-            )
+            )  # fmt: skip
             return
 
 
@@ -136,14 +124,10 @@ def _check_turns(run: RunLog, turns: Turns) -> Iterator[Finding]:
             if state != required and not is_reported:
                 is_reported = True
                 yield breach(
-                    run,
-                    event,
-                    "T3.out_of_turn",
-                    case="" if turns.anew == "block_start" else "generate",
-                    required=required,
-                    state=state,
-                    since=f" (line {last_line})" if last_line else "",
-                )
+                    run, event, "T3.out_of_turn",
+                    case="" if turns.anew == "block_start" else "generate", required=required,
+                    state=state, since=f" (line {last_line})" if last_line else "",
+                )  # fmt: skip
             state, last_line = leads_to, event.line
         elif event.key == "run_stop":
             may_be_open = run.status == STATUS_ABORTED  # the run may have failed anywhere

@@ -68,17 +68,10 @@ def _check_losses_beside(
                 highest = min(highest, guess)
             if metrics[name] < lowest or metrics[name] > highest:
                 yield breach(
-                    run,
-                    event,
-                    "T9.loss_beside",
-                    name=name,
-                    metric=quality.metric,
-                    lowest=lowest,
-                    highest=highest,
-                    guess=guess,
-                    quality=format_value(metrics[quality.metric]),
+                    run, event, "T9.loss_beside", name=name, metric=quality.metric, lowest=lowest,
+                    highest=highest, guess=guess, quality=format_value(metrics[quality.metric]),
                     shown=format_value(metrics[name]),
-                )
+                )  # fmt: skip
                 break
 
 
@@ -92,15 +85,9 @@ def _check_records(
             value, is_lower = event.metadata["metrics"].get(name), limit < best
             if is_number(value) and (value < limit if is_lower else value > limit):
                 yield breach(
-                    run,
-                    event,
-                    "T9.record",
-                    name=name,
-                    best=best,
-                    limit=limit,
-                    direction="more" if is_lower else "less",
-                    shown=format_value(value),
-                )
+                    run, event, "T9.record", name=name, best=best, limit=limit,
+                    direction="more" if is_lower else "less", shown=format_value(value),
+                )  # fmt: skip
                 return
 
 

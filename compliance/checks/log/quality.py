@@ -22,24 +22,14 @@ def check_relations(run: RunLog, event: Event, definition: Definition) -> Iterat
         samples = min(samples, definition.generation.counts[-1])
     for name, nearest in definition.relations.find_wrong_counts(metrics, samples):
         yield breach(
-            run,
-            event,
-            "T9.impossible_count",
-            name=name,
-            samples=samples,
-            nearest=nearest,
+            run, event, "T9.impossible_count", name=name, samples=samples, nearest=nearest,
             value=format_value(metrics[name]),
-        )
+        )  # fmt: skip
     for name, expected, because in definition.relations.find_contradictions(metrics, samples):
         yield breach(
-            run,
-            event,
-            "T9.contradiction",
-            name=name,
-            because=because,
-            expected=expected,
+            run, event, "T9.contradiction", name=name, because=because, expected=expected,
             value=format_value(metrics[name]),
-        )
+        )  # fmt: skip
 
 
 EPOCH_TOLERANCE = 1e-3
@@ -69,14 +59,9 @@ def _check_metrics(run: RunLog, event: Event, definition: Definition) -> Iterato
     if wrong:
         guess = did_you_mean(wrong[0], [key for key in metrics if key not in wanted])
         yield breach(
-            run,
-            event,
-            "T9.missing_metric",
-            missing=", ".join(wrong),
-            guess=guess,
-            wanted=", ".join(wanted),
-            metrics=format_value(metrics),
-        )
+            run, event, "T9.missing_metric", missing=", ".join(wrong), guess=guess,
+            wanted=", ".join(wanted), metrics=format_value(metrics),
+        )  # fmt: skip
     elif event.value != metrics[first] and math.isfinite(event.value):  # else T5 reports it
         yield breach(run, event, "T9.value", metric=first, expected=format_value(metrics[first]))
     else:
@@ -90,13 +75,9 @@ def _check_bounds(run: RunLog, event: Event, definition: Definition) -> Iterator
         if not is_number(value) or not math.isfinite(value) or lowest <= value <= highest:
             continue  # the check of metrics or T5 reports such values
         yield breach(
-            run,
-            event,
-            "T9.impossible_value",
-            name=name,
-            bounds=_format_bounds(lowest, highest),
+            run, event, "T9.impossible_value", name=name, bounds=_format_bounds(lowest, highest),
             value=format_value(value),
-        )
+        )  # fmt: skip
 
 
 def _format_bounds(lowest: float, highest: float) -> str:
@@ -149,13 +130,9 @@ def check_counts(run: RunLog, definition: Definition, place: Place) -> Iterator[
         event = run.first(key)
         if event is not None and event.value != count:
             yield breach(
-                run,
-                event,
-                "T10.size",
-                case="model" if key == "model_parameters" else "",
-                key=key,
+                run, event, "T10.size", case="model" if key == "model_parameters" else "", key=key,
                 count=count,
-            )
+            )  # fmt: skip
     if "model_parameters" not in expected:
         yield from _check_parameters(run)
     yield from _check_data(run, definition)
@@ -193,13 +170,9 @@ def _check_data(run: RunLog, definition: Definition) -> Iterator[Finding]:
     if event is None or definition.data_digest in (None, event.value):
         return
     yield breach(
-        run,
-        event,
-        "T10.data",
-        expected=format_value(definition.data_digest),
-        name=definition.name,
+        run, event, "T10.data", expected=format_value(definition.data_digest), name=definition.name,
         scale=definition.scale,
-    )
+    )  # fmt: skip
 
 
 def _check_batches(run: RunLog) -> Iterator[Finding]:
@@ -210,13 +183,9 @@ def _check_batches(run: RunLog) -> Iterator[Finding]:
         samples = event.metadata["samples_count"]
         if samples % batch or samples <= before:
             yield breach(
-                run,
-                event,
-                "T10.block_count",
-                samples=format_value(samples),
-                batch=batch,
+                run, event, "T10.block_count", samples=format_value(samples), batch=batch,
                 before=before,
-            )
+            )  # fmt: skip
             return
         before = samples
 
@@ -230,10 +199,7 @@ def _check_epochs(run: RunLog, definition: Definition) -> Iterator[Finding]:
         known = (epochs, of_own)
         if not any(abs(event.metadata["epoch_num"] - each) <= EPOCH_TOLERANCE for each in known):
             yield breach(
-                run,
-                event,
-                "T10.epoch_num",
-                epochs=epochs,
+                run, event, "T10.epoch_num", epochs=epochs,
                 epoch_num=format_value(event.metadata["epoch_num"]),
-            )
+            )  # fmt: skip
             return

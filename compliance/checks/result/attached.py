@@ -187,11 +187,6 @@ def _report(
 ) -> Finding:
     said, expected = texts
     return breach(
-        attached,
-        line,
-        "S14.contradiction",
-        what=escape(what)[:100],
-        others=others,
-        expected=expected,
-        said=format_value(said),
-    )
+        attached, line, "S14.contradiction", what=escape(what)[:100], others=others,
+        expected=expected, said=format_value(said),
+    )  # fmt: skip

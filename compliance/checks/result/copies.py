@@ -154,13 +154,9 @@ def _check_overlap(runs: Sequence[RunLog]) -> Iterator[Finding]:
         if before is not None and _read_time(run, "run_start") < _read_time(before, "run_stop"):
             overlap_s = (_read_time(before, "run_stop") - _read_time(run, "run_start")) / 1000
             yield breach(
-                run,
-                run.all("run_start")[0],
-                "T19.overlap",
-                other=before.path.name,
-                line=before.all("run_stop")[0].line,
-                seconds=overlap_s,
-            )
+                run, run.all("run_start")[0], "T19.overlap", other=before.path.name,
+                line=before.all("run_stop")[0].line, seconds=overlap_s,
+            )  # fmt: skip
         if before is None or _read_time(run, "run_stop") > _read_time(before, "run_stop"):
             last_of[system] = run
 

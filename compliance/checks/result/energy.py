@@ -44,25 +44,17 @@ def check_energy(result: ResultLogs, definition: Definition, place: Place) -> It
     lacking = sorted(by_index.keys() - {log.index for log in result.power}, key=str)
     if result.power and lacking:
         yield breach(
-            result,
-            None,
-            "T23.missing",
-            index=str(lacking[0]),
-            logs=len(result.power),
+            result, None, "T23.missing", index=str(lacking[0]), logs=len(result.power),
             runs=len(result.runs),
-        )
+        )  # fmt: skip
 
 
 def _check_form(log: PowerLog) -> Iterator[Finding]:
     for problem in log.problems:
         yield breach(
-            log,
-            problem,
-            "T23.form",
-            problem=escape(problem.message),
-            expected=problem.expected,
+            log, problem, "T23.form", problem=escape(problem.message), expected=problem.expected,
             got=problem.got,
-        )
+        )  # fmt: skip
 
 
 def _check_cover(log: PowerLog, run: RunLog) -> Iterator[Finding]:
@@ -78,15 +70,9 @@ def _check_cover(log: PowerLog, run: RunLog) -> Iterator[Finding]:
     for (line, from_ms, to_ms), names in without.items():
         more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
         yield breach(
-            log,
-            line,
-            "T23.gap",
-            sensors=", ".join(names[:3]),
-            more=more,
-            seconds=(to_ms - from_ms) / 1000,
-            from_ms=from_ms,
-            to_ms=to_ms,
-        )
+            log, line, "T23.gap", sensors=", ".join(names[:3]), more=more,
+            seconds=(to_ms - from_ms) / 1000, from_ms=from_ms, to_ms=to_ms,
+        )  # fmt: skip
 
 
 def _check_period(log: PowerLog, run: RunLog) -> Iterator[Finding]:
@@ -131,15 +117,10 @@ def _check_sensors(logs: list[PowerLog]) -> Iterator[Finding]:
         expected = [sensor.name for sensor in logs[0].sensors]
         if names != expected or log.not_measured != logs[0].not_measured:
             yield breach(
-                log,
-                2 if names != expected else 1,
-                "T23.sensors",
-                other=logs[0].path.name,
-                expected=", ".join(expected[:10]),
-                expected_missing=logs[0].not_measured,
-                sensors=", ".join(names[:10]),
-                missing=log.not_measured,
-            )
+                log, 2 if names != expected else 1, "T23.sensors", other=logs[0].path.name,
+                expected=", ".join(expected[:10]), expected_missing=logs[0].not_measured,
+                sensors=", ".join(names[:10]), missing=log.not_measured,
+            )  # fmt: skip
         trace = tuple(tuple(sensor.watts[:COMPARED_READINGS]) for sensor in log.sensors)
         if not any(len(set(watts)) >= TELLING_READINGS_MIN for watts in trace):
             continue

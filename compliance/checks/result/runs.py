@@ -32,13 +32,9 @@ def check_number_of_runs(
         )
     if len(runs) < required:
         yield breach(
-            folder,
-            None,
-            "T16.too_few",
-            case="submitted" if place.in_submission else "",
-            runs=len(runs),
-            required=required,
-        )
+            folder, None, "T16.too_few", case="submitted" if place.in_submission else "",
+            runs=len(runs), required=required,
+        )  # fmt: skip
     elif len(runs) > required:
         yield breach(
             folder, None, "T16.too_many", runs=len(runs), required=required, last=required - 1
@@ -69,23 +65,15 @@ def check_converged_runs(
         because = f": {format_value(reason)}" if isinstance(reason, str) and reason else ""
         because = because if stop else ": the log ends without run_stop"
         yield breach(
-            run,
-            stop or (run.events[-1] if run.events else None),
-            "T17.not_converged",
-            case="in_result" if place.in_result else "",
-            because=because,
-            allowed=allowed,
+            run, stop or (run.events[-1] if run.events else None), "T17.not_converged",
+            case="in_result" if place.in_result else "", because=because, allowed=allowed,
             plural="" if allowed == 1 else "s",
-        )
+        )  # fmt: skip
     if place.in_result and len(aborted) > allowed:
         yield breach(
-            result,
-            None,
-            "T17.too_many",
-            aborted=len(aborted),
-            runs=len(result.runs),
+            result, None, "T17.too_many", aborted=len(aborted), runs=len(result.runs),
             allowed=allowed,
-        )
+        )  # fmt: skip
 
 
 _SHARED = (
@@ -129,14 +117,10 @@ def _check_key(runs: Sequence[RunLog], key: str, may_lack: bool = False) -> Iter
         if texts.get(run.path, usual) != usual:
             event = run.first(key)
             yield breach(
-                run,
-                event.line if event else find_phase_end(run, Phase.INIT),
-                "T18.differs",
-                key=key,
-                other=reference.path.name,
-                expected=_format_logged(reference, key),
+                run, event.line if event else find_phase_end(run, Phase.INIT), "T18.differs",
+                key=key, other=reference.path.name, expected=_format_logged(reference, key),
                 value=_format_logged(run, key),
-            )
+            )  # fmt: skip
 
 
 def _format_logged(run: RunLog, key: str) -> str:

@@ -106,12 +106,9 @@ def _check_sources(runs: Sequence[RunLog]) -> Iterator[Finding]:
     for run in runs:
         if sources.get(run.path, usual) != usual:
             yield breach(
-                run,
-                run.all("seed")[0],
-                "T15.source",
-                usual=format_value(usual),
+                run, run.all("seed")[0], "T15.source", usual=format_value(usual),
                 source=format_value(sources[run.path]),
-            )
+            )  # fmt: skip
 
 
 def _check_given_seeds(runs: Sequence[RunLog], may_report: bool) -> Iterator[Finding]:
@@ -122,14 +119,9 @@ def _check_given_seeds(runs: Sequence[RunLog], may_report: bool) -> Iterator[Fin
         run, event = given[0]
         derived = next(r for r, e in logged if e.metadata.get("origin") != "given")
         yield breach(
-            run,
-            event,
-            "T15.mixed",
-            given=len(given),
-            runs=len(logged),
-            other=derived.path.name,
+            run, event, "T15.mixed", given=len(given), runs=len(logged), other=derived.path.name,
             seed=format_value(event.value),
-        )
+        )  # fmt: skip
     elif given:
         run, event = given[0]
         count = f" (in {len(given)} of {len(runs)} runs)" if len(runs) > 1 else ""
@@ -156,13 +148,9 @@ def _check_chosen_seeds(
         number = numbers[who].get(event.value % 2**32)
         if number is not None and number != run.index - first:
             yield breach(
-                run,
-                event,
-                "T15.chosen",
-                number=number,
-                index=run.index - first,
+                run, event, "T15.chosen", number=number, index=run.index - first,
                 seed=format_value(event.value),
-            )
+            )  # fmt: skip
 
 
 def _find_fields(run: RunLog) -> tuple[str, str, str] | None:
@@ -216,11 +204,6 @@ def _check_derived(run: RunLog, definition: Definition, first: int) -> Finding |
         if event.value == derive_seed(*who, _name(definition), index)
     ]
     return breach(
-        run,
-        event,
-        "T15.not_derived",
-        expected=expected,
-        index=number,
-        seed=event.value,
+        run, event, "T15.not_derived", expected=expected, index=number, seed=event.value,
         of_run=f", the seed of run {of_run[0]}" if of_run else "",
-    )
+    )  # fmt: skip

@@ -72,23 +72,11 @@ def _warn(
             expected, value = format_value(other.digest), format_value(source.digest)
             if source.of[3] == "data_digest":
                 yield breach(
-                    source,
-                    line,
-                    "T10.data_differ",
-                    other=place,
-                    expected=expected,
-                    value=value,
-                    name=name,
-                    scale=source.of[1],
-                )
+                    source, line, "T10.data_differ", other=place, expected=expected, value=value,
+                    name=name, scale=source.of[1],
+                )  # fmt: skip
             else:
                 yield breach(
-                    source,
-                    line,
-                    "T25.weights_differ",
-                    other=place,
-                    expected=expected,
-                    value=value,
-                    name=name,
-                    file=source.of[4],
-                )
+                    source, line, "T25.weights_differ", other=place, expected=expected, value=value,
+                    name=name, file=source.of[4],
+                )  # fmt: skip

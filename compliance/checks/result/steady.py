@@ -78,15 +78,9 @@ def _check_pace(runs: Sequence[RunLog]) -> Iterator[Finding]:
     odd = fastest if usual / fastest[0] > slowest[0] / usual else slowest
     other = slowest if odd is fastest else fastest
     yield breach(
-        odd[1],
-        None,
-        "T19.uneven",
-        times=slowest[0] / fastest[0],
-        most=RUNS_RATIO_MAX,
-        ms=odd[0],
-        other_ms=other[0],
-        other=other[1].path.name,
-    )
+        odd[1], None, "T19.uneven", times=slowest[0] / fastest[0], most=RUNS_RATIO_MAX, ms=odd[0],
+        other_ms=other[0], other=other[1].path.name,
+    )  # fmt: skip
 
 
 def _find_start_ms(run: RunLog) -> float:

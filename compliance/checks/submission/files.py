@@ -158,12 +158,9 @@ def _check_name(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
         yield breach(who.path / file.name, None, "S5.name", name=format_value(name))
     elif len(str(file.name)) > PATH_CHARACTERS_MAX:
         yield breach(
-            who.path / file.name,
-            None,
-            "S5.long_path",
-            most=PATH_CHARACTERS_MAX,
+            who.path / file.name, None, "S5.long_path", most=PATH_CHARACTERS_MAX,
             characters=len(str(file.name)),
-        )
+        )  # fmt: skip
 
 
 def _check_size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
@@ -172,12 +169,9 @@ def _check_size(who: Submitter, file: SubmittedFile) -> Iterator[Finding]:
     bound = bounds.get(file.name.suffix, FILE_BYTES_MAX)
     if file.size_bytes > bound:
         yield breach(
-            who.path / file.name,
-            None,
-            "S5.large_file",
-            mebibytes=bound // 2**20,
+            who.path / file.name, None, "S5.large_file", mebibytes=bound // 2**20,
             size_bytes=file.size_bytes,
-        )
+        )  # fmt: skip
 
 
 @rule("S6", Needs.SUBMITTER)
@@ -199,12 +193,9 @@ def _check_places(who: Submitter) -> Iterator[Finding]:
         if misplaced.isdisjoint(file.name.parents) and not _has_place(file, who.round):
             misplaced.add(file.name)
             yield breach(
-                who.path / file.name,
-                None,
-                "S1.misplaced",
-                kind="folder" if file.is_folder else "file",
-                place=_describe_place(file.name),
-            )
+                who.path / file.name, None, "S1.misplaced",
+                kind="folder" if file.is_folder else "file", place=_describe_place(file.name),
+            )  # fmt: skip
     yield from _check_numbers(who)
 
 
@@ -285,12 +276,9 @@ def _check_system(who: Submitter, system: str) -> Iterator[Finding]:
         yield breach(folder, None, "S1.system_name", why=why, system=format_value(system))
     elif system not in who.systems:
         yield breach(
-            folder,
-            None,
-            "S1.no_description",
-            guess=did_you_mean(system, who.systems),
+            folder, None, "S1.no_description", guess=did_you_mean(system, who.systems),
             system=system,
-        )
+        )  # fmt: skip
 
 
 def _check_result_name(result: ResultFolder, judged_in: str) -> Iterator[Finding]:
@@ -310,14 +298,9 @@ def _check_result_name(result: ResultFolder, judged_in: str) -> Iterator[Finding
     else:
         return
     yield breach(
-        result,
-        None,
-        "S1.unknown_name",
-        what=what,
-        word=format_value(word),
-        guess=did_you_mean(word, known),
-        known=", ".join(known),
-    )
+        result, None, "S1.unknown_name", what=what, word=format_value(word),
+        guess=did_you_mean(word, known), known=", ".join(known),
+    )  # fmt: skip
 
 
 def _check_result_files(result: ResultFolder, in_submission: bool) -> Iterator[Finding]:

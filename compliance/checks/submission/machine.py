@@ -59,13 +59,10 @@ def _check_description(system: SystemFile, who: Submitter) -> Iterator[Finding]:
             yield breach(system, None, "S2.team", submitter=by, folder=submitter)
             return
         yield breach(
-            system,
-            None,
-            "S2.submitter",
+            system, None, "S2.submitter",
             case="team" if re.fullmatch(rf"{re.escape(by)}.?[0-9]+", submitter) else "",
-            folder=format_value(submitter),
-            submitter=format_value(by),
-        )
+            folder=format_value(submitter), submitter=format_value(by),
+        )  # fmt: skip
 
 
 def _check_unfilled(system: SystemFile) -> Iterator[Finding]:
@@ -93,14 +90,10 @@ def _check_schema(system: SystemFile) -> Iterator[Finding]:
         if error.validator in ("required", "additionalProperties") and not error.path:
             continue  # reported above
         yield breach(
-            system,
-            None,
-            "S2.value",
-            key=escape(".".join(map(str, error.path))[:100]),
-            allowed=_describe_schema(error.schema),
-            value=format_value(error.instance),
+            system, None, "S2.value", key=escape(".".join(map(str, error.path))[:100]),
+            allowed=_describe_schema(error.schema), value=format_value(error.instance),
             schema=path.name,
-        )
+        )  # fmt: skip
 
 
 def _describe_schema(schema: object) -> str:
@@ -126,14 +119,9 @@ def _report(
     system: SystemFile, line: int | None, field: str, expected: str, because: str
 ) -> Finding:
     return breach(
-        system,
-        line,
-        "S2.contradiction",
-        field=field,
-        because=because,
-        expected=expected,
+        system, line, "S2.contradiction", field=field, because=because, expected=expected,
         value=format_value((system.content or {}).get(field)),
-    )
+    )  # fmt: skip
 
 
 def _find_other_peaks(content: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:

@@ -53,31 +53,21 @@ def _check_content(who: Submitter, listed: Manifest, summaries: Summaries) -> It
         return
     if listed.round != who.round:
         yield breach(
-            listed,
-            None,
-            "S4.round",
-            expected=format_value(who.round),
+            listed, None, "S4.round", expected=format_value(who.round),
             round=format_value(listed.round),
-        )
+        )  # fmt: skip
     if who.name and listed.submitter != who.name:
         yield breach(
-            listed,
-            None,
-            "S4.submitter",
-            expected=format_value(who.name),
+            listed, None, "S4.submitter", expected=format_value(who.name),
             submitter=format_value(listed.submitter),
-        )
+        )  # fmt: skip
     there = list_digests(who, summaries)
     differing = list(manifest.find_differences(listed.files, there))
     for name, how in differing:
         yield breach(
-            listed if how == "missing" else who.path / name,
-            None,
-            CODES[how],
-            name=format_value(name),
-            listed=listed.files.get(name, ""),
-            there=there.get(name, ""),
-        )
+            listed if how == "missing" else who.path / name, None, CODES[how],
+            name=format_value(name), listed=listed.files.get(name, ""), there=there.get(name, ""),
+        )  # fmt: skip
     results = bind_results(who, summaries)
     if not differing and listed.results != results:
         names = sorted(listed.results.keys() | results.keys())
@@ -98,24 +88,17 @@ def _check_code_of_logs(who: Submitter, summaries: Summaries) -> Iterator[Findin
         for run in runs:
             if run.code and run.code.value != expected:
                 yield breach(
-                    run,
-                    run.code,
-                    "S4.code",
-                    benchmark=escape(benchmark),
-                    expected=format_value(expected),
-                    digest=run.code.shown,
-                )
+                    run, run.code, "S4.code", benchmark=escape(benchmark),
+                    expected=format_value(expected), digest=run.code.shown,
+                )  # fmt: skip
 
     for benchmark, names in unbound.items():
         if names:
             script = "script" if names[0].endswith(SCRIPTS) else ""
             yield breach(
-                who.path / "benchmarks" / benchmark / names[0],
-                None,
-                "S4.unbound",
-                case=script,
+                who.path / "benchmarks" / benchmark / names[0], None, "S4.unbound", case=script,
                 benchmark=escape(benchmark),
-            )
+            )  # fmt: skip
 
 
 def _list_code(there: Mapping[str, str], benchmark: str) -> Sequence[str]:

@@ -45,15 +45,9 @@ def find_wrong_unit(run: RunLog) -> Finding | None:
     for factor, unit in UNITS.items():
         if abs(ratio / factor - 1) < UNIT_TOLERANCE:
             return breach(
-                run,
-                first,
-                "T4.unit",
-                clock=name,
-                unit=unit,
-                value=value,
-                factor=factor,
+                run, first, "T4.unit", clock=name, unit=unit, value=value, factor=factor,
                 advice=advice,
-            )
+            )  # fmt: skip
     return None
 
 
@@ -96,13 +90,9 @@ def check_two_clocks(run: RunLog) -> Iterator[Finding]:
         return
     # Clocks in whole milliseconds may agree by chance.
     yield breach(
-        run,
-        readings[0][2],
-        "T4.one_clock",
-        case="coarse" if is_coarse else "",
-        spread_ms=spread_ms,
-        times=times,
-    )
+        run, readings[0][2], "T4.one_clock", case="coarse" if is_coarse else "",
+        spread_ms=spread_ms, times=times,
+    )  # fmt: skip
 
 
 def measure_spread_ms(readings: Sequence[tuple[float, float]]) -> float:
@@ -141,13 +131,9 @@ def check_clock(run: RunLog, place: Place) -> Iterator[Finding]:
     without = [e for e in run.events if e.line not in broken_lines and _lacks_clock(e)]
     if without:
         yield breach(
-            run,
-            without[0],
-            "T4.no_monotonic_ms",
-            records=len(without),
-            of=len(run.events),
+            run, without[0], "T4.no_monotonic_ms", records=len(without), of=len(run.events),
             value=format_metadata(without[0], CLOCK_METADATA),
-        )
+        )  # fmt: skip
     wrong_unit = find_wrong_unit(run)
     if wrong_unit:
         yield wrong_unit

@@ -82,16 +82,10 @@ def _check_outside(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Finding]:
     outside_ms = whole_ms - sum(measure_ms(start, stop) for start, stop in pairs)
     if outside_ms > OUTSIDE_SHARE_MAX * whole_ms + RECORD_MS * (2 * len(pairs) + 1):
         yield breach(
-            run,
-            end,
-            "T4.unaccounted",
-            share=outside_ms / whole_ms,
-            most=OUTSIDE_SHARE_MAX,
-            key=first.key,
-            line=first.line,
-            outside_seconds=outside_ms / 1000,
+            run, end, "T4.unaccounted", share=outside_ms / whole_ms, most=OUTSIDE_SHARE_MAX,
+            key=first.key, line=first.line, outside_seconds=outside_ms / 1000,
             seconds=whole_ms / 1000,
-        )
+        )  # fmt: skip
 
 
 def _check_reading(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Finding]:
@@ -100,14 +94,9 @@ def _check_reading(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Finding]:
     before_ms, whole_ms = measure_ms(start, first), measure_ms(start, stop)
     if run.converged and before_ms > READING_SHARE_MAX * whole_ms + RECORD_MS * len(pairs):
         yield breach(
-            run,
-            first,
-            "T4.late_start",
-            interval=first.key.removesuffix("_start"),
-            share=before_ms / whole_ms,
-            before_seconds=before_ms / 1000,
-            seconds=whole_ms / 1000,
-        )
+            run, first, "T4.late_start", interval=first.key.removesuffix("_start"),
+            share=before_ms / whole_ms, before_seconds=before_ms / 1000, seconds=whole_ms / 1000,
+        )  # fmt: skip
 
 
 def _check_longest_gap(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Finding]:
@@ -126,14 +115,9 @@ def _check_longest_gap(run: RunLog, pairs: Sequence[Interval]) -> Iterator[Findi
     longest_ms, end, after = max(gaps, key=lambda gap: gap[0])
     if longest_ms > max([GAP_SECONDS_MIN * 1000, *blocks]):
         yield breach(
-            run,
-            after,
-            "T4.gap",
-            seconds=longest_ms / 1000,
-            before=end.key,
-            after=after.key,
+            run, after, "T4.gap", seconds=longest_ms / 1000, before=end.key, after=after.key,
             line=end.line,
-        )
+        )  # fmt: skip
 
 
 BLOCKS_MIN = 4  # fewer blocks show no usual pace
@@ -208,16 +192,10 @@ def _check_usual_pace(run: RunLog, timed: Sequence[Timed], what: str) -> Iterato
     is_measurable = usual >= USUAL_MS_MIN if what == "evaluation" else usual > 0
     if is_measurable and USUAL_RATIO_MAX * ms < usual:
         yield breach(
-            run,
-            stop,
-            "T4.too_fast",
-            case="" if ms > 0 else "no_time",
-            what=what,
-            times=usual / ms if ms > 0 else 0,
-            usual=usual,
-            ms=ms,
+            run, stop, "T4.too_fast", case="" if ms > 0 else "no_time", what=what,
+            times=usual / ms if ms > 0 else 0, usual=usual, ms=ms,
             each=" a sample" if what == "block" else "",
-        )
+        )  # fmt: skip
 
 
 def _check_fast_blocks(run: RunLog, blocks: Sequence[Timed]) -> Iterator[Finding]:
@@ -229,16 +207,9 @@ def _check_fast_blocks(run: RunLog, blocks: Sequence[Timed]) -> Iterator[Finding
         fast, usual = paces[count - 1][0], paces[count][0]
         if fast > 0 and usual > PACE_RATIO_MAX * fast:
             yield breach(
-                run,
-                min((line for _, line in paces[:count])),
-                "T4.fast_blocks",
-                count=count,
-                blocks=len(paces),
-                times=usual / fast,
-                most=PACE_RATIO_MAX,
-                fast=fast,
-                usual=usual,
-            )
+                run, min((line for _, line in paces[:count])), "T4.fast_blocks", count=count,
+                blocks=len(paces), times=usual / fast, most=PACE_RATIO_MAX, fast=fast, usual=usual,
+            )  # fmt: skip
             return
 
 
@@ -269,14 +240,10 @@ def _check_evenness(
     evaluated = statistics.median(ms for ms, _ in evaluations) / samples
     if evaluated < EVALUATION_SHARE_MIN * trained:
         yield breach(
-            run,
-            evaluations[0][1],
-            "T4.light_evaluation",
-            share=trained / evaluated if evaluated else 0,
-            most=1 / EVALUATION_SHARE_MIN,
-            trained=trained,
-            evaluated=evaluated,
-        )
+            run, evaluations[0][1], "T4.light_evaluation",
+            share=trained / evaluated if evaluated else 0, most=1 / EVALUATION_SHARE_MIN,
+            trained=trained, evaluated=evaluated,
+        )  # fmt: skip
 
 
 def _check_slow_evaluations(

@@ -25,13 +25,9 @@ def check_initialisation(run: RunLog, definition: Definition, place: Place) -> I
     minutes = measure_ms(start, stop) / 60_000
     if minutes > definition.timing.init_minutes_max:
         yield breach(
-            run,
-            stop,
-            "T6.too_long",
-            most=definition.timing.init_minutes_max,
-            minutes=minutes,
+            run, stop, "T6.too_long", most=definition.timing.init_minutes_max, minutes=minutes,
             line=start.line,
-        )
+        )  # fmt: skip
     waits = [(stop, run.all("run_start")[0])]
     if cleared is not None:
         waits.insert(0, (cleared, start))
@@ -39,15 +35,9 @@ def check_initialisation(run: RunLog, definition: Definition, place: Place) -> I
         minutes = measure_ms(before, after) / 60_000
         if minutes > IDLE_MINUTES_MAX:
             yield breach(
-                run,
-                after,
-                "T6.idle",
-                minutes=minutes,
-                before=before.key,
-                after=after.key,
-                most=IDLE_MINUTES_MAX,
-                line=before.line,
-            )
+                run, after, "T6.idle", minutes=minutes, before=before.key, after=after.key,
+                most=IDLE_MINUTES_MAX, line=before.line,
+            )  # fmt: skip
 
 
 @rule("T7", Needs.RECORDS)
@@ -97,16 +87,10 @@ def check_cadence(run: RunLog, definition: Definition, place: Place) -> Iterator
         if samples != block.samples:
             late = samples > block.samples
             yield breach(
-                run,
-                ended,
-                "T8.late" if late else "T8.early",
-                samples=samples,
-                every=definition.timing.eval_every_samples,
-                due=block.samples,
-                done=done,
-                batch=batch,
-                counted=f", counted from {offset} epochs on" if offset else "",
-            )
+                run, ended, "T8.late" if late else "T8.early", samples=samples,
+                every=definition.timing.eval_every_samples, due=block.samples, done=done,
+                batch=batch, counted=f", counted from {offset} epochs on" if offset else "",
+            )  # fmt: skip
             return
         if ended.metadata["block_num"] != block.number:
             yield _report_off_schedule(run, ended.line, "block_stop", block, ended.metadata)
@@ -121,15 +105,10 @@ def _report_off_schedule(
     assert isinstance(metadata, dict)
     samples = block.first_sample if key == "block_start" else block.samples
     return breach(
-        run,
-        line,
-        "T8.block_count",
-        key=key,
-        number=block.number,
-        samples=samples,
+        run, line, "T8.block_count", key=key, number=block.number, samples=samples,
         logged_number=format_value(metadata["block_num"]),
         logged_samples=format_value(metadata["samples_count"]),
-    )
+    )  # fmt: skip
 
 
 def _check_evaluation_counts(run: RunLog) -> Iterator[Finding]:
@@ -142,13 +121,9 @@ def _check_evaluation_counts(run: RunLog) -> Iterator[Finding]:
             logged = event.metadata["samples_count"]
             if logged != samples:
                 yield breach(
-                    run,
-                    event,
-                    "T8.evaluation_count",
-                    samples=samples,
-                    line=counted_on,
+                    run, event, "T8.evaluation_count", samples=samples, line=counted_on,
                     logged=format_value(logged),
-                )
+                )  # fmt: skip
                 return
 
 
@@ -165,13 +140,9 @@ def check_budget(run: RunLog, definition: Definition, place: Place) -> Iterator[
     gave_up = run.status == STATUS_ABORTED and run.samples_trained < definition.timing.max_samples
     if gave_up and not (isinstance(reason, str) and reason.strip()):
         yield breach(
-            run,
-            stop,
-            "T11.no_reason",
-            max_samples=definition.timing.max_samples,
-            reason=format_metadata(stop, REASON_METADATA),
-            samples=run.samples_trained,
-        )
+            run, stop, "T11.no_reason", max_samples=definition.timing.max_samples,
+            reason=format_metadata(stop, REASON_METADATA), samples=run.samples_trained,
+        )  # fmt: skip
     batch = read_batch_size(run)
     if batch is None:
         return
