@@ -21,11 +21,10 @@ from cepheid.tools.audit.comparison import (
     judge_times,
     judge_values,
 )
-from cepheid.tools.audit.containment import SHARE_FLAG, SYSTEM, UNCONTAINED_FLAG
+from cepheid.tools.audit.containment import SYSTEM
 from cepheid.tools.audit.newness import judge_newness
 from cepheid.tools.audit.remake import judge_images
 from cepheid.tools.audit.rerun import (
-    FLAG,
     SECONDS_MIN,
     TIMES_DEFAULT,
     Rerun,
@@ -33,7 +32,7 @@ from cepheid.tools.audit.rerun import (
     find_origin,
     repeat,
 )
-from cepheid.tools.console.arguments import Command, declare, offer_data, offer_set
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file, run_tool
 
 SEEDS = 2**32
@@ -41,91 +40,9 @@ SHOWN_MAX = 10
 TIMES_FLAG = "--times"
 TIMES = f"{TIMES_DEFAULT:g}"
 RUN = (sys.executable, "-m", "cepheid.tools.run_benchmark")
-EXAMPLES = f"""\
-examples:
-  cepheid audit submissions/acme
-      draw one of the converged runs, repeat it with its seed, hyperparameters, precision and code
-      on this machine, and say in one table what that proves and what not
-  cepheid audit submissions/acme/results/box/galaxy_shape-mini-closed --seed 7 --json audit.json
-      draw with this seed, as an earlier audit did; write everything as JSON, too
-  cepheid audit submissions/acme {FLAG} --data /tmp/data
-      also run code of the submitter: read it first
-  cepheid audit submissions/acme --tolerance 0.001
-      on the machine of the log: no value may differ by more at any evaluation
-  cepheid audit submissions/acme/…/result_2.txt --against repeated/…/result_2.txt
-      compare with a run that you repeated by hand, as the submission's README says
-
-A log that the checker rejects is not repeated.
-
-A difference is a share of the value in the log or of its target, whichever is larger. Without
---tolerance any machine will do. Another processor rounds differently, training amplifies small
-differences, and early in a run two machines differ as much as two seeds. Each quality metric is
-therefore judged by the median of its differences over the second half of the logged run. It may be
-at most 0.1, or twice the largest such median between two converged runs of the result. A metric
-that would need more than 0.5 is not judged. The number of evaluations may differ by at most one
-more than between two converged runs. This detects another model, other data or another quality
-measure; it cannot distinguish two seeds. With --tolerance each value at each evaluation is judged,
-and the runs may differ by one evaluation. On the machine of the log, with the same threads and
-libraries, expect 0.
-
-Of a closed run that generates, the reference also makes 20 of the judged images again from the seed
-and the definition's weights, and compares them with the projections in the log (rule T24).
-
-Times are judged if this machine has the processor and accelerators of the log's description, and
-computes as the log says: without --set, and not in bfloat16 if its processor would only emulate
-that, which may take 50 times as long. The repeated run may take at most 1.5 times as long
-per sample. Keep the machine free of other work.
-
-Code of the submitter runs only with {FLAG}: a task for `cepheid run --task`, or
-`run.sh DATA OUTPUT` of a program of their own, which finds the other logs of the result in OUTPUT
-and makes the missing run. Bubblewrap (bwrap) contains it: it has no network, and sees no process,
-socket, device, home or variable of this machine, only {SYSTEM[0]}, this Python, its own code and
-the data, read-only. It writes to its output folder alone, and is ended after {TIMES} times the
-logged time, but not before {SECONDS_MIN:.0f} s. {SHARE_FLAG} shows it more, such as a GPU. Its log
-must be new: a regular file, made in this audit, with all times inside it and durations that are not
-those of the old log.
-
-exit codes: 0 everything that was judged agrees; 1 something differs, or the checker rejects the
-logs; 2 wrong use, or the run could not be repeated
-"""
 
 
-COMMAND = Command(
-    "audit",
-    "Repeat one logged run and compare quality and times with its log.",
-    EXAMPLES,
-    (
-        declare("path", "a run log, a result, or a submission with one result", Path, "PATH"),
-        declare("--run", "the number of the run (default: drawn)", int, "K"),
-        declare("--seed", "the seed of the draw (default: random, printed)", int, "S"),
-        declare("--tolerance", "tolerance for each value (default: see below)", float, "SHARE"),
-        offer_set(
-            "repeat with another precision=, compile= or threads= than the log's, for a machine "
-            "that is slow with those; not possible with a program of the submitter's own"
-        ),
-        declare(FLAG, "run the submitter's own code if it wrote the log", bool),
-        declare(
-            SHARE_FLAG,
-            "show submitted code this file, folder or device, too (may be repeated)",
-            Path,
-            "PATH",
-            action="append",
-            default=[],
-        ),
-        declare(
-            TIMES_FLAG,
-            f"end submitted code after so many times the logged time ({TIMES})",
-            float,
-            "N",
-            default=TIMES_DEFAULT,
-        ),
-        declare(UNCONTAINED_FLAG, "run submitted code with all that you may do yourself", bool),
-        declare("--against", "do not repeat the run; compare with this log", Path, "LOG"),
-        declare("--json", "write the table and the curves there as JSON", Path, "FILE"),
-        declare("--output", "keep the repeated run here (default: delete it)", Path, "DIR"),
-        offer_data(),
-    ),
-)
+COMMAND = read_command("audit", system=SYSTEM[0], times=TIMES, least=SECONDS_MIN)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

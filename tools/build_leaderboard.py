@@ -27,78 +27,11 @@ from cepheid.leaderboard.site.records import write_index
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
-from cepheid.tools.console.arguments import Command, declare, offer_paths, offer_round
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.leaderboard import folder
 
-EXAMPLES = """\
-examples:
-  cepheid leaderboard results/first                writes results/first/leaderboard/index.html
-  cepheid leaderboard submissions --output site    all submissions, to put on a web server
-  cepheid leaderboard results/a results/b --output both     two folders side by side
-  cepheid leaderboard training_results_v4.0 --round mlperf-training-4.0 --output v4.0
-  cepheid leaderboard submissions --output site --logs copy     with logs and code, to move
-  cepheid diff site.old site                       what changed between two builds
-
-The folder links to logs and code where they lie; with --logs copy it holds them as text and needs
-nothing else. It opens from a disk and from any web server. results.json holds the same for
-programs. A folder of an earlier call is replaced; any other folder is refused. The same results
-give the same bytes.
-
-A site without results, or without a result of the site that it replaces, is not written: a folder
-may be incomplete or misread. --allow-removal says that results were removed on purpose.
-
-exit codes: 0 no result is rejected; 1 at least one is, its page shows why; 2 wrong use
-"""
-
-
-COMMAND = Command(
-    "leaderboard",
-    "Write the results as a site: tables, spread of the runs, curves, comparisons.",
-    EXAMPLES,
-    (
-        offer_paths(),
-        declare(
-            "--output", "the folder to write (default: leaderboard in the first PATH)", Path, "DIR"
-        ),
-        offer_round(),
-        declare(
-            "--reference",
-            "the system to compare with (default: that of the reference implementation)",
-            metavar="SUBMITTER/SYSTEM",
-            default="",
-        ),
-        declare(
-            "--logs",
-            "where readers find logs and code: as text in the site itself, beside it (default), "
-            "or at an address that stands for PATH",
-            metavar="copy|link|URL",
-        ),
-        declare(
-            "--history",
-            "the site of an earlier round, or its results.json: adds a page of the best results "
-            "over the rounds; repeat it for several, the oldest first",
-            Path,
-            "SITE",
-            default=[],
-            action="append",
-        ),
-        declare(
-            "--on",
-            "the day of this publication: results may be withdrawn after it, and the site lists by "
-            "day what changed since the one that it replaces",
-            datetime.date.fromisoformat,
-            "DAY",
-        ),
-        declare("--commit", "the commit of the submissions, for results.json", default=""),
-        declare(
-            "--allow-removal",
-            "write the site although results of the one that it replaces are gone, or none is "
-            "left: after a withdrawal, or before the first submission of a round",
-            bool,
-        ),
-    ),
-)
+COMMAND = read_command("leaderboard")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

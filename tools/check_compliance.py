@@ -29,7 +29,7 @@ from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.layout import wrap
 from cepheid.rules.mlperf.rule_files import VARIABLE as RULES
-from cepheid.tools.console.arguments import FOLDERS, Command, declare, offer_paths, offer_round
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import (
     EXIT_FINDINGS,
     EXIT_FINE,
@@ -42,35 +42,6 @@ from cepheid.tools.console.program import (
 if TYPE_CHECKING:
     from cepheid.tools.console.changed import Change
 
-EXAMPLES = """\
-examples:
-  cepheid check results/first                      a folder that `cepheid run --output` wrote
-  cepheid check results/first/results/*/*/result_0.txt
-      one log by itself; a run that missed its targets is an error then
-  cepheid check submissions/acme --format json --output findings.json
-      for a program: round, verdict, number of logs, and every finding with file and line
-  cepheid check results/acme --round mlperf-training-6.1
-      logs of MLPerf by the rules of their round, as mlcommons does and stricter: rules/mlperf.md
-  cepheid check acme --round mlperf-training-5.1 --format csv --output acme.csv
-      a submission to MLPerf as a table: scores, samples, RCP factor, energy; text has it
-      before the table of codes
-  cepheid check acme --round mlperf-training-5.1 --write-scaling
-      and write the factors of scores beside the logs of results that need fewer samples
-  cepheid check training_results_v4.0/acme --round mlperf-training-4.0 --published
-      the same for results that were accepted: only mlcommons' rules reject, ours are warnings
-  cepheid check submissions --format github        annotations in a pull request on GitHub
-  cepheid check submissions --format sarif --output findings.sarif
-      the same for any service that reads SARIF 2.1.0
-  cepheid check --changed origin/main              what a branch changes, judged beside all others
-  cepheid check --follow results/first/results/box/galaxy_shape-mini-closed/result_0.txt
-      while the run goes on: each finding as soon as later records cannot fix it
-  cepheid check --explain T8                       what rule T8 says, why, and how to comply
-
-A finding names the file, the line, the rule, the expected and the actual value, and the fix.
-Errors reject a result; warnings and notes do not.
-
-exit codes: 0 no error; 1 at least one error; 2 wrong use, for example a path that does not exist
-"""
 
 CSV = "csv"
 SCORING = ("numpy", "scipy")
@@ -80,55 +51,7 @@ SHOW_PROGRESS_AFTER_SECONDS = 1.0
 GARBAGE_OBJECTS = 100_000  # logs have no reference cycles: looking for them only takes time
 
 
-COMMAND = Command(
-    "check",
-    "Check run logs, results and submissions against the rules of a round.",
-    EXAMPLES,
-    (
-        offer_paths(f"a run log, {FOLDERS}"),
-        offer_round("rules to check by"),
-        declare(
-            "--format",
-            f"one of {', '.join(FORMATS)}; csv has one row for each result",
-            default="text",
-            choices=FORMATS,
-        ),
-        declare("--output", "write the findings there instead", Path, "FILE"),
-        declare("--follow", "check one run log while it is being written", bool),
-        declare(
-            "--jobs",
-            "number of processes (default: 1 for a few logs, else one per processor)",
-            int,
-            "N",
-        ),
-        declare(
-            "--changed",
-            "judge all submissions together, and report those that differ from a git revision",
-            metavar="REVISION",
-        ),
-        declare(
-            "--organiser", "with --changed: the change may touch several submitters' folders", bool
-        ),
-        declare("--explain", "print a rule (T8) or a code (T8.late), and exit", metavar="RULE"),
-        declare("--list-rounds", "print all rounds that logs can be judged by, and exit", bool),
-        declare(
-            "--published",
-            "the results of MLPerf were accepted: mlcommons' rules decide, ours only warn",
-            bool,
-        ),
-        declare(
-            "--rules",
-            "a checkout of github.com/mlcommons/logging, for a round that is not released yet",
-            Path,
-            "DIR",
-        ),
-        declare(
-            "--write-scaling",
-            "write scaling.json beside the logs of results of MLPerf, as its rcp_checker does",
-            bool,
-        ),
-    ),
-)
+COMMAND = read_command("check")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.reference.machine.accelerators import (
     DEVICE,
+    DEVICE_HELP,
+    MODULE_HELP,
     Accelerators,
     find_accelerators,
     use_device,
@@ -20,7 +22,7 @@ from cepheid.rules.documents import FILL_IN, find_unfilled
 from cepheid.rules.errors import UserError
 from cepheid.rules.layout import wrap
 from cepheid.rules.systems import NAME, refuse_name
-from cepheid.tools.console.arguments import Command, declare, offer_data, offer_device
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool, write_new
 
 if TYPE_CHECKING:
@@ -30,43 +32,9 @@ NOBODY = "local"  # as `cepheid run` has it
 CHOICES = (
     "status: one of available, preview, research; it says available, change it if that is wrong"
 )
-EXAMPLES = """\
-examples:
-  cepheid describe-system
-      this machine with all its accelerators, as JSON; below it, what a person must add
-  cepheid describe-system --submitter acme --output submissions/acme/systems/box.json
-      into a file, which is never overwritten; the system is then called box. It has the peak FLOPS
-      and the bandwidth of the memory, measured by kernels of a second
-  torchrun --nnodes 2 --nproc-per-node 8 … -m cepheid.tools.describe_system --output box.json
-  srun python -m cepheid.tools.describe_system --output box.json
-      all nodes, and the accelerators that the ranks use; prints how the nodes differ, and which
-      accelerators the framework cannot use
-
-Then replace each text that begins with "FILL IN:", and give the file to `cepheid run --system`.
-Accelerators: NVIDIA's are found by NVML (extra energy), AMD's by rocm-smi, Intel's by xpu-smi.
-
-exit codes: 0 described; 1 described, but the nodes differ; 2 wrong use
-"""
 
 
-COMMAND = Command(
-    "describe-system",
-    "Describe the hardware and software of this machine, or of all nodes (rule S2).",
-    EXAMPLES,
-    (
-        declare("--submitter", f"the name of the submitter (default: {NOBODY})", default=NOBODY),
-        declare("--output", "write to this file; the system is named after it", Path, "FILE"),
-        declare(
-            "--no-peaks",
-            "do not measure peaks, which takes some seconds and all cores",
-            kind=bool,
-            dest="peaks",
-            action="store_false",
-        ),
-        offer_data(),
-        *offer_device(),
-    ),
-)
+COMMAND = read_command("describe-system", device=DEVICE_HELP, module=MODULE_HELP)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,36 +15,10 @@ from cepheid.compliance.report import formats as report
 from cepheid.leaderboard.rows import changes, index
 from cepheid.rules import extras
 from cepheid.rules.layout import wrap
-from cepheid.tools.console.arguments import Command, declare
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, colour, run_tool
 
-EXAMPLES = """\
-examples:
-  cepheid diff site.old site                       two folders that `cepheid leaderboard` wrote
-  cepheid diff old.json site --format json         an index that you kept, as data for a program
-
-Results are matched by their permalinks. Added and removed results are listed, and changes of
-verdict, scores, intervals, rank, runs, quality, hyperparameters, hardware, versions and reasons.
-Whether a result is really faster is tested as two results are compared: it is said only where the
-95% interval of the ratio leaves out 1. The test needs the extra score; all else works without it.
-Where the definition of a benchmark has changed, no times are compared. --format json has the old
-and the new value of everything.
-
-exit codes: 0 nothing changed; 1 something did; 2 wrong use
-"""
-
-
-COMMAND = Command(
-    "diff",
-    "List what changed between two builds of the leaderboard.",
-    EXAMPLES,
-    (
-        declare("old", "a leaderboard, or its results.json", Path, "OLD"),
-        declare("new", "another leaderboard, or its results.json", Path, "NEW"),
-        declare("--format", "text (default)", default="text", choices=("text", "json")),
-        declare("--output", "write the changes there instead", Path, "FILE"),
-    ),
-)
+COMMAND = read_command("diff")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import yaml
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT, require_checkout
-from cepheid.tools.console.arguments import Command, declare
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool
 
 TEMPLATES = Path(__file__).parent / "templates" / "benchmark"
@@ -20,15 +20,6 @@ DATASET_TEMPLATES = Path(__file__).parent / "templates" / "dataset"
 DATASETS = ROOT / "reference" / "data"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 TITLE = re.compile(r"[^\"\\:#{}\x00-\x1f]{1,100}")  # YAML and Python hold it as it is
-EXAMPLES = """\
-examples:
-  cepheid new-benchmark star_colour --title "Temperature of a star from its colours"
-      writes benchmarks/star_colour/, which runs and passes the contract tests
-  cepheid new-benchmark star_colour --dataset
-      also writes reference/data/star_colour/, a stub of a dataset that can be prepared as it is
-
-exit codes: 0 written; 2 wrong use, for example a name that is taken
-"""
 NEXT = """\
 {folder}: created. It estimates the ellipticity of galaxies with a network of 6,914 parameters;
 its target was set by experiment, and evidence.json shows it.
@@ -51,18 +42,7 @@ NEXT_WITH_DATASET = """\
   c. cepheid data {name} --scale mini; then replace what it draws by your data"""
 
 
-COMMAND = Command(
-    "new-benchmark",
-    "Create a benchmark: a folder with a small working example.",
-    EXAMPLES,
-    (
-        declare("name", "lower-case letters, digits and '_', e.g. star_colour"),
-        declare("--title", "one line for people (default: the name)", default=""),
-        declare(
-            "--dataset", "also write a stub of a dataset, for data that no benchmark has yet", bool
-        ),
-    ),
-)
+COMMAND = read_command("new-benchmark")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from cepheid.rules.events import CHOICES
 from cepheid.rules.host import IS_CHECKOUT, ROOT
 from cepheid.rules.layout import wrap
 from cepheid.rules.systems import find_organisation, refuse_name
-from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINE, make_new_folder, run_tool, write_new
 from cepheid.tools.describe_system import describe_machine
 from cepheid.tools.describe_system import write as write_description
@@ -25,51 +25,9 @@ from cepheid.tools.describe_system import write as write_description
 TEMPLATES = Path(__file__).parent / "templates" / "submission"
 DIVISIONS = CHOICES["submission_division"]
 WHAT_DIFFERS = "model, optimizer, schedule, hyperparameters in words, and what differs (T13)"
-EXAMPLES = """\
-examples:
-  cepheid new-submission acme --benchmark galaxy_shape --scale mini
-      submissions/acme/ with a description of this machine and a copy of the reference's task
-  cepheid new-submission acme --benchmark resnet50 --system cluster.json
-      the same for another machine, which `cepheid describe-system` described there
-  cepheid new-submission acme --benchmark galaxy_bnn --division open
-      one more benchmark in the same folder; existing files stay as they are
-
-The command ends with a list of what is left to do; `cepheid check submissions/acme` shows it at any
-time.
-
-exit codes: 0 written; 2 wrong use, for example an invalid name
-"""
 
 
-COMMAND = Command(
-    "new-submission",
-    "Begin a submission: a description of this machine, a task to change, a script to run it.",
-    EXAMPLES,
-    (
-        declare(
-            "name",
-            "the name of the submitter: letters, digits, '.', '_' and '-'; NAME_2: a 2nd team",
-        ),
-        declare("--benchmark", "the benchmark (`cepheid run --list` shows all)", required=True),
-        offer_scale(),
-        declare("--division", "closed (default) or open", default="closed"),
-        declare(
-            "--system",
-            "the description of the system, as `cepheid describe-system` wrote it there; "
-            "default: the one in the folder, else this machine is described",
-            Path,
-            "FILE",
-        ),
-        declare(
-            "--submissions",
-            "the folder that contains all submissions (default: submissions)",
-            Path,
-            "DIR",
-            default=Path("submissions"),
-        ),
-        offer_data(),
-    ),
-)
+COMMAND = read_command("new-submission")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -16,26 +16,10 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.host import remove_partials
 from cepheid.rules.layout import wrap
 from cepheid.rules.systems import refuse_name
-from cepheid.tools.console.arguments import Command, declare
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, replace_file, run_tool
 
-EXAMPLES = """\
-examples:
-  cepheid pack submissions/acme      check, then write submissions/acme/manifest.json (rule S4)
-
-Nothing is written if the check finds an error. An earlier manifest is replaced, or kept if the new
-one cannot be written. Nothing else is changed. Pack again after any change.
-
-exit codes: 0 packed; 1 at least one error, nothing was written; 2 wrong use
-"""
-
-
-COMMAND = Command(
-    "pack",
-    "Check a submission and write its manifest: the last step before review.",
-    EXAMPLES,
-    (declare("path", "the submitter's folder", Path, "FOLDER"),),
-)
+COMMAND = read_command("pack")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

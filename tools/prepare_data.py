@@ -10,7 +10,7 @@ from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition, extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
-from cepheid.tools.console.arguments import Command, declare, offer_data, offer_scale, offer_set
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.run.costs import describe_bytes, find_disk
 
@@ -19,86 +19,9 @@ if TYPE_CHECKING:
     from cepheid.tools.console.terminal import Terminal
 
 EXPORTS = ("fits",)
-EXAMPLES = """\
-examples:
-  cepheid data galaxy_shape --scale mini             prepare what `cepheid run` will need
-  cepheid data galaxy_shape --scale mini --verify    read every byte again and compare digests
-  cepheid data resnet50 --source /datasets/imagenet  read it as it lies there: class folders,
-      Kaggle's tree, archives, Parquet, WebDataset, TFRecord (docs/your-data.md)
-  cepheid data galaxy_shape --scale mini --stage /local
-      copy the prepared dataset to a fast disk of this machine and verify the copy by its digests;
-      then `cepheid run … --data /local`. On a cluster: srun --ntasks-per-node=1 cepheid data …
-  cepheid data transformer --propose-digest          what an organiser writes into the definition
-  cepheid data galaxy_shape --scale mini --export fits --output sky.fits
-      images in electrons, labels and PSF for astronomers' own tools; prepares what is missing
-  cepheid data galaxy_shape --scale mini --verify-reader batch.npz
-      compare the first rows of stamps and labels, as a program of yours read and wrote them;
-      rules/from_scratch.md says what lies where
-
-An interrupted preparation or copy continues where it stopped. The same command makes the same
-galaxies on any machine and with any number of processes.
-
-You may name a dataset by its generator (galaxies) where all its benchmarks share the dataset.
-
-exit codes: 0 these are the reference's data; 1 these, or what was read, are other data; 2 wrong
-use, or damaged data
-"""
 
 
-COMMAND = Command(
-    "data",
-    "Prepare the dataset of a benchmark, verify one that is there, stage it or export it.",
-    EXAMPLES,
-    (
-        declare(
-            "benchmark", "the benchmark whose dataset is meant (`cepheid run --list` shows all)"
-        ),
-        offer_scale(),
-        offer_data(),
-        offer_set(
-            "a variant of the data that the open division may train on, such as catalogue=cosmos"
-        ),
-        declare(
-            "--source",
-            "the folder in which you have the dataset, in any layout that docs/your-data.md lists; "
-            "archives in it are unpacked into --data, folders are linked",
-            Path,
-            "DIR",
-        ),
-        declare(
-            "--limit",
-            "prepare the first N samples of each part, as `cepheid run --limit` needs them",
-            int,
-            "N",
-        ),
-        declare("--verify", "read every byte and compare digests; prepare nothing", bool),
-        declare(
-            "--verify-reader",
-            "compare what a program of yours read, an .npz file of the first rows, with the data",
-            Path,
-            "FILE",
-        ),
-        declare(
-            "--stage",
-            "copy the prepared dataset to this folder, a --data for runs, and verify the copy; "
-            "one rank of each node does it, and nothing is overwritten",
-            Path,
-            "DIR",
-        ),
-        declare(
-            "--propose-digest",
-            "also print counts and digest as the definition would freeze them; every byte is read",
-            bool,
-        ),
-        declare("--export", "also write the dataset as one file: fits", metavar="FORMAT"),
-        declare(
-            "--output",
-            "the file of the export, never overwritten (default: <benchmark>-<scale>.fits)",
-            Path,
-            "FILE",
-        ),
-    ),
-)
+COMMAND = read_command("data")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

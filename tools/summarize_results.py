@@ -15,37 +15,9 @@ from cepheid.leaderboard.rows.data import write_csv, write_json
 from cepheid.leaderboard.rows.entry import Entry, list_rows
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
-from cepheid.tools.console.arguments import Command, declare, offer_paths, offer_round
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, colour, run_tool
 from cepheid.tools.console.tables import write_markdown, write_table
-
-EXAMPLES = """\
-examples:
-  cepheid summary results/first                    a folder that `cepheid run --output` wrote
-  cepheid summary submissions                      all submissions, table by table
-  cepheid summary results/* --format csv --output scores.csv
-  cepheid summary results/first --format json      for a program; null where there is no score
-  cepheid summary training_results_v4.0 --round mlperf-training-4.0
-      published results of MLPerf: a submitter's folder, a result, or all of them
-
-A score is the time per sample of all required runs, times the samples that the reference needs at
-that batch size, with its 95% interval (rule T20). What converges later than the
-reference is charged with its own samples. Without reference points, and in the open division, there
-is only the time to train, the mean of the runs without the fastest and the slowest. A result with
-fewer runs is provisional, and its mean time so far is in brackets. A result with an error is
-rejected and has no number: `cepheid check` lists each error with its fix.
-In rounds of MLPerf, which are history, the score is the time to train beside its verdict. A run
-that did not converge counts as the slowest, and its time is never averaged: Google's ResNet-50 on
-tpu-v3-1024 in v0.6 has 2.304 minutes, not 2.273.
-A table has the width of the terminal, or 80 columns: columns that say nothing are left out, others
-stand below where they do not fit. All numbers of a table have the unit that its head names.
-RCP compares the samples to target with those of the reference (rule T21): equal, or late if the
-score is charged. A factor above 1 means that the result needs fewer samples.
-The resolution is the smallest true difference from another such result that is seen with a
-probability of 0.8.
-
-exit codes: 0 no result is rejected; 1 at least one is; 2 wrong use, for example an empty folder
-"""
 
 FORMATS: Mapping[str, Callable[[Sequence[Entry]], str]] = {
     "table": write_table,
@@ -55,19 +27,7 @@ FORMATS: Mapping[str, Callable[[Sequence[Entry]], str]] = {
 }
 
 
-COMMAND = Command(
-    "summary",
-    "One row for each result: score and time to train, or why there is none.",
-    EXAMPLES,
-    (
-        offer_paths(),
-        offer_round(),
-        declare(
-            "--format", "table (default), csv, json, …", default="table", choices=tuple(FORMATS)
-        ),
-        declare("--output", "write the rows there instead", Path, "FILE"),
-    ),
-)
+COMMAND = read_command("summary")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,6 +1,7 @@
-"""The command lines of the tools: what a command declares, and the options that several share."""
+"""The command lines of the tools, which ``commands/*.yaml`` declare, and those of studies."""
 
 import argparse
+import datetime
 import os
 import re
 import sys
@@ -10,49 +11,63 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from cepheid.rules import definition, rounds
+from cepheid.rules.documents import parse_yaml
 from cepheid.rules.errors import did_you_mean
 from cepheid.rules.layout import fill, wrap
 
 if TYPE_CHECKING:
     from cepheid.measure.engine.study import Study
 
-FOLDERS = "a result's folder, a submitter's folder, or a folder of those"
-
-Argument = tuple[str, Mapping[str, Any]]
-
-
-def declare(
-    name: str,
-    explanation: str,
-    kind: Callable[[str], Any] = str,
-    metavar: str | None = None,
-    **about: Any,
-) -> Argument:
-    """Declare an argument; ``kind`` turns its text into a value, and a bool is a switch."""
-    if kind is bool:
-        return name, {"help": explanation, "action": "store_true", **about}
-    return name, {"help": explanation, "type": kind, "metavar": metavar, **about}
+FOLDER = Path(__file__).parents[1] / "commands"  # a file for each command that is no study
+KINDS: Mapping[str, Callable[[str], Any]] = {
+    "path": Path, "whole": int, "number": float, "day": datetime.date.fromisoformat,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Command:
-    """The command line of `cepheid NAME`; description and examples fit the terminal."""
+    """The command line of `cepheid NAME`; description and epilog fit the terminal."""
 
     name: str
     description: str
-    examples: str
-    arguments: Sequence[Argument]
+    epilog: str
+    arguments: Mapping[str, Mapping[str, Any]]
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Make the parser."""
-        parser = make_command_parser(self.name, self.description, self.examples)
-        for name, about in self.arguments:
+        parser = make_command_parser(self.name, self.description, self.epilog)
+        for name, about in self.arguments.items():
             parser.add_argument(name, **about)
         return parser
 
     def parse(self, argv: Sequence[str] | None) -> argparse.Namespace:
         """Parse a command line, by default that of this process."""
         return self.make_parser().parse_args(argv)
+
+
+def read_command(command: str, **facts: object) -> Command:
+    """Read the command line of `cepheid COMMAND` from ``commands/<command>.yaml``.
+
+    An argument has a ``kind`` of its value, or is a ``switch``; all else is argparse's. What
+    several commands share is in ``shared.yaml``: a text beside its name is another help, a mapping
+    changes other facts of it, too. ``facts`` stand for places such as ``{round}`` in the texts.
+    """
+    said, shared = (_read(each) for each in (command, "shared"))
+    known = {"round": rounds.CURRENT, "data": os.environ.get("CEPHEID_DATA", "data"), **facts}
+    arguments = {}
+    for name, own in said["arguments"].items():
+        form = {**shared.get(name, {}), **({"help": own} if isinstance(own, str) else own or {})}
+        form = {k: v.format_map(known) if isinstance(v, str) else v for k, v in form.items()}
+        kind = form.pop("kind", "")
+        of_kind = {"action": "store_true"} if kind == "switch" else {"type": KINDS.get(kind, str)}
+        is_switch = str(form.get("action")).startswith("store_")
+        arguments[name] = form if is_switch else {**of_kind, **form}
+    description, epilog = (said[text].format_map(known) for text in ("description", "epilog"))
+    return Command(command, description, epilog, arguments)
+
+
+def _read(name: str) -> Mapping[str, Any]:
+    return dict(parse_yaml((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -118,48 +133,6 @@ def make_command_parser(command: str, description: str, epilog: str) -> argparse
         epilog=fill(epilog),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-
-
-def offer_data() -> Argument:
-    """Return ``--data DIR``."""
-    return declare(
-        "--data",
-        "where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)",
-        Path,
-        "DIR",
-        default=Path(os.environ.get("CEPHEID_DATA", "data")),
-    )
-
-
-def offer_device() -> tuple[Argument, Argument]:
-    """Return ``--device`` and ``--device-module``, of which ``use_device`` takes note."""
-    from cepheid.reference.machine.accelerators import DEVICE_HELP, MODULE_HELP
-
-    return (
-        declare("--device", DEVICE_HELP, metavar="KIND"),
-        declare("--device-module", MODULE_HELP, Path, "FILE"),
-    )
-
-
-def offer_set(explanation: str = "as for `cepheid run`") -> Argument:
-    """Return ``--set KEY=VALUE``, whose texts ``cepheid.reference.run.config.configure`` reads."""
-    about: dict[str, Any] = {"action": "append", "default": [], "dest": "overrides"}
-    return declare("--set", explanation, metavar="KEY=VALUE", **about)
-
-
-def offer_scale() -> Argument:
-    """Return ``--scale``, by default full."""
-    return declare("--scale", "mini or full (default)", default="full")
-
-
-def offer_round(what: str = "rules to judge by") -> Argument:
-    """Return ``--round``, by default the current one."""
-    return declare("--round", f"{what} (default: {rounds.CURRENT})", default=rounds.CURRENT)
-
-
-def offer_paths(what: str = FOLDERS) -> Argument:
-    """Return ``PATH…``; ``what`` says what a path may be."""
-    return declare("paths", what, Path, "PATH", nargs="*")
 
 
 def make_study_parser(study: "Study", command: str) -> argparse.ArgumentParser:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cepheid.benchmarks import registry
-from cepheid.reference.machine.accelerators import use_device
+from cepheid.reference.machine.accelerators import DEVICE_HELP, MODULE_HELP, use_device
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.run.config import configure, limit_samples
 from cepheid.reference.run.execution import describe_choices
@@ -19,124 +19,13 @@ from cepheid.rules.host import BACKEND_VARIABLE, KERAS_BACKENDS, WITH_RANKS, fin
 from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
 from cepheid.rules.layout import lay_out, wrap
 from cepheid.rules.systems import refuse_name
-from cepheid.tools.console.arguments import (
-    Command,
-    declare,
-    list_keys,
-    offer_data,
-    offer_device,
-    offer_set,
-)
+from cepheid.tools.console.arguments import list_keys, read_command
 from cepheid.tools.run.costs import LEGEND, list_costs
 
 MOST_RANKS = 1_000_000
-EXAMPLES = """\
-examples:
-  cepheid run galaxy_shape --scale mini --runs 1 --output results/first
-      one run: minutes on two cores, enough to see whether everything works
-  cepheid run galaxy_shape --scale mini --output results/first
-      the remaining runs of a result that can be scored; finished runs are not repeated
-  cepheid run galaxy_shape --scale mini --set global_batch_size=64 --output results/batch64
-      another batch size; the closed division refuses forbidden values before the run
-  cepheid run galaxy_shape --scale mini --dry-run --set opt_name=sgd --output results/first
-      the plan: runs, seeds, time, disk, and what the closed division would refuse
-  cepheid run resnet50 --dry-run --ranks 64 --ranks-per-node 4 --system box.json --output results/r
-      the same for 64 ranks, on a machine that has none of them, such as a login node
-  cepheid run galaxy_generation --scale mini --output results/generation
-      measure how fast galaxies are generated, from one at a time to thousands, and how well
-  torchrun --nproc-per-node 2 -m cepheid.tools.run_benchmark galaxy_shape --scale mini \\
-      --output results/two
-      the same on two processes (a GPU each where there are GPUs)
-
-CEPHEID_RANK_TIMEOUT=600 is the time in seconds after which ranks give up waiting for another one,
-at the start and later (default: 1800, but 120 for one that sends no sign of life); after 10 seconds
-they say whom they wait for;
-CEPHEID_DEVICE=cpu is --device cpu, for all commands: it computes on the processors beside GPUs
-
-exit codes: 0 every run reached its targets, or with --limit its end; 1 a run did not, was
-interrupted, or the checker rejects its log or that of an earlier command; 2 wrong use, damaged
-data, or a rank that does not answer
-"""
 
 
-COMMAND = Command(
-    "run",
-    "Run a benchmark and write run logs that can be checked. Most benchmarks train to their "
-    "quality targets; galaxy_generation generates images and evaluates them.",
-    EXAMPLES,
-    (
-        declare("benchmark", "the benchmark (--list shows all)", nargs="?"),
-        declare(
-            "--list",
-            "list benchmarks with minutes, disk and devices; of a benchmark all settings, variants "
-            "and presets, with what each division allows; then stop",
-            bool,
-        ),
-        declare(
-            "--limit",
-            "try the benchmark on the first N samples of each part, with two evaluations; files of "
-            "a distributed dataset need not be complete, and the logs never count (T10)",
-            int,
-            "N",
-        ),
-        declare("--scale", "mini (minutes on two cores) or full (default)", default="full"),
-        declare("--division", "closed (default) or open", default="closed"),
-        declare(
-            "--runs",
-            "runs in all, or +N for N more; default: as many as the rules require, 1 with --limit",
-            metavar="N",
-        ),
-        offer_set(
-            "a hyperparameter of the definition, or precision=fp32|tf32|bf16, "
-            "compile=on|off|graphs, threads=N. Without a value the fastest of each of these three "
-            "is measured and used. "
-            "With keras, compile means XLA (jax has nothing else), and threads are not measured. "
-            "micro_batch=N: in training on torch a rank takes N samples at once, with the "
-            "mathematics of its whole share; without a value as many as fit into memory, and "
-            "micro_batch=whole takes all. "
-            "parts_at_once=N: in generation on torch N threads make a part of the images each, at "
-            "the same time; without a value this is compared with all threads on one part. "
-            "preset=NAME stands for several settings; later ones replace its own. "
-            "`cepheid run BENCHMARK --list` shows the settings, variants and presets of a "
-            "benchmark; its README explains them."
-        ),
-        declare("--seed", "seed of run 0; default: derived, so that nobody can choose it", int),
-        offer_data(),
-        declare(
-            "--system",
-            "description of the system; default: this machine is described",
-            Path,
-            "FILE",
-        ),
-        declare("--submitter", "the name of who submits (default: local)", default="local"),
-        declare("--framework", "torch (default) or keras, in one process", default="torch"),
-        declare(
-            "--backend",
-            "what keras computes on: tensorflow (default), jax (also TPUs) or torch; the variable "
-            "KERAS_BACKEND chooses it too",
-            metavar="NAME",
-        ),
-        declare(
-            "--task",
-            "a task of your own instead of the reference's; see `cepheid new-submission`",
-            Path,
-            "FILE",
-        ),
-        *offer_device(),
-        declare("--output", "the folder for systems/ and results/", Path, "DIR"),
-        declare("--quiet", "print only what is wrong, and the last lines", bool),
-        declare(
-            "--dry-run", "print the plan and everything that would be refused; run nothing", bool
-        ),
-        declare("--ranks", "with --dry-run: plan for N ranks, start none", int, "N"),
-        declare(
-            "--ranks-per-node",
-            "with --ranks: how many of them each node has (default: all)",
-            int,
-            "M",
-        ),
-    ),
-)
+COMMAND = read_command("run", device=DEVICE_HELP, module=MODULE_HELP)
 
 
 def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Request:
@@ -203,7 +92,7 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
 
 def _refuse_options(overrides: Sequence[str], chosen: Definition) -> None:
     """Raise UserError for a setting that is an option, or means one."""
-    options = [name for name, _ in COMMAND.arguments if name.startswith("--")]
+    options = [name for name in COMMAND.arguments if name.startswith("--")]
     settings = list_keys((chosen.name, chosen.scale))
     for key, _, text in (each.partition("=") for each in overrides):
         if key in settings or find_elsewhere(key):

@@ -14,7 +14,7 @@ from cepheid.rules import definition, evidence, extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.host import usable_processors
 from cepheid.rules.layout import lay_out, wrap
-from cepheid.tools.console.arguments import Command, declare, offer_data
+from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINE, read_version, run_tool
 from cepheid.tools.run.costs import describe_disk, describe_minutes, find_reference
 
@@ -22,22 +22,7 @@ if TYPE_CHECKING:
     from cepheid.reference.machine.accelerators import Accelerators
     from cepheid.reference.torch.trainer import Trainer
 
-EXAMPLES = """\
-examples:
-  cepheid doctor                  the machine, and what each benchmark lacks
-  cepheid doctor galaxy_shape     also how long it takes here, by timed steps on
-                                  noise; nothing is prepared
-  cepheid doctor all              the same for all benchmarks, at mini scale
-"""
-COMMAND = Command(
-    "doctor",
-    "What is installed here, what each benchmark lacks, and how long it would take.",
-    EXAMPLES,
-    (
-        declare("benchmarks", "whose time to estimate, or all", metavar="NAME", nargs="*"),
-        offer_data(),
-    ),
-)
+COMMAND = read_command("doctor")
 SYSTEMS: Mapping[str, str] = {
     "Linux": "",
     "Darwin": "runs work, but macOS cannot forget cached files (rule T6): nothing counts",
