@@ -370,16 +370,14 @@ SECTIONS: Mapping[str, tuple[str, Show]] = {  # title, the command that records 
 
 def list_devices() -> str:
     """Return the table of what makers state of devices, from rules/devices.yaml."""
-    peaks = ("fp32", "tf32", "bf16", "fp16", "fp8")
-    heads = [*map(str.upper, peaks), "FP64", "INT8", "memory", "GB/s", "links", "watts"]
-    lines = [["device", *heads], ["---"] * (1 + len(heads))]
-    for each in load_devices():
-        numbers = (
-            *map(each.peak_tflops.get, peaks), each.fp64_tflops, each.int8_tops, each.memory_gb,
-            each.memory_gb_per_second, each.link_gb_per_second, each.watts,
-        )  # fmt: skip
-        lines.append([each.device, *("" if n is None else f"{n:,g}" for n in numbers)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    read: dict[str, Any] = {
+        name.upper(): lambda each, name=name: each.peak_tflops.get(name)
+        for name in ("fp32", "tf32", "bf16", "fp16", "fp8")
+    }
+    read |= {"FP64": "fp64_tflops", "INT8": "int8_tops", "memory": "memory_gb"}
+    read |= {"GB/s": "memory_gb_per_second", "links": "link_gb_per_second", "watts": "watts"}
+    columns = [Column(head, of, "{:,g}") for head, of in read.items()]
+    return draw_table([Column("device", "device"), *columns], load_devices())
 
 
 TABLES: Mapping[str, Callable[..., str]] = {
