@@ -97,15 +97,23 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
             _rss_bytes = process.memory_info().rss
 
 
+LOAD_TENSORFLOW = (
+    *("_keras_contract.py", "s_keras.py", "_generation_keras.py", "keras/test_backend.py"),
+    *("layouts/test_laying_out.py", "layouts/test_subsets.py"),  # they write its records
+)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give a worker whole files, whose tests share what they prepare; of the contract suites the
-    tests of one benchmark. (xdist's own groups are lost with pytest 9.2.)"""
+    """Give a worker whole files, whose tests share what they prepare; of the contract suite the
+    tests of one benchmark, and of TensorFlow all. (xdist's own groups are lost with pytest 9.2.)"""
     from xdist.scheduler import LoadScopeScheduling
 
     class Groups(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
             file, _, test = nodeid.partition("::")
+            if file.endswith(LOAD_TENSORFLOW):
+                return "tensorflow"
             if not file.endswith("_contract.py"):
                 return file
             return file + test.partition("[")[2].partition("-")[0].rstrip("]")

@@ -14,14 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cepheid.rules.host import find_backend
+from tests.later import Later, need_keras
 
-pytest.importorskip("keras", reason="needs the extra keras or jax")
-pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
-pytest.importorskip("torch", reason="the small definitions are those of the contract for torch")
-pytest.importorskip("galsim", reason="needs the extra galsim")
+need_keras("torch", "galsim")  # the small definitions are those of the contract for torch
 
-from cepheid.reference.keras.backend import FRAMEWORK, engine, read
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run import checkpoint
 from cepheid.reference.run.config import RunConfig
@@ -47,12 +43,12 @@ NAMES = [
     pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow, id=name)
     for name in WITH_KERAS
 ]
-ALONE = SingleProcess(FRAMEWORK)
+backend = Later("cepheid.reference.keras.backend")
 
 
 def configure(name: str, data_root: Path, *overrides: str, seed: int = 3) -> RunConfig:
     """The configuration of the contract, as the backend computes unless asked."""
-    way = f"compile={next(iter(engine.WAYS))}"
+    way = f"compile={next(iter(backend.engine.WAYS))}"
     return configuration(name, data_root, way, *overrides, seed=seed)
 
 
@@ -61,9 +57,14 @@ def import_task(name: str) -> Any:
     return importlib.import_module(f"cepheid.benchmarks.{name}.keras_task")
 
 
+def make_alone() -> SingleProcess:
+    """Return the only process of a run."""
+    return SingleProcess(backend.FRAMEWORK)
+
+
 def create_task(config: RunConfig) -> Any:
     """The benchmark's task in Keras."""
-    return find_create(import_task(config.definition.name))(config, ALONE)
+    return find_create(import_task(config.definition.name))(config, make_alone())
 
 
 def build(config: RunConfig) -> Any:
@@ -158,7 +159,7 @@ def test_a_block_trains_as_single_steps_do(name: str, data_root: Path) -> None:
     mean_loss = train(task, 4 * size)
     in_block = task.state()["model"]
     task = trace(name, data_root, 0).rewind()
-    losses = [float(read(task.step())) for _ in range(4)]
+    losses = [float(backend.read(task.step())) for _ in range(4)]
     assert mean_loss == pytest.approx(sum(losses) / 4, rel=1e-6)
     assert_same(in_block, task.state()["model"], f"{name}: a block and its steps")
 

@@ -3,37 +3,38 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from cepheid.benchmarks.galaxy_bnn import keras_model as keras_bnn
 from cepheid.benchmarks.galaxy_bnn.model import (
     WeightNoise,
     iterate_gaussian_weights,
     kl_divergence,
     make_bayesian,
 )
-from cepheid.benchmarks.galaxy_shape import keras_model as keras_shape
-from cepheid.benchmarks.galaxy_shape import keras_weights as shape_weights
 from cepheid.benchmarks.galaxy_shape.model import ShapeNetwork, negative_log_likelihood
-from cepheid.benchmarks.galaxy_vae import keras_model as keras_vae
 from cepheid.benchmarks.galaxy_vae import model as torch_vae
 from cepheid.benchmarks.galaxy_vae.framework_free import Sizes
-from cepheid.reference.keras.backend import engine, keras, read
-from cepheid.reference.keras.flow import Flow
-from cepheid.reference.keras.task import set_precision
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from tests.benchmarks.test_galaxy_vae import make_vae as make_torch_vae
+from tests.later import Later, need_keras
+
+need_keras()
+backend = Later("cepheid.reference.keras.backend")
+flow = Later("cepheid.reference.keras.flow")
+task = Later("cepheid.reference.keras.task")
+keras_bnn = Later("cepheid.benchmarks.galaxy_bnn.keras_model")
+keras_shape = Later("cepheid.benchmarks.galaxy_shape.keras_model")
+keras_vae = Later("cepheid.benchmarks.galaxy_vae.keras_model")
+shape_weights = Later("cepheid.benchmarks.galaxy_shape.keras_weights")
 
 OPTIONS: dict[str, Any] = {
     "bands": 6, "pixels": 64, "filters": (16, 32, 64, 128), "targets": 2, "prelu": "position",
     "input_scaling": "asinh",
 }  # fmt: skip
-WAY = next(iter(engine.WAYS))
 NORM: dict[str, Any] = {"epsilon": 1e-3, "momentum": 0.99}
 SIZES = Sizes(
     bands=6, pixels=64, filters=(16, 16, 32, 64), latents=32, flow_layers=8,
@@ -80,10 +81,15 @@ def list_noise(network: Any) -> list[Any]:
     return [layer.noise for layer in network.layers if hasattr(layer, "noise")]
 
 
-def sample(flow: Flow, noise: np.ndarray) -> np.ndarray:
+def trace(program: Any, function: Callable[..., Any]) -> Any:
+    """Trace a function in the usual way of the backend."""
+    return program.trace(function, next(iter(backend.engine.WAYS)))
+
+
+def sample(flow: Any, noise: np.ndarray) -> np.ndarray:
     """Return latents that a flow draws."""
     variables = [variable for network in flow.networks for variable in network.variables]
-    drawn: np.ndarray = read(engine.Program(variables).trace(flow.sample, WAY)(noise))
+    drawn: np.ndarray = backend.read(trace(backend.engine.Program(variables), flow.sample)(noise))
     return drawn
 
 
@@ -154,9 +160,7 @@ def draw_galaxies(count: int) -> Any:
         (make_vae, "channel", keras_vae),
     ],
 )
-def test_weights_go_there_and_back(
-    make: Callable[[str], Any], prelu: str, weights: ModuleType
-) -> None:
+def test_weights_go_there_and_back(make: Callable[[str], Any], prelu: str, weights: Any) -> None:
     state = arrays_of(make(prelu))
     convert = weights.convert_to_keras
     back = shape_weights.convert_to_torch(convert(state), state, convert)
@@ -189,21 +193,22 @@ def assert_passes_agree(
         gradients[name] = parameter.grad.numpy()
     expected = convert(gradients)
     for value, wanted in zip(in_keras().values, there.values, strict=True):
-        np.testing.assert_allclose(read(value), wanted.detach(), rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(backend.read(value), wanted.detach(), rtol=1e-4, atol=1e-4)
     variables = theirs.trainable_variables
-    program = engine.Program([*theirs.variables, *list_noise(theirs)])
+    program = backend.engine.Program([*theirs.variables, *list_noise(theirs)])
     differentiate = partial(program.differentiate, lambda: in_keras().loss, variables)
-    loss, gradients = program.trace(differentiate, WAY)()
-    assert float(read(loss)) == pytest.approx(there.loss.item(), rel=1e-4)
-    for variable, gradient in zip(variables, map(read, gradients), strict=True):
+    loss, gradients = trace(program, differentiate)()
+    assert float(backend.read(loss)) == pytest.approx(there.loss.item(), rel=1e-4)
+    for variable, gradient in zip(variables, map(backend.read, gradients), strict=True):
         # An activation that rounding moves across zero takes another slope: 1e-3 here and there.
         wanted = expected[variable.path]
         difference = np.linalg.norm(gradient - wanted) / np.linalg.norm(wanted)
         assert difference < 0.01, f"{variable.path}: {difference:.1e}"
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("kind", ["position", "channel", "bayesian"])
+@pytest.mark.parametrize(
+    ("kind", "training"), [("position", True), ("channel", False), ("bayesian", True)]
+)
 def test_shape_networks_agree(kind: str, training: bool) -> None:
     is_bayesian = kind == "bayesian"
     convert = (keras_bnn if is_bayesian else shape_weights).convert_to_keras
@@ -229,15 +234,15 @@ def test_shape_networks_agree(kind: str, training: bool) -> None:
     def in_keras() -> Pass:
         mean, scale = keras_shape.make_posterior(theirs(stamps.numpy(), training=training), 2)
         likelihood = keras_shape.negative_log_likelihood(mean, scale, labels.numpy())
-        divergence = keras_bnn.kl_divergence(theirs, 0.7) if is_bayesian else keras.ops.zeros(())
-        loss = keras.ops.mean(likelihood) + divergence / 6000
+        none = backend.keras.ops.zeros(())
+        divergence = keras_bnn.kl_divergence(theirs, 0.7) if is_bayesian else none
+        loss = backend.keras.ops.mean(likelihood) + divergence / 6000
         return Pass(loss, (mean, scale, likelihood, divergence / 6000))
 
     assert_passes_agree(ours, theirs, in_torch, in_keras, convert)
 
 
-@pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("prelu", ["position", "channel"])
+@pytest.mark.parametrize(("prelu", "training"), [("position", True), ("channel", False)])
 def test_autoencoders_agree(prelu: str, training: bool) -> None:
     ours = make_vae(prelu)
     theirs = make_keras_vae(ours, prelu)
@@ -263,8 +268,8 @@ def test_autoencoders_agree(prelu: str, training: bool) -> None:
         logits = theirs.decoder(latents, training=training)
         reconstruction = keras_vae.reconstruction_loss(logits, scaled)
         divergence = keras_vae.kl_divergence(mean, scale)
-        log_prob = theirs.flow.log_prob(keras.ops.stop_gradient(latents))
-        loss = keras.ops.mean(reconstruction + 0.01 * divergence - log_prob)
+        log_prob = theirs.flow.log_prob(backend.keras.ops.stop_gradient(latents))
+        loss = backend.keras.ops.mean(reconstruction + 0.01 * divergence - log_prob)
         return Pass(loss, (mean, scale, logits, reconstruction, divergence, log_prob))
 
     assert_passes_agree(ours, theirs, in_torch, in_keras, keras_vae.convert_to_keras)
@@ -273,7 +278,7 @@ def test_autoencoders_agree(prelu: str, training: bool) -> None:
 def test_weights_of_autoencoders_start_alike() -> None:
     ours = keras_vae.convert_to_keras(arrays_of(make_torch_vae(SIZES)))
     for variable in keras_vae.GalaxyVae(SIZES).variables:
-        there, here = read(variable.value), ours[variable.path]
+        there, here = backend.read(variable.value), ours[variable.path]
         assert there.std() == pytest.approx(here.std(), rel=0.1), variable.path
         assert abs(there.mean() - here.mean()) < 0.2 * here.std() + 1e-6, variable.path
 
@@ -288,13 +293,13 @@ def test_samples_and_images_of_an_autoencoder_agree() -> None:
     sampled = sample(theirs.flow, noise.numpy())
     np.testing.assert_allclose(sampled, latents, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(
-        read(theirs.make_images(latents.numpy())), images, rtol=1e-3, atol=1e-4
+        backend.read(theirs.make_images(latents.numpy())), images, rtol=1e-3, atol=1e-4
     )
 
 
 def test_a_flow_starts_as_the_identity_in_another_order() -> None:
     noise = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
-    sampled = sample(Flow(4, 2, (8, 8)), noise)
+    sampled = sample(flow.Flow(4, 2, (8, 8)), noise)
     np.testing.assert_allclose(sampled, noise[:, ::-1], rtol=1e-6)
 
 
@@ -306,7 +311,7 @@ def test_noise_is_normal_and_repeated_by_its_keys_only() -> None:
 
     def draw(*keys: Any) -> np.ndarray:
         noise.draw(*keys)
-        return np.concatenate([read(part.value).ravel() for part in noise.parts])
+        return np.concatenate([backend.read(part.value).ravel() for part in noise.parts])
 
     first = draw(1, "weights", 8)
     for keys in ((1, "weights", 16), (2, "weights", 8), (1, "other", 8)):
@@ -319,18 +324,18 @@ def test_noise_is_normal_and_repeated_by_its_keys_only() -> None:
 
 def test_without_noise_the_network_is_the_deterministic_one() -> None:
     network, deterministic = make_keras_bnn(), keras_shape.make_shape_network(**OPTIONS, **NORM)
-    weights = {variable.path: read(variable.value) for variable in network.variables}
+    weights = {variable.path: backend.read(variable.value) for variable in network.variables}
     give(deterministic, {path: weights[path] for path in weights if "scale" not in path})
     stamps = np.random.default_rng(0).normal(size=(3, 6, 64, 64)).astype(np.float16)
     np.testing.assert_allclose(
-        read(network(stamps)), read(deterministic(stamps)), rtol=1e-5, atol=1e-6
+        backend.read(network(stamps)), backend.read(deterministic(stamps)), rtol=1e-5, atol=1e-6
     )
 
 
 def test_weights_are_drawn_with_all_digits_in_bfloat16() -> None:
     network = make_keras_bnn()
     keras_bnn.WeightNoise(network).draw(1, "test")
-    set_precision(network, "bf16")
+    task.set_precision(network, "bf16")
     is_exact = []
     for layer in keras_bnn.list_gaussian_layers(network):
         exact = layer.mean + layer.scale * layer.noise
@@ -338,8 +343,8 @@ def test_weights_are_drawn_with_all_digits_in_bfloat16() -> None:
         def record_kernel(
             inputs: Any, exact: Any = exact, layer: Any = layer, call: Any = layer.call
         ) -> Any:
-            rounded = keras.ops.cast(exact, "bfloat16")
-            is_exact.append(bool(keras.ops.all(layer.kernel == rounded)))
+            rounded = backend.keras.ops.cast(exact, "bfloat16")
+            is_exact.append(bool(backend.keras.ops.all(layer.kernel == rounded)))
             return call(inputs)
 
         layer.call = record_kernel

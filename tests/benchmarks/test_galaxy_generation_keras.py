@@ -8,21 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from cepheid.benchmarks.galaxy_generation import keras_task, task, weights_file
+from cepheid.benchmarks.galaxy_generation import task, weights_file
 from cepheid.measure.studies.sweep import measures
-from cepheid.reference.keras.backend import FRAMEWORK
 from cepheid.reference.machine.energy import find_sensors
-from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
+from tests.later import Later
 from tests.test_benchmark_contract import assert_run_passes, configuration, install_easy
+from tests.test_keras_contract import backend, import_task, make_alone
 from tests.test_keras_contract import configure as configure_keras
 
-pytest.importorskip("galsim", reason="needs the extra galsim")
-
-ALONE = SingleProcess(FRAMEWORK)
+keras_task = Later("cepheid.benchmarks.galaxy_generation.keras_task")
 
 
 def configure(data_root: Path) -> RunConfig:
@@ -30,7 +28,7 @@ def configure(data_root: Path) -> RunConfig:
 
 
 def test_the_images_are_those_of_torch(data_root: Path) -> None:
-    ours = keras_task.make(configure(data_root), ALONE)
+    ours = keras_task.make(configure(data_root), make_alone())
     theirs = task.GalaxyGeneration(
         configuration("galaxy_generation", data_root), TorchRanks(0, 1, torch.device("cpu"))
     )
@@ -49,11 +47,11 @@ def test_the_papers_figure_4_can_be_measured(
 ) -> None:
     monkeypatch.setattr(measures, "GENERATION_SECONDS", 0.0)
     monkeypatch.setattr(measures, "WARM_UP_IMAGES", 1)
-    made: Any = keras_task.make_for_timing(configure(data_root), ALONE)
-    point = measures.measure_generation(made, 3, ALONE, find_sensors(has_gpu=False))
+    made: Any = keras_task.make_for_timing(configure(data_root), make_alone())
+    point = measures.measure_generation(made, 3, make_alone(), find_sensors(has_gpu=False))
     assert (point.size, point.fraction) == (3, 1.0)
     assert point.images_per_second == pytest.approx(3 / point.seconds)
-    assert point.implementation["framework"] == FRAMEWORK
+    assert point.implementation["framework"] == backend.FRAMEWORK
 
 
 @pytest.mark.slow
@@ -62,7 +60,8 @@ def test_a_log_passes_the_checker(
 ) -> None:
     install_easy("galaxy_generation", tmp_path / "benchmarks", monkeypatch)
     config = configure(data_root)
-    assert_run_passes(find_create(keras_task)(config, ALONE), config, tmp_path)
+    task = find_create(import_task("galaxy_generation"))(config, make_alone())
+    assert_run_passes(task, config, tmp_path)
 
 
 def test_weights_that_cannot_be_used_are_refused(
@@ -71,10 +70,10 @@ def test_weights_that_cannot_be_used_are_refused(
     config = configure(data_root)
     monkeypatch.setattr(weights_file, "FOLDER", tmp_path)
     with pytest.raises(UserError, match="missing"):
-        keras_task.make(config, ALONE)
-    assert keras_task.make_for_timing(config, ALONE).weights_digest == weights_file.UNTRAINED
+        keras_task.make(config, make_alone())
+    assert keras_task.make_for_timing(config, make_alone()).weights_digest == weights_file.UNTRAINED
     weights_file.find_path("mini").write_bytes(b"no weights")
     with pytest.raises(UserError, match="T25"):
-        keras_task.make(config, ALONE)
+        keras_task.make(config, make_alone())
     with pytest.raises(UserError, match="not a file of weights for Keras"):
-        keras_task.make(dataclasses.replace(config, division="open"), ALONE)
+        keras_task.make(dataclasses.replace(config, division="open"), make_alone())

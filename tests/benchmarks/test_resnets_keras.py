@@ -7,25 +7,30 @@ import numpy as np
 import pytest
 import torch
 
-from cepheid.benchmarks.chest_xray import keras_task
-from cepheid.benchmarks.resnet50 import keras_task as resnet50_task
-from cepheid.benchmarks.resnet50.keras_model import assign_weights
-from cepheid.reference.keras.backend import FRAMEWORK, read
-from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.checkpoint import parse_weights, read_given_file
 from cepheid.reference.run.config import configure as configure_run
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests import tasks
+from tests.later import Later
 from tests.test_benchmark_contract import configuration
-from tests.test_keras_contract import configure
+from tests.test_keras_contract import backend, configure, make_alone
+
+keras_task = Later("cepheid.benchmarks.chest_xray.keras_task")
+resnet50_task = Later("cepheid.benchmarks.resnet50.keras_task")
+resnet50_model = Later("cepheid.benchmarks.resnet50.keras_model")
+
+
+def read(value: Any) -> np.ndarray:
+    array: np.ndarray = backend.read(value)
+    return array
 
 
 @pytest.mark.slow  # Keras traces the network for half a minute
 def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Path) -> None:
     config = configuration("chest_xray", data_root)
     there = tasks.create(config)
-    here: Any = keras_task.create(configure("chest_xray", data_root), SingleProcess(FRAMEWORK))
+    here: Any = keras_task.create(configure("chest_xray", data_root), make_alone())
     assert there.build() == here.build()
     there.warm_up()
     assert there.given_digest == here.given_digest
@@ -33,7 +38,7 @@ def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Pat
         each.open_data()
     arrays = {name: value.numpy() for name, value in there.model.state_dict().items()}
     given = {variable.path: read(variable.value) for variable in here.model.variables}
-    assign_weights(here.model, arrays)
+    resnet50_model.assign_weights(here.model, arrays)
     for variable in here.model.variables:  # all but the last layer are given
         is_equal = np.array_equal(read(variable.value), given[variable.path])
         assert is_equal or variable.path == "fc/kernel", variable.path
@@ -53,7 +58,7 @@ def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Pat
 def test_keras_refuses_what_it_does_not_have(data_root: Path, tmp_path: Path) -> None:
     config = configuration("chest_xray", data_root, "model_bn_span=4")
     with pytest.raises(UserError, match="run with --framework torch"):
-        keras_task.create(config, SingleProcess(FRAMEWORK))
+        keras_task.create(config, make_alone())
     path = tmp_path / "given.safetensors"
     with pytest.raises(UserError, match="cannot be read"):
         read_given_file(path, "unconfirmed")
@@ -70,15 +75,13 @@ def test_resnet50_agrees(optimizer: str, data_root: Path) -> None:
     settings = [f"opt_name={optimizer}", "model_bn_span=0", "opt_learning_rate_warmup_epochs=0"]
     settings.append("opt_base_learning_rate=0.01")
     there = tasks.create(configuration("resnet50", data_root, *settings))
-    here: Any = resnet50_task.create(
-        configure("resnet50", data_root, *settings), SingleProcess(FRAMEWORK)
-    )
+    here: Any = resnet50_task.create(configure("resnet50", data_root, *settings), make_alone())
     assert there.build() == here.build()
     for each in (there, here):
         each.open_data()
     first = {variable.path: read(variable.value).copy() for variable in here.model.variables}
     arrays = {name: value.numpy().copy() for name, value in there.model.state_dict().items()}
-    assign_weights(here.model, arrays)
+    resnet50_model.assign_weights(here.model, arrays)
     for variable in here.model.variables:
         ours, theirs = read(variable.value), first[variable.path]
         assert ours.shape == theirs.shape
@@ -103,7 +106,7 @@ def test_resnet50_agrees(optimizer: str, data_root: Path) -> None:
         assert float(read(here.step_on(batch))) == pytest.approx(loss, rel=1e-3)
     after = {name: value.detach().numpy() for name, value in there.model.state_dict().items()}
     moved = {variable.path: read(variable.value) for variable in here.model.trainable_variables}
-    assign_weights(here.model, after)
+    resnet50_model.assign_weights(here.model, after)
     for variable in here.model.trainable_variables:
         wanted = read(variable.value)
         difference = np.linalg.norm(moved[variable.path] - wanted)
@@ -115,4 +118,4 @@ def test_resnet50_in_keras_refuses_what_it_does_not_have(data_root: Path) -> Non
         chosen = definition.load("resnet50", "mini")
         config = configure_run(chosen, division="open", overrides=[setting])
         with pytest.raises(UserError, match="run with --framework torch"):
-            resnet50_task.create(config, SingleProcess(FRAMEWORK))
+            resnet50_task.create(config, make_alone())

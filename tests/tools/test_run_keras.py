@@ -9,12 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.rules.host import find_backend
+from tests.later import need_keras
 
-pytest.importorskip("keras", reason="needs the extra keras or jax")
-pytest.importorskip(find_backend(), reason="needs the extra keras or jax")
-pytest.importorskip("torch", reason="the small command is that of the tests for torch")
-pytest.importorskip("galsim", reason="needs the extra galsim")
+need_keras("torch", "galsim")  # the small command is that of the tests for torch
 
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules.host import BACKEND_VARIABLE, ROOT, WITH_RANKS

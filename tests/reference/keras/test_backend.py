@@ -5,10 +5,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from cepheid.reference.keras import backend
-from cepheid.reference.keras.backend import FRAMEWORK, autotune
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.execution import Execution
+from tests.later import Later, need_keras
+
+need_keras()
+BACKEND = "cepheid.reference.keras.backend"
+backend = Later(BACKEND)
 
 MILLISECONDS = {("bf16", "off"): 6, ("fp32", "off"): 12, ("bf16", "on"): 18, ("fp32", "on"): 24}
 """Of a step, by precision and ``compile``."""
@@ -22,14 +25,18 @@ def choose(
         return ""
 
     # Beside an accelerator the time on the clock counts, that of a pause included.
-    ranks = SingleProcess(FRAMEWORK, accelerator="GPU")
-    return autotune(Execution(precision, compile_), step, ranks)
+    ranks = SingleProcess(backend.FRAMEWORK, accelerator="GPU")
+    chosen: Execution = backend.autotune(Execution(precision, compile_), step, ranks)
+    return chosen
 
 
-in_two_ways = pytest.mark.skipif(len(backend.engine.WAYS) < 2, reason="there is one way only")
+@pytest.fixture
+def in_two_ways() -> None:
+    if len(backend.engine.WAYS) < 2:
+        pytest.skip("there is one way only")
 
 
-@in_two_ways
+@pytest.mark.usefixtures("in_two_ways")
 @pytest.mark.parametrize("fastest", MILLISECONDS)
 def test_the_fastest_pair_of_precision_and_compiling_is_chosen(fastest: tuple[str, str]) -> None:
     chosen = choose({**MILLISECONDS, fastest: 1})
@@ -39,7 +46,7 @@ def test_the_fastest_pair_of_precision_and_compiling_is_chosen(fastest: tuple[st
         assert f"{value} " in chosen.because[setting]
 
 
-@in_two_ways
+@pytest.mark.usefixtures("in_two_ways")
 def test_requested_settings_are_kept() -> None:
     chosen = choose(MILLISECONDS, precision="fp32")
     assert (chosen.precision, chosen.compile) == ("fp32", "off")
@@ -54,10 +61,10 @@ def test_requested_settings_are_kept() -> None:
 
 def test_other_work_takes_threads_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(backend, "usable_processors", lambda: 4)
-    monkeypatch.setattr(backend, "measure_idle_processors", lambda: 3.9)
+    monkeypatch.setattr(f"{BACKEND}.usable_processors", lambda: 4)
+    monkeypatch.setattr(f"{BACKEND}.measure_idle_processors", lambda: 3.9)
     assert backend._choose_threads() == (4, "")
-    monkeypatch.setattr(backend, "measure_idle_processors", lambda: 1.6)
+    monkeypatch.setattr(f"{BACKEND}.measure_idle_processors", lambda: 1.6)
     assert backend._choose_threads() == (1, "other work runs here: 1.6 of 4 processors are idle")
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert backend._choose_threads() == (3, "")

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,9 @@ import pytest
 
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules.host import BACKEND_VARIABLE, ROOT
+from tests.later import need_keras
 
-pytest.importorskip("keras", reason="needs the extra keras or jax")
-pytest.importorskip("torch", reason="the small definitions are those of the contract for torch")
-pytest.importorskip("galsim", reason="needs the extra galsim")
+need_keras("torch", "galsim")  # the small definitions are those of the contract for torch
 
 SECONDS = 1200  # beside other work
 EIGHT = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
@@ -39,6 +39,12 @@ def main() -> None:
         assert ranks.all_gather_object(ranks.rank) == list(range(ranks.world_size))
         found = {"losses": losses, "metrics": task.evaluate(), "is": dict(task.implementation())}
         print(json.dumps(found), flush=True)
+
+
+@cache
+def run_alone(backend: str, name: str, data_root: Path) -> dict[str, Any]:
+    (found,) = run(backend, name, data_root, [{}])
+    return found
 
 
 def run(
@@ -73,6 +79,7 @@ KINDS = {
     "two workers by TF_CONFIG": ("tensorflow", 1),
 }
 """The backend, and the devices that the log has."""
+SIMPLER = ("two processes", "two workers")  # what the kinds after them do, and less
 
 
 def place_processes(kind: str) -> Sequence[Mapping[str, str]]:
@@ -100,11 +107,13 @@ def place_processes(kind: str) -> Sequence[Mapping[str, str]]:
         ),
     ],
 )
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in SIMPLER)) for kind in KINDS]
+)
 def test_what_is_shared_equals_one_device(name: str, kind: str, data_root: Path) -> None:
     backend, devices = KINDS[kind]
     pytest.importorskip(backend, reason="needs the extra of the backend")
-    (alone,) = run(backend, name, data_root, [{}])
+    alone = run_alone(backend, name, data_root)
     places = place_processes(kind)
     for shared in run(backend, name, data_root, places):
         assert shared["is"]["ranks"] == len(places)
