@@ -32,13 +32,14 @@ PROGRAM: Mapping[str, Fault] = {  # of the program that all commands share
     "no stdout": ("exec >&-; exec", True),
     "no stream": ("exec <&- >&- 2>&-; exec", True),
     "full stdout": ("exec >/dev/full; exec", False),
-    "a home that is not there": ("export HOME=/nowhere; exec", True),
-    "no variables": ("exec env -i OMP_NUM_THREADS=1 CEPHEID_BENCHMARKS=$CEPHEID_BENCHMARKS", True),
+    "no variables and no home": (
+        "exec env -i HOME=/nowhere OMP_NUM_THREADS=1 CEPHEID_BENCHMARKS=$CEPHEID_BENCHMARKS",
+        True,
+    ),
     "little memory": ("ulimit -v 60000; exec", False),
 }
 PROCESSES: Mapping[str, Fault] = {  # of what computes in several processes, or for long
-    "64 open files": ("ulimit -n 64; exec", True),
-    "1 GB of memory": ("ulimit -v 1000000; exec", True),
+    "64 open files and 1 GB of memory": ("ulimit -n 64; ulimit -v 1000000; exec", True),
     "a clock that is set back": ("export PYTHONPATH={aside}:$PYTHONPATH; exec", False),
     "no shared memory": (f"{SANDBOX} --tmpfs /dev {DEVICES}", True),
 }

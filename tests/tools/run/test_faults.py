@@ -5,7 +5,8 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -83,17 +84,42 @@ def is_half_written(path: Path) -> bool:
     return path.is_file() or (path.parent.name != "data" and any(path.iterdir()))
 
 
+@dataclass(frozen=True)
+class Usual:
+    """A command without a fault: its exit code, how often it changes something, what it leaves."""
+
+    code: int
+    changes: int
+    results: set[str]
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Command], Usual]:
+    """Return what runs a command without a fault, once for all tests."""
+    known: dict[str, Usual] = {}
+
+    def run(command: Command) -> Usual:
+        if command.name not in known:
+            at = tmp_path_factory.mktemp("usual") / "usual"
+            lay_out(at)
+            whole, changes = run_until(0, "", command, at)
+            assert "Traceback" not in whole.told
+            known[command.name] = Usual(whole.code, changes, list_results(at))
+        return known[command.name]
+
+    return run
+
+
 def describe(ended: Ended) -> str:
     return f"{ended.exit_code}: {ended.printed[-1000:]}\n{ended.told[-3000:]}"
 
 
 @pytest.mark.promise
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_no_fault_costs_a_file_or_ends_in_a_traceback(command: Command, tmp_path: Path) -> None:
-    usual = tmp_path / "usual"
-    lay_out(usual)
-    whole, _ = run_until(0, "", command, usual)
-    assert "Traceback" not in whole.told
+def test_no_fault_costs_a_file_or_ends_in_a_traceback(
+    command: Command, tmp_path: Path, usual: Callable[[Command], Usual]
+) -> None:
+    whole = usual(command)
     for fault, (how, can_succeed) in command.faults.items():
         if "bwrap" in how and explain_no_sandbox():
             continue
@@ -117,7 +143,7 @@ def test_no_fault_costs_a_file_or_ends_in_a_traceback(command: Command, tmp_path
         if ended.code != whole.code:  # then the same command finishes
             again, _ = run_until(0, "", command, at)
             assert again.code == whole.code, f"{fault}, again: {describe(again)}"
-        assert list_results(at) == list_results(usual), fault
+        assert list_results(at) == whole.results, fault
         shutil.rmtree(at)
 
 
@@ -131,15 +157,16 @@ def test_no_fault_costs_a_file_or_ends_in_a_traceback(command: Command, tmp_path
     ],
 )  # fmt: skip
 def test_what_is_broken_off_anywhere_can_be_given_again(
-    command: Command, what: str, tmp_path: Path
+    command: Command, what: str, tmp_path: Path, usual: Callable[[Command], Usual]
 ) -> None:
+    """At the first change, the last one, and between. Signals that are handled: between alone."""
     if what == "SIGHUP" and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         pytest.skip("nohup runs these tests, and SIGHUP is ignored under it")
-    usual = tmp_path / "usual"
-    lay_out(usual)
-    whole, changes = run_until(0, "", command, usual)
+    whole = usual(command)
+    changes = whole.changes
     within = {"SIGKILL": changes // 3, "ENOSPC": 2 * changes // 3}.get(what, changes // 2)
-    for count in sorted({1, within or 1, changes}):
+    ends = {1, changes} if what in ("SIGKILL", "ENOSPC") else set()
+    for count in sorted({within or 1, *ends}):
         at = tmp_path / str(count)
         before = lay_out(at)
         ended, _ = run_until(count, what, command, at)
@@ -150,9 +177,9 @@ def test_what_is_broken_off_anywhere_can_be_given_again(
         assert_nothing_is_lost(command, at, before, said, was_killed=what == "SIGKILL")
         again, _ = run_until(0, "", command, at)
         assert again.code == whole.code, f"{said}\nagain: {describe(again)}"
-        lost = {name for name in list_results(usual) if "run_0" in name}
+        lost = {name for name in whole.results if "run_0" in name}
         lost = lost if "its weights are lost" in ended.told else set()
-        assert list_results(at) == list_results(usual) - lost, said
+        assert list_results(at) == whole.results - lost, said
         assert_nothing_is_lost(command, at, before, said)
         assert not [path for pattern in LEFT_OVERS for path in at.rglob(pattern)], said
 
