@@ -18,6 +18,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the reference implementations need the extra torch")
 
+from cepheid.benchmarks.kfac import after_run
 from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.read.log.runlog import read
 from cepheid.reference.run import checkpoint
@@ -27,10 +28,12 @@ from cepheid.reference.run.log import RunLogWriter
 from cepheid.reference.run.report import Reports
 from cepheid.reference.run.task import run_task
 from cepheid.reference.session.artifacts import Pictures
+from cepheid.reference.torch import trainer
 from cepheid.reference.torch.parallel.stale import delay_gradients
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition, evidence, rcp, rounds
 from cepheid.rules.definition import Definition, Generation
+from cepheid.rules.digests import UNCONFIRMED
 from cepheid.rules.errors import UserError
 from cepheid.rules.events import is_number
 from cepheid.rules.hyperparameters import Hyperparameter, Value
@@ -61,12 +64,15 @@ LARGE = 10_000_000  # parameters
 FEW = (2 * BATCH, 5)  # samples, for what is tried with many settings
 PRECISIONS = EXECUTION_CHOICES["precision"]
 GENERATION = Generation(counts=(1, 3, 12), repetitions=(3, 2, 2), warm_up_images=4)
+# The network of resnet50, of which every layer has factors to invert.
+NARROWER: Mapping[str, Mapping[str, int]] = {"kfac": {"width": 4, "parameters": 96_782}}
 
 
 def load_small(name: str) -> Definition:
     """The benchmark at mini scale (else the first it has) with a few dozen samples."""
     scales = definition.scales(name)
-    chosen = tasks.shrink(definition.load(name, "mini" if "mini" in scales else scales[0]))
+    scale = "mini" if "mini" in scales else scales[0]
+    chosen = tasks.shrink(definition.load(name, scale), **NARROWER.get(name, {}))
     if chosen.kind == "generate":
         return dataclasses.replace(chosen, generation=GENERATION)
     timing = dataclasses.replace(chosen.timing, eval_every_samples=32, max_samples=64)
@@ -86,8 +92,8 @@ def install_easy(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
         }
     else:
         sizes["timing"] = tiny.TIMING
-    if "weight_draws" in chosen.model:
-        sizes["model"] = {"weight_draws": chosen.model["weight_draws"]}
+    changed = ("weight_draws", *NARROWER.get(name, ()))
+    sizes["model"] = {key: chosen.model[key] for key in changed if key in chosen.model}
     tiny.install(folder, monkeypatch, name, chosen.scale, reachable=True, **sizes)
 
 
@@ -368,6 +374,46 @@ def test_a_step_in_pieces_is_the_step(name: str, data_root: Path) -> None:
     assert_alike(values, values_of_pieces, f"{name} in pieces")
 
 
+GIVEN = [  # those whose training starts from given weights at some scale
+    name
+    for name in TRAINING
+    if any("given_weights" in definition.load(name, s).model for s in definition.scales(name))
+]
+
+
+def give_weights(config: RunConfig, file: Path, digest: str) -> RunConfig:
+    """Let a run start from the weights of a file."""
+    given = {"given_weights": {"file": str(file), "digest": digest}}
+    chosen = config.definition
+    model = MappingProxyType({**chosen.model, **given})
+    return dataclasses.replace(config, definition=dataclasses.replace(chosen, model=model))
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_a_run_starts_from_given_weights_or_is_refused_before_its_clock_runs(
+    name: str, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainer, "warm_up", lambda task: None)  # other tests look at it
+    config, path = configuration(name, data_root), tmp_path / "given.pth"
+    network = build(config).model
+    given = getattr(network, "backbone", network).state_dict()
+    for value in given.values():
+        value.copy_(2 * value)
+    torch.save(given, path)
+    task = build(give_weights(config, path, UNCONFIRMED))
+    task.warm_up()
+    last = getattr(task.shape, "last_layer", "none")  # which is the run's own
+    found = getattr(task.model, "backbone", task.model).state_dict()
+    own = {key for key, value in found.items() if not torch.equal(value, given[key])}
+    assert all(key.startswith(last) for key in own), f"{name}: {own} are not the given weights"
+    for file, digest, says in (
+        (path, "0" * 64, "its SHA-256 is"),
+        (Path("absent.pth"), UNCONFIRMED, r"absent\.pth: the training starts from these weights"),
+    ):
+        with pytest.raises(UserError, match=says):
+            build(give_weights(config, file, digest)).warm_up()
+
+
 LARGEST_RATE = 0.002  # so that what differs by rounding stays so
 
 
@@ -391,6 +437,7 @@ def test_a_whole_run_passes_the_checker_and_its_report_changes_nothing(
     name: str, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install_easy(name, tmp_path / "benchmarks", monkeypatch)
+    monkeypatch.setattr(after_run, "PLAIN_TURNS", 1)  # kfac times ten, which show no more
     config = configuration(name, data_root)
     task = tasks.create(config)
     assert_run_passes(task, config, tmp_path)

@@ -37,8 +37,14 @@ def refuse_waiting(place: Place) -> Iterator[None]:
         set_mode("default")
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", TRAINING)
+EACH = [
+    pytest.param(name, PLACE, id=f"{name}-accelerator", marks=on_accelerator) for name in TRAINING
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "place"), [pytest.param(TRAINING[0], torch.device("cpu"), id=TRAINING[0]), *EACH]
+)
 def test_no_step_waits_for_the_device(name: str, place: Place) -> None:
     """What the first step allocates may wait; the second must not."""
     task = build(name, place)

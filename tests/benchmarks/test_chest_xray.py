@@ -15,7 +15,7 @@ from cepheid.benchmarks.chest_xray.model import LAST_LAYERS, make_backbone, rena
 from cepheid.benchmarks.chest_xray.task import WORKLOAD
 from cepheid.reference.data import radiographs
 from cepheid.reference.data.radiographs.auroc import METRICS
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import configure
 from cepheid.reference.torch.images import load_given_weights
 from cepheid.reference.torch.workload import Update
 from cepheid.rules import definition
@@ -87,25 +87,6 @@ def test_mini_starts_from_the_shipped_weights_of_resnet50(data_root: Path) -> No
     begun.warm_up()
     assert begun.given_digest is None
     assert not torch.equal(begun.model.conv1.weight, first.model.conv1.weight)
-
-
-def test_other_weights_are_refused_before_the_clock(data_root: Path) -> None:
-    config = configuration("chest_xray", data_root)
-
-    def give(**change: str) -> RunConfig:
-        given = MappingProxyType({**MINI.model["given_weights"], **change})
-        model = MappingProxyType({**config.definition.model, "given_weights": given})
-        return dataclasses.replace(
-            config, definition=dataclasses.replace(config.definition, model=model)
-        )
-
-    right = MINI.model["given_weights"]["digest"]
-    with pytest.raises(UserError, match=f"its SHA-256 is {right}, expected 0{{8}};"):
-        create(give(digest="0" * 8)).build()
-    absent = create(give(file="absent.pth"))
-    absent.build()  # plans and measurements of speed can do without
-    with pytest.raises(UserError, match=r"absent\.pth: the training starts from these weights"):
-        absent.warm_up()
 
 
 def test_a_run_of_resnet50_becomes_the_shipped_file(tmp_path: Path) -> None:

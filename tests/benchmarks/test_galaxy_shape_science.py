@@ -298,9 +298,12 @@ def compute_least_square(
     return float(weights @ np.square(shapes - weights @ shapes).sum(1) / 2)
 
 
-@pytest.mark.parametrize("scale", ["mini", "full"])
 @pytest.mark.parametrize(
-    ("count", "tolerance"), [(60, 0.008), pytest.param(2000, 0.001, marks=pytest.mark.slow)]
+    ("count", "tolerance", "scale"),
+    [
+        (60, 0.008, "mini"),
+        *(pytest.param(2000, 0.001, scale, marks=pytest.mark.slow) for scale in ("mini", "full")),
+    ],
 )
 def test_no_estimator_has_a_smaller_error_than_the_definition_allows(
     count: int, tolerance: float, scale: str

@@ -229,7 +229,10 @@ def test_the_published_form_of_the_update(data_root: Path) -> None:
     assert float(task.model.conv1.weight.detach().norm()) == pytest.approx((2 * 4) ** 0.5)
 
 
-def test_a_plain_update_is_measured_and_changes_nothing(data_root: Path) -> None:
+def test_a_plain_update_is_measured_and_changes_nothing(
+    data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(after_run, "PLAIN_TURNS", 2)
     task, other = (build_task(data_root, "mixup_alpha=0.4") for _ in range(2))
     for each in (task, other):
         weights_after(each, 3)

@@ -19,7 +19,6 @@ from cepheid.benchmarks.mask_rcnn.model import FrozenNorm
 from cepheid.benchmarks.mask_rcnn.task import read_shape
 from cepheid.reference.data import coco
 from cepheid.reference.run.config import configure
-from cepheid.reference.torch import trainer
 from cepheid.reference.torch.detection.default_boxes import compute_overlaps, encode, to_corners
 from cepheid.reference.torch.detection.sampling import Truth, crop_masks, draw_uniform
 from cepheid.reference.torch.images import scale_pixels
@@ -83,22 +82,6 @@ def test_a_frozen_norm_is_a_batch_norm_in_evaluation() -> None:
 
 
 # Training on a few images ------------------------------------------------------------------------
-
-
-def test_given_weights_are_those_after_the_initialisation(
-    data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(trainer, "warm_up", lambda task: None)  # the contract tests it
-    given = build(small_config(data_root))
-    torch.save(given.model.backbone.state_dict(), tmp_path / "given.pth")
-    facts = {"file": str(tmp_path / "given.pth"), "digest": "unconfirmed"}
-    task = build(dataclasses.replace(small_config(data_root, given_weights=facts), seed=4))
-    task.warm_up()
-    for name, value in given.model.backbone.state_dict().items():
-        assert torch.equal(task.model.backbone.state_dict()[name], value), name
-    facts["file"] = "absent.pth"
-    with pytest.raises(UserError, match=r"absent\.pth: the training starts from these weights"):
-        build(small_config(data_root, given_weights=facts)).warm_up()
 
 
 def test_biases_learn_twice_as_fast_and_do_not_decay(data_root: Path) -> None:

@@ -51,7 +51,7 @@ CASES = (
     Case("ssd", 4, "spatial_partitions=4", GENTLE),
     Case("ssd", 4, "spatial_partitions=2x2", GENTLE),
     Case("ssd", 4, "spatial_partitions=2", f"model_bn_span=4 {GENTLE}"),
-    Case("resnet50", 2, "spatial_partitions=2"),  # by day a whole run, in test_resnet50
+    Case("resnet50", 2, "spatial_partitions=2", is_slow=False),
     Case("resnet50", 4, "spatial_partitions=4"),
     Case("resnet50", 4, "spatial_partitions=2x2", "model_variant=d"),
     Case("resnet50", 4, "spatial_partitions=2", "model_bn_span=4"),
@@ -59,8 +59,8 @@ CASES = (
     Case("mask_rcnn", 2, "pipeline=2:1f1b:2", GENTLE, is_slow=False),
     Case("mask_rcnn", 2, "pipeline=2:gpipe:4", GENTLE),
     Case("mask_rcnn", 4, "pipeline=2:1f1b:2", GENTLE),
-    Case("mask_rcnn", 2, "spatial_partitions=2", GENTLE),
-    Case("mask_rcnn", 4, "spatial_partitions=4", GENTLE, is_slow=False),
+    Case("mask_rcnn", 2, "spatial_partitions=2", GENTLE, is_slow=False),
+    Case("mask_rcnn", 4, "spatial_partitions=4", GENTLE),
     Case("mask_rcnn", 4, "spatial_partitions=2", GENTLE),
 )
 

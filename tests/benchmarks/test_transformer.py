@@ -14,7 +14,7 @@ from torch import Size, Tensor, nn
 from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
 from cepheid.benchmarks.transformer.plain import Peer
 from cepheid.measure.engine.turns import Subject, make_plain_task
-from cepheid.reference.data.sentences.batches import PADDING, Batches
+from cepheid.reference.data.sentences.batches import PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.backend import free_earlier_tasks
@@ -235,15 +235,3 @@ def test_references_translate_perfectly(data_root: Path) -> None:
     assert 95 < task.data.bleu.corpus_score(decoded, None).score <= 100.001
     assert "case:lc" in format_bleu_signature()
     assert "tok:intl" in format_bleu_signature()
-
-
-def test_ranks_compute_several_passes_of_unequal_numbers(data_root: Path) -> None:
-    """This is what ranks train on in test_ranks."""
-    config = small_config(data_root, "pass_tokens=512", "global_batch_size=40")
-    data = build(config).data
-    counts = []
-    for rank in range(4):
-        share = Batches(data.pairs, data.batches.order, rank, world_size=4)
-        counts.append([len(share.make_batch(samples, 512).passes) for samples in (0, 40, 80)])
-    assert min(map(max, counts)) > 1
-    assert any(len(set(of_a_step)) > 1 for of_a_step in zip(*counts, strict=True)), counts

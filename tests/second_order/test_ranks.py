@@ -7,6 +7,7 @@ import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -302,6 +303,8 @@ def _log_out_of_range(scale: float) -> list[str]:
                 kfac.step()
         except UseError as error:
             said.append(str(error))
+        finally:
+            logging.getLogger("cepheid.second_order").removeHandler(handler)
     return said
 
 
@@ -313,9 +316,7 @@ def test_a_factor_that_float16_cannot_hold_is_named(scale: float, says: str) -> 
         assert len(named) == 1  # not in every step
         assert f"its largest value on rank {rank} is {largest}" in named[0]
         assert 'fix: set factor_format to "bfloat16", "float21" or "float32"' in named[0]
-    left_out = [
-        line for line in said + on_ranks(1, _log_out_of_range, scale)[0] if "left as" in line
-    ]
+    left_out = [line for line in said + _log_out_of_range(scale) if "left as" in line]
     assert len(left_out) == 0  # rank 1 owns nothing, and one rank sends nothing
 
 
@@ -325,51 +326,49 @@ def test_a_gradient_that_float16_cannot_hold_ends_the_training_on_all_ranks() ->
         assert "the gradient of Linear is not finite after it was sent as float16" in said[-1]
 
 
-def _reach_unevenly(is_first_skipped: bool) -> str:
-    with start_ranks() as ranks:
-        network = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
-        kfac = KFAC(network)
-        inputs = torch.ones(2 if is_first_skipped else 2 + ranks.rank, 2)
-        outputs = network[0](inputs)
-        if not (is_first_skipped and ranks.rank == 1):
-            outputs = network[1](outputs)
-        outputs.sum().backward()
-        try:
-            kfac.step()
-        except UseError as error:
-            return str(error)
+def _refuse(function: Callable[[], object]) -> str:
+    """Return what a function says that raises UseError, or nothing."""
+    try:
+        function()
+    except UseError as error:
+        return str(error)
     return ""
 
 
-def test_a_layer_that_only_some_ranks_reach_is_named_on_all() -> None:
-    for said in on_ranks(2, _reach_unevenly, True):
-        assert 'layer "1" was not reached by all ranks alike: rank 0 2 samples, ' in said
-        assert "rank 1 0 samples and no gradient; fix: pass as many samples" in said
-    for said in on_ranks(2, _reach_unevenly, False):
-        assert 'layer "0" was not reached by all ranks alike: rank 0 2 samples, rank 1 3' in said
+def _reach_unevenly(rank: int, is_first_skipped: bool) -> str:
+    network = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+    kfac = KFAC(network)
+    outputs = network[0](torch.ones(2 if is_first_skipped else 2 + rank, 2))
+    if not (is_first_skipped and rank == 1):
+        outputs = network[1](outputs)
+    outputs.sum().backward()
+    return _refuse(kfac.step)
 
 
-def _differ(what: str) -> str:
+def _differ() -> list[str]:
+    """What is said where ranks reach other layers, then where their models and options differ."""
     with start_ranks() as ranks:
-        options: dict[str, Any] = {}
-        network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
-        if what == "model" and ranks.rank:
-            network.append(nn.Linear(2, 2))
-        elif what == "options" and ranks.rank:
-            options = {"symmetric": False, "skip": ("1",)}
-        try:
-            KFAC(network, Options(**options))
-        except UseError as error:
-            return str(error)
-    return ""
+        said = [_reach_unevenly(ranks.rank, is_first_skipped) for is_first_skipped in (True, False)]
+        for what in ("nothing", "model", "options"):
+            network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+            options = Options()
+            if what == "model" and ranks.rank:
+                network.append(nn.Linear(2, 2))
+            elif what == "options" and ranks.rank:
+                options = Options(symmetric=False, skip=("1",))
+            said.append(_refuse(partial(KFAC, network, options)))
+    return said
 
 
-def test_ranks_with_other_options_or_another_model_are_named() -> None:
-    assert on_ranks(2, _differ, "nothing") == ["", ""]
-    for said in on_ranks(2, _differ, "model"):
-        assert said.startswith("K-FAC: the model: not the same on all ranks; fix: give every rank")
-    for said in on_ranks(2, _differ, "options"):
-        assert said.startswith("K-FAC: skip, symmetric, the model: not the same on all ranks")
+def test_ranks_that_differ_are_named_on_all() -> None:
+    """Those that reach other layers, have another model or other options."""
+    for skipped, uneven, alike, model, options in on_ranks(2, _differ):
+        assert 'layer "1" was not reached by all ranks alike: rank 0 2 samples, ' in skipped
+        assert "rank 1 0 samples and no gradient; fix: pass as many samples" in skipped
+        assert 'layer "0" was not reached by all ranks alike: rank 0 2 samples, rank 1 3' in uneven
+        assert alike == ""
+        assert model.startswith("K-FAC: the model: not the same on all ranks; fix: give every rank")
+        assert options.startswith("K-FAC: skip, symmetric, the model: not the same on all ranks")
 
 
 def test_stale_factors_spare_refreshes_on_all_ranks_alike() -> None:
@@ -498,11 +497,7 @@ def test_ranks_must_fill_their_nodes() -> None:
 
 def _with_nodes_of_three() -> str:
     with start_ranks():
-        try:
-            KFAC(_network(), Options(ranks_per_node=3))
-        except UseError as error:
-            return str(error)
-    return ""
+        return _refuse(partial(KFAC, _network(), Options(ranks_per_node=3)))
 
 
 class LostError(Exception):

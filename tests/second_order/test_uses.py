@@ -61,7 +61,7 @@ def test_a_posterior_has_the_moments_and_the_evidence_of_the_dense_matrix() -> N
     posterior = information.LaplacePosterior(model, blocks, precision)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     generator = torch.Generator().manual_seed(3)
-    drawn = [posterior.sample(generator) for _ in range(4000)]
+    drawn = [posterior.sample(generator) for _ in range(1000)]
     variances = posterior.find_variances()
     volume = 0.0
     for name, block in blocks.blocks.items():
@@ -71,7 +71,7 @@ def test_a_posterior_has_the_moments_and_the_evidence_of_the_dense_matrix() -> N
         assert torch.allclose(found, covariance.diagonal(), rtol=1e-3), name
         samples = torch.stack([flatten(blocks, name, each) for each in drawn])
         deviations = samples - flatten(blocks, name, weights)
-        # 4,000 draws: five standard errors of a mean and of a covariance
+        # five standard errors of a mean and of a covariance
         error = covariance.diagonal().sqrt() / math.sqrt(len(drawn))
         assert ((deviations.mean(0)).abs() < 5 * error).all(), name
         scale = torch.outer(error, error) * math.sqrt(len(drawn))

@@ -10,11 +10,8 @@ from torch import Tensor
 
 from cepheid.reference.torch.detection import roi_align
 from cepheid.reference.torch.detection.default_boxes import (
-    PLAIN,
     AnchorLevel,
     compute_overlaps,
-    decode,
-    encode,
     make_anchors,
     to_corners,
 )
@@ -61,15 +58,6 @@ def test_the_published_anchors_of_an_image_of_800_by_1344() -> None:
     # Those of a place differ in shape alone, then the next column comes.
     assert torch.allclose(anchors[:4, 0], torch.tensor([2.0, 2.0, 2.0, 6.0]))
     assert torch.allclose(anchors[:3, 3] / anchors[:3, 2], torch.tensor([0.5, 1.0, 2.0]))
-
-
-def test_codes_of_proposals_can_be_undone() -> None:
-    boxes, anchors = draw_boxes(9, seed=1), draw_boxes(9, seed=2)
-    code = encode(boxes, anchors, PLAIN)
-    assert torch.allclose(decode(code, anchors, PLAIN), boxes)
-    assert torch.allclose(
-        code[:, :2] * anchors[:, 2:] + anchors[:, :2], (boxes[:, :2] + boxes[:, 2:]) / 2
-    )
 
 
 # Suppression and selection -----------------------------------------------------------------------

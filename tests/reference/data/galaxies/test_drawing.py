@@ -42,7 +42,7 @@ def difference(
     return float(np.abs(ours - theirs).max() / theirs.max())
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(profile=prior_profiles, shape=shapes, offset=offsets)
 @example(Profile(4.0, 0.264), (population.LARGEST_SHAPE, 0.0), (0.0, 0.0))  # the worst one known
 def test_profiles_of_the_prior_are_galsims(
@@ -71,17 +71,18 @@ def test_profiles_of_a_catalogue_are_galsims(
     assert difference(LSST, profile, shape, offset) < 2 * TOLERANCE
 
 
-@pytest.mark.parametrize("radius", [0.04, 0.08, 0.3, 0.6, 1.4, 2.0])
+@pytest.mark.parametrize("radius", [0.04, 0.3, 2.0])
 @pytest.mark.parametrize("index", [1.0, 4.0])
-@pytest.mark.parametrize("size", [0.0, 0.4, 0.75])
+@pytest.mark.parametrize("size", [0.0, 0.75])
 def test_corners_of_the_prior_are_galsims(index: float, radius: float, size: float) -> None:
     assert difference(LSST, Profile(index, radius), (0.6 * size, -0.8 * size), (0.5, -0.5)) < (
         TOLERANCE if index == 1.0 or radius <= 1.4 else 4 * TOLERANCE
     )
 
 
-@pytest.mark.parametrize("psf_shear", [(0.02, 0.0), (0.0, -0.02), (0.1, 0.1)])
-@pytest.mark.parametrize("psf_fwhm_arcsec", [0.5, 0.65, 1.0])
+@pytest.mark.parametrize(
+    ("psf_fwhm_arcsec", "psf_shear"), [(0.65, (0.02, 0.0)), (0.5, (0.0, -0.02)), (1.0, (0.1, 0.1))]
+)
 def test_the_psf_may_be_sheared(psf_fwhm_arcsec: float, psf_shear: tuple[float, float]) -> None:
     optics = Optics(64, 0.2, psf_fwhm_arcsec, psf_shear)
     assert difference(optics, Profile(1.0, 0.3), (0.3, 0.2), (0.2, 0.1)) < TOLERANCE

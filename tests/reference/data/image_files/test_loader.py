@@ -63,11 +63,6 @@ def test_batches_do_not_depend_on_ranks_and_workers(
         np.testing.assert_array_equal(ours[1], theirs[1])
 
 
-def test_another_seed_gives_other_batches(images: Images) -> None:
-    first, second = (next(batches_of(images, 1, 1, seed))[0] for seed in (3, 4))
-    assert (first != second).any()
-
-
 def test_going_on_anywhere_gives_the_same_batches(images: Images) -> None:
     expected = list(batches_of(images, 1, 1))
     loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH), 2)
@@ -94,15 +89,6 @@ def test_parts_make_the_batch(images: Images, ranks: int) -> None:
     assert torch.equal(again, parts[2][0])
     for loader in loaders:
         loader.close()
-
-
-def test_an_epoch_holds_every_training_image_once(images: Images) -> None:
-    loader = Loader(images, CROPPING, 3, Share(0, 1, TRAIN))
-    pictures, labels = loader.next_batch(0)
-    loader.close()
-    assert (pictures.shape, pictures.dtype) == ((TRAIN, 32, 32, 3), torch.uint8)
-    assert labels.dtype == torch.int64
-    assert sorted(labels.tolist()) == sorted(images.labels[:TRAIN].tolist())
 
 
 @settings(max_examples=20, deadline=None)

@@ -154,21 +154,6 @@ def test_versions_differ_in_questions_with_an_infinitive_alone() -> None:
     assert all(", " in german for _, german in changed)
 
 
-def test_a_sentence_is_a_function_of_seed_part_and_number() -> None:
-    assert make_pair(1, TRAIN, 17) == make_pair(1, TRAIN, 17)
-    assert (
-        len(
-            {
-                make_pair(seed, part, i)
-                for seed in (1, 2)
-                for part in (TRAIN, EVALUATION)
-                for i in (1, 2)
-            }
-        )
-        == 8
-    )
-
-
 def test_nothing_that_is_evaluated_was_trained_on() -> None:
     trained = {make_pair(1, TRAIN, i)[0] for i in range(1000)}
     assert len(trained) > 950

@@ -34,6 +34,7 @@ def make_scaled_task(name: str, data_root: Path, *settings: str, ranks: TorchRan
     task = build(configure_small(name, data_root, *settings), ranks)
     task.predict_noise = lambda: None  # only steps are looked at
     task.warm_up()
+    assert task.scaler.get_scale() == 65536, "warming up changes the scale"
     task.model.train()
     return task
 
