@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.later import Later, need_keras
+from tests.reference import Later, need_keras
 
 need_keras("torch", "galsim")  # the small definitions are those of the contract for torch
 

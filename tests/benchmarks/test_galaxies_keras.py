@@ -20,7 +20,7 @@ from cepheid.benchmarks.galaxy_vae import model as torch_vae
 from cepheid.benchmarks.galaxy_vae.framework_free import Sizes
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from tests.benchmarks.test_galaxy_vae import make_vae as make_torch_vae
-from tests.later import Later, need_keras
+from tests.reference import Later, need_keras
 
 need_keras()
 backend = Later("cepheid.reference.keras.backend")

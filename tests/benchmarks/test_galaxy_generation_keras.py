@@ -15,7 +15,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.frameworks import find_create
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules.errors import UserError
-from tests.later import Later
+from tests.reference import Later
 from tests.test_benchmark_contract import assert_run_passes, configuration, install_easy
 from tests.test_keras_contract import backend, import_task, make_alone
 from tests.test_keras_contract import configure as configure_keras

@@ -20,7 +20,7 @@ from tests.benchmarks.test_galaxies_keras import (
     keras_vae,
     shape_weights,
 )
-from tests.later import Later
+from tests.reference import Later
 from tests.tasks import create
 from tests.test_benchmark_contract import configuration
 from tests.test_keras_contract import configure as configure_keras

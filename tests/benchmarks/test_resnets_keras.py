@@ -12,7 +12,7 @@ from cepheid.reference.run.config import configure as configure_run
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests import tasks
-from tests.later import Later
+from tests.reference import Later
 from tests.test_benchmark_contract import configuration
 from tests.test_keras_contract import backend, configure, make_alone
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.later import need_keras
+from tests.reference import need_keras
 
 need_keras("torch", "galsim")  # the small command is that of the tests for torch
 

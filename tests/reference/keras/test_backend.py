@@ -7,7 +7,7 @@ import pytest
 
 from cepheid.reference.machine.ranks import SingleProcess
 from cepheid.reference.run.execution import Execution
-from tests.later import Later, need_keras
+from tests.reference import Later, need_keras
 
 need_keras()
 BACKEND = "cepheid.reference.keras.backend"

@@ -13,7 +13,7 @@ import pytest
 
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.rules.host import BACKEND_VARIABLE, ROOT
-from tests.later import need_keras
+from tests.reference import need_keras
 
 need_keras("torch", "galsim")  # the small definitions are those of the contract for torch
 

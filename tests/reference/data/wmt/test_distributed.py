@@ -16,7 +16,7 @@ from cepheid.reference.data.sentences.batches import END, UNKNOWN, Pairs
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.parameters import MOSES, TextParameters
-from tests.later import Later, need
+from tests.reference import Later, need
 from tests.reference.data.wmt.replica import (
     COMMON_CRAWL,
     DROPPED,
