@@ -127,16 +127,16 @@ def read_logs(
 def measure_joules(run: RunLog, power: Sequence[Path]) -> float | None:
     """Return the energy of a run of MLPerf by its power logs, as result_summarizer.py sums it.
 
-    The mean power of each node while it was measured, and the estimated one of each switch, times
-    the time of the run. None where a log does not say it.
+    The mean power of each node while it was measured, and the estimated one of each switch if it
+    has one, times the time of the run. None where a log does not say it. Pictures may lie beside.
     """
     parts = []
     for path in power if run.seconds else ():
-        is_node = path.name.startswith("node")
-        if is_node or path.name.startswith("sw"):
+        is_node = path.match("node_*.txt")
+        if is_node or path.match("sw_*.txt"):
             log = runlog.read(path)
             efficiency = log.value("conversion_eff")
-            watts = _average_watts(log) if is_node else log.value("interconnect_power_est")
+            watts = _average_watts(log) if is_node else log.value("interconnect_power_est") or 0.0
             parts.append((1.0 if efficiency is None else efficiency, watts))
     known = [e * w for e, w in parts if is_number(e) and is_number(w)]
     return sum(known) * (run.seconds or 0) if known and len(known) == len(parts) else None

@@ -97,24 +97,37 @@ def name_judge(findings: Iterable[Finding], round_name: str) -> str:
     judged_in = rounds.load(round_name)
     if not judged_in.is_mlperf:
         return ""
-    verdicts = f"{decide_for_mlcommons(findings, round_name)}; Cepheid: {decide_verdict(findings)}"
-    return f"\n{judged_in.title} as judged by {judged_in.judge}: {verdicts}"
+    refused = list_of_mlcommons(findings, round_name)
+    verdict = f": fail ({', '.join(refused)})" if refused else ": pass"
+    theirs = verdict if judged_in.of_mlcommons else ""
+    ours = decide_verdict(findings)
+    return f"\n{judged_in.title} as judged by {judged_in.judge}{theirs}; Cepheid: {ours}"
 
 
-def decide_for_mlcommons(findings: Iterable[Finding], round_name: str) -> str:
-    """Return ``pass`` or ``fail`` by the rules that mlcommons' checkers have too."""
-    rules = rounds.load(round_name).of_mlcommons
-    return decide_verdict(finding for finding in findings if finding.rule in rules)
+def list_of_mlcommons(findings: Iterable[Finding], round_name: str) -> list[str]:
+    """Return the codes of errors by the rules that mlcommons' checkers have too.
+
+    Errors of a published round that are warnings there, because it was accepted, count as errors.
+    """
+    judged_in, codes = rounds.load(round_name), load_codes()
+    lowered = {rule.id for rule in judged_in.rules.values() if rule.kind == "integrity"}
+    refused = set()
+    for each in (finding for finding in findings if finding.rule in judged_in.of_mlcommons):
+        is_lowered = each.severity == "warning" and each.rule in lowered
+        if each.is_error or (is_lowered and codes[each.code].severity == "error"):
+            refused.add(each.code)
+    return sorted(refused)
 
 
 def format_json(findings: Sequence[Finding], logs: int, round_name: str) -> str:
     """Format the findings as JSON, in ASCII so that every terminal and file accepts it."""
     is_mlperf = rounds.load(round_name).is_mlperf
+    refused = list_of_mlcommons(findings, round_name) if is_mlperf else []
     report = {
         "round": round_name,
         "judge": rounds.load(round_name).judge,
         "verdict": decide_verdict(findings),
-        **({"mlcommons": decide_for_mlcommons(findings, round_name)} if is_mlperf else {}),
+        **({"mlcommons": "fail" if refused else "pass"} if is_mlperf else {}),
         "logs": logs,
         "findings": [finding.as_json() for finding in findings],
     }

@@ -243,7 +243,7 @@ def _make_mlperf_round(name: str, rule_set: RuleSet, as_published: bool) -> Roun
         benchmarks=MappingProxyType(benchmarks),
         rule_set=rule_set,
         as_published=as_published,
-        of_mlcommons=frozenset(ours["of_mlcommons"]) - no_seeds,
+        of_mlcommons=frozenset(() if rule_set.runs else ours["of_mlcommons"]) - no_seeds,
         description_fields=tuple(fields) if version >= ours["descriptions_since"] else (),
         statuses=tuple(statuses) if is_training and version >= ours["statuses_since"] else (),
     )

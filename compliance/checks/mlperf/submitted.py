@@ -75,8 +75,8 @@ class PowerProblem:
 def find_power_problems(folder: ResultFolder) -> Mapping[str, PowerProblem]:
     """Return what is wrong with the power logs of each run, by the name of its log.
 
-    As power_checker.py of mlcommons asks: a folder for each run, whose logs are numbered from 0
-    and as many as in most runs. Empty for a result without power logs.
+    As power_checker.py of mlcommons asks: a folder for each run, with as many logs as in most runs
+    and no higher number than they are. Empty for a result without power logs.
     """
     logs_of, problems = folder.power_of, dict[str, PowerProblem]()
     if logs_of is None:
@@ -93,7 +93,7 @@ def find_power_problems(folder: ResultFolder) -> Mapping[str, PowerProblem]:
             if len(names) != usual:
                 problems[run] = PowerProblem("number", kind, len(names), usual, shown)
             ends = [NUMBERED.fullmatch(name.rpartition("_")[2]) for name in names]
-            if sorted(int(end[1]) if end else -1 for end in ends) != list(range(len(names))):
+            if not all(end and int(end[1]) < len(names) for end in ends):
                 problems[run] = PowerProblem("names", kind, len(names), usual, shown)
     lacking = (path.stem for path in folder.runs if path.stem not in logs_of)
     return problems | {run: PowerProblem("missing") for run in lacking}
@@ -116,6 +116,10 @@ def check_power(
         else:
             last, names = found.logs - 1, found.names
             yield breach(where, None, "M5.names", kind=kind, last=last, names=names)
+    measured = (result.folder.power_of or {}).keys()
+    for name in sorted(run.path.stem for run in result.runs if run.seconds):
+        if name in measured and name not in result.joules:
+            yield breach(result.path / POWER / name, None, "M5.no_energy")
 
 
 @rule("M6", Needs.SUBMITTER)

@@ -38,20 +38,27 @@ def describe(**fields: object) -> Damage:
     return damage
 
 
-def write_power(root: Path, *left_out: str) -> None:
-    """Write power logs of two nodes and a switch for each of five runs."""
+def write_power(root: Path, *left_out: str, reading_ms: int = 1000) -> None:
+    """Write power logs of two nodes and two switches for each of five runs, and a picture."""
+    watts = [Entry("power_reading", watt, after_ms=reading_ms) for watt in (1000, 3000)]
+    node = [Entry("conversion_eff", 0.5), Entry("power_measurement_start"), *watts,
+            Entry("power_measurement_stop", after_ms=0)]  # fmt: skip
+    logs = {
+        "node_0.txt": node, "node_1.txt": node, "nodes_0_to_1.png": [],
+        "sw_0.txt": [Entry("interconnect_power_est", 500)],
+        "sw_1.txt": [Entry("power_reading", 700)],  # as Dell's of v4.1: mlcommons counts none
+    }  # fmt: skip
     for run in range(5):
-        for name in ("node_0.txt", "node_1.txt", "sw_0.txt"):
-            path = root / "results/box/resnet/power" / f"result_{run}" / name
+        for name, entries in logs.items():
             if f"{run}/{name}" not in left_out and f"{run}" not in left_out:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text("")
+                power = root / "results/box/resnet/power"
+                write(power / f"result_{run}" / name, mllog_lines(entries))
 
 
 def rename_node(root: Path) -> None:
     write_power(root)
     folder = root / "results/box/resnet/power/result_3"
-    (folder / "node_1.txt").rename(folder / "node_2.txt")
+    (folder / "node_1.txt").rename(folder / "node_3.txt")
 
 
 def log(key: str, value: str) -> Damage:
@@ -88,7 +95,9 @@ CASES: tuple[tuple[str, Damage, list[tuple[str, str, Path]]], ...] = (
     ("no power logs of a run", lambda root: write_power(root, "2"),
      [("M5.missing", "warning", RESULT / "power/result_2")]),
     ("a gap", rename_node, [("M5.names", "warning", RESULT / "power/result_3")]),
-    ("two runs", lambda root: write_power(root, "2", "3/sw_0.txt"),
+    ("a measurement that stops when it starts", lambda root: write_power(root, reading_ms=0),
+     [("M5.no_energy", "warning", RESULT / f"power/result_{run}") for run in range(5)]),
+    ("two runs", lambda root: write_power(root, "2", "3/sw_1.txt"),
      [("M2.too_many_broken", "error", RESULT),
       ("M5.missing", "warning", RESULT / "power/result_2"),
       ("M5.number", "warning", RESULT / "power/result_3")]),
@@ -192,16 +201,11 @@ def test_descriptions_are_asked_for_since_v10_and_a_status_since_v40() -> None:
 
 
 def test_the_table_has_what_people_ask_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
-    for run in range(5):
-        for name, watts in (("node_0", (1000, 3000)), ("node_1", (500, 500))):
-            readings = [Entry("power_reading", watt, after_ms=1000) for watt in watts]
-            measured = [Entry("conversion_eff", 0.5), Entry("power_measurement_start"), *readings,
-                        Entry("power_measurement_stop", after_ms=0)]  # fmt: skip
-            write(folder / "power" / f"result_{run}" / f"{name}.txt", mllog_lines(measured))
+    submit(tmp_path, [resnet_40(index) for index in range(5)])
+    write_power(tmp_path / "acme")
     (row,) = check_json(tmp_path)["results"]
     assert (row["global_batch_size"], row["epochs_to_target"]) == (2048, 36)
-    assert row["energy_joules"] == pytest.approx(0.5 * 2500 * 60 * row["time_minutes"])
+    assert row["energy_joules"] == pytest.approx(2500 * 60 * row["time_minutes"])
     assert (row["rcp_verdict"], row["precision"], row["models"]) == ("pass", "", None)
     text = run_check(tmp_path)
     assert "as judged by mlperf-logging" in text
@@ -224,6 +228,24 @@ def test_precision_and_parallelism_are_those_of_the_logs(tmp_path: Path) -> None
     submit(tmp_path, [[*resnet_40(index)[:5], *more, *resnet_40(index)[5:]] for index in range(5)])
     (row,) = check_json(tmp_path)["results"]
     assert (row["precision"], row["parallelism"]) == ("linear nvfp4, attn fp8", "TP8 EP4")
+
+
+@pytest.mark.parametrize(
+    ("damage", "verdict"),
+    [
+        (describe(status="onprem"), "fail (M4.status)"),
+        (lambda root: (root / ".env").touch(), "fail (M6.unfit)"),
+        (lambda root: write_power(root, "2"), "pass"),
+        (describe(division="open"), "pass"),
+    ],
+)
+def test_an_accepted_result_passes_whatever_the_tools_of_today_say(
+    damage: Damage, verdict: str, tmp_path: Path
+) -> None:
+    """Both verdicts are told: an installed package is not history."""
+    submit(tmp_path, [resnet_40(index) for index in range(5)])
+    damage(tmp_path / "acme")
+    assert run_check(tmp_path, "--published").endswith(f": {verdict}; Cepheid: pass\n")
 
 
 def test_a_log_that_is_refused_counts_as_the_slowest(tmp_path: Path) -> None:
