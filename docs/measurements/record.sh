@@ -12,14 +12,16 @@ wait_until_quiet() {  # wait_until_quiet NAME: until fewer than 0.3 processors a
     done
 }
 
-keep() {  # keep NAME RANKS WHAT… : `cepheid measure WHAT…` on so many ranks, as NAME.json and NAME.png
+keep() {  # keep NAME RANKS WHAT… : `cepheid measure WHAT…` on so many ranks, as NAME.json and NAME.png, or a folder NAME
     local name=$1 ranks=$2; shift 2
     [ -e "$kept/$name.json" ] && return
     wait_until_quiet "$name"
     echo "$name"
     local start=(python3 -m cepheid.tools.measure)
     [ "$ranks" -gt 1 ] && start=(torchrun --standalone --nproc-per-node "$ranks" -m cepheid.tools.measure)
-    OMP_NUM_THREADS=1 "${start[@]}" "$@" --output "$kept/$name.json" --figure "$kept/$name.png" || failed=1
+    local figure=(--figure "$kept/$name.png")
+    [ "$1" = costs ] && figure=(--figures "$kept/$name")
+    OMP_NUM_THREADS=1 "${start[@]}" "$@" --output "$kept/$name.json" "${figure[@]}" || failed=1
 }
 
 scale() {  # scale BENCHMARK WHAT… : throughput by ranks, whose command keeps its points itself
@@ -35,11 +37,19 @@ keep profile-gnmt-1-sentence 1 speed gnmt "${full[@]}" --profile --rounds 5 --se
 for name in resnet50 chest_xray ssd; do
     keep "profile-$name" 1 speed $name "${full[@]}" --profile --rounds 5 --set compile=off --set global_batch_size=8
 done
-# The networks of 16 x 16 pixels: a step of the last ones, of 128 x 128, takes a thread some minutes.
 keep profile-mask_rcnn 1 speed mask_rcnn "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=1
+# The networks of 16 x 16 pixels: a step of the last ones, of 128 x 128, takes a thread some minutes.
 keep profile-video_prediction-16-pixels 1 speed video_prediction "${full[@]}" --profile --rounds 3 --set compile=off \
     --set global_batch_size=2 --at 793875
 keep profile-kfac 1 speed kfac "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=8 --set kfac_stale=false
+small=(--settle 2 --rounds 3 --set global_batch_size=8)
+keep costs-kfac 1 costs kfac "${full[@]}" "${small[@]}" --set compile=off
+keep networks-kfac 1 costs kfac --compare networks "${full[@]}" "${small[@]}" --set compile=off
+keep ladder-kfac 1 costs kfac --ladder "${full[@]}" "${small[@]}"
+for ranks in 1 2; do  # ResNet-18, 34, 50 and 101 by ranks
+    keep "networks-kfac-mini-$ranks" $ranks costs kfac --compare networks --settle 30 --set threads=1 --set precision=fp32
+done
+keep costs-kfac-mini-2 2 costs kfac --settle 30 --set threads=1 --set precision=fp32
 for name in transformer gnmt ssd mask_rcnn; do
     keep "update-$name" 2 speed $name --only update --rounds 15
     keep "sums-$name" 2 speed $name --only sums --rounds 15

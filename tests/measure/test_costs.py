@@ -149,6 +149,22 @@ def test_all_of_it_on_a_few_pictures(
         assert (tmp_path / "figures" / name).read_bytes().startswith(b"\x89PNG")
 
 
+def test_each_rank_has_its_phases_and_waits_for_the_busiest(tmp_path: Path) -> None:
+    """Figure 5, of ResNet-34."""
+    groups = load_compared("kfac", "mini", "networks")
+    setup: Any = SimpleNamespace(costs=next(each for each in groups if each.group == "ResNet-34"))
+    phases = [{"inverse": 30.0, "communication": 1.0}, {"inverse": 1.0, "communication": 30.0}]
+    update = SimpleNamespace(name="distributed inverse", phases_ms=phases)
+    measured: Any = SimpleNamespace(updates=[update])
+    path = study.draw_ranks(tmp_path, setup, measured)
+    assert path.name == "ranks-resnet-34.png"
+    assert path.read_bytes().startswith(b"\x89PNG")
+    layers = [{"cost": cost, "milliseconds": float(cost)} for cost in (9, 4, 3)]
+    balance = [{"ranks": n, "milliseconds": inverses.share_inverses(layers, n)} for n in (2, 128)]
+    assert balance[0]["milliseconds"] == [9.0, 7.0]
+    assert inverses.draw(tmp_path, {"balance": balance}).read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_ratio_outside_its_quartiles_is_drawn() -> None:
     from matplotlib.figure import Figure
 

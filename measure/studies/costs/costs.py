@@ -203,7 +203,18 @@ def draw_steps(folder: Path, _: Request, measured: Measured) -> list[Path]:
             right.set_xticks(places, [step.name for step in reported], **NAMES)
             right.set_title("as reported: totals")
         figures.write_title(figure, f"{costs.title} ({costs.source})")
-    return [path] if costs.group else [path, inverses.draw(folder, first.parts)]
+    paths = [draw_ranks(folder, *one) for one in measured.found if first.ranks > 1]
+    return [path, *paths] if costs.group else [path, *paths, inverses.draw(folder, first.parts)]
+
+
+def draw_ranks(folder: Path, setup: Setup, measured: MeasuredCosts) -> Path:
+    """Draw the phases of each rank in the first step: communication includes waiting."""
+    update = measured.updates[0]
+    path = folder / f"ranks{'-' * bool(setup.costs.group)}{setup.costs.group.lower()}.png"
+    with draw_figure(path, 1) as (_, (axes,)):
+        _stack_phases(axes, {f"rank {n}": phases for n, phases in enumerate(update.phases_ms)})
+        axes.set_title(setup.costs.name(update))
+    return path
 
 
 def _stack_phases(axes: Any, phases_ms: Phases) -> None:
