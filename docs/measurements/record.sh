@@ -68,6 +68,11 @@ for name in resnet50 chest_xray kfac transformer gnmt ssd mask_rcnn video_predic
     galaxy_generation; do
     scale $name
 done
+for readers in 1 2; do
+    [ -e "$kept/formats-$readers.json" ] && continue
+    wait_until_quiet "formats-$readers"
+    python3 -m cepheid.tools.measure formats --readers $readers --output "$kept/formats-$readers.json" || failed=1
+done
 if [ ! -e "$kept/stragglers.png" ]; then  # whose runs are kept beside the benchmark
     OMP_NUM_THREADS=1 python3 -m cepheid.tools.measure stragglers galaxy_shape --figure "$kept/stragglers.png" || failed=1
 fi

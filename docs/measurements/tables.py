@@ -124,6 +124,18 @@ def list_rungs(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
             ]  # fmt: skip
 
 
+def list_packings(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+    """Yield a row for each way to pack images, with those that were read in a second."""
+    for name, facts in files:
+        for row in facts.get("formats", ()):
+            rates = (row["cold_in_order"], row["cold_shuffled"], row["cold_shared"])
+            shown = (f"{statistics.median(each):,.0f}" if each else "" for each in rates)
+            yield [
+                name, facts["storage"], str(facts["readers"]), row["name"], *shown, facts["commit"],
+                f"{facts['load_before']:.1f}",
+            ]  # fmt: skip
+
+
 def name_machine(facts: Facts) -> str:
     """Return the accelerator of a file, or its processor."""
     machine = facts["machine"]
@@ -155,6 +167,10 @@ TABLES = {
     ),
     "Several ranks for each image": (
         ("file", "pixels", "way", "ms", "times as fast as one rank", "code", "load"), list_sizes,
+    ),
+    "Images that a disk gives in a second": (
+        ("file", "storage", "readers", "packing", "cold, in order", "cold, random order",
+         "cold, all readers", "code", "load"), list_packings,
     ),
     "Throughput by ranks": (
         ("benchmark", "ranks", "samples/s", "efficiency", "code", "load"), list_ranks,

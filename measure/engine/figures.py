@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OURS, REPORTED = "C0", "C5"  # colours of the style
-COLUMN_INCHES = 4.8
+COLUMN_INCHES, INCHES = 4.8, 3.8
 TITLE_CHARACTERS = 60  # of a line, for each column of a figure
 LEGEND_TOP, LEGEND_COLUMNS = -0.16, 2  # in heights of the axes, below their labels
 
 
 @contextmanager
 def draw_figure(
-    path: Path, columns: int, column_inches: float = COLUMN_INCHES, inches: float = 3.8
+    path: Path, columns: int, column_inches: float = COLUMN_INCHES, inches: float = INCHES
 ) -> Iterator[tuple["Figure", list[Any]]]:
     """Yield a figure with ``columns`` axes side by side, and write it to ``path`` afterwards.
 

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ in order and in random order with cold file caches, and in order with warm ones.
 Contents are random bytes as long as the images of ImageNet (110 kB on average, from 10 to 600 kB),
 and nothing is decoded. Cold means that the pages of each file are dropped (posix_fadvise DONTNEED,
 which needs no root) before each measurement; names and inodes stay cached, and so does whatever a
-hypervisor or a storage server keeps. On a shared file system each open costs more: the column
-`files` says how many files there are. Numbers are medians; brackets hold the smallest and the
-largest. The command needs room for twice the contents and deletes what it wrote.
+hypervisor or a storage server keeps; a file system in memory has nothing cold. On a shared one each
+open costs more: the column `files` says how many files there are. Numbers are medians; brackets
+hold the smallest and the largest. The command needs room for twice the contents and deletes what it
+wrote.
 
 With --readers N, N processes read all contents once together, each its part in random order, or
 its files where a format can only be read in order. The time is from the first begin to the last
@@ -40,7 +41,7 @@ end: what a node with as many loaders gets.
 EXAMPLES = """\
 examples:
   cepheid measure formats                                   on the disk of data/
-  cepheid measure formats --data /lustre/me --files 50000 --readers 8
+  cepheid measure formats --data /lustre/me --files 50000 --readers 8 --output lustre.json
                                                             on a shared file system, by 8 processes
 
 exit codes: 0 fine; 2 wrong use
@@ -207,7 +208,9 @@ def require_packages(request: Request) -> None:
 
 def measure(request: Request, _: None) -> Measured:
     """Write and read the contents in each way that is installed; delete what was written."""
+    from cepheid.measure.engine.provenance import find_commit
     from cepheid.reference.data.disk import explain_disk_errors
+    from cepheid.reference.machine.hardware import read_hardware
 
     asked, folder, observer = request.arguments, request.data_root, request.observer
     contents = make_contents(asked.files)
@@ -224,7 +227,16 @@ def measure(request: Request, _: None) -> Measured:
             observer.tell(
                 f"{way.name}: {format_rates(rows[-1].cold_in_order)} images/s cold, in order"
             )
-    return Measured(rows, f"\n{len(contents):,} images, {total / 1e6:,.0f} MB; images a second")
+    hardware = read_hardware(folder)
+    place = hardware.get("storage", "a disk")
+    facts = {
+        "formats": [asdict(row) for row in rows], "images": len(contents), "bytes": total,
+        "readers": asked.readers, "storage": place, "command": request.command,
+        "machine": {"processor": hardware["processor"], "accelerator": None},
+        "commit": find_commit(),
+    }  # fmt: skip
+    title = f"\n{len(contents):,} images, {total / 1e6:,.0f} MB, on {place}; images a second"
+    return Measured(rows, title, facts=facts)
 
 
 STUDY = Study(
@@ -255,5 +267,6 @@ STUDY = Study(
             "--readers N", "processes that read together (default: 1)", int, 1, least=1, most=256
         ),
         options.DATA,
+        options.FILE,
     ),
 )

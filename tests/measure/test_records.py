@@ -62,6 +62,8 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
             {"name": "float16", "timing": {"seconds": [0.2]}, "speedup_in_all": [2, 1, 3],
              "phases_ms": {"forward": 1, "backward": 2, "update": 3}, "memory": 2**20,
              "kernel_seconds": 0.05}]},
+        "disk": {**made, "storage": "nfs4 (server:/)", "readers": 2, "formats": [
+            {"name": "LMDB", "cold_in_order": [90], "cold_shuffled": [], "cold_shared": [7]}]},
         "scaling-x/scaling": {"commit": "abc", "table": [point], "points": [{"load_before": 0}]},
         "scaling-x/2": {"ranks": 2},  # a point by itself
     }  # fmt: skip
@@ -77,11 +79,12 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
         "| costs | a CPU | fresh | 10.0 | 30.0 | 3.00 (2.00 to 4.00) | 5% | 1 | 2 |",
         "| networks | a CPU | ResNet-18: fresh |",
         "| ladder | a CPU | float16 | 200.0 | 40 | 2.00 | 1.0 | 2.0 | 3.0 | 150.0 | 1 |",
+        "| disk | nfs4 (server:/) | 2 | LMDB | 90 |  | 7 |",
         "| scaling-x | 2 | 64 | 0.80 | abc | 0.0 |",
         "- profile: `cepheid measure …`",
     ):
         assert row in page
-    assert page.count("## ") == 7
+    assert page.count("## ") == 8
 
 
 def test_the_script_of_measurements_has_commands_that_exist() -> None:

@@ -1,5 +1,6 @@
 """The table of all studies: what each refuses before anything is measured, and its help."""
 
+import json
 import shutil
 from importlib import import_module
 from pathlib import Path
@@ -58,8 +59,13 @@ def test_prints_a_table_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr(formats, "is_installed", lambda way: not way.package)
     data = tmp_path / "data"
-    assert main(["formats", "--data", str(data), "--files", "20", "--rounds", "2"]) == 0
+    out = tmp_path / "formats.json"
+    arguments = ["formats", "--data", str(data), "--files", "20", "--rounds", "2"]
+    assert main([*arguments, "--output", str(out)]) == 0
+    found = json.loads(out.read_text())
     printed = capsys.readouterr().out
+    assert f"MB, on {found['storage']};" in " ".join(printed.split())
+    assert {len(row["cold_in_order"]) for row in found["formats"]} == {2}
     assert "LMDB: left out, lmdb is not installed" in printed
     assert "cold, random order" in printed
     assert sum(line.startswith("raw file and index  2 ") for line in printed.splitlines()) == 1

@@ -60,7 +60,8 @@ two nodes of two ranks, also on one machine: at the same time with --node-rank 0
 exit codes: 0 fine; 2 wrong use
 """
 NAMES: Mapping[str, Any] = {"rotation": 45, "rotation_mode": "anchor", "ha": "right"}
-BAR_INCHES = 0.5  # so that the names below them do not overlap
+BAR_INCHES = 0.3  # of height, so that the names beside them do not overlap
+ALL_BARS_INCHES = 2.6  # at least
 COLOURS = ("C5", "C0", "C6", "C1", "C2", "C4", "C3", "0.85")  # the last one is light grey
 Phases = Mapping[str, Mapping[str, float]]  # milliseconds by step and phase
 
@@ -193,15 +194,15 @@ def draw_steps(folder: Path, _: Request, measured: Measured) -> list[Path]:
     costs, phases_ms = setup.costs, _list_phases(measured.found)
     reported = [step for step in (costs.baseline, *costs.steps) if step.published_ms]
     path, columns = folder / "phases.png", 2 if reported else 1
-    inches = max(figures.COLUMN_INCHES, BAR_INCHES * len(phases_ms))
-    with draw_figure(path, columns, inches) as (figure, (left, *others)):
+    with draw_figure(path, columns, inches=find_inches(phases_ms)) as (figure, (left, *others)):
         _stack_phases(left, phases_ms)
         left.set_title(f"measured: {setup.definition.scale} scale, {first.ranks} rank(s)")
         for right in others:
             places = range(len(reported))
-            right.bar(places, [step.published_ms for step in reported], color=REPORTED)
-            right.set_xticks(places, [step.name for step in reported], **NAMES)
-            right.set_title("as reported: totals")
+            right.barh(places, [step.published_ms for step in reported], color=REPORTED)
+            right.set_yticks(places, [step.name for step in reported])
+            right.invert_yaxis()
+            right.set(title="as reported: totals", xlabel="ms of an update")
         figures.write_title(figure, f"{costs.title} ({costs.source})")
     paths = [draw_ranks(folder, *one) for one in measured.found if first.ranks > 1]
     return [path, *paths] if costs.group else [path, *paths, inverses.draw(folder, first.parts)]
@@ -211,10 +212,16 @@ def draw_ranks(folder: Path, setup: Setup, measured: MeasuredCosts) -> Path:
     """Draw the phases of each rank in the first step: communication includes waiting."""
     update = measured.updates[0]
     path = folder / f"ranks{'-' * bool(setup.costs.group)}{setup.costs.group.lower()}.png"
-    with draw_figure(path, 1) as (_, (axes,)):
-        _stack_phases(axes, {f"rank {n}": phases for n, phases in enumerate(update.phases_ms)})
+    phases_ms = {f"rank {n}": phases for n, phases in enumerate(update.phases_ms)}
+    with draw_figure(path, 1, inches=find_inches(phases_ms)) as (_, (axes,)):
+        _stack_phases(axes, phases_ms)
         axes.set_title(setup.costs.name(update))
     return path
+
+
+def find_inches(bars: Phases) -> float:
+    """Return the height of a figure with so many bars, and a legend below them."""
+    return max(0.0, BAR_INCHES * len(bars) - ALL_BARS_INCHES) + figures.INCHES
 
 
 def _stack_phases(axes: Any, phases_ms: Phases) -> None:
@@ -223,10 +230,11 @@ def _stack_phases(axes: Any, phases_ms: Phases) -> None:
     for phase, colour in zip((*PHASES, "other"), COLOURS, strict=True):
         heights = [max(0.0, of_step.get(phase, 0.0)) for of_step in phases_ms.values()]
         if any(heights):
-            axes.bar(range(len(heights)), heights, bottom=base, color=colour, label=phase)
+            axes.barh(range(len(heights)), heights, left=base, color=colour, label=phase)
             base = [low + height for low, height in zip(base, heights, strict=True)]
-    axes.set_xticks(range(len(phases_ms)), list(phases_ms), **NAMES)
-    axes.set_ylabel("ms of an update")
+    axes.set_yticks(range(len(phases_ms)), list(phases_ms))
+    axes.invert_yaxis()
+    axes.set_xlabel("ms of an update")
     axes.legend()
 
 
