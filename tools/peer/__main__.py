@@ -12,7 +12,7 @@ from pathlib import Path
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools.console.program import EXIT_FINE, run_tool
-from cepheid.tools.peer import agreement, changed, speed
+from cepheid.tools.peer import agreement, changed
 
 CHANGED = ROOT / "docs" / "mlperf_tools.md"
 PUBLISHED_LOGS = Path(
@@ -23,7 +23,6 @@ TABLES: Mapping[str, tuple[Path, Callable[[], str]]] = {
     "changed": (CHANGED, lambda: changed.make_table(PUBLISHED_LOGS)),
     "agreement": (AGREEMENT, agreement.make_tables),
 }
-SPEED = "speed"  # a table that agreement shows as one of its columns
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -31,15 +30,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m cepheid.tools.peer", description=__doc__)
     parser.add_argument(
         "table",
-        choices=(*TABLES, SPEED),
+        choices=(*TABLES, agreement.SPEED),
         help="changed: changes to a published log; agreement: published rounds as they are, from "
         f"clones in the folder that {agreement.VARIABLE} names; speed: how fast both are there, "
         "which the table of the agreement shows",
     )
     parser.add_argument("--write", action="store_true", help="write it into its document")
     arguments = parser.parse_args(argv)
-    if arguments.table == SPEED:
-        print(speed.measure_rounds())
+    if arguments.table == agreement.SPEED:
+        print(agreement.measure_rounds())
         return EXIT_FINE
     file, make = TABLES[arguments.table]
     text = make()

@@ -3,14 +3,24 @@
 ``CEPHEID_RESULTS_REPOSITORIES`` names a folder with clones of github.com/mlcommons' repositories
 of results, such as ``training_results_v5.1``. What is compared is written beside them at once, so
 that a comparison goes on where it was stopped.
+
+How many times as fast `cepheid check` is, in processor time, stands in the same record. Both judge
+the same logs of a round, one by one, in turns and in this process. What starting costs is left out:
+each judges all of them once before, and the command line is parsed. The logs are drawn at random
+with a fixed seed.
 """
 
+import contextlib
 import csv
+import io
+import logging
 import os
 import random
 import re
+import statistics
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -24,6 +34,7 @@ from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf.rule_files import RuleSet, find_rule_sets, require_rule_set
 from cepheid.rules.rounds import Round
+from cepheid.tools import check_compliance
 from cepheid.tools.peer.asked import CRASH, check_package, compare_convergence, judge_log
 
 VARIABLE = "CEPHEID_RESULTS_REPOSITORIES"
@@ -33,7 +44,8 @@ WHOLE = {f"mlperf-{name}" for name in (
     "training-0.6", "training-4.0", "training-5.0", "training-5.1", "hpc-2.0", "hpc-3.0",
 )}  # fmt: skip
 SAMPLE, SEED = 200, 51  # logs of each other round, drawn at random with a fixed seed
-SPEED = "speed"  # the kind of what speed.py measures: milliseconds of the processor for each log
+SPEED = "speed"  # the kind of milliseconds of the processor for each log
+LOGS, TURNS = 20, 3  # that are judged to see how fast both are, and how often
 PACKAGES = 5  # whole submissions of each other round
 FACTOR_WITHIN = 1e-9
 
@@ -213,3 +225,62 @@ def write_table(compared: Sequence[Compared]) -> Iterator[str]:
             f"| {len(results) or '–'} | {apart[1] if results else '–'} "
             f"| {f'{ratio[-1]:.1f}' if ratio else '–'} |"
         )
+
+
+def measure_rounds() -> str:
+    """Measure the rounds of which nothing is recorded, and return all numbers as lines."""
+    folder = require_repositories()
+    record = folder / RECORD
+    known = [each for each in read_record(record) if each.kind == SPEED]
+    for name, repository in find_repositories(folder).items():
+        if name not in {each.round for each in known}:
+            known.append(measure_round(name, draw_logs(name, repository)))
+            add_to_record(record, known[-1:])
+    return "\n".join(f"{each.round:24}{each.we_say}" for each in known)
+
+
+def draw_logs(name: str, repository: Path, number: int = LOGS) -> Sequence[Path]:
+    """Draw logs of a round at random, with a fixed seed."""
+    listed = package.read(repository, rounds.load(name).layout)
+    logs = sorted(log for who in listed.submitters for one in who.results for log in one.runs)
+    return random.Random(SEED).sample(logs, min(number, len(logs)))
+
+
+def measure_round(name: str, logs: Sequence[Path], turns: int = TURNS) -> Compared:
+    """Measure both on the same logs, and return milliseconds of both and the ratio."""
+    rule_set = require_rule_set(name)
+    command = check_compliance.COMMAND.parse(["--round", name, "--jobs", "1", *map(str, logs)])
+
+    def judge_theirs() -> None:
+        for log in logs:
+            judge_log(log, rule_set)
+
+    with _silence():
+        pairs = [
+            (_clock(lambda: check_compliance.check(command)), _clock(judge_theirs))
+            for _ in range(turns + 1)
+        ][1:]
+    ours, theirs = (1000 * statistics.median(each) / len(logs) for each in zip(*pairs, strict=True))
+    ratios = sorted(b / a for a, b in pairs)
+    says = (
+        f"{theirs / ours:.1f} times ({ratios[0]:.1f} to {ratios[-1]:.1f}) on {len(logs)} logs: "
+        f"{ours:.2f} and {theirs:.1f} ms of each"
+    )
+    return Compared(name, SPEED, f"{len(logs)} logs", f"{theirs:.3f}", f"{ours:.4f}", we_say=says)
+
+
+def _clock(function: Callable[[], object]) -> float:
+    started = time.process_time()
+    function()
+    return time.process_time() - started
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Print nothing, and let the peer log nothing, which would only cost it time."""
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging.disable(logging.NOTSET)

@@ -16,10 +16,11 @@ from cepheid.tools.peer.agreement import (
     add_to_record,
     compare_round,
     compare_rounds,
+    draw_logs,
+    measure_round,
     write_table,
 )
 from cepheid.tools.peer.changed import CHANGES, Change, lay_out, locate_log, read_lines
-from cepheid.tools.peer.speed import draw_logs, measure_round
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
 from tests.compliance.checks.test_mlperf import submit
