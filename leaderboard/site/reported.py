@@ -38,26 +38,18 @@ _SECONDS = {
 
 
 @dataclass(frozen=True)
-class ReportedTable:
-    """A table as its source prints it; an empty cell where there is no number."""
-
-    id: str
-    title: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class ReportedSet:
-    """The numbers of one source. ``about`` names our benchmarks that they concern."""
+    """The numbers of one source. ``about`` names our benchmarks that they concern.
+
+    ``tables`` are as the source prints them, with an empty cell where there is no number.
+    """
 
     name: str
     title: str
     about: tuple[str, ...]
     source: str
     caveats: tuple[str, ...]
-    tables: tuple[ReportedTable, ...]
+    tables: tuple[Mapping[str, Any], ...]
     plots: tuple[Plot, ...]
 
 
@@ -76,14 +68,8 @@ def load_sets() -> tuple[ReportedSet, ...]:
 def _make_set(name: str, document: Mapping[str, Any]) -> ReportedSet:
     raw = {table["id"]: table for table in document["tables"]}
     tables = (
-        ReportedTable(
-            key,
-            table["title"],
-            tuple(table["columns"]),
-            tuple(tuple(map(_format_cell, row)) for row in table["rows"]),
-            table.get("note", ""),
-        )
-        for key, table in raw.items()
+        {"note": "", **table, "rows": [list(map(_format_cell, row)) for row in table["rows"]]}
+        for table in raw.values()
     )
     drawn = (_draw(name, settings, raw) for settings in document.get("plots", ()))
     return ReportedSet(

@@ -446,8 +446,8 @@ def test_reported_numbers_have_sources() -> None:
         assert found.caveats
         assert found.tables
         for table in found.tables:
-            assert all(len(row) == len(table.header) for row in table.rows), table.id
-    ids = [table.id for found in load_sets() for table in found.tables]
+            assert all(len(row) == len(table["columns"]) for row in table["rows"]), table["id"]
+    ids = [table["id"] for found in load_sets() for table in found.tables]
     asked = {"kfac-1", "kfac-2", "kfac-3", "tpu-1", *(f"guide-{n}" for n in (2, 4, 5, 6, 8, 9, 13))}
     assert asked <= set(ids)
     assert len(ids) == len(set(ids))
