@@ -8,7 +8,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ def check(arguments: argparse.Namespace) -> int:
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     are_alone = all(one.is_single_log for one in packages)
     keep: Kept = "findings" if are_alone and arguments.format != CSV else "summaries"
-    with _Progress() as progress:
+    with _show_progress() as progress:
         each = use_processes(arguments.jobs, progress)
         if change:
             judgement = judge(packages, judged_in, each, stood=change.is_untouched)
@@ -232,28 +233,26 @@ def _report(text: str) -> None:
     print(wrap(f"cepheid: {text}"), file=sys.stderr, flush=True)
 
 
-class _Progress:
-    """The number of judged logs, shown on a terminal when the work takes long.
+@contextmanager
+def _show_progress() -> Iterator[Callable[[int, int], None]]:
+    """Yield what shows the number of judged logs, on a terminal when the work takes long.
 
     (Not `rich`, which takes as long to import as checking a log.)
     """
+    started = shown_at = time.monotonic()
 
-    def __init__(self) -> None:
-        self.started = self.shown_at = time.monotonic()
-        self.is_shown = False
-
-    def __call__(self, done: int, total: int) -> None:
+    def show(done: int, total: int) -> None:
+        nonlocal shown_at
         now = time.monotonic()
-        is_long = now - self.started > SHOW_PROGRESS_AFTER_SECONDS
-        if is_long and now - self.shown_at > 0.1 and sys.stderr.isatty():
-            self.shown_at, self.is_shown = now, True
+        is_long = now - started > SHOW_PROGRESS_AFTER_SECONDS
+        if is_long and now - shown_at > 0.1 and sys.stderr.isatty():
+            shown_at = now
             print(f"\rchecked {done:,} of {total:,} logs", end="", file=sys.stderr, flush=True)
 
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        if self.is_shown:
+    try:
+        yield show
+    finally:
+        if shown_at > started:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 

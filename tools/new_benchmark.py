@@ -20,28 +20,6 @@ DATASET_TEMPLATES = Path(__file__).parent / "templates" / "dataset"
 DATASETS = ROOT / "reference" / "data"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 TITLE = re.compile(r"[^\"\\:#{}\x00-\x1f]{1,100}")  # YAML and Python hold it as it is
-NEXT = """\
-{folder}: created. It estimates the ellipticity of galaxies with a network of 6,914 parameters;
-its target was set by experiment, and evidence.json shows it.
-Replace it by your problem step by step. After each step these commands pass:
-  pytest tests/test_benchmark_contract.py -k {name}      tells what is missing
-  ruff check . && ruff format --check . && mypy
-  1. {folder}/benchmark.yaml   the definition: data, quality, budget, hyperparameters
-  2. {folder}/model.py, task.py
-  3. {folder}/broken.py        mistakes and tricks that the targets must detect
-  4. cepheid run {name} --scale mini --runs 1 --output results/{name}
-  5. targets by experiment: cepheid measure targets {name} --scale mini, then take out `provisional`
-  6. reference convergence points: cepheid rcp {name} --scale mini --batch-size 32
-  7. {folder}/README.md, and a row in README.md
-docs/new-benchmark.md explains each step."""
-NEXT_WITH_DATASET = """\
-{dataset}: created. It draws elliptical blobs, which the example can learn instead of galaxies:
-  a. {folder}/benchmark.yaml   under data: generator: {name}, pixels: 32, seed, no other settings;
-     and extras: []
-  b. {folder}/task.py          from cepheid.reference.data import {name} in place of galaxies
-  c. cepheid data {name} --scale mini; then replace what it draws by your data"""
-
-
 COMMAND = read_command("new-benchmark")
 
 
@@ -67,9 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _fill(dataset, DATASET_TEMPLATES, words)
     _fill(folder, TEMPLATES, words)
     names = {"name": name, "folder": os.path.relpath(folder), "dataset": os.path.relpath(dataset)}
-    print(NEXT.format(**names))
+    print(COMMAND.texts["next"].format(**names))
     if arguments.dataset:
-        print(NEXT_WITH_DATASET.format(**names))
+        print(COMMAND.texts["next_with_dataset"].format(**names))
     return EXIT_FINE
 
 

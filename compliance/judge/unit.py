@@ -140,7 +140,8 @@ def use_processes(jobs: int | None, progress: Progress = lambda done, total: Non
 
     def each(function: Callable[[Unit], JudgedUnit], units: Sequence[Unit]) -> Iterator[JudgedUnit]:
         logs = sum(len(unit.folder.runs) for unit in units)
-        processes = min(len(units), _choose_processes(logs) if jobs is None else jobs)
+        usual = usable_processors() if logs >= LOGS_FOR_PROCESSES else 1
+        processes = min(len(units), usual if jobs is None else jobs)
         answers = (
             _map_in_pool(function, units, processes) if processes > 1 else map(function, units)
         )
@@ -151,10 +152,6 @@ def use_processes(jobs: int | None, progress: Progress = lambda done, total: Non
             yield answer
 
     return each
-
-
-def _choose_processes(logs: int) -> int:
-    return usable_processors() if logs >= LOGS_FOR_PROCESSES else 1
 
 
 def _map_in_pool(

@@ -27,13 +27,8 @@ NOT_PROVEN = (
 )
 
 
-@dataclass(frozen=True)
-class Row:
-    """One line of the table: what was looked at, what was found, and what that proves."""
-
-    what: str
-    found: str
-    proves: str
+Row = tuple[str, str, str]
+"""What was looked at, what was found, and what that proves."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +54,9 @@ class Account:
         folder = choice.result.folder
         drawn = f"drawn from {len(choice.converged)} with --seed {choice.seed}"
         index = choice.logged.index
-        rows = [
-            Row("log", "the checker finds no error", "its form, order, clocks and values fit"),
-            Row(
+        rows: list[Row] = [
+            ("log", "the checker finds no error", "its form, order, clocks and values fit"),
+            (
                 "run",
                 f"{index}, {drawn if choice.seed is not None else 'named by the user'}",
                 f"nobody knew before which of the {len(folder.runs)} runs it would be"
@@ -72,13 +67,13 @@ class Account:
             self._describe_data(),
         ]
         return rows + [
-            Row(verdict.what, f"{verdict.word}: {verdict.found}", _say_what_proves(verdict))
+            (verdict.what, f"{verdict.word}: {verdict.found}", _say_what_proves(verdict))
             for verdict in self.verdicts
         ]
 
     def _describe_code(self) -> Row:
         if self.is_elsewhere:
-            return Row("code", f"run by hand: {self.rerun.log.path}", "as much as you trust that")
+            return ("code", f"run by hand: {self.rerun.log.path}", "as much as you trust that")
         proves = CODE_PROVES[self.origin.kind]
         if self.origin.kind == "reference" and not self.origin.is_same:
             proves += "; compare the versions"
@@ -87,18 +82,17 @@ class Account:
         changed = "".join(
             f"; {override} in place of the log's" for override in self.rerun.overrides
         )
-        return Row("code", f"{self.origin.describe()}{ran}{changed}", proves)
+        return ("code", f"{self.origin.describe()}{ran}{changed}", proves)
 
     def _describe_data(self) -> Row:
         before, now = (log.text("data_digest") for log in (self.choice.logged, self.rerun.log))
         if before == now:
-            return Row("data", "the same digest", "both runs name the same data")
-        return Row("data", f"{before}, repeated {now}", "nothing: other data were named")
+            return ("data", "the same digest", "both runs name the same data")
+        return ("data", f"{before}, repeated {now}", "nothing: other data were named")
 
     def format(self) -> str:
         """Format the table, what it does not prove, and the verdict."""
-        rows = [(row.what, row.found, row.proves) for row in self.list_rows()]
-        table = lay_out([("what", "found", "what that proves"), *rows])
+        table = lay_out([("what", "found", "what that proves"), *self.list_rows()])
         lines = [*table, "", "not proven:", *(f"  - {what}" for what in NOT_PROVEN)]
         return wrap("\n".join([*lines, "", self.format_verdict()]))
 
@@ -124,7 +118,7 @@ class Account:
                 {"what": v.what, "agrees": v.agrees, "found": v.found} for v in self.verdicts
             ],
             "quality": [_read_curve(log) for log in (self.choice.logged, self.rerun.log)],
-            "rows": [[row.what, row.found, row.proves] for row in self.list_rows()],
+            "rows": list(map(list, self.list_rows())),
             "not_proven": list(NOT_PROVEN),
             "agrees": self.agrees,
         }

@@ -32,6 +32,7 @@ class Command:
     description: str
     epilog: str
     arguments: Mapping[str, Mapping[str, Any]]
+    texts: Mapping[str, str]  # all that its file has, also what the command prints
 
     def make_parser(self) -> argparse.ArgumentParser:
         """Make the parser."""
@@ -63,7 +64,7 @@ def read_command(command: str, **facts: object) -> Command:
         is_switch = str(form.get("action")).startswith("store_")
         arguments[name] = form if is_switch else {**of_kind, **form}
     description, epilog = (said[text].format_map(known) for text in ("description", "epilog"))
-    return Command(command, description, epilog, arguments)
+    return Command(command, description, epilog, arguments, said)
 
 
 def _read(name: str) -> Mapping[str, Any]:

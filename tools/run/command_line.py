@@ -20,7 +20,7 @@ from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
 from cepheid.rules.layout import lay_out, wrap
 from cepheid.rules.systems import refuse_name
 from cepheid.tools.console.arguments import list_keys, read_command
-from cepheid.tools.run.costs import LEGEND, list_costs
+from cepheid.tools.run.costs import list_costs
 
 MOST_RANKS = 1_000_000
 
@@ -171,7 +171,7 @@ def _read_wanted_runs(text: str | None, chosen: Definition) -> WantedRuns:
 
 def list_benchmarks() -> str:
     """Return a table of benchmarks and scales with what each costs."""
-    return f"{_format([*list_costs()])}\n\n{LEGEND}"
+    return f"{_format([*list_costs()])}\n\n{COMMAND.texts['legend']}"
 
 
 def list_settings(chosen: Definition) -> str:

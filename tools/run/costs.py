@@ -147,12 +147,3 @@ def shorten_targets(quality: Sequence[QualityTarget], provisional: str | None) -
     """Return the first metric with a target, and how many more there are."""
     more = f" +{len(quality) - 1}" if len(quality) > 1 else ""
     return f"{quality[0].metric}{more}{' *' if provisional else ''}"
-
-
-LEGEND = """\
-min: minutes of a run of our reference on two processors (-: not run).
-disk, RAM: in GB. Of disk, about: files that you put there + what is prepared
-from them; of RAM: the most of a short run on processors (-: not measured).
-quality: the first metric with a target, +N: more, *: provisional, because
-nobody has measured it here. `cepheid run NAME --list` shows targets and
-settings, `cepheid doctor NAME` how long NAME takes here."""

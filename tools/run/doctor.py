@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [("benchmark", "lacks", "disk, GB", "run, min", "here, min")]
     for name in definition.names():
         chosen = definition.load(name, "mini")
-        lacking = _describe_lacking(chosen)
+        lacking = ", ".join(_list_lacking_extras(name)) or "nothing"
         reference = find_reference(chosen)
         here = "" if chosen not in asked or lacking != "nothing" else _estimate_minutes(chosen)
         rows.append((name, lacking, describe_disk(chosen), describe_minutes(reference), here))
@@ -117,10 +117,6 @@ def _describe_devices(found: "Accelerators | None") -> str:
 def _list_lacking_extras(name: str) -> list[str]:
     needed = extras.list_extras(definition.load(name, "mini").extras)
     return [each for each in needed if extras.find_missing(extras.PACKAGES_OF[each])]
-
-
-def _describe_lacking(chosen: Definition) -> str:
-    return ", ".join(_list_lacking_extras(chosen.name)) or "nothing"
 
 
 def _estimate_minutes(chosen: Definition) -> str:

@@ -72,8 +72,8 @@ def _check_seeds_of_history(result: ResultLogs, place: Place) -> Iterator[Findin
             if owner is not run:
                 yield _report_repeated_seed(run, event, owner)
                 break
-        is_required = rounds.load(place.round).log.seed_required
-        if is_required and place.in_result and not run.all("seed") and _is_closed(run, place):
+        is_required = rounds.load(place.round).log.seed_required and place.in_result
+        if is_required and find_division(run, place) == "closed" and not run.all("seed"):
             yield breach(run, None, "T15.missing")
 
 
@@ -87,10 +87,6 @@ def _identify(value: object) -> object:
 
 def _report_repeated_seed(run: RunLog, event: Event, owner: RunLog) -> Finding:
     return breach(run, event, "T15.repeated", seed=format_value(event.value), other=owner.path.name)
-
-
-def _is_closed(run: RunLog, place: Place) -> bool:
-    return find_division(run, place) == "closed"
 
 
 def _check_sources(runs: Sequence[RunLog]) -> Iterator[Finding]:

@@ -129,13 +129,10 @@ def bind_results(who: Submitter, summaries: Summaries) -> dict[str, manifest.Bou
     for result in who.results:
         if result.runs and result.parts:
             name = f"results/{result.system}/{result.path.name}"
+            digests = (run.text("definition_digest") for run in summaries[result.path].runs)
             bound[name] = manifest.BoundResult(
                 system=there.get(f"systems/{result.system}.json", ""),
                 code=manifest.digest_code(there, result.parts[0]),
-                definition_digest=_find_definition_digest(summaries[result.path]),
+                definition_digest=next(filter(None, digests), ""),
             )
     return bound
-
-
-def _find_definition_digest(summary: ResultSummary) -> str:
-    return next(filter(None, (run.text("definition_digest") for run in summary.runs)), "")
