@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.paths:
         raise UserError("no path given; give a folder, for example cepheid summary results/first")
     extras.require("numpy", "scipy")
-    judged_in = rounds.load(arguments.round)
+    judged_in = rounds.load(arguments.round, arguments.published)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in)
     if not judgement.results:

@@ -20,6 +20,7 @@ from cepheid.leaderboard.rows.changes import (
 )
 from cepheid.leaderboard.rows.data import describe_entry, describe_level
 from cepheid.leaderboard.rows.entry import Entry, Group
+from cepheid.leaderboard.rows.facts import Hardware
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Step:
     ends: tuple[float, float] | None
     change: SpeedChange | None
     part: int
+    hardware: str
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,9 @@ def _trace_line(group: Group, bests: Sequence[tuple[Round, Result]]) -> Line:
         )
         ends = (low, high) if low is not None and high is not None and low > 0 else None
         day = result.get("last_run") or ""
-        steps.append(Step(one.label, day, result["id"], value, ends, change, part))
+        facts = [result.get(key) for key in ("accelerators", "accelerator", "processor")]
+        machine = Hardware(facts[0], facts[1] or "", facts[2] or "", 0, "")
+        steps.append(Step(one.label, day, result["id"], value, ends, change, part, str(machine)))
         if best is None or _find_cost(result) < _find_cost(best):
             best = result
     return Line(group, GENERATION if has_speed else TRAINING, tuple(steps))
