@@ -40,13 +40,9 @@ def pytest_configure(config: pytest.Config) -> None:
 # Worker processes take the groups in this order: what takes long first, so that many short tests
 # are left for the worker that has less to do at the end.
 LONG_FIRST = (
-    "tests/test_",
-    "tests/leaderboard/test_site_browser",
-    "tests/tools/",
-    "tests/benchmarks/",
-    "tests/reference/",
-    "tests/measure/",
-)
+    "tests/test_", "tests/leaderboard/test_site_browser", "tests/tools/", "tests/benchmarks/",
+    "tests/reference/", "tests/measure/",
+)  # fmt: skip
 
 
 # Their modules import what comes with extras; the tests of other rooms must run without.

@@ -24,24 +24,37 @@ RESULT = "results/box/galaxy_shape-mini-closed"
 Printed = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A repository with two submissions, and a branch on which nothing has changed yet."""
-    root = tmp_path / "checkout"
+    root = tmp_path_factory.mktemp("template") / "checkout"
     for name, block_ms in (("acme", 2000.0), ("umbrella", 2100.0)):
         system, folder = {**SYSTEM, "submitter": name}, root / "submissions" / name
         write_result(folder, MINI, system=system, blocks=lambda index: 7, block_ms=block_ms)
     (root / "rules").mkdir()
     (root / "rules" / "training.md").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        use_git_in(root, patch)
+        git("init", "-q", "-b", "main")
+        commit()
+        git("switch", "-q", "-c", "branch")
+    return root
+
+
+@pytest.fixture
+def checkout(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of that repository, in which the test works."""
+    root = shutil.copytree(template, tmp_path / "checkout")
+    use_git_in(root, monkeypatch)
+    return root
+
+
+def use_git_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
     for who in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{who}_NAME", "a")
         monkeypatch.setenv(f"GIT_{who}_EMAIL", "a@example.org")
-    git("init", "-q", "-b", "main")
-    commit()
-    git("switch", "-q", "-c", "branch")
-    return root
 
 
 def git(*arguments: str) -> None:

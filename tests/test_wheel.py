@@ -88,7 +88,9 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def install(environment: Path, wheel: Path, extra: str = "") -> None:
     pip = (environment / "bin/python", "-m", "pip", "--disable-pip-version-check")
     constraints = ("--constraint", ROOT / "constraints.txt")
-    run(*pip, "install", "--quiet", *constraints, f"{wheel}{extra}", cwd=environment)
+    # What is imported is compiled then; the rest of SciPy and matplotlib need not be.
+    how = ("--quiet", "--no-compile", *constraints)
+    run(*pip, "install", *how, f"{wheel}{extra}", cwd=environment)
 
 
 def test_make_installs_a_checkout_that_may_only_be_read(tmp_path: Path) -> None:

@@ -21,18 +21,11 @@ from cepheid.rules.metrics import compute_largest_excess
 Record = dict[str, Any]
 
 SYSTEM: Mapping[str, Any] = {
-    "submitter": "acme",
-    "system": "box",
-    "status": "available",
-    "nodes": 1,
-    "processor": "Example CPU 9000",
-    "processor_cores_per_node": 2,
-    "memory_gib_per_node": 8.0,
-    "accelerators_per_node": 0,
-    "accelerator": None,
-    "operating_system": "Linux 6.1",
+    "submitter": "acme", "system": "box", "status": "available", "nodes": 1,
+    "processor": "Example CPU 9000", "processor_cores_per_node": 2, "memory_gib_per_node": 8.0,
+    "accelerators_per_node": 0, "accelerator": None, "operating_system": "Linux 6.1",
     "framework": "torch 2.13.0",
-}
+}  # fmt: skip
 _CHUNKS = {
     b"IHDR": b"\0\0\0\1\0\0\0\1\x08\0\0\0\0",
     b"IDAT": zlib.compress(b"\0\0"),

@@ -25,25 +25,17 @@ class Entry:
 
 
 RESNET_LARS: Mapping[str, Any] = {
-    "lars_opt_base_learning_rate": 7.4,
-    "lars_opt_end_learning_rate": 0.0001,
-    "lars_opt_learning_rate_decay_poly_power": 2,
-    "lars_opt_learning_rate_decay_steps": 1200,
-    "lars_epsilon": 0,
-    "lars_opt_learning_rate_warmup_epochs": 2,
-    "lars_opt_momentum": 0.9,
+    "lars_opt_base_learning_rate": 7.4, "lars_opt_end_learning_rate": 0.0001,
+    "lars_opt_learning_rate_decay_poly_power": 2, "lars_opt_learning_rate_decay_steps": 1200,
+    "lars_epsilon": 0, "lars_opt_learning_rate_warmup_epochs": 2, "lars_opt_momentum": 0.9,
     "lars_opt_weight_decay": 0.0002,
-}
+}  # fmt: skip
 RESNET_SGD: Mapping[str, Any] = {
-    "sgd_opt_base_learning_rate": 3.2,
-    "sgd_opt_end_learning_rate": 0.0001,
-    "sgd_opt_learning_rate_decay_poly_power": 2,
-    "sgd_opt_learning_rate_decay_steps": 1200,
-    "sgd_opt_weight_decay": 0.00005,
-    "sgd_opt_momentum": 0.9,
-    "model_bn_span": 64,
+    "sgd_opt_base_learning_rate": 3.2, "sgd_opt_end_learning_rate": 0.0001,
+    "sgd_opt_learning_rate_decay_poly_power": 2, "sgd_opt_learning_rate_decay_steps": 1200,
+    "sgd_opt_weight_decay": 0.00005, "sgd_opt_momentum": 0.9, "model_bn_span": 64,
     "opt_learning_rate_warmup_epochs": 2,
-}
+}  # fmt: skip
 
 
 def resnet_40(
@@ -58,23 +50,15 @@ def resnet_40(
     hyperparameters = {"lars": RESNET_LARS, "sgd": RESNET_SGD}[optimizer]
     last = 0.7602 if status == "success" else 0.7402
     entries = [
-        Entry("submission_benchmark", "resnet"),
-        Entry("submission_org", "acme"),
-        Entry("submission_division", division),
-        Entry("submission_status", "onprem"),
-        Entry("submission_platform", "1xbox"),
-        Entry("cache_clear", True),
-        Entry("init_start"),
-        Entry("seed", 100 + index),
-        Entry("global_batch_size", 2048),
-        Entry("gradient_accumulation_steps", 1),
-        Entry("train_samples", 1281167),
-        Entry("eval_samples", 50000),
-        Entry("opt_name", optimizer),
+        Entry("submission_benchmark", "resnet"), Entry("submission_org", "acme"),
+        Entry("submission_division", division), Entry("submission_status", "onprem"),
+        Entry("submission_platform", "1xbox"), Entry("cache_clear", True), Entry("init_start"),
+        Entry("seed", 100 + index), Entry("global_batch_size", 2048),
+        Entry("gradient_accumulation_steps", 1), Entry("train_samples", 1281167),
+        Entry("eval_samples", 50000), Entry("opt_name", optimizer),
         *(Entry(key, value) for key, value in hyperparameters.items()),
-        Entry("init_stop", after_ms=90_000),
-        Entry("run_start"),
-    ]
+        Entry("init_stop", after_ms=90_000), Entry("run_start"),
+    ]  # fmt: skip
     for epoch, accuracy in enumerate((0.31, 0.62, last), 34):  # as many as is plausible
         number = {"epoch_num": epoch}
         entries += [
@@ -129,29 +113,18 @@ def gnmt_06(index: int = 0, *, status: str = "success") -> list[Entry]:
 def cosmoflow_20(index: int = 0) -> list[Entry]:
     """A compliant CosmoFlow log of HPC v2.0."""
     entries = [
-        Entry("submission_benchmark", "cosmoflow"),
-        Entry("submission_org", "acme"),
-        Entry("submission_division", "closed"),
-        Entry("submission_status", "onprem"),
-        Entry("submission_platform", "box"),
-        Entry("cache_clear"),
-        Entry("init_start"),
-        Entry("number_of_nodes", 4),
-        Entry("accelerators_per_node", 8),
-        Entry("init_stop"),
-        Entry("run_start"),
-        Entry("staging_start"),
-        Entry("staging_stop"),
-        Entry("global_batch_size", 128),
-        Entry("train_samples", 524288),
-        Entry("eval_samples", 65536),
-        Entry("opt_name", "sgd"),
-        Entry("opt_base_learning_rate", 0.002),
-        Entry("opt_learning_rate_warmup_epochs", 4),
+        Entry("submission_benchmark", "cosmoflow"), Entry("submission_org", "acme"),
+        Entry("submission_division", "closed"), Entry("submission_status", "onprem"),
+        Entry("submission_platform", "box"), Entry("cache_clear"), Entry("init_start"),
+        Entry("number_of_nodes", 4), Entry("accelerators_per_node", 8), Entry("init_stop"),
+        Entry("run_start"), Entry("staging_start"), Entry("staging_stop"),
+        Entry("global_batch_size", 128), Entry("train_samples", 524288),
+        Entry("eval_samples", 65536), Entry("opt_name", "sgd"),
+        Entry("opt_base_learning_rate", 0.002), Entry("opt_learning_rate_warmup_epochs", 4),
         Entry("opt_learning_rate_warmup_factor", 2.0),
         Entry("opt_learning_rate_decay_boundary_epochs", [32, 64]),
         Entry("opt_learning_rate_decay_factor", 0.25),
-    ]
+    ]  # fmt: skip
     for epoch, error in enumerate((0.3, 0.1230), 39):
         number = {"epoch_num": epoch}
         entries += [

@@ -52,27 +52,24 @@ def _write(root: Path, asked: Definition, number: int, division: str) -> None:
     description.write_text(json.dumps(system), encoding="utf-8")
 
 
-def vary(
-    asked: Definition, records: list[Record], noise: random.Random, of: list[Record] | None = None
-) -> None:
-    """Give a run values and times of its own, or those of another one with other last digits."""
-    share, delay_ms = (1e-6 if of else 0.1), 0.0
+def vary(asked: Definition, records: list[Record], noise: random.Random) -> None:
+    """Give a run values and times of its own."""
+    delay_ms = 0.0
     # Distances from the targets vary, so that a run that reached them still does.
     targets = {target.metric: target.target for target in asked.quality}
-    for number, record in enumerate(records):
+    for record in records:
         metadata = record["metadata"]
-        source = of[number]["metadata"] if of else metadata
         if "metrics" in metadata:
             varied = {}
-            for name, value in source["metrics"].items():
+            for name, value in metadata["metrics"].items():
                 origin = targets.get(name, 0.0)
-                value = origin + (value - origin) * (1 + noise.uniform(-share, share))
+                value = origin + (value - origin) * (1 + noise.uniform(-0.1, 0.1))
                 lowest, highest = asked.bounds.get(name, (-math.inf, math.inf))
                 varied[name] = min(max(value, lowest), highest)
             metadata["metrics"] = keep_relations(asked, varied)
             record["value"] = next(iter(metadata["metrics"].values()))
         if "train_loss" in metadata:
-            metadata["train_loss"] = source["train_loss"] * (1 + noise.uniform(-share, share))
+            metadata["train_loss"] *= 1 + noise.uniform(-0.1, 0.1)
             delay_ms += noise.uniform(0, 1000)
         record["time_ms"] += int(delay_ms)
         metadata["monotonic_ms"] += delay_ms

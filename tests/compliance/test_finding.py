@@ -52,18 +52,12 @@ def test_a_note_says_that_it_is_one() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (True, "true"),
-        (None, "null"),
-        (12, "12"),
-        (1_500_817, "1,500,817"),
-        (10**400, str(10**400)[:199] + "…"),
-        (0.1, "0.1"),
-        (float("nan"), "nan"),
+        (True, "true"), (None, "null"), (12, "12"), (1_500_817, "1,500,817"),
+        (10**400, str(10**400)[:199] + "…"), (0.1, "0.1"), (float("nan"), "nan"),
         ("a\x1b[31mb\u202e\n\ud800", '"a\\x1b[31mb\\u202e\\n\\ud800"'),
-        ("x" * 10_000, '"' + "x" * 198 + "…"),
-        ({"a": [1, None]}, '{"a": [1, null]}'),
+        ("x" * 10_000, '"' + "x" * 198 + "…"), ({"a": [1, None]}, '{"a": [1, null]}'),
     ],
-)
+)  # fmt: skip
 def test_values_are_shown_short_and_harmless(value: object, text: str) -> None:
     assert format_value(value) == text
 

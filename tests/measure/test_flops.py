@@ -153,12 +153,12 @@ def test_what_is_counted_is_stated(name: str, tmp_path: Path) -> None:
     assert sum(found.by_operator.values()) == pytest.approx(1)
 
 
-def test_networks_that_grow_are_counted_in_each_stage(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scale", ["mini", pytest.param("full", marks=pytest.mark.slow)])
+def test_networks_that_grow_are_counted_in_each_stage(scale: str, tmp_path: Path) -> None:
     """Shapes alone decide, so the official size needs no arithmetic."""
     ranks = TorchRanks(0, 1, torch.device("meta"))
-    for scale in ("mini", "full"):
-        found = flops.count_flops(definitions.load("video_prediction", scale), ranks, tmp_path)
-        assert found.total == stated("video_prediction", scale)
+    found = flops.count_flops(definitions.load("video_prediction", scale), ranks, tmp_path)
+    assert found.total == stated("video_prediction", scale)
 
 
 def list_transformer(model: Mapping[str, Any], source: int, target: int) -> Iterator[int]:

@@ -2,18 +2,17 @@
 
 import json
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from cepheid.measure.engine import own_process
 from cepheid.measure.engine.noise import INPUTS
 from cepheid.measure.engine.recorded_points import read_points
 from cepheid.measure.studies.scaling import ranks, scaling
-from cepheid.measure.studies.scaling.points import ALONE, STRONG, TOGETHER, WEAK, Job, Point, spread
+from cepheid.measure.studies.scaling.points import ALONE, STRONG, TOGETHER, WEAK, Job, Point
 from cepheid.measure.studies.scaling.ranks import keep_to_processors
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import usable_processors
@@ -81,15 +80,6 @@ def test_shares_use_the_words_of_the_tables() -> None:
     assert [shared[key] for key in ("compute", "communication", "other")] == pytest.approx(
         [0.6, 0.2, 0.2]
     )
-
-
-def test_a_point_survives_json() -> None:
-    for each in (point(1), point(2)):
-        assert msgspec.convert(json.loads(json.dumps(asdict(each))), Point) == each
-
-
-def test_spread_has_the_middle_half() -> None:
-    assert spread([1.0, 2.0, 3.0, 4.0, 5.0]).first_quartile == 2.0
 
 
 def test_a_rank_alone_shares_its_images_with_no_other() -> None:
@@ -194,10 +184,6 @@ def test_one_and_two_ranks_generate(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert two.phases_ms["sampling"] > 0 < two.phases_ms["decoding"]
     assert two.shares["compute"] > 0.5
     assert two.ceiling() is not None
-    strong = ["--strong", "--ranks", "2", "--output", str(tmp_path / "strong")]
-    assert main([*call, *strong]) == 0
-    _, (shared,) = read_points(tmp_path / "strong", "scaling.json", Point, "scaling")
-    assert (shared.batch_size, shared.alone_batch_size) == (6, 6)
 
 
 @pytest.mark.usefixtures("two_processors")

@@ -336,6 +336,7 @@ def _measure_sharing(path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placement, "end_rank", lambda code: None)
         patch.setattr(sharing, "MOST_PIXELS", 64)
+        patch.setattr(sharing, "STEPS", 2)
         main(
             ["speed", "resnet50", "--only", "partitions", "--only", "sums", "--only", "update",
              "--input", "synthetic", "--rounds", "3", "--set", "global_batch_size=2",

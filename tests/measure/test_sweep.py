@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -280,11 +280,6 @@ def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "2.json").write_text(text)
     with pytest.raises(UserError, match=r"2\.json: damaged .*remove it to measure again"):
         folder.load_points()
-
-
-def test_a_point_reads_as_it_was_written() -> None:
-    whole = replace(point(4), energy_joules=3.0, peak_device_bytes=5)
-    assert msgspec.convert(json.loads(json.dumps(asdict(whole))), Point) == whole
 
 
 def test_the_threads_of_a_sweep_are_those_that_were_taken() -> None:

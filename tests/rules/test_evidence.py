@@ -1,7 +1,7 @@
 """Evidence and reference convergence points: what they must hold before they are believed."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,10 @@ def broken(variant: str, last: int = LAST) -> Curve:
 SOUND = Evidence(MINI.digest, (*map(correct, range(10)), broken("shuffled"), broken("frozen")))
 
 
+def add(recorded: Evidence, curve: Curve) -> Evidence:
+    return replace(recorded, curves=(*recorded.curves, curve))
+
+
 def problems(recorded: Evidence) -> list[str]:
     return evidence.find_problems(recorded, MINI, ("shuffled", "frozen"))
 
@@ -47,22 +51,15 @@ def test_sound_evidence_has_no_problem() -> None:
         (lambda e: replace(e, definition_digest="x"), "measured for another definition"),
         (lambda e: replace(e, curves=e.curves[1:]), "9 seeds of the correct model"),
         (
-            lambda e: replace(
-                e, curves=(replace(e.curves[0], evaluations=((9, POOR),)), *e.curves[1:])
-            ),
+            lambda e: replace(e, curves=(Curve("correct", 0, 1.0, ((9, POOR),)), *e.curves[1:])),
             "the correct model misses the targets with seed 0",
         ),
         (lambda e: replace(e, curves=e.curves[:-1]), "the broken variant frozen was not tried"),
         (
-            lambda e: replace(
-                e, curves=(*e.curves, Curve("frozen", 2, 1.0, ((100, GOOD), (LAST, POOR))))
-            ),
+            lambda e: add(e, Curve("frozen", 2, 1.0, ((100, GOOD), (LAST, POOR)))),
             "the broken variant frozen reaches the targets",
         ),
-        (
-            lambda e: replace(e, curves=(*e.curves, broken("frozen", LAST - 1))),
-            "frozen was not run to the full budget",
-        ),
+        (lambda e: add(e, broken("frozen", LAST - 1)), "frozen was not run to the full budget"),
     ],
 )
 def test_what_is_wrong_is_said(change: Callable[[Evidence], Evidence], problem: str) -> None:
@@ -104,11 +101,8 @@ def test_points_are_saved_and_loaded(folder: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["rcp.json"]
 
 
-def test_a_run_keeps_on_what_it_was_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
-    (tmp_path / MINI.name).mkdir()
+@pytest.mark.usefixtures("folder")
+def test_a_run_keeps_on_what_it_was_measured() -> None:
     machines = [{"device": "cpu"}, {"device": "cuda"}, {"device": "cpu"}]
     curves = tuple(
         replace(correct(seed), measured=machine) for seed, machine in enumerate(machines)
@@ -145,8 +139,11 @@ def test_sound_points_lack_nothing() -> None:
     assert rcp.find_problems(POINTS, MINI) == []
 
 
-def _with(**changes: object) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda hyperparameters: {**hyperparameters, **changes}
+def add_point(**changes: object) -> ReferencePoints:
+    """The sound points and the last one again, with other hyperparameters."""
+    last = POINTS.points[-1]
+    other = replace(last, hyperparameters={**last.hyperparameters, **changes})
+    return replace(POINTS, points=(*POINTS.points, other))
 
 
 @pytest.mark.parametrize(
@@ -154,24 +151,13 @@ def _with(**changes: object) -> Callable[[Mapping[str, Any]], Any]:
     [
         (replace(POINTS, definition_digest="f" * 64), "measured for another version"),
         (replace(POINTS, points=POINTS.points[1:]), "2 of 3 batch sizes"),
-        (replace(POINTS, points=(*POINTS.points, POINTS.points[2])), "64 is there 2 times"),
+        (add_point(), "64 is there 2 times"),
         (
             reference_points(MINI, {16: [30_000] * 5, 32: [24_000] * 5, 64: [24_000] * 5}),
             "batch size 16 needs more samples than 32 (median 30,000 against 24,000)",
         ),
         (
-            replace(
-                POINTS,
-                points=(
-                    *POINTS.points,
-                    replace(
-                        POINTS.points[2],
-                        hyperparameters=_with(global_batch_size=128, opt_name="sgd")(
-                            POINTS.points[2].hyperparameters
-                        ),
-                    ),
-                ),
-            ),
+            add_point(global_batch_size=128, opt_name="sgd"),
             "batch size 128: opt_name must be adam",
         ),
         (reference_points(MINI, {**SAMPLES, 128: [27_008] * 4}), "batch size 128: 4 of 5 runs"),

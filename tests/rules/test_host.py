@@ -1,7 +1,6 @@
 """Files that appear as a whole, their digests, processors, and messages about mistakes."""
 
 import errno
-import hashlib
 import os
 import re
 import signal
@@ -10,13 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cepheid.rules.digests import derive_seed, derive_seed_of_code
 from cepheid.rules.errors import (
     cannot_read,
-    cannot_write,
     describe_system_error,
     explain_system_error,
 )
@@ -25,7 +21,6 @@ from cepheid.rules.host import (
     atomic_path,
     atomic_write,
     end_on_interruption,
-    usable_processors,
 )
 from tests.full_disk import files_end_after
 from tests.processes import run
@@ -81,18 +76,6 @@ def test_two_processes_do_not_share_a_temporary_file(
     assert path.read_text() == "first"
 
 
-def test_the_message_names_the_place_and_the_reason() -> None:
-    error = cannot_write(Path("out/a.json"), OSError(28, "No space left on device"))
-    assert str(error) == (
-        "out/a.json: cannot write there (No space left on device); "
-        "make room or choose another place"
-    )
-
-
-def test_there_is_a_processor() -> None:
-    assert usable_processors() >= 1
-
-
 def _lose_the_interruption() -> None:
     """A library that catches whatever is raised while it is imported."""
     with end_on_interruption(1):
@@ -143,11 +126,6 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
     assert describe_system_error(OSError("odd")) == "odd"
 
 
-def test_the_seed_is_the_first_four_bytes_of_the_digest() -> None:
-    digest = hashlib.sha256(b"n\nd\ns\nc\n3").digest()
-    assert derive_seed("n", "d", "s", "c", 3) == int.from_bytes(digest[:4], "big")
-
-
 def test_the_seed_never_changes_between_versions() -> None:
     """Values of ``printf 'definition\\nsystem\\ncode\\n0' | sha256sum | cut -c1-8``."""
     assert derive_seed_of_code("definition", "system", "code", 0) == 0xDA16CACA
@@ -162,15 +140,6 @@ def test_the_rule_book_says_how_to_derive_it() -> None:
         ["sh", "-c", command], env={**os.environ, **variables}, capture_output=True, check=True
     )
     assert int(printed.stdout, 16) == derive_seed("n1", "us", "my box", "kfac-mini", 4)
-
-
-def test_runs_differ() -> None:
-    assert len({derive_seed("n", "d", "s", "c", index) for index in range(100)}) == 100
-
-
-@given(st.text(st.characters(codec=None)), st.integers(0, 2**40))
-def test_any_name_gives_a_seed_of_32_bits(system: str, index: int) -> None:
-    assert 0 <= derive_seed("n", "d", system, "c", index) < 2**32
 
 
 def test_a_negative_index_is_an_error() -> None:

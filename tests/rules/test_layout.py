@@ -48,14 +48,9 @@ def test_the_rest_of_a_line_stands_below_what_it_belongs_to() -> None:
 def test_columns_that_do_not_fit_follow_below_with_their_names() -> None:
     rows = [["", "system", "first", "second"], ["1", "acme/box", "a" * 12, "b" * 12]]
     assert lay_out(rows, 30, keys=2) == [
-        "   system    first",
-        "-  --------  ------------",
-        "1  acme/box  aaaaaaaaaaaa",
-        "",
-        "   system    second",
-        "-  --------  ------------",
-        "1  acme/box  bbbbbbbbbbbb",
-    ]
+        "   system    first", "-  --------  ------------", "1  acme/box  aaaaaaaaaaaa", "",
+        "   system    second", "-  --------  ------------", "1  acme/box  bbbbbbbbbbbb",
+    ]  # fmt: skip
     assert lay_out([["a", "b"], ["x" * 30, "1"]], 30) == [
         "a                            b", "---------------------------  -",
         "xxxxxxxxxxxxxxxxxxxxxxxxxxx  1", "xxx",
@@ -68,15 +63,7 @@ def test_markdown_is_filled_anew_and_its_tables_are_laid_out() -> None:
         "and goes on here.\n\n- an item\n- another\n\n| key | what |\n|---|---|\n| a | b |\nend"
     )
     assert fill(text, 60).split("\n") == [
-        "T1 Form",
-        "*Checked.* This line was broken at a hundred characters,",
-        "which are too many, and goes on here.",
-        "",
-        "- an item",
-        "- another",
-        "",
-        "key  what",
-        "---  ----",
-        "a    b",
-        "end",
-    ]
+        "T1 Form", "*Checked.* This line was broken at a hundred characters,",
+        "which are too many, and goes on here.", "", "- an item", "- another", "", "key  what",
+        "---  ----", "a    b", "end",
+    ]  # fmt: skip

@@ -10,7 +10,6 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import build_leaderboard, diff_leaderboards
 from tests.compliance.builder import SYSTEM, write_result
-from tests.compliance.mixed import write_mixed
 
 Printed = pytest.CaptureFixture[str]
 
@@ -33,12 +32,6 @@ def test_a_page_is_built_again_in_its_place(star_shape: Definition) -> None:
     assert build_leaderboard.main(["out"]) == 0
     assert "provisional: 2 of 5 runs" in Path("out/leaderboard/index.html").read_text()
     assert {path.name for path in Path("out").iterdir()} == {"results", "systems", "leaderboard"}
-
-
-def test_a_rejected_result_is_on_the_page_and_exit_code_1(star_shape: Definition) -> None:
-    write_mixed(Path("out"), star_shape)
-    assert build_leaderboard.main(["out", "--output", "site"]) == 1
-    assert "rejected" in Path("site/mini-closed.html").read_text()
 
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "results/mine.txt", "benchmarks/link"])

@@ -91,11 +91,6 @@ def test_an_aborted_log_by_itself_fails(star_shape: Definition, capsys: Printed)
     assert "the run did not converge" in capsys.readouterr().out
 
 
-def test_explain(capsys: Printed) -> None:
-    assert check_compliance.main(["--explain", "T8"]) == 0
-    assert capsys.readouterr().out.startswith("T8 Evaluation cadence\n")
-
-
 def test_help_teaches_with_examples(capsys: Printed) -> None:
     with pytest.raises(SystemExit):
         check_compliance.main(["--help"])

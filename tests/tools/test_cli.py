@@ -26,7 +26,7 @@ from cepheid.tools.console import program
 from cepheid.tools.console.arguments import make_study_parser
 from cepheid.tools.measure.__main__ import MEASUREMENTS
 from cepheid.tools.run import costs, ending
-from tests.processes import Line, run_lines
+from tests.processes import Line, cepheid, run_lines
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -163,11 +163,7 @@ def test_wrong_use_is_told_in_one_line_and_leaves_nothing(
     from cepheid.measure.studies.scaling import scaling
 
     monkeypatch.setattr(scaling, "_count_places", lambda: (2, "processors"))
-    for variable in (
-        DEVICE,
-        DEVICE_MODULE,
-        BACKEND_VARIABLE,
-    ):  # options set them
+    for variable in (DEVICE, DEVICE_MODULE, BACKEND_VARIABLE):  # options set them
         monkeypatch.setenv(variable, "")
     here = tmp_path / "here"
     here.mkdir()
@@ -219,10 +215,7 @@ def test_the_last_lines_say_what_the_number_means() -> None:
         (["check", "--format", "jsn"], 'did you mean "json"?'),
         (["run", "--batchsize", "8"], "did you mean `--set global_batch_size=8`?"),
         (["run", "galaxy_shape", "--thread=2"], "did you mean `--set threads=2`?"),
-        (
-            ["run", "galaxy_shape", "--lr", "1e-3"],
-            "did you mean `--set opt_base_learning_rate=1e-3`?",
-        ),
+        (["run", "galaxy_shape", "--lr", "1e-3"], "`--set opt_base_learning_rate=1e-3`?"),
         (["run", "galaxy_shape", "--amp"], "did you mean `--set precision=…`?"),
         (["run", "galaxy_shape", "--batch_size", "8"], "did you mean `--set global_batch_size=8`?"),
         (["run", "galaxy_shape", "-b", "8"], "did you mean `--set global_batch_size=8`?"),
@@ -320,10 +313,7 @@ def test_a_shell_completes_commands_options_and_benchmarks(
     told = tmp_path / "told"
     variables = {"_ARGCOMPLETE": "1", "COMP_LINE": line, "COMP_POINT": str(len(line))}
     variables |= {"_ARGCOMPLETE_STDOUT_FILENAME": str(told), "_ARGCOMPLETE_IFS": "\n"}
-    code = "from cepheid.tools.cli import console; console()"
-    subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, **variables}, check=True, cwd=ROOT
-    )
+    assert cepheid(environment=variables, folder=ROOT).returncode == 0
     assert expected <= {word.strip() for word in told.read_text().split("\n")}
 
 

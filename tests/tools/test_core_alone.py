@@ -59,18 +59,11 @@ LACKING = [
     ("rcp galaxy_shape --scale mini --batch-size 16", "", "torch,galsim,site"),
 ]
 ENOUGH = [
-    "--version",
-    "check submissions/acme",
-    "check submissions/acme --format sarif",
-    "check --explain T16",
-    "pack submissions/acme",
-    "describe-system",
-    "new-submission umbrella --benchmark galaxy_shape --submissions submissions",
-    "run --list",
-    "run galaxy_shape --list",
-    "rcp galaxy_shape --scale mini",
-    "measure epochs galaxy_shape",
-]
+    "--version", "check submissions/acme", "check submissions/acme --format sarif",
+    "check --explain T16", "pack submissions/acme", "describe-system",
+    "new-submission umbrella --benchmark galaxy_shape --submissions submissions", "run --list",
+    "run galaxy_shape --list", "rcp galaxy_shape --scale mini", "measure epochs galaxy_shape",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("line", "packages", "named"), LACKING)

@@ -109,17 +109,8 @@ def test_a_trial_of_a_few_samples_is_fine_without_its_targets(
 
 
 def test_a_missed_target_is_exit_code_1_and_keeps_its_log(data_root: Path, tmp_path: Path) -> None:
-    ended = cepheid_run(
-        "galaxy_shape",
-        *EAGER,
-        "--runs",
-        "1",
-        "--data",
-        data_root,
-        "--output",
-        tmp_path,
-        reachable=False,
-    )
+    where = ["--data", data_root, "--output", tmp_path, "--runs", "1"]
+    ended = cepheid_run("galaxy_shape", *EAGER, *where, reachable=False)
     assert ended.returncode == 1, ended.stderr
     (log,) = tmp_path.glob("results/*/*/result_0.txt")
     last = events(log)[-2]

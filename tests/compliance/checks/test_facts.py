@@ -189,7 +189,7 @@ def test_whatever_files_say_is_compared() -> None:
     for fact in FACTS:
         count = len(fact.others.split())
         for said in ANYTHING[1:]:
-            for values in itertools.islice(itertools.product(ANYTHING, repeat=count), 5000):
+            for values in itertools.islice(itertools.product(ANYTHING, repeat=count), 900):
                 expected = fact.relation(said, *values)
                 assert expected is None or isinstance(expected, str)
 
@@ -240,20 +240,20 @@ def test_a_known_device_has_the_peaks_of_its_datasheet(fields: dict[str, Any]) -
     assert message.startswith(f"{name} contradicts rules/devices.yaml, which has NVIDIA H200 SXM")
 
 
-def test_a_datasheet_may_round() -> None:
-    stated = {"bf16": {"datasheet": 989.0}, "fp8": {"datasheet": 1979.0}}
-    assert find_messages(**H200, peak_tflops=stated, memory_gb_per_second={"datasheet": 4800}) == []
-
-
-def test_honest_peaks_of_a_known_device() -> None:
-    peaks = {"bf16": {"measured": 790.0, "datasheet": 989.4}, "fp64": {"datasheet": 66.9}}
-    memory = {"measured": 4100, "datasheet": 4800}
-    assert find_messages(**H200, peak_tflops=peaks, memory_gb_per_second=memory) == []
-
-
-def test_a_processor_may_be_faster_than_its_datasheet() -> None:
-    """A core alone has a higher clock than all together, and the measured peak is that of one."""
-    assert find_messages(peak_tflops={"fp32": {"measured": 0.2, "datasheet": 0.15}}) == []
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {**H200, "peak_tflops": {"bf16": {"datasheet": 989.0}, "fp8": {"datasheet": 1979.0}},
+         "memory_gb_per_second": {"datasheet": 4800}},  # rounded
+        {**H200, "peak_tflops": {"bf16": {"measured": 790.0, "datasheet": 989.4},
+                                 "fp64": {"datasheet": 66.9}},
+         "memory_gb_per_second": {"measured": 4100, "datasheet": 4800}},
+        # A core alone has a higher clock than all together, and the measured peak is that of one.
+        {"peak_tflops": {"fp32": {"measured": 0.2, "datasheet": 0.15}}},
+    ],
+)  # fmt: skip
+def test_honest_peaks_contradict_nothing(fields: dict[str, Any]) -> None:
+    assert find_messages(**fields) == []
 
 
 def test_narrower_numbers_are_not_slower() -> None:

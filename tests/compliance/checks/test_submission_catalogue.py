@@ -220,12 +220,12 @@ def source(index: int, key: str, /, **fields: object) -> Callable[[Path], object
 def copy_values(index: int, of: int, key: str, values: Callable[[Record, Record], object]) -> (
     Callable[[Path], object]
 ):  # fmt: skip
-    """One log with something of every record of a key in another one."""
+    """One log with something of every record of some keys in another one."""
 
     def change(root: Path) -> None:
         records, others = run_records(MINI, index), run_records(MINI, of)
         for record, other in zip(records, others, strict=True):
-            if key in ("", record["key"]):
+            if record["key"] in key.split():
                 values(record, other)
         write_log(root / RESULT / f"result_{index}.txt", records)
 
@@ -437,19 +437,12 @@ def describe_run(root: Path) -> dict[str, object]:
 
 
 CONFIGURATION = {
-    "round": "v1.0",
-    "benchmark": MINI.name,
-    "scale": "mini",
-    "division": "closed",
-    "definition_digest": MINI.digest,
-    "code_digest": CODE_DIGEST,
-    "submitter": "acme",
-    "system": "box",
-    "framework": "torch",
+    "round": "v1.0", "benchmark": MINI.name, "scale": "mini", "division": "closed",
+    "definition_digest": MINI.digest, "code_digest": CODE_DIGEST, "submitter": "acme",
+    "system": "box", "framework": "torch",
     "hyperparameters": {name: known.default for name, known in MINI.hyperparameters.items()},
-    "execution": {"precision": "auto"},
-    "seeds": "derived",
-}
+    "execution": {"precision": "auto"}, "seeds": "derived",
+}  # fmt: skip
 
 
 BOMB = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\nwaivers: [*c, *c]\n"
@@ -480,6 +473,9 @@ CASES = [
     Case("one run more", "T16.too_many", RESULT, one_more, says="6 runs"),
     Case("one run fewer", "T16.too_few", RESULT,
          remove(f"{RESULT}/result_4.txt", f"{RESULT}/power_4.csv"), says="4 of 5 runs"),
+    Case("a gap in the numbers", "T16.missing", RESULT, lambda root: [
+        one_more(root), remove(f"{RESULT}/result_2.txt", f"{RESULT}/power_2.csv")(root)],
+         says="result_2.txt is missing"),
     Case("two runs that did not converge", "T17.too_many", RESULT, lambda root: [write_log(
         root / RESULT / f"result_{index}.txt", run_records(MINI, index, converged=False))
         for index in (1, 2)], says="2 of 5 runs"),
@@ -490,6 +486,11 @@ CASES = [
     Case("the digest of the code in all runs but one", "T18.differs", f"{RESULT}/result_2.txt",
          lambda root: [add_task_digest(root, index) for index in (0, 1, 3, 4)], at("init_stop"),
          "no task_digest"),
+    Case("other code in one run", "T18.differs", f"{RESULT}/result_0.txt",
+         log(0, "code_digest", value="0" * 64), at("code_digest"), "code_digest"),
+    Case("other data in one run", "T18.differs", f"{RESULT}/result_0.txt",
+         copy_values(0, 0, "data_digest data_read", lambda record, _: record.update(
+             value="0" * 64)), at("data_digest"), "data_digest"),
     Case("a learning rate for one seed", "T18.differs", f"{RESULT}/result_2.txt",
          log(2, "opt_base_learning_rate", value=0.002), at("opt_base_learning_rate")),
     Case("the quality of another run", "T19.copied_quality", f"{RESULT}/result_3.txt",
@@ -601,10 +602,7 @@ CASES = [
         {"software": {"torch": ""}}, {"software": {"": "1"}})],
     *[Case(f"contradictions: {fields}", "S2.contradiction", "systems/box.json", system(**fields), 1)
       for fields in (
-        {"processor_sockets_per_node": 4}, {"processor_threads_per_node": 1},
-        {"processor_threads_per_node": 64}, {"accelerator_memory_gib": 80},
-        {"accelerator_interconnect": "NVLink"}, {"software": {"torch": "2.9.1"}},
-        {"software": {"Torch": "1.13.0+cu117"}})],
+        {"processor_sockets_per_node": 4}, {"software": {"torch": "2.9.1"}})],
     *[Case(f"no peak: {fields}", "S2.value", "systems/box.json", system(**fields))
       for fields in NO_PEAKS],
     Case("an accelerator of which there is none", "S2.value", "systems/box.json",
@@ -617,15 +615,9 @@ CASES = [
     *[Case(f"another machine: {fields}", "T14.machine", f"{RESULT}/result_0.txt",
            in_all_logs("implementation", value={**IMPLEMENTATION, **fields}), at("implementation"))
       for fields in (
-        {"framework": "jax"}, {"framework": "torch 2.9.1"}, {"framework": "jax on torch 1.0"},
-        {"framework": "torch 2.13.0+cpu", "device": "cuda"},
-        {"execution": {"precision": "fp32"}, "precision": "bfloat16"},
-        {"execution": {"threads": "2"}, "threads_per_rank": 64},
+        {"framework": "jax"}, {"execution": {"precision": "fp32"}, "precision": "bfloat16"},
         {"execution": {"threads": "1", "own": {"parts_at_once": "2"}}, "threads_per_rank": 1},
-        {"device": "cuda"}, {"device": "NVIDIA GPU"}, {"precision": "int3"},
-        {"threads_per_rank": 64}, {"nodes": 2}, {"memory_gib_per_node": 64},
-        {"execution": {"own": {"pipeline": "2:1f1b:4"}}},
-        {"ranks": 0}, {"ranks": -1}, {"ranks": 64})],
+        {"device": "cuda"}, {"nodes": 2}, {"ranks": 64})],  # more of them: test_facts.py
     Case("fewer threads than ran", "T14.machine", f"{RESULT}/result_0.txt", in_all_logs(
         "implementation", value={**IMPLEMENTATION, "threads_per_rank": 64}), at("implementation"),
         f"ranks 1 (line {at('implementation')}) and nodes 1 (box.json:1)"),
@@ -643,11 +635,8 @@ CASES = [
     *[Case(f"another configuration: {fields}", "S14.contradiction",
            f"{RESULT}/configuration.json", attach("configuration", **fields), 1)
       for fields in (
-        {"benchmark": "kfac"}, {"scale": "full"}, {"division": "open"}, {"submitter": "umbrella"},
-        {"system": "box2"}, {"round": "v2.0"}, {"code_digest": "0" * 64}, {"framework": "keras"},
-        {"definition_digest": MINI.digest[::-1]}, {"seeds": "given, from 7"}, {"seeds": "lucky"},
-        {"hyperparameters": {"global_batch_size": 4096}}, {"hyperparameters": {"opt_name": True}},
-        {"hyperparameters": {"opt_secret": 1}}, {"submitter": ""})],
+        {"benchmark": "kfac"}, {"framework": "keras"}, {"seeds": "given, from 7"},
+        {"seeds": "lucky"}, {"hyperparameters": {"opt_name": True}}, {"submitter": ""})],
     *[Case(f"another report: {fields}", "S14.contradiction",
            f"{RESULT}/report_1.json", attach("report_1", **fields), 1)
       for fields in list[dict[str, Any]]((
@@ -807,10 +796,17 @@ def test_a_waiver_is_shown_and_lets_the_result_stand(root: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("path", [f"acme/{RESULT}", "acme/results/box", "acme"])
-def test_a_waiver_of_a_folder_covers_what_is_in_it(path: str, root: Path) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    [*({"path": path} for path in (f"acme/{RESULT}", "acme/results/box", "acme")),
+     {"until": DUE.isoformat()}],
+    ids=str,
+)  # fmt: skip
+def test_a_waiver_covers_what_is_in_a_folder_until_its_last_day(
+    fields: dict[str, str], root: Path
+) -> None:
     log(1, "opt_name", value="sgd")(root)
-    waiver(path=path)(root)
+    waiver(**fields)(root)
     (found,) = find_all(root)
     assert (found.code, found.severity) == ("T12.not_allowed", "warning")
 
@@ -828,12 +824,6 @@ def test_a_waiver_covers_nothing_else(fields: dict[str, str], root: Path) -> Non
     unused = found["S9.unused", "warning"]
     assert (unused.path, unused.line) == (root.parent / "decisions.yaml", 2)
     assert "covers no error" in unused.message
-
-
-def test_a_waiver_of_the_day_on_which_the_round_is_due_holds(root: Path) -> None:
-    log(1, "opt_name", value="sgd")(root)
-    waiver(until=DUE.isoformat())(root)
-    assert [finding.severity for finding in find_all(root)] == ["warning"]
 
 
 def test_a_waiver_expires(root: Path) -> None:

@@ -161,18 +161,8 @@ def test_a_round_without_rules_for_folders_passes_nothing_either(
 
 def test_names_that_are_refused() -> None:
     refused = [
-        "",
-        " ",
-        "a b",
-        "-x",
-        "Systems",
-        "con",
-        "NUL.1",
-        "a.",
-        "box.json",
-        "result_0",
-        "x" * 65,
-    ]
+        "", " ", "a b", "-x", "Systems", "con", "NUL.1", "a.", "box.json", "result_0", "x" * 65,
+    ]  # fmt: skip
     assert all(map(explain_name, [*refused, *RESERVED]))
     assert not any(map(explain_name, ["acme", "2x-amd-epyc", "results-first", "local", "systems2"]))
 

@@ -236,16 +236,8 @@ def test_flipped_bytes_can_be_read_and_checked(data: st.DataObject, tmp_path: Pa
 
 
 LABELS = (
-    b"",
-    b"0: ",
-    b"  11: ",
-    b"[1,0]<stdout>:",
-    b"\r 4% ",
-    b"\xc3\xbc: ",
-    b"\xff",
-    b" ",
-    b":::ML",
-)
+    b"", b"0: ", b"  11: ", b"[1,0]<stdout>:", b"\r 4% ", b"\xc3\xbc: ", b"\xff", b" ", b":::ML",
+)  # fmt: skip
 labels = st.sampled_from(LABELS)
 
 

@@ -38,20 +38,6 @@ def test_the_reversed_ratio_is_the_inverse(one: list[float], other: list[float])
     assert there.is_difference == back.is_difference
 
 
-@given(COSTS, COSTS, st.floats(1e-3, 1e3))
-def test_units_do_not_matter(one: list[float], other: list[float], unit: float) -> None:
-    found = ratio(measure(one), measure(other))
-    scaled = ratio(measure([unit * cost for cost in one]), measure([unit * cost for cost in other]))
-    assert scaled.value == pytest.approx(found.value, rel=1e-6)
-
-
-@given(COSTS)
-def test_a_result_is_as_fast_as_itself(costs: list[float]) -> None:
-    found = ratio(measure(costs), measure(costs))
-    assert found.value == pytest.approx(1)
-    assert not found.is_difference or found.low == pytest.approx(1)
-
-
 @given(COSTS, st.floats(1.1, 100))
 def test_the_ratio_is_that_of_the_costs(costs: list[float], factor: float) -> None:
     found = ratio(measure(costs), measure([factor * cost for cost in costs]))

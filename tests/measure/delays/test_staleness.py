@@ -83,16 +83,6 @@ def test_a_recorded_run_is_not_made_again(training: FakeTraining, tmp_path: Path
     assert len(recorded["mini"]["curves"]) == 5
 
 
-def test_runs_of_another_definition_are_made_again(training: FakeTraining, tmp_path: Path) -> None:
-    cepheid_staleness("--delays", "0", "--seeds", "1")
-    file = tmp_path / "galaxy_shape" / staleness.FILE
-    recorded = json.loads(file.read_text())
-    recorded["mini"]["definition_digest"] = "0" * 64
-    file.write_text(json.dumps(recorded))
-    cepheid_staleness("--delays", "0", "--seeds", "1")
-    assert len(training.runs) == 2
-
-
 def test_a_missed_target_is_a_finding(
     training: FakeTraining, tmp_path: Path, capsys: Printed
 ) -> None:

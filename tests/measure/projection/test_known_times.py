@@ -107,59 +107,10 @@ def test_a_size_is_predicted_without_its_systems() -> None:
     assert {name for name, each in found.items() if each.reach == BEYOND} == {"8", "1024"}
 
 
-GOLDEN: Mapping[str, Mapping[str, tuple[float, str, float]]] = {
-    # By family: the worst prediction in percent, its system, and that of the largest system.
-    "resnet50": {
-        "tpu_v3": (-9.2, "tpu-v3-512", 4.9),
-        "v100": (-17.6, "Fujitsu abci", -17.6),
-        "h100": (-9.1, "HPE n2", -2.2),
-        "l40s": (62.2, "l40s_n16", 62.2),
-    },
-    "ssd": {"tpu_v3": (12.9, "tpu-v3-1024", -7.6), "v100": (13.0, "dgx2h", 2.0)},
-    "mask_rcnn": {"tpu_v3": (-21.8, "tpu-v3-32", -12.0), "v100": (-23.2, "dgx1_n24", -23.2)},
-    "gnmt": {"tpu_v3": (8.5, "tpu-v3-32", 7.3), "v100": (19.4, "dgx2h", -4.3)},
-    "transformer": {"tpu_v3": (-4.7, "tpu-v3-256", 0.4), "v100": (11.8, "dgx2h_n30", -5.5)},
-    "llama2_70b_lora": {
-        "h100_4_0": (34.7, "Supermicro n8", -22.3),
-        "gb200_5_0": (-6.1, "Dell 16", -5.3),
-        "h200_5_0": (-33.5, "Oracle n64", -33.5),
-        "mi300x_5_0": (-10.7, "Mango 4", -10.7),
-        "b200_5_1": (3.4, "UF n8", -2.7),
-        "gb200_5_1": (38.8, "tyche 8", -4.0),
-        "gb300_5_1": (83.4, "theia 8", -9.0),
-    },
-    "stable_diffusion": {
-        "h100_4_0": (6.7, "eos_n8", 4.5),
-        "gb200_5_0": (-12.4, "tyche 512", -12.4),
-        "h200_5_0": (-35.5, "Google n8", -35.5),
-    },
-    "bert": {
-        "h100_4_0": (47.9, "eos_n434", 47.9),
-        "h200_5_0": (12.5, "HPE n1", -7.2),
-        "gb200_5_0": (-49.0, "tyche 512", -49.0),
-    },
-}
-
-
 @pytest.fixture(scope="module")
 def judged() -> Mapping[str, list[published.Judged]]:
     """Judge every published family once."""
-    return {benchmark: published.judge(load_families(benchmark)) for benchmark in GOLDEN}
-
-
-def test_published_times_are_predicted_as_documented(
-    judged: Mapping[str, list[published.Judged]],
-) -> None:
-    assert list_known().keys() == GOLDEN.keys()
-    for benchmark, families in GOLDEN.items():
-        found = {each.family.name: each.predictions for each in judged[benchmark]}
-        assert found.keys() == families.keys()
-        for name, (worst, system, largest) in families.items():
-            by_size = max(found[name], key=lambda each: each.known.devices)
-            by_error = max(found[name], key=lambda each: abs(each.error))
-            seen = [100 * by_error.error, 100 * by_size.error]
-            assert seen == pytest.approx([worst, largest], abs=0.06), (benchmark, name)
-            assert by_error.system == system
+    return {benchmark: published.judge(load_families(benchmark)) for benchmark in list_known()}
 
 
 def test_nine_of_ten_times_are_predicted_within_a_fifth_inside_of_the_fitted_shares(
@@ -186,6 +137,7 @@ def test_records_are_those_of_today(judged: Mapping[str, list[published.Judged]]
     for benchmark, families in judged.items():
         path = ROOT / f"docs/projections/{benchmark}.json"
         recorded = json.loads(path.read_text(encoding="utf-8"))["families"]
+        assert recorded.keys() == {family.family.name for family in families}
         for family in families:
             errors = [row["error"] for row in recorded[family.family.name]["systems"]]
             today = [each.error for each in family.predictions]
@@ -218,7 +170,7 @@ def test_a_device_takes_as_long_as_its_peak_and_its_memory_say() -> None:
     assert compare(Speed(100, 1000), Speed(50, 1000)) == pytest.approx((1, 2**0.5, 2))
     faster = compare(Speed(100, 1000), Speed(200, 4000))
     assert faster == pytest.approx((0.25, 8**-0.5, 0.5))
-    families = [family for name in GOLDEN for family in load_families(name)]
+    families = [family for name in list_known() for family in load_families(name)]
     unknown = {family.device for family in families if find_device(family) is None}
     assert unknown == {"NVIDIA GB300, a GPU"}
 
@@ -275,17 +227,9 @@ def test_how_long_a_device_takes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     call = ["resnet50", "--like", "h100", "--peak", "312", "--bandwidth", "2039"]
     call += ["--within", "nvlink3", "--between", "infiniband_hdr", "--devices", "1,8,64,512,2048"]
     call += [
-        "--watts",
-        "800",
-        "--idle-watts",
-        "300",
-        "--price",
-        "1.5",
-        "--figure",
-        str(figure),
-        "--output",
-        str(out),
-    ]
+        "--watts", "800", "--idle-watts", "300", "--price", "1.5", "--figure", str(figure),
+        "--output", str(out),
+    ]  # fmt: skip
     assert main(["project", *call]) == 0
     said = capsys.readouterr().out
     assert "Other published devices, from this family alone" in said

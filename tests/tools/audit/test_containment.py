@@ -106,16 +106,10 @@ ATTEMPTS = {
 }
 
 FORBIDDEN_IN_SOME_CONTAINERS = (
-    "see packets",
-    "trace a process",
-    "enter the network of a process",
-    "take precedence over others",
-    "read messages of the kernel",
-    "mount",
-    "change a setting of the kernel",
-    "see its interfaces",
-    "use a key",
-)
+    "see packets", "trace a process", "enter the network of a process",
+    "take precedence over others", "read messages of the kernel", "mount",
+    "change a setting of the kernel", "see its interfaces", "use a key",
+)  # fmt: skip
 
 
 TRY = """

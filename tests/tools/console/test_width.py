@@ -24,36 +24,19 @@ RULES = read_rules()
 HELP = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]
 SHAPE = "galaxy_shape --scale mini"
 LINES = [
-    "--help",
-    "--version",
-    "measure --help",
-    *(f"{command} --help" for command in HELP),
+    "--help", "--version", "measure --help", *(f"{command} --help" for command in HELP),
     "run --list",
     *(f"run {name} --list --scale {scale}" for name in NAMES for scale in definition.scales(name)),
     f"run {SHAPE} --output out --dry-run",
     "run resnet50 --output out --dry-run --ranks 64 --ranks-per-node 4",
-    f"run {SHAPE} --output out --set lr=1",
-    f"run {SHAPE} --output out --set precision=half",
-    "run galaxy_shap --output out",
-    "run --batchsize 8",
-    "doctor",
-    "frobnicate",
-    "check --list-rounds",
-    "check nowhere",
-    "check --format jsn",
-    "check mixed",
-    f"check {OURS}",
-    "summary mixed",
-    f"summary mixed {OURS}/galaxy_shape-mini-closed {OURS}/kfac-mini-closed",
-    "leaderboard mixed --output site",
-    "diff site site",
-    "data galaxy_shap",
-    "pack nowhere",
-    "round status nowhere",
-    f"rcp {SHAPE}",
-    "measure project resnet50 --published",
+    f"run {SHAPE} --output out --set lr=1", f"run {SHAPE} --output out --set precision=half",
+    "run galaxy_shap --output out", "run --batchsize 8", "doctor", "frobnicate",
+    "check --list-rounds", "check nowhere", "check --format jsn", "check mixed", f"check {OURS}",
+    "summary mixed", f"summary mixed {OURS}/galaxy_shape-mini-closed {OURS}/kfac-mini-closed",
+    "leaderboard mixed --output site", "diff site site", "data galaxy_shap", "pack nowhere",
+    "round status nowhere", f"rcp {SHAPE}", "measure project resnet50 --published",
     "measure project resnet50 --like h100 --peak 312 --bandwidth 2039",
-]
+]  # fmt: skip
 
 
 @cache

@@ -17,7 +17,6 @@ from cepheid.tools.leaderboard import folder
 from tests import tiny
 from tests.tools import scripted
 from tests.tools.run.faults import (
-    ALL_FAULTS,
     DISKS,
     PROCESSES,
     PROGRAM,
@@ -42,8 +41,9 @@ COMMANDS = [
         benchmarks=TINY,
     ),
     Command(
-        "run", "--runs 1 --output {at}/runs", ALL_FAULTS, "tests.tools.scripted:main", TINY,
-        is_stepped=True,
+        "run", "--runs 1 --output {at}/runs",
+        {**PROCESSES, **DISKS, "no stream": PROGRAM["no stream"]}, "tests.tools.scripted:main",
+        TINY, is_stepped=True,
     ),
 ]  # fmt: skip
 WRITING = COMMANDS[1:]

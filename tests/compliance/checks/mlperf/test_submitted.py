@@ -269,6 +269,7 @@ def test_weak_scaling_is_measured_in_models_per_minute(tmp_path: Path) -> None:
     starts = [run.started_ms or 0 for run in result.runs]
     stops = [start + 60_000 * run.minutes for start, run in zip(starts, result.runs, strict=True)]
     assert weak is not None
+    assert (row.names.scale, row.standing.score) == ("weak", None)
     assert (weak.models, weak.instance_scale) == (12, 32)
     assert weak.minutes == pytest.approx((max(stops) - min(starts)) / 60_000)
     assert "models/min" in write_table([row])

@@ -132,15 +132,10 @@ def test_logs_that_are_alike_everywhere_take_bounded_time() -> None:
 @pytest.mark.parametrize(
     "watts",
     [
-        [],
-        [1.0],
-        [5.0] * 300,
-        [1.0, 2.0] * 150,
-        [300.0 + n % 7 for n in range(300)],
-        [0.0] * 100 + [1e8],
-        [1e-7 * n for n in range(99)],
+        [], [1.0], [5.0] * 300, [1.0, 2.0] * 150, [300.0 + n % 7 for n in range(300)],
+        [0.0] * 100 + [1e8], [1e-7 * n for n in range(99)],
     ],
-)
+)  # fmt: skip
 def test_readings_that_tell_nothing_are_no_copies(watts: Watts) -> None:
     assert list(find_copies([log(watts), log(watts)])) == []
 

@@ -63,16 +63,6 @@ def test_given_seeds_are_noted_once(tmp_path: Path) -> None:
     assert alone.message == "seeds were given, not derived"
 
 
-def test_renamed_logs_are_named(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, MINI)
-    (folder / "result_0.txt").rename(folder / "spare")
-    (folder / "result_1.txt").rename(folder / "result_0.txt")
-    (folder / "spare").rename(folder / "result_1.txt")
-    found = find_errors(tmp_path)
-    assert [finding.code for finding in found] == ["T15.not_derived", "T15.not_derived"]
-    assert "the seed of run 1" in found[0].got
-
-
 def test_fewer_runs_are_a_note_but_not_in_a_submission(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI, runs=2)
     (found,) = find_all(tmp_path)
@@ -86,13 +76,6 @@ def test_fewer_runs_are_a_note_but_not_in_a_submission(tmp_path: Path) -> None:
     }  # that lists nothing
 
 
-def test_a_gap_in_the_numbers(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, MINI)
-    (folder / "result_2.txt").unlink()
-    (found,) = find_errors(tmp_path)
-    assert (found.code, found.message) == ("T16.missing", "result_2.txt is missing")
-
-
 def test_as_many_aborted_runs_as_are_dropped_are_notes(tmp_path: Path) -> None:
     allowed = MINI.runs.drop_slowest
     write_result(tmp_path, MINI, converged=lambda index: index >= allowed)
@@ -100,23 +83,6 @@ def test_as_many_aborted_runs_as_are_dropped_are_notes(tmp_path: Path) -> None:
     assert [(finding.code, finding.severity) for finding in found] == [
         ("T17.not_converged", "note")
     ] * allowed
-
-
-@pytest.mark.parametrize(("key", "value"), [("code_digest", "0" * 64), ("data_digest", "0" * 64)])
-def test_the_run_that_differs_is_named(key: str, value: object, tmp_path: Path) -> None:
-    folder = write_result(tmp_path, MINI)
-
-    def other(record: Record) -> None:
-        record["value"] = value
-
-    records = edit(run_records(MINI, 0), key, other)
-    if key == "data_digest":
-        records = edit(records, "data_read", other)
-    write_log(folder / "result_0.txt", records)
-    (found,) = find_errors(tmp_path)
-    assert (found.code, found.path.name) == ("T18.differs", "result_0.txt")
-    assert found.line == line_number(RECORDS, key)
-    assert found.message.startswith(key)
 
 
 @pytest.mark.parametrize("nth", [0, 1, 2])
@@ -218,15 +184,6 @@ def test_an_open_hyperparameter_that_one_run_has(tmp_path: Path) -> None:
     (found,) = find_errors(tmp_path)
     assert (found.code, found.path.name, found.line) == ("T18.differs", "result_2.txt", line)
     assert (found.expected, found.got) == ("no opt_adam_beta_1", "0.9")
-
-
-def test_a_plain_copy(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, MINI)
-    shutil.copy(folder / "result_0.txt", folder / "result_1.txt")
-    assert sorted({finding.code for finding in find_errors(tmp_path)}) == [
-        "T15.not_derived",
-        "T19.copied_quality",
-    ]
 
 
 def test_a_result_without_its_folders_is_judged_by_its_logs(tmp_path: Path) -> None:
