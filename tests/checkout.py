@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -26,3 +27,23 @@ def copy_folders(target: Path, names: Iterable[str], *left_out: str) -> None:
     leave = shutil.ignore_patterns("__pycache__", *left_out)
     for name in names:
         shutil.copytree(ROOT / name, target / name, symlinks=True, ignore=leave)
+
+
+def use_git_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work in a folder, with git as somebody whose settings nobody knows."""
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    for who in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{who}_NAME", "a")
+        monkeypatch.setenv(f"GIT_{who}_EMAIL", "a@example.org")
+
+
+def git(*arguments: str) -> None:
+    """Run git in the working directory."""
+    subprocess.run(["git", *arguments], check=True, capture_output=True)
+
+
+def commit() -> None:
+    """Commit all that is there."""
+    git("add", "-A")
+    git("commit", "-q", "-m", "a change")

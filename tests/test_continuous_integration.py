@@ -17,6 +17,7 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from cepheid.tools.console.changed import find_change
+from tests.checkout import commit, git, use_git_in
 from tests.compliance.builder import SYSTEM, write_result
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -47,23 +48,6 @@ def checkout(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     root = shutil.copytree(template, tmp_path / "checkout")
     use_git_in(root, monkeypatch)
     return root
-
-
-def use_git_in(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(root)
-    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
-    for who in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{who}_NAME", "a")
-        monkeypatch.setenv(f"GIT_{who}_EMAIL", "a@example.org")
-
-
-def git(*arguments: str) -> None:
-    subprocess.run(["git", *arguments], check=True, capture_output=True)
-
-
-def commit() -> None:
-    git("add", "-A")
-    git("commit", "-q", "-m", "a change")
 
 
 def test_only_what_a_branch_changes_is_reported(checkout: Path, capsys: Printed) -> None:
