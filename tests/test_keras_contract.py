@@ -83,6 +83,7 @@ class Traced:
     """
 
     task: Any
+    parameters: int
     built: Mapping[str, Any]
 
     def rewind(self) -> Any:
@@ -94,8 +95,10 @@ class Traced:
 @lru_cache(maxsize=2)  # both tasks of the benchmark that is tested now
 def trace(name: str, data_root: Path, number: int) -> Traced:
     """Return one of two tasks of a benchmark: what holds between tasks is tested with both."""
-    task = build(configure(name, data_root))
-    return Traced(task, task.state())
+    task = create_task(configure(name, data_root))
+    parameters = task.build()
+    task.open_data()
+    return Traced(task, parameters, task.state())
 
 
 def train(task: Any, samples: int) -> float:
@@ -125,8 +128,8 @@ def assert_same(first: Mapping[str, Any], second: Mapping[str, Any], what: str) 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_parameters_are_as_declared(name: str, data_root: Path) -> None:
-    config = configure(name, data_root)
-    assert create_task(config).build() == config.definition.model["parameters"]
+    traced = trace(name, data_root, 0)
+    assert traced.parameters == traced.task.config.definition.model["parameters"]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,6 @@ from cepheid.reference.run.config import configure
 from cepheid.reference.torch.detection.default_boxes import compute_overlaps, encode, to_corners
 from cepheid.reference.torch.detection.sampling import Truth, crop_masks, draw_uniform
 from cepheid.reference.torch.images import scale_pixels
-from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.reference.data.coco import replica
@@ -32,7 +31,6 @@ from tests.tasks import (
     build,
     build_and_train,
     configure_small,
-    create,
     take_batch,
 )
 
@@ -322,12 +320,3 @@ def test_broken_variants_are_broken_as_they_say(data_root: Path) -> None:
         *_, masks = build(config, make=broken.VARIANTS[variant]).predict(images)
         assert masks.mean().item() == pytest.approx(share, abs=0.02)
         assert set(masks.unique().tolist()) <= {0.0, 1.0}
-
-
-# Several ranks -----------------------------------------------------------------------------------
-
-
-def test_uneven_parts_of_a_batch_are_refused() -> None:
-    settings = ["pipeline=2", "global_batch_size=18"]
-    with pytest.raises(UserError, match=r"of pipeline=4: 18 samples of a replica cannot"):
-        create(configure(MINI, overrides=settings), TorchRanks(0, 2, torch.device("cpu")))

@@ -172,7 +172,8 @@ def share_one_weight(delay: int) -> dict[str, float]:
     """Return the last weight by the way in which the ranks share the work."""
     weights = {}
     with start_ranks() as ranks:
-        for setting in ("weight_update=sharded", "weight_update=overlapped", "tensor_ranks=2"):
+        ways = ("all_reduce=flat", "weight_update=sharded", "weight_update=overlapped")
+        for setting in (*ways, "tensor_ranks=2"):
             config = configure_one_weight("transformer", setting)
             task = build(config, ranks, delay_gradients(ONE_WEIGHT, delay))
             train(task, STEPS * BATCH)
@@ -196,12 +197,7 @@ def test_an_update_takes_the_gradient_at_the_weights_of_that_many_updates_ago(de
     assert expect(delay) != pytest.approx(expect(delay + 1))
 
 
-def test_ranks_agree_with_one_rank() -> None:
-    first, second = on_ranks(2, train_one_weight, 2)
-    assert first == second == pytest.approx(expect(2))
-
-
-def test_ranks_that_share_an_update_or_a_model_agree_with_one_rank() -> None:
+def test_ranks_that_share_batches_an_update_or_a_model_agree_with_one_rank() -> None:
     first, second = on_ranks(2, share_one_weight, 2)
     assert first == second == pytest.approx(dict.fromkeys(first, expect(2)[-1]))
 
