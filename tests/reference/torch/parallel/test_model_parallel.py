@@ -27,10 +27,8 @@ NORMS = "model_bn_span=2"
 ON_TWO = {
     # Passes of 3 and fewer sentences: micro-batches are filled up, and shapes change in a step.
     "transformer, 1f1b": ("transformer", ["pipeline=2", "pass_tokens=512"]),
-    "transformer, gpipe": ("transformer", ["pipeline=2:gpipe:2"]),
     "transformer, tensors": ("transformer", ["tensor_ranks=2"]),
     "resnet50, 1f1b": ("resnet50", [*HALVES, NORMS]),
-    "galaxy_shape, 1f1b": ("galaxy_shape", HALVES),
     "galaxy_bnn, gpipe": ("galaxy_bnn", ["pipeline=2:gpipe:1"]),
 }
 ON_FOUR = {
