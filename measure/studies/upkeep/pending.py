@@ -52,7 +52,7 @@ examples:
   cepheid measure pending                                  the list
   cepheid measure pending kfac ssd --output pending.json   of two benchmarks, also as JSON
   cepheid measure pending --run --hours 8 &                a night's work in the background
-  cepheid measure pending --scale full --run --jobs 8 --device cuda
+  cepheid measure pending --scale full --run --jobs 8 --device auto
                                                            eight runs at a time on one GPU
   cepheid measure pending --repeat --seed 3                seed 3 of each benchmark again
 
