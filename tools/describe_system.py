@@ -92,15 +92,16 @@ def describe_machine(submitter: str, data: Path) -> dict[str, Any]:
 def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
     """Measure the peaks of the first rank's device; every rank must call this.
 
-    Without torch JAX measures its accelerator, or NumPy processors, and a message says so. Nothing
-    is measured where kernels fail, as on a device whose memory other work has: a message says so.
+    Nothing is measured without torch, or where kernels fail, as on a device whose memory other work
+    has: a message says so.
     """
     try:
         from cepheid.reference.torch.backend import measure_peaks as measure
         from cepheid.reference.torch.devices.kinds import find_device
         from cepheid.reference.torch.ranks.distributed import TorchRanks
     except ModuleNotFoundError:
-        return _measure_without_torch(ranks)
+        print("no peaks were measured: torch is not installed", file=sys.stderr)
+        return {}
     measured: dict[str, Any] = {}
     try:
         if ranks.is_first and isinstance(ranks, TorchRanks):
@@ -111,15 +112,6 @@ def measure_peaks(ranks: "Ranks") -> Mapping[str, Any]:
         print(f"no peaks were measured on {what}: {first_line}", file=sys.stderr)
     ranks.barrier()
     return measured
-
-
-def _measure_without_torch(ranks: "Ranks") -> Mapping[str, Any]:
-    from cepheid.reference.machine import peaks
-
-    found, by = peaks.measure_peaks(ranks.usable)
-    if found:
-        print(f"torch is not installed: {by} measured the peaks", file=sys.stderr)
-    return found
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:

@@ -1,12 +1,10 @@
-"""`cepheid data`: prepare, verify, stage or export a dataset."""
+"""`cepheid data`: prepare, verify or export a dataset."""
 
 import argparse
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition, extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
@@ -39,8 +37,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     output = _choose_export_path(chosen, arguments)
     extras.require_for_data(chosen.extras)
-    if arguments.stage:
-        return _stage(chosen, arguments)
 
     from cepheid.reference.data import generators, store, verification
     from cepheid.reference.session.observer import prepare_data
@@ -119,35 +115,6 @@ def _lay_out(chosen: Definition, given: Path, data: Path, terminal: "Terminal") 
     with terminal.count("unpacking", "MB") as on_progress:
         for line in laying_out.lay_out(target.name, given, target, on_progress, share, is_subset):
             terminal.tell(line)
-
-
-def _stage(chosen: Definition, arguments: argparse.Namespace) -> int:
-    """Copy the dataset to a disk of this machine, on one rank of each node."""
-    if arguments.verify or arguments.verify_reader or arguments.export:
-        raise UserError("--stage verifies what it copies: leave out --verify… and --export")
-    place = find_placement()
-    if place.local_rank:  # of a launcher that does not tell it, all ranks come, and wait in turn
-        return EXIT_FINE
-
-    from cepheid.reference.data import generators, staging
-    from cepheid.tools.console.terminal import Terminal
-
-    terminal = Terminal(quiet=place.rank != 0)
-    source, target = (
-        generators.folder(chosen.data, root) for root in (arguments.data, arguments.stage)
-    )
-    try:
-        with (
-            terminal.count("copying", "MB") as on_copy,
-            terminal.count("verifying", "samples") as on_verify,
-        ):
-            manifest = staging.stage(source, target, on_copy, on_verify)
-    except UserError as error:
-        if place.world_size > 1:
-            raise UserError(f"{socket.gethostname()}: {error}") from error
-        raise
-    terminal.tell(f"{target}: the same as {source}, digest {manifest.digest}")
-    return EXIT_FINE
 
 
 def _verify_reader(folder: Path, read: Path, terminal: "Terminal") -> int:

@@ -32,13 +32,13 @@ def require_space(folder: Path, needed_bytes: int, fix: str) -> None:
 
 
 @contextmanager
-def lock_folder(folder: Path, *, is_patient: bool = False) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Lock ``folder`` for one preparation; the system frees the lock when the process ends.
 
-    Raises StoreError if another process has it, or waits for that one where ``is_patient``.
+    Raises StoreError if another process has it.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"), blocking=is_patient)
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"), blocking=False)
     try:
         lock.acquire()
     except Timeout as error:

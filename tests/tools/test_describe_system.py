@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="several ranks need the extra torch")
 
-from cepheid.reference.machine import accelerators, hardware, peaks, system
+from cepheid.reference.machine import accelerators, hardware, system
 from cepheid.reference.machine.accelerators import Accelerators
 from cepheid.reference.torch import backend
 from cepheid.reference.torch.devices.kinds import Processor
@@ -131,24 +131,16 @@ def test_peaks_are_measured_and_those_of_a_known_device_are_added(
     assert described["memory_gb_per_second"] == {"datasheet": 4800}
 
 
-def test_without_torch_numpy_measures_processors_and_says_so() -> None:
+def test_without_torch_no_peaks_are_measured_and_a_message_says_so() -> None:
     code = "import sys; sys.modules['torch'] = None\n"
     code += "from cepheid.tools import describe_system; describe_system.main([])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert "torch is not installed: NumPy" in done.stderr
+    assert "no peaks were measured: torch is not installed" in done.stderr
     described = json.loads(done.stdout)
     assert find_schema_problem(described, "system") is None
-    assert described["peak_tflops"].keys() == {"fp64", "fp32"}
-    assert peaks.measure_peaks(accelerators=8) == ({}, "")  # processors are no measure of these
-
-
-def test_jax_measures_its_device() -> None:
-    pytest.importorskip("jax", reason="needs the extra jax")
-    measured = peaks._measure_jax(64, 4096)
-    assert measured["peak_tflops"].keys() == {"fp32", "bf16"}
-    assert measured["memory_gb_per_second"]["measured"] > 0
+    assert "peak_tflops" not in described
 
 
 def test_what_torch_cannot_use_is_listed_and_not_described(

@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -101,28 +100,6 @@ def test_generator_stands_for_its_benchmarks_only_if_they_share_their_data(
     tiny.write(other, "galaxy_shape", data=FEW)
     tiny.install(other, monkeypatch, "galaxy_bnn", data={**FEW, "pixels": 32})
     assert prepare_data._find_benchmark("galaxies", "mini") == "galaxies"
-
-
-def test_a_staged_copy_serves_as_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shared, local = str(tmp_path / "shared"), str(tmp_path / "local")
-    staged = ["galaxy_shape", "--data", shared, "--stage", local]
-    with pytest.raises(UserError, match="Prepare the dataset first"):
-        prepare_data.main(staged)
-    prepare_data.main(["galaxy_shape", "--data", shared])
-    with pytest.raises(UserError, match="leave out"):
-        prepare_data.main([*staged, "--verify"])
-    assert prepare_data.main(staged) == 0
-    assert "the same as" in capsys.readouterr().out
-    assert prepare_data.main(["galaxy_shape", "--data", local, "--verify"]) == 0
-    elsewhere = ["galaxy_shape", "--data", str(tmp_path / "nowhere"), "--stage", local]
-    for name, value in {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(UserError, match=f"^{socket.gethostname()}: .*no such folder"):
-        prepare_data.main(elsewhere)
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert prepare_data.main(elsewhere) == 0  # the first rank of this node does it
 
 
 # Images in ImageNet's layout ----------------------------------------------------------------------
