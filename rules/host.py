@@ -25,10 +25,9 @@ IMPORT_ROOT = ROOT if IS_CHECKOUT else ROOT.parent
 FIGURE_STYLE = ROOT / "rules" / "figures.mplstyle"  # for matplotlib.rc_context(fname=…)
 
 KERAS_BACKENDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"tensorflow": ("keras",), "jax": ("jax",), "torch": ("keras", "torch")}
+    {"tensorflow": ("keras",), "jax": ("jax",)}
 )
 """What Keras computes on, the usual one first, and the extras that runs with each need."""
-WITH_RANKS = ("tensorflow", "jax")  # the backends on which several processes share a run
 BACKEND_VARIABLE = "KERAS_BACKEND"  # Keras' own
 
 

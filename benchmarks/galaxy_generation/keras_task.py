@@ -24,7 +24,6 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     convert_to_keras,
     cut_off_overflow,
     make_decoder,
-    refuse_torch,
 )
 from cepheid.reference.keras.backend import (
     autotune,
@@ -50,7 +49,6 @@ WHY_FP32 = "bfloat16 shifts colours; --set precision=bf16 chooses it"
 
 def make(config: RunConfig, ranks: Ranks) -> "KerasGeneration":
     """Return what generates with the weights of the definition."""
-    refuse_torch()
     path, expected = find_published(config)
     content, digest = read_file(path, expected)
     return KerasGeneration(config, ranks, convert_to_keras(parse_weights(path, content)), digest)

@@ -32,7 +32,6 @@ from cepheid.benchmarks.galaxy_vae.framework_free import (
 from cepheid.reference.keras.backend import keras
 from cepheid.reference.keras.flow import Flow
 from cepheid.reference.keras.task import Tensor
-from cepheid.rules.errors import UserError
 
 ops, layers = keras.ops, keras.layers
 TRUNK, DENSE = "encoder.trunk.", "encoder.dense"
@@ -44,15 +43,6 @@ make_constant = keras.initializers.Constant
 Dense = partial(layers.Dense, kernel_initializer="he_uniform")
 Conv2D = partial(layers.Conv2D, kernel_initializer="he_uniform")
 PReLU = partial(layers.PReLU, alpha_initializer=make_constant(FIRST_SLOPE))
-
-
-def refuse_torch() -> None:
-    """Raise UserError on PyTorch, where Keras allows no dots in the names of layers."""
-    if keras.config.backend() == "torch":
-        raise UserError(
-            "--backend torch: its Keras refuses the names of these layers; fix: choose --backend "
-            "tensorflow or jax, or --framework torch"
-        )
 
 
 def make_doubling_layer(width: int, inputs: int, name: str) -> Any:

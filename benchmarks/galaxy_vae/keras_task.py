@@ -19,22 +19,13 @@ from cepheid.benchmarks.galaxy_vae.keras_model import (
     cut_off_overflow,
     kl_divergence,
     reconstruction_loss,
-    refuse_torch,
 )
 from cepheid.benchmarks.galaxy_vae.quality import Examined
 from cepheid.reference.galaxies import properties
 from cepheid.reference.keras import galaxies
 from cepheid.reference.keras.backend import keras, read
 from cepheid.reference.keras.task import KerasTask, Tensor
-from cepheid.reference.machine.ranks import Ranks
-from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.report import Table
-
-
-def create(config: RunConfig, ranks: Ranks) -> "KerasGalaxyVae":
-    """Return the task for the timed loop."""
-    refuse_torch()
-    return KerasGalaxyVae(config, ranks)
 
 
 class KerasGalaxyVae(KerasTask):
@@ -167,3 +158,6 @@ class KerasGalaxyVae(KerasTask):
     def _measure(self, images: np.ndarray) -> np.ndarray:
         data = self.definition.data
         return properties.measure(images, data["bands"], data["pixel_scale_arcsec"])
+
+
+create = KerasGalaxyVae

@@ -1,1 +1,1 @@
-"""Run benchmarks in Keras 3 on TensorFlow, JAX or PyTorch."""
+"""Run benchmarks in Keras 3 on TensorFlow or JAX."""

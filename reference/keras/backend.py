@@ -1,8 +1,7 @@
-"""Load Keras 3 on TensorFlow, JAX or PyTorch, start runs on it, and choose their settings.
+"""Load Keras 3 on TensorFlow or JAX, start runs on it, and choose their settings.
 
 Import ``keras`` from here, so that it is always loaded in the same way. ``engine`` is what Keras
-does not do alike on every backend: a module with the same functions for each; ``on_torch`` is the
-shortest.
+does not do alike on both backends: a module with the same functions for each.
 """
 
 import gc

@@ -36,8 +36,8 @@ TRAINING_CHOICES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"micro_batch": ("auto", "whole", A_NUMBER)}
 )
 COMMON = (*EXECUTION_CHOICES, *TRAINING_CHOICES)
-KERAS_COMPILE: Mapping[str, tuple[str, ...]] = MappingProxyType({"jax": ("on",), "torch": ("off",)})
-"""What Keras can do on some backends. Of the settings of a definition, which are torch's, it has
+KERAS_COMPILE: Mapping[str, tuple[str, ...]] = MappingProxyType({"jax": ("on",)})
+"""What Keras can do on JAX. Of the settings of a definition, which are torch's, it has
 ``compile`` only."""
 GRAPHS = "graphs"
 """A way of torch alone: the device repeats each pass as one graph, which is launched once."""

@@ -15,7 +15,7 @@ from cepheid.reference.session.request import Request, WantedRuns, replace_old_k
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean, find_elsewhere, find_meant
-from cepheid.rules.host import BACKEND_VARIABLE, KERAS_BACKENDS, WITH_RANKS, find_backend
+from cepheid.rules.host import BACKEND_VARIABLE, KERAS_BACKENDS
 from cepheid.rules.hyperparameters import ANY, Allowed, Hyperparameter
 from cepheid.rules.layout import lay_out, wrap
 from cepheid.rules.systems import refuse_name
@@ -66,15 +66,6 @@ def read_request(arguments: argparse.Namespace, *, is_continued: bool) -> Reques
     _choose_backend(arguments.framework, arguments.backend)
     task_module = "" if arguments.task else registry.find_task_module(chosen, arguments.framework)
     ranks, per_node = _read_planned_ranks(arguments)
-    world_size = ranks or find_placement().world_size
-    if world_size > 1 and arguments.framework == "keras" and find_backend() not in WITH_RANKS:
-        problem, fix = f"this is one of {world_size} ranks", "start it without a launcher"
-        if ranks:
-            problem, fix = f"--ranks has {ranks}", "leave it out"
-        raise UserError(
-            f"--framework keras runs in one process on {find_backend()}, but {problem}: {fix}, or "
-            f"choose --backend {' or '.join(WITH_RANKS)}"
-        )
     return Request(
         config=config,
         output=arguments.output,
