@@ -24,7 +24,6 @@ MEMBER_BYTES_MAX = 2**31  # the largest that is distributed, COCO's annotations,
 PARQUET_ROWS = 64  # that are in memory at a time
 PIECE_BYTES = 2**20
 TAR_END = 1024  # bytes of zero, at least, at the end of a tar archive
-LANGUAGES = ("en", "de")
 IMAGE_KEYS = ("jpg", "jpeg", "png")
 WORDNET = re.compile(r"(?:^|_|/)(n\d{8})(?=[_/.]|$)")
 
@@ -54,14 +53,6 @@ class Sample:
     label: int
     class_name: str
     content: bytes
-    done: int
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A sentence in each of LANGUAGES, on one line each."""
-
-    sides: tuple[str, ...]
     done: int
 
 
@@ -195,13 +186,6 @@ def read_parquet_images(path: Path) -> Iterator[Sample]:
         if not image.get("bytes"):
             raise StoreError(f"{path}: an image has no bytes in it; fix: fetch the whole dataset")
         yield _make_sample(image.get("path") or "", int(row["label"]), "", image["bytes"], done)
-
-
-def read_parquet_pairs(path: Path) -> Iterator[Pair]:
-    """Yield the rows of a file of HuggingFace's: ``translation``, with a text by language."""
-    for row, done in _read_rows(path, ("translation",)):
-        texts = (row["translation"][language] or "" for language in LANGUAGES)
-        yield Pair(tuple(text.replace("\n", " ") for text in texts), done)
 
 
 def _read_rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[dict[str, Any], int]]:

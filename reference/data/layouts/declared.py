@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from cepheid.reference.data.layouts import containers
-from cepheid.reference.data.layouts.containers import LANGUAGES, ReadSamples
+from cepheid.reference.data.layouts.containers import ReadSamples
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,7 @@ class Shards:
     to: str
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Parquet files of sentence pairs, written into one file for each of LANGUAGES.
-
-    ``line`` is how a sentence is written.
-    """
-
-    glob: str
-    to: tuple[str, str]
-    line: str = "{}\n"
-
-
-Form = Link | Unpack | Shards | Pairs
+Form = Link | Unpack | Shards
 
 
 @dataclass(frozen=True)
@@ -208,17 +196,12 @@ KITTI = tuple(
 )
 
 
-HUGGINGFACE = ("huggingface.en", "huggingface.de")
-"""All corpora one after the other: these files do not say where one of them begins."""
-
-
 def _list_text(test: Sequence[Part]) -> tuple[Part, ...]:
     """Return the parts of a dataset of WMT: any archive or folder may have any of its files."""
     corpus = r"(?:.*/)?([\w.-]+\.de-en\.(?:en|de))"
     return (
         Part("corpora", (Link("**/*.de-en.??"),), is_needed=False),
         Part("archives", (Unpack("**/*.t*gz", corpus, r"\1"),), is_needed=False),
-        Part("HuggingFace", (Pairs("**/train-*.parquet", HUGGINGFACE),), is_needed=False),
         *test,
     )
 
@@ -231,11 +214,6 @@ WMT16 = _list_text(
             (
                 Link("**/newstest2014-deen-???.??.sgm"),  # sacrebleu's folder too, below raw/
                 Unpack("**/*.t*gz", rf"(?:.*/)?({SGML})", r"\1"),
-                Pairs(
-                    "**/test-*.parquet",
-                    ("newstest2014-deen-src.en.sgm", "newstest2014-deen-ref.de.sgm"),
-                    "<seg>{}</seg>\n",
-                ),
             ),
         ),
     )
@@ -248,10 +226,9 @@ WMT17 = _list_text(
                 (
                     Link(f"**/newstest2014.{language}"),
                     Link(f"**/wmt14_full.en-de.{side}", f"newstest2014.{language}"),
-                    Pairs("**/test-*.parquet", ("newstest2014.en", "newstest2014.de")),
                 ),
             )
-            for language, side in zip(LANGUAGES, ("src", "ref"), strict=True)
+            for language, side in (("en", "src"), ("de", "ref"))
         ),
     )
 )

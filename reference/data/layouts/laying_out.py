@@ -9,15 +9,14 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar, assert_never
 
 from cepheid.reference.data import disk
 from cepheid.reference.data.layouts import containers
-from cepheid.reference.data.layouts.containers import Member, Pair, Sample
-from cepheid.reference.data.layouts.declared import PARTS, Form, Link, Pairs, Part, Shards, Unpack
+from cepheid.reference.data.layouts.containers import Member, Sample
+from cepheid.reference.data.layouts.declared import PARTS, Form, Link, Part, Shards, Unpack
 from cepheid.reference.data.store import OnProgress, StoreError
 from cepheid.rules.host import atomic_write
 
@@ -26,7 +25,7 @@ SAFE = re.compile(r"\w[\w.-]{0,99}(?:/\w[\w.-]{0,99}){0,4}", re.ASCII)
 UNFINISHED = ".unfinished"
 SHARD = re.compile(r"-\d+-of-(\d+)(?=\.|$)")  # the name says how many there are
 MB = 10**6
-Item = TypeVar("Item", Member, Sample, Pair)
+Item = TypeVar("Item", Member, Sample)
 
 
 @dataclass(frozen=True)
@@ -202,8 +201,6 @@ def _take(found: _Found, target: Path, progress: _Progress) -> None:
             _unpack(found, form, target, progress)
         case Shards():
             _unpack_shards(found, form, target, progress)
-        case Pairs():
-            _write_pairs(found, form, target, progress)
         case _:
             assert_never(form)
 
@@ -280,17 +277,3 @@ def _name_image(sample: Sample, number: int) -> str:
     if sample.class_name and stem.endswith(f"_{sample.class_name}"):
         stem = stem.removesuffix(f"_{sample.class_name}")
     return f"{stem or f'{number:08}'}.JPEG"
-
-
-def _write_pairs(found: _Found, form: Pairs, target: Path, progress: _Progress) -> None:
-    paths = [target / name for name in form.to]
-    if all(map(os.path.lexists, paths)):
-        return
-    unfinished = [path.with_name(path.name + UNFINISHED) for path in paths]
-    with ExitStack() as stack:
-        files = [stack.enter_context(open(path, "w", encoding="utf-8")) for path in unfinished]
-        for pair in progress.read_all(found, containers.read_parquet_pairs):
-            for file, side in zip(files, pair.sides, strict=True):
-                file.write(form.line.format(side))
-    for written, path in zip(unfinished, paths, strict=True):
-        written.replace(path)

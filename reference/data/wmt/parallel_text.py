@@ -25,7 +25,6 @@ import numpy as np
 from cepheid.reference.data.store import StoreError
 
 LANGUAGES = ("en", "de")
-HUGGINGFACE = "huggingface"  # the file into which `cepheid data --source` writes its text
 SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.DOTALL | re.IGNORECASE)
 TEST_SET_SIDES = ("src.en", "ref.de")
 PIECE = 5000  # pairs that a process takes at a time, and rows of a chunk
@@ -139,12 +138,7 @@ def _find_line_ends(path: Path) -> np.ndarray:
 
 
 def choose_files(folder: Path, names: Sequence[str], is_subset: bool = False) -> Sequence[str]:
-    """Return the files of training text, of a subset those that are there.
-
-    They are those of HuggingFace, which do not tell corpora apart, where somebody has these.
-    """
-    if (folder / f"{HUGGINGFACE}.{LANGUAGES[0]}").is_file():
-        return [HUGGINGFACE]
+    """Return the files of training text, of a subset those that are there."""
     there = [name for name in names if any(folder.rglob(f"{name}.{LANGUAGES[0]}"))]
     return there if is_subset and there else names
 

@@ -37,14 +37,8 @@ from cepheid.reference.data.dataset import Opened
 from cepheid.reference.data.sentences.batches import TOKEN, UNKNOWN, Pairs, Tokens
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN, VERSIONS
-from cepheid.reference.data.wmt.parallel_text import HUGGINGFACE
 from cepheid.reference.data.wmt.vocabulary import MERGES_SUFFIX, MODEL_SUFFIX, parse_subwords
 
-OTHER_DATA = (
-    "this text is from HuggingFace's Parquet, in which corpora follow each other in another order "
-    "than the definition's and pairs with an empty side are missing. So the first training pairs "
-    "are other ones: it is another dataset, with another digest (docs/your-data.md)"
-)
 GRAMMAR, REAL, MOSES = "grammar", "WMT17", "WMT16"
 REASONS = {  # why training pairs are left out, as ``remarks`` says it
     "empty": "with an empty side{first}",
@@ -171,8 +165,6 @@ def remark(pairs: Pairs) -> list[str]:
         f"{lengths[0, :train].mean():.1f} and {lengths[1, :train].mean():.1f} to train; "
         f"the longest to evaluate has {lengths[:, train:].max()}"
     ]
-    if HUGGINGFACE in parameters.get("lines", {}):
-        lines.append(OTHER_DATA)
     if parameters.get("lines"):
         counts = ", ".join(f"{count:,} in {name}" for name, count in parameters["lines"].items())
         lines.append(f"lines read: {counts}")

@@ -13,7 +13,6 @@ import pytest
 from cepheid.reference.data import coco, imagenet, radiographs, store, videos, wmt
 from cepheid.reference.data.layouts import containers, laying_out
 from cepheid.reference.data.store import StoreError
-from cepheid.reference.data.wmt import parallel_text
 from tests.reference.data import pictures
 from tests.reference.data.coco import replica as photographs
 from tests.reference.data.layouts.replicas import (
@@ -124,7 +123,8 @@ def test_kitti_in_a_zip_is_the_same(tmp_path: Path, is_packed: bool) -> None:
     assert videos.prepare(folder, READ, processes=1).digest == expected.digest
 
 
-def test_text_in_archives_is_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("test_set", ["dev.tgz", "sacrebleu"])
+def test_text_in_archives_is_the_same(tmp_path: Path, test_set: str) -> None:
     source = tmp_path / "distributed" / WMT16
     text.write_replica(source, OF_EACH, TEST)
     expected = wmt.prepare(tmp_path / "distributed" / "packed", ASKED, processes=1)
@@ -133,44 +133,12 @@ def test_text_in_archives_is_the_same(tmp_path: Path) -> None:
         write_tar(tmp_path / f"given/{archive}.tgz", dict(files), "w:gz")
     for path in [*source.glob("commoncrawl*"), *source.glob("training-parallel-nc-v11/*")]:
         shutil.copy(path, tmp_path / "given")
+    if test_set == "sacrebleu":
+        (tmp_path / "given/dev.tgz").unlink()
+        raw = tmp_path / "given/.sacrebleu/wmt14/full/raw/test-full"
+        shutil.copytree(source / "dev", raw)
     where = lay_out(tmp_path / "data", WMT16, tmp_path / "given")
     assert wmt.prepare(where, ASKED, processes=1).digest == expected.digest
-
-
-@pytest.mark.parametrize("test_set", ["sacrebleu", "huggingface"])
-def test_text_of_huggingface_and_sacrebleu_has_the_same_pairs(
-    tmp_path: Path, test_set: str
-) -> None:
-    """HuggingFace lacks pairs with an empty side, which are not used, and the names of corpora."""
-    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    source = tmp_path / "distributed" / WMT16
-    text.write_replica(source, OF_EACH, TEST)
-    expected = wmt.prepare(tmp_path / "distributed" / "packed", ASKED, processes=1)
-    corpora = [source / name for name in text.ODD_PAIRS]
-    order = [next(c for c in corpora if c.name == name) for name in ASKED.train_files]
-    rows = []
-    for corpus in order:
-        sides = [Path(f"{corpus}.{language}").read_text().split("\n") for language in ("en", "de")]
-        for first, second in zip(*sides, strict=True):
-            if first.strip() and second.strip():
-                rows.append({"translation": {"de": second, "en": first}})
-    given = tmp_path / "given"
-    given.mkdir()
-    parquet.write_table(pyarrow.Table.from_pylist(rows), given / "train-00000-of-00001.parquet")
-    sgm = [source / f"dev/newstest2014-deen-{side}.sgm" for side in ("src.en", "ref.de")]
-    if test_set == "sacrebleu":
-        raw = given / ".sacrebleu/wmt14/full/raw/test-full"
-        raw.mkdir(parents=True)
-        for path in sgm:
-            shutil.copy(path, raw)
-    else:
-        english, german = parallel_text.read_test_sets(source, ["newstest2014-deen"])
-        pairs = [{"translation": {"en": a, "de": b}} for a, b in zip(english, german, strict=True)]
-        parquet.write_table(pyarrow.Table.from_pylist(pairs), given / "test-00000-of-1.parquet")
-    found = wmt.prepare(lay_out(tmp_path / "data", WMT16, given), ASKED, processes=1)
-    assert found.parameters["lines"] == {"huggingface": len(rows)}
-    for name, array in expected.arrays.items():
-        assert found.arrays[name].chunks == array.chunks, name
 
 
 # What is refused ----------------------------------------------------------------------------------
