@@ -5,37 +5,22 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
+from cepheid.rules.documents import parse_yaml
 from cepheid.rules.host import ROOT
 from cepheid.rules.metrics import QualityTarget
 
 MEMORY = ROOT / "docs" / "memory.json"  # what runs had in memory
 OURS = ROOT / "submissions" / "cepheid"  # a checkout has it, an installation does not
 
-DISK_GB: Mapping[tuple[str, str], tuple[float, float]] = MappingProxyType(
-    {
-        ("galaxies", ""): (0, 1),
-        ("imagenet", "shapes"): (0, 0.1),
-        ("imagenet", "ILSVRC2012"): (155, 153),
-        ("coco", "COCO2017"): (20, 20),
-        ("scenes", ""): (0, 0.1),
-        ("radiographs", "drawings"): (0, 0.1),
-        ("radiographs", "ChestX-ray14"): (45, 45),
-        ("videos", "sky"): (0, 0.1),
-        ("videos", "KITTI"): (15, 1),
-        ("wmt", "grammar"): (0, 0.1),
-        ("wmt", "WMT16"): (2, 2),
-        ("wmt", "WMT17"): (2, 0.5),
-    }
-)
-"""Gigabytes of the files that a user puts there, and of what is prepared from them.
-
-Those of full scale are approximate: nobody has prepared them here.
-"""
+DATASETS = parse_yaml(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
+DISK_GB: Mapping[tuple[str, str], tuple[float, float]] = {
+    (name.partition(" ")[0], name.partition(" ")[2]): (files, prepared)
+    for name, (files, prepared) in DATASETS["disk_gb"].items()
+}
 
 
 @dataclass(frozen=True)

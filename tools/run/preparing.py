@@ -7,15 +7,14 @@ text takes depends on the words that there are, so its rate is one that was meas
 
 import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from cepheid.rules.definition import Definition
 from cepheid.rules.host import usable_processors
-from cepheid.tools.run.costs import find_disk
+from cepheid.tools.run.costs import DATASETS, find_disk
 
 FILES, LEAST_SECONDS = 4, 0.3
 
@@ -34,32 +33,17 @@ class Replica:
         return f"{self.form} files of {self.width:,} × {self.height:,} pixels"
 
 
-REPLICAS: Mapping[str, Replica] = MappingProxyType(
-    {
-        "ILSVRC2012": Replica("JPEG", 375, 500),
-        "COCO2017": Replica("JPEG", 480, 640),
-        "ChestX-ray14": Replica("PNG", 1024, 1024, channels=1),
-        "KITTI": Replica("PNG", 375, 1242, files=12),
-    }
-)
-"""By ``data.source`` of a definition."""
+REPLICAS = {name: Replica(**like) for name, like in DATASETS["replicas"].items()}
 DRAWN = ("galaxies", "scenes", "videos")  # that are drawn sample by sample, where not distributed
 OURS = "parametric"  # a catalogue of others is read first, and may be damaged
-TEXT_RATES: Mapping[str, tuple[float, str]] = MappingProxyType(
-    {
-        "WMT16": (670, "87,200 pairs with 32,000 merges"),
-        "WMT17": (2_600, "30,800 short pairs with 2,000 subwords"),
-    }
-)
-"""Pairs a second and processor of an AMD EPYC, and of what; from reference/data/README.md."""
 
 
 def describe_preparation(chosen: Definition) -> str:
     """Say how many minutes the data of a definition take; "" where nobody knows."""
     source, processors = str(chosen.data.get("source", "")), usable_processors()
     samples = chosen.train_samples + chosen.evaluation_samples
-    if source in TEXT_RATES:
-        rate, of = TEXT_RATES[source]
+    if source in DATASETS["text_rates"]:
+        rate, of = DATASETS["text_rates"][source]
         basis = f"as {of} were prepared on an AMD EPYC"
     elif source in REPLICAS:
         rate, of = measure_rate(REPLICAS[source]), str(REPLICAS[source])
