@@ -2,7 +2,7 @@
 # docs/cluster/hosts.sh "node1 node2" 8 submissions/acme/benchmarks/resnet50/run.sh
 # This starts the given number of ranks on each machine of the list. ssh must reach the machines without
 # a password, and this checkout must be at the same path on each. The ranks meet on the first machine.
-# Ctrl-C here ends them all.
+# Ctrl-C here ends them all. BIND=cores gives each rank of a machine its own part of the processors.
 set -euo pipefail
 read -r -a hosts <<< "$1"
 ranks="$2"
@@ -16,7 +16,10 @@ for node in "${!hosts[@]}"; do
   for local in $(seq 0 "$((ranks - 1))"); do
     environment="RANK=$((node * ranks + local)) LOCAL_RANK=$local LOCAL_WORLD_SIZE=$ranks"
     environment+=" WORLD_SIZE=$((${#hosts[@]} * ranks)) MASTER_ADDR=$MASTER_ADDR MASTER_PORT=$MASTER_PORT"
-    $SSH "${hosts[$node]}" "cd $(printf '%q' "$PWD") && env $environment $command" < /dev/null &
+    bound=""
+    count="\$(getconf _NPROCESSORS_ONLN)" # of that machine; nproc obeys OMP_NUM_THREADS
+    [ "${BIND:-none}" = cores ] && bound="taskset -c \$(($count * $local / $ranks))-\$(($count * ($local + 1) / $ranks - 1))"
+    $SSH "${hosts[$node]}" "cd $(printf '%q' "$PWD") && env $environment $bound $command" < /dev/null &
     pids+=("$!")
   done
 done

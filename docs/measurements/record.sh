@@ -50,6 +50,10 @@ for ranks in 1 2; do  # ResNet-18, 34, 50 and 101 by ranks
     keep "networks-kfac-mini-$ranks" $ranks costs kfac --compare networks --settle 30 --set threads=1 --set precision=fp32
 done
 keep costs-kfac-mini-2 2 costs kfac --settle 30 --set threads=1 --set precision=fp32
+for way in replicated sharded; do  # one sentence a rank: the share of the update before and after sharding
+    keep "profile-transformer-2-ranks-$way" 2 speed transformer "${full[@]}" --profile --rounds 5 --set compile=off \
+        --set global_batch_size=2 --set weight_update=$way
+done
 for name in transformer gnmt ssd mask_rcnn; do
     keep "update-$name" 2 speed $name --only update --rounds 15
     keep "sums-$name" 2 speed $name --only sums --rounds 15
