@@ -63,6 +63,11 @@ def test_batches_do_not_depend_on_ranks_and_workers(
         np.testing.assert_array_equal(ours[1], theirs[1])
 
 
+def test_another_seed_gives_other_batches(images: Images) -> None:
+    first, second = (next(batches_of(images, 1, 1, seed))[0] for seed in (3, 4))
+    assert (first != second).any()
+
+
 def test_going_on_anywhere_gives_the_same_batches(images: Images) -> None:
     expected = list(batches_of(images, 1, 1))
     loader = Loader(images, CROPPING, 3, Share(0, 1, BATCH), 2)
