@@ -1,4 +1,4 @@
-"""Energy counters of accelerators: NVML of NVIDIA, amdsmi of AMD, hwmon and Level Zero for Intel.
+"""Energy counters of accelerators: NVML of NVIDIA, amdsmi of AMD, hwmon for Intel.
 
 Each accelerator has a counter, and keys by which it is told from others: its UUID and its address
 on the PCI bus. The ranks of a node name the accelerators that they drive by the same keys, so that
@@ -10,9 +10,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from ctypes import addressof, byref, c_uint32
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from cepheid.rules import extras
 
 HWMON = Path("/sys/class/hwmon")
 HWMON_NAMES = {"i915", "xe"}  # of whole cards; i915_gt0 counts a part of one once more
-CARD, PACKAGE = 1, 2  # domains of power in Level Zero; others are parts of these
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 Keys = Sequence[str]
 
@@ -54,7 +51,7 @@ def find_counters(used: Sequence[Keys], hwmon: Path = HWMON) -> tuple[tuple[Coun
     keys, as in Keras, the accelerators that this process may use are counted.
     """
     reasons = []
-    for find in (_ask_nvml, _ask_amd, lambda: _read_hwmon(hwmon), _ask_level_zero):
+    for find in (_ask_nvml, _ask_amd, lambda: _read_hwmon(hwmon)):
         found = find()
         if found.counters:
             return _choose(found.counters, {tuple(map(normalise, keys)) for keys in used})
@@ -155,56 +152,3 @@ def _read_hwmon(root: Path) -> Found:
         address = (folder / "device").resolve().name
         counters.append((Counter(f"gpu{len(counters)}", read), (address,)))
     return Found(counters)
-
-
-def _ask_level_zero() -> Found:
-    """Return what Intel's drivers say to pyzes where /sys is hidden, as in many containers."""
-    try:
-        return Found(list(_list_level_zero(importlib.import_module("pyzes"))))
-    except ImportError:
-        return Found()
-    except OSError as error:  # it looks for the library of the drivers on import
-        return Found((), f"pyzes: {error}")
-
-
-def _list_level_zero(zes: Any) -> Iterator[tuple[Counter, Keys]]:
-    def call(name: str, *arguments: Any) -> None:
-        if code := getattr(zes, name)(*arguments):
-            raise OSError(f"{name} returned {code:#x}")
-
-    def list_handles(name: str, kind: Any, *owner: Any) -> list[Any]:
-        count = c_uint32()
-        call(name, *owner, byref(count), None)
-        handles = (kind * count.value)()
-        call(name, *owner, byref(count), handles)
-        return list(handles[: count.value])
-
-    def read(counter: Any) -> float:
-        now = zes.zes_power_energy_counter_t()
-        call("zesPowerGetEnergyCounter", counter, byref(now))
-        return float(now.energy) / 1e6  # microjoules
-
-    def find_domain(counter: Any) -> int:
-        more = zes.zes_power_ext_properties_t(stype=zes.ZES_STRUCTURE_TYPE_POWER_EXT_PROPERTIES)
-        told = zes.zes_power_properties_t(
-            stype=zes.ZES_STRUCTURE_TYPE_POWER_PROPERTIES, pNext=addressof(more)
-        )
-        call("zesPowerGetProperties", counter, byref(told))
-        return 0 if told.onSubdevice else int(more.domain)
-
-    call("zesInit", 0)
-    number = 0
-    for driver in list_handles("zesDriverGet", zes.zes_driver_handle_t):
-        for device in list_handles("zesDeviceGet", zes.zes_device_handle_t, driver):
-            place = zes.zes_pci_properties_t(stype=zes.ZES_STRUCTURE_TYPE_PCI_PROPERTIES)
-            call("zesDevicePciGetProperties", device, byref(place))
-            at = place.address
-            counters = list_handles("zesDeviceEnumPowerDomains", zes.zes_pwr_handle_t, device)
-            known = {find_domain(counter): counter for counter in counters}
-            chosen = known.get(CARD, known.get(PACKAGE))
-            address = f"{at.domain:04x}:{at.bus:02x}:{at.device:02x}.{at.function:x}"
-            if chosen is None:
-                raise OSError(f"{address} has no counter of its energy")
-            read(chosen)
-            yield Counter(f"gpu{number}", partial(read, chosen)), (address,)
-            number += 1

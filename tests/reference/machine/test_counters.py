@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Sequence
-from ctypes import Structure, c_int32, c_ubyte, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +10,6 @@ import pytest
 
 from cepheid.reference.machine import counters, energy
 from cepheid.reference.machine.counters import Keys, find_counters
-from cepheid.reference.machine.ranks import SingleProcess
 
 UUIDS = [f"GPU-8f3b{number:04x}-77aa-1c0d-9d3e-5a1b2c3d4e5f" for number in range(8)]
 BUSES = ["1B", "43", "52", "61", "9D", "C3", "D1", "DF"]  # of a DGX H100
@@ -152,147 +150,3 @@ def test_intel(tmp_path: Path) -> None:
     assert [counter.read() for counter in found] == [5.0, 7.0, 8.0]
     (one,) = find_counters(used[2:], tmp_path)[0]
     assert one.name == "gpu2"
-
-
-class Address(Structure):
-    """As ``zes_pci_address_t``, a part of the next one."""
-
-    _fields_ = [(name, c_uint32) for name in ("domain", "bus", "device", "function")]
-
-
-class Place(Structure):
-    """As ``zes_pci_properties_t``, as far as it is read."""
-
-    _fields_ = [("stype", c_int32), ("pNext", c_void_p), ("address", Address)]
-
-
-class Power(Structure):
-    """As ``zes_power_properties_t``, as far as it is read."""
-
-    _fields_ = [("stype", c_int32), ("pNext", c_void_p), ("onSubdevice", c_ubyte)]
-
-
-class Domain(Structure):
-    """As ``zes_power_ext_properties_t``, as far as it is read."""
-
-    _fields_ = [("stype", c_int32), ("pNext", c_void_p), ("domain", c_int32)]
-
-
-class Energy(Structure):
-    """As ``zes_power_energy_counter_t``: microjoules and microseconds."""
-
-    _fields_ = [("energy", c_uint64), ("timestamp", c_uint64)]
-
-
-class LevelZero:
-    """As much of pyzes as is asked: cards on one driver, each with counters of power domains.
-
-    A counter is the number of its card, its domain, and 1 where it counts a tile of the card.
-    """
-
-    zes_driver_handle_t = zes_device_handle_t = zes_pwr_handle_t = c_uint32
-    zes_pci_properties_t, zes_power_properties_t = Place, Power
-    zes_power_ext_properties_t, zes_power_energy_counter_t = Domain, Energy
-    ZES_STRUCTURE_TYPE_PCI_PROPERTIES, ZES_STRUCTURE_TYPE_POWER_PROPERTIES = 0x2, 0xD
-    ZES_STRUCTURE_TYPE_POWER_EXT_PROPERTIES = 0x28
-
-    def __init__(self, *cards: Sequence[int], failing: str = "") -> None:
-        self.cards, self.failing = cards, failing
-
-    def fill(self, name: str, values: Sequence[int], count: Any, handles: Any) -> int:
-        """Tell how many values there are, and then tell them."""
-        if handles:
-            handles[: len(values)] = values
-        count._obj.value = len(values)
-        return 0x78000003 if name == self.failing else 0
-
-    def zesInit(self, flags: int) -> int:  # noqa: N802
-        return 0x70000001 if self.failing == "zesInit" else 0
-
-    def zesDriverGet(self, *told: Any) -> int:  # noqa: N802
-        return self.fill("zesDriverGet", [7], *told)
-
-    def zesDeviceGet(self, driver: int, *told: Any) -> int:  # noqa: N802
-        assert driver == 7
-        return self.fill("zesDeviceGet", range(len(self.cards)), *told)
-
-    def zesDevicePciGetProperties(self, device: int, place: Any) -> int:  # noqa: N802
-        assert place._obj.stype == self.ZES_STRUCTURE_TYPE_PCI_PROPERTIES
-        place._obj.address = Address(0, 0x3A + device, 0, 0)
-        return 0
-
-    def zesDeviceEnumPowerDomains(self, device: int, *told: Any) -> int:  # noqa: N802
-        return self.fill("zesDeviceEnumPowerDomains", self.cards[device], *told)
-
-    def zesPowerGetProperties(self, counter: int, told: Any) -> int:  # noqa: N802
-        Domain.from_address(told._obj.pNext).domain = counter // 10 % 10
-        told._obj.onSubdevice = counter % 10
-        return 0
-
-    def zesPowerGetEnergyCounter(self, counter: int, told: Any) -> int:  # noqa: N802
-        told._obj.energy = counter * 1_000_000
-        return 0x78000003 if self.failing == "zesPowerGetEnergyCounter" else 0
-
-
-def test_intel_where_a_container_hides_what_linux_knows(vendors: dict[str, Any]) -> None:
-    """A card with its package and a tile, one of packages alone, and one that nobody uses."""
-    vendors["pyzes"] = LevelZero([120, 111, 110], [220, 221], [310])
-    found, why = find_counters([("0000:3a:00.0",), ("0000:3b:00.0",)])
-    assert not why
-    assert [counter.name for counter in found] == ["gpu0", "gpu1"]
-    assert [counter.read() for counter in found] == [110.0, 220.0]
-
-
-@pytest.mark.parametrize(
-    ("cards", "failing", "says"),
-    [
-        ([110], "zesInit", "pyzes: zesInit returned 0x70000001"),
-        ([110], "zesDeviceGet", "zesDeviceGet returned 0x78000003"),
-        ([110], "zesPowerGetEnergyCounter", "zesPowerGetEnergyCounter returned"),
-        ([111, 140], "", "0000:3a:00.0 has no counter of its energy"),
-    ],
-)
-def test_level_zero_that_fails_is_a_reason(
-    cards: Sequence[int], failing: str, says: str, vendors: dict[str, Any]
-) -> None:
-    vendors["pyzes"] = LevelZero(cards, failing=failing)
-    found, why = find_counters([("0000:3a:00.0",)])
-    assert not found
-    assert says in why
-
-
-@pytest.mark.parametrize("broken", ["init", "counter"])
-def test_a_vendor_that_fails_is_a_reason(broken: str, vendors: dict[str, Any]) -> None:
-    def fail(*arguments: object) -> None:
-        raise NVMLError("no permission")
-
-    vendors["amdsmi"] = amdsmi()
-    name = "amdsmi_init" if broken == "init" else "amdsmi_get_energy_count"
-    setattr(vendors["amdsmi"], name, fail)
-    found, why = find_counters([("0000:04:00.0",)])
-    assert not found
-    assert "amdsmi: no permission" in why
-
-
-def test_nothing_is_installed() -> None:
-    found, why = find_counters([("0000:04:00.0",)])
-    assert not found
-    assert why.startswith("GPUs: pynvml is not installed")
-
-
-def test_keras_knows_no_keys() -> None:
-    assert not SingleProcess("keras", "GPU").device_keys
-
-
-def test_torch_names_a_gpu_as_its_tools_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()  # of the imports
-    torch = pytest.importorskip("torch", reason="needs the extra torch")
-    from cepheid.reference.torch.devices.kinds import find_device
-
-    facts = SimpleNamespace(
-        uuid=UUIDS[0].removeprefix("GPU-"), pci_domain_id=0, pci_bus_id=27, pci_device_id=0
-    )
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda place: facts)
-    device = find_device(torch.device("cuda", 0))
-    assert device.sensor_keys == [facts.uuid, "0000:1b:00.0"]
-    assert device.identity == facts.uuid
