@@ -236,7 +236,9 @@ class Curvature:
                 continue
             statistic.average, statistic.before = new, olds
             tolerance = self.options.stale_tolerance
-            steps = compute_steps_to_next(statistic.interval, one_before, two_before, tolerance)
+            steps = self.options.stale_interval or compute_steps_to_next(
+                statistic.interval, one_before, two_before, tolerance
+            )
             following[statistic] = steps, one_before
         return following
 

@@ -64,7 +64,7 @@ class Options:
     triangles travel); ``factor_format`` and ``gradient_format``, in which factors and gradients
     travel (float21 for factors in the paper); ``overlap`` (inputs' factors travel during the
     backward pass); ``ranks_per_node`` (0: one level); ``stale`` (a factor is refreshed only as
-    often as it changes, by ``stale_tolerance``).
+    often as it changes, by ``stale_tolerance``, or every ``stale_interval`` steps, where not 0).
 
     ``simulated_ranks`` is for one rank: factors and preconditioned gradients are rounded as they
     would be on their way between so many ranks (0: nothing travels, nothing is rounded). Partial
@@ -97,6 +97,7 @@ class Options:
     ranks_per_node: int = 0
     stale: bool = False
     stale_tolerance: float = 0.1
+    stale_interval: int = 0
     simulated_ranks: int = 0
     sums: Sums = "float32"
 
@@ -131,7 +132,8 @@ class Options:
             refuse_not_positive(name, getattr(self, name))
         if not isinstance(self.average_decay, Real) or not 0 <= self.average_decay < 1:
             raise UseError(f"K-FAC: average_decay is {self.average_decay}; it must be in [0, 1)")
-        for name, least in (("fisher_samples", 1), ("ranks_per_node", 0), ("simulated_ranks", 0)):
+        counts = ("ranks_per_node", "simulated_ranks", "stale_interval")
+        for name, least in (("fisher_samples", 1), *((each, 0) for each in counts)):
             value = getattr(self, name)
             if not isinstance(value, Integral) or value < least:
                 raise UseError(f"K-FAC: {name} is {value}; it must be a whole number from {least}")

@@ -61,6 +61,7 @@ class Switches:
     kfac_symmetric: Literal["on", "off"] = "on"
     kfac_overlap: Literal["on", "off"] = "off"
     kfac_simulated_ranks: str = "off"  # or a number
+    kfac_stale_interval: str = "off"  # or the steps between two refreshes of every factor
     kfac_sums: Sums = "float32"
 
 
@@ -155,7 +156,7 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
             "--set compile=on: with kfac_stale=false factors are due in every step, and only steps "
             "without any are compiled; fix: leave compile off, or set kfac_stale=true"
         )
-    simulated = _parse_simulated(config, ranks)
+    simulated, every = _parse_simulated(config, ranks), switches.kfac_stale_interval
     fisher, drawn = parse_fisher(values.kfac_fisher)
     if is_kfac and fisher in ("exact", "gauss_newton"):
         try:
@@ -182,6 +183,7 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
         ranks_per_node=columns if parallelism.all_reduce.way != "flat" else 0,
         stale=values.kfac_stale,
         stale_tolerance=values.kfac_stale_tolerance,
+        stale_interval=0 if every == "off" else int(every),
         average_gradients=is_sharded,
         shard_update=is_sharded,
     )

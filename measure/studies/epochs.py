@@ -33,6 +33,9 @@ from cepheid.rules.evidence import Curve
 COMPARISONS, MEASURED, PUBLISHED = "epochs.yaml", "epochs.json", "published_epochs.csv"
 
 
+Changes = Mapping[str, Mapping[str, Any]]
+
+
 @dataclass(frozen=True)
 class Arm:
     """One of the settings compared; ``published_epochs`` is what the source reports for it.
@@ -40,7 +43,7 @@ class Arm:
     ``cycles`` replace the schedule of the learning rate (``cepheid.reference.optim.cycles``). Arms
     of the same ``group`` are compared with its first one; its name is the beginning of theirs.
     ``budget_epochs`` replace the definition's budget, where the rate falls to 0 long before or
-    after it.
+    after it; ``changes`` what no setting reaches (``Comparison``).
     """
 
     name: str
@@ -49,6 +52,7 @@ class Arm:
     cycles: tuple[Mapping[str, Any], ...] = ()
     group: str = ""
     budget_epochs: int | None = None
+    changes: Changes = field(default_factory=dict)
 
     @property
     def own_name(self) -> str:
@@ -72,7 +76,7 @@ class Comparison:
     arms: tuple[Arm, ...] = ()
     needs_ranks: int = 1
     switches: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    changes: Changes = field(default_factory=dict)
 
     def pick(self, names: Sequence[str]) -> Sequence[Arm]:
         """Return the settings with these names, all without names. Raises UserError for others."""
@@ -87,21 +91,25 @@ class Comparison:
 
     def vary(self, definition: Definition) -> Definition:
         """Return the definition of the problem that is trained, with a digest of its own."""
-        if not self.changes:
-            return definition
-        targets = self.changes.get("targets", {})
-        return replace(
-            definition,
-            model={**definition.model, **self.changes.get("model", {})},
-            data={**definition.data, **self.changes.get("data", {})},
-            quality=tuple(
-                replace(each, target=targets.get(each.metric, each.target))
-                for each in definition.quality
-            ),
-            data_digest=None,
-            flops_per_sample=None,
-            digest=hashlib.sha256(f"{definition.digest}{self.changes}".encode()).hexdigest(),
-        )
+        return _change(definition, self.changes)
+
+
+def _change(definition: Definition, changes: Changes) -> Definition:
+    if not changes:
+        return definition
+    targets = changes.get("targets", {})
+    return replace(
+        definition,
+        model={**definition.model, **changes.get("model", {})},
+        data={**definition.data, **changes.get("data", {})},
+        quality=tuple(
+            replace(each, target=targets.get(each.metric, each.target))
+            for each in definition.quality
+        ),
+        data_digest=None,
+        flops_per_sample=None,
+        digest=hashlib.sha256(f"{definition.digest}{changes}".encode()).hexdigest(),
+    )
 
 
 @dataclass(frozen=True)
@@ -164,6 +172,7 @@ def load_comparison(benchmark: str, scale: str, name: str) -> Comparison:
             tuple(arm.get("cycles", ())),
             group.get("name", ""),
             arm.get("budget_epochs", settings.get("budget_epochs")),
+            arm.get("changes", {}),
         )
         for group in facts.get("each", [{}])
         for arm in settings["arms"]
@@ -252,7 +261,7 @@ def _evaluate_every_epoch(definition: Definition, arm: Arm) -> Definition:
 
 
 def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Path) -> Training:
-    definition = _evaluate_every_epoch(definition, arm)
+    definition = _change(_evaluate_every_epoch(definition, arm), arm.changes)
     config = configure_open(definition, overrides=arm.overrides, data_root=data_root, seed=seed)
     own = find_create(import_task(definition, "torch"))
     source = follow_cycles(own, arm.cycles) if arm.cycles else own
@@ -298,7 +307,8 @@ def _identify(definition: Definition, comparison: Comparison) -> dict[str, Any]:
 
 def _describe(arm: Arm) -> list[str]:
     budget = [f"budget_epochs={arm.budget_epochs}"] if arm.budget_epochs else []
-    return [*arm.overrides, *map(str, arm.cycles), *budget]
+    changes = [str(arm.changes)] if arm.changes else []
+    return [*arm.overrides, *map(str, arm.cycles), *budget, *changes]
 
 
 def list_by_batch_size(definition: Definition) -> Mapping[int, Sequence[float]]:

@@ -222,6 +222,18 @@ def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path)
     assert peaks == [0.5, 0.4, 0.25]  # the other setting is the same
 
 
+def test_a_setting_may_change_what_no_setting_reaches() -> None:
+    comparison = epochs.load_comparison("resnet50", "mini", "norms")
+    momenta = [
+        epochs._prepare_training(MINI, arm, 1, Path()).config.definition.model[
+            "batch_norm_momentum"
+        ]
+        for arm in comparison.arms
+    ]
+    assert momenta == [0.1, 0.05]
+    assert len({str(epochs._describe(arm)) for arm in comparison.arms}) == 2
+
+
 def test_a_missed_target_is_a_finding(
     training: FakeTraining, tmp_path: Path, capsys: Printed
 ) -> None:
@@ -255,7 +267,7 @@ def test_by_batch_size_nothing_is_trained(
 
 COMPARISONS = [
     pytest.param(name, scale, compared, id=f"{name}-{scale}-{compared}")
-    for name in ("resnet50", "kfac", "transformer")
+    for name in ("resnet50", "kfac", "transformer", "video_prediction")
     for compared, facts in yaml.safe_load(
         (definition.locate_benchmarks() / name / epochs.COMPARISONS).read_text()
     ).items()
@@ -272,7 +284,7 @@ def test_every_comparison_is_what_open_allows(name: str, scale: str, compared: s
         configure(chosen, division="open", overrides=arm.overrides) for arm in comparison.arms
     ]
     values = [
-        (config.hyperparameters, config.execution, arm.cycles)
+        (config.hyperparameters, config.execution, arm.cycles, arm.changes)
         for config, arm in zip(configs, comparison.arms, strict=True)
     ]
     assert all(one != other for one, other in itertools.combinations(values, 2))

@@ -120,6 +120,16 @@ def test_pieces_accumulate_with_stale_factors_as_whole_batches() -> None:
     torch.testing.assert_close(weights, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_all_factors_are_refreshed_every_so_many_steps() -> None:
+    network = _network()
+    kfac = KFAC(network, Options(stale=True, stale_interval=4, stale_tolerance=1e9, damping=0.1))
+    images, targets = _batch()
+    for step in range(10):
+        assert {each.due <= step for each in kfac.intervals.values()} == {step % 4 == 0}
+        functional.cross_entropy(network(images), targets).backward()
+        kfac.step()
+
+
 def test_overlap_needs_to_know_which_pass_is_the_last() -> None:
     network, (images, targets) = _network(), _batch()
     KFAC(network, Options(overlap=True))
