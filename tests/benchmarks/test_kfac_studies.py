@@ -49,9 +49,9 @@ def test_bytes_between_nodes_are_told_apart() -> None:
     by_what = count_bytes(SimpleNamespace(preconditioner=kfac))
     assert by_what == {"factors, node": 4, "factors, between nodes": 2, "rescaling": 1}
     counts = {"refreshes": 1, "possible_refreshes": 2}
-    columns = describe_sent(Update("stale", 2.0, 1.0, (1.0, 3.0), (), by_what, counts))
+    columns = describe_sent(Update("stale", 2.0, 1.0, (1.0, 3.0), (), by_what, counts, (1, 1)))
     assert columns == {"refreshed": "50.0%", "bytes of factors": "6", "between nodes": "2"}
-    assert "between nodes" not in describe_sent(Update("", 1, 1, (1, 1), (), {}, counts))
+    assert "between nodes" not in describe_sent(Update("", 1, 1, (1, 1), (), {}, counts, (1, 1)))
 
 
 def test_stale_factors_travel_in_two_levels_as_published() -> None:
@@ -66,7 +66,7 @@ def test_each_rung_of_the_ladder_can_be_configured() -> None:
         assert {config.hyperparameters["opt_preconditioner"] for config in configs} == {"none"}
         assert {rung.network for rung in rungs} - {""} <= set(NETWORKS)
         settings = zip(configs, rungs, strict=True)
-        assert len({f"{config.execution} {rung.network}" for config, rung in settings}) == 4
+        assert len({f"{config.execution} {rung.network}" for config, rung in settings}) == 5
 
 
 def test_channels_first_compute_the_same(data_root: Path) -> None:
