@@ -97,7 +97,7 @@ def test_two_hosts_describe_themselves_together(
 def test_a_rank_that_fails_ends_the_others(environment: dict[str, str]) -> None:
     code = "3 + (0 in os.sched_getaffinity(0))"  # the first processor is the first rank's, if bound
     program = f"import os, time; os.environ['RANK'] == '1' and os._exit({code}); time.sleep(60)"
-    environment["BIND"] = "cores" if len(os.sched_getaffinity(0)) == os.cpu_count() > 1 else "none"
+    environment["BIND"] = "cores" if 1 < len(os.sched_getaffinity(0)) == os.cpu_count() else "none"
     started = time.monotonic()
     line = ["bash", str(HOSTS), "127.0.0.1 localhost", "2", sys.executable, "-c", program]
     done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, check=False)

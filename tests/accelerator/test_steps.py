@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from cepheid.measure.engine.byte_counts import weigh_task
+from cepheid.measure.engine.noise import open_noise
 from cepheid.reference.torch import warm_up
 from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.reference.torch.flow.sampling import make_eager_sampler
@@ -158,6 +160,20 @@ def test_the_peak_of_the_memory_is_counted() -> None:
     if not (peak := task.device.peak_bytes()):
         pytest.skip("the device counts no bytes (peak_bytes)")
     assert peak > 2 * weights  # with their gradients
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_a_task_needs_is_weighed_without_others(place: Place) -> None:
+    def make() -> Any:
+        task = build("resnet50", place)
+        open_noise(task)
+        return task
+
+    (task, first), (_, second) = (weigh_task(make, find_device(place)) for _ in range(2))
+    if place.type != "cpu" and not task.device.peak_bytes():
+        pytest.skip("the device counts no bytes (peak_bytes)")
+    weights = sum(each.numel() * each.element_size() for each in task.model.parameters())
+    assert 3 * weights < second < 1.5 * first  # with gradients and momenta
 
 
 @pytest.mark.parametrize("place", PLACES)
