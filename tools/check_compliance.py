@@ -87,9 +87,12 @@ def check(arguments: argparse.Namespace) -> int:
     gc.set_threshold(GARBAGE_OBJECTS)
     if arguments.follow:
         return _follow(arguments, judged_in)
-    packages = [package.read(path, judged_in.layout) for path in arguments.paths]
-    are_alone = all(one.is_single_log for one in packages)
+    are_alone = not any(map(os.path.isdir, arguments.paths))
     keep: Kept = "findings" if are_alone and arguments.format != CSV else "summaries"
+    with_systems = keep != "findings"
+    packages = [
+        package.read(path, judged_in.layout, with_systems=with_systems) for path in arguments.paths
+    ]
     with _show_progress() as progress:
         each = use_processes(arguments.jobs, progress)
         if change:

@@ -25,6 +25,7 @@ from cepheid.compliance.checks.mlperf import named, requirements, submitted  # n
 # Importing these modules registers their checks.
 from cepheid.compliance.checks.registry import (
     CHECKS,
+    Check,
     Needs,
     Place,
     find_log_definition,
@@ -47,8 +48,9 @@ from cepheid.compliance.read.contents import ResultFolder, Submitter
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.summary import ResultSummary
+from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
-from cepheid.rules.rounds import Round, RoundBenchmark
+from cepheid.rules.rounds import Round, RoundBenchmark, Severity
 
 __all__ = [
     "CHECKS",
@@ -121,23 +123,26 @@ Subject = (
 
 
 @cache
-def _list_rules(needs: Needs) -> Sequence[str]:
-    """Return the rules of one level, all of which have registered their checks by now."""
-    return [rule for rule, check in CHECKS.items() if check.needs is needs]
+def _list_checks(
+    judged_in: str, as_published: bool, needs: Needs, only: tuple[str, ...]
+) -> Sequence[tuple[Check, Severity]]:
+    """Return the checks of one level that a round asks for, each with its severity there."""
+    rules = rounds.load(judged_in, as_published).rules
+    return [
+        (check, rules[rule].severity)
+        for rule, check in CHECKS.items()
+        if check.needs is needs and rule in rules and (not only or rule in only)
+    ]
 
 
 def _run_checks(
-    judged_in: Round, needs: Needs, *subject: Subject, only: Sequence[str] = ()
+    judged_in: Round, needs: Needs, *subject: Subject, only: tuple[str, ...] = ()
 ) -> Iterator[Finding]:
     """Yield the findings of all checks of one level, with the severity of the round."""
     kind = next((about.kind for about in subject if isinstance(about, Definition)), None)
-    for rule in _list_rules(needs):
-        if rule not in judged_in.rules or (only and rule not in only):
-            continue
-        check = CHECKS[rule]
+    for check, severity in _list_checks(judged_in.name, judged_in.as_published, needs, only):
         if kind is not None and kind not in check.kinds:
             continue
-        severity = judged_in.rules[check.rule].severity
         for finding in check.find(*subject):
             level = severity if finding.severity == "error" else finding.severity
             assert finding.rule == check.rule, f"{check.rule} yields {finding.code}"

@@ -26,7 +26,7 @@ from cepheid.compliance.read.logs import ResultLogs, read_logs
 from cepheid.compliance.read.summary import ResultSummary, summarize
 from cepheid.compliance.score import mlcommons
 from cepheid.compliance.score.convergence import Convergence
-from cepheid.rules import rcp
+from cepheid.rules import rcp, rounds
 from cepheid.rules.definition import Definition
 from cepheid.rules.host import follow_parent, usable_processors
 from cepheid.rules.rounds import Round
@@ -117,6 +117,8 @@ def find_definition(runs: Sequence[HasTexts], place: Place) -> Definition | None
     That is the one that the folder names, else the first one that a log names. None where there is
     no benchmark of that name and scale, and in a round of MLPerf.
     """
+    if rounds.load(place.round).is_mlperf:
+        return None
     no_log = RunLog(Path(), ())  # a result without logs is judged by its folder's name
     known = (find_log_definition(run, place) for run in (*runs, no_log))
     return next(filter(None, known), None)

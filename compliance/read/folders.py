@@ -61,6 +61,7 @@ class Reader:
     def __init__(self, given: Path, keep_absolute: bool) -> None:
         self.given = given
         self.keep_absolute = keep_absolute
+        self.with_systems = True  # read the descriptions around a log of MLPerf
         self.refused: list[Refused] = []
         self.failures = Failures()
         self.decided: dict[Path, decisions.Decisions] = {}

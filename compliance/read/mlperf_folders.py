@@ -50,6 +50,8 @@ class MlperfReader(Reader):
         folder = file.parent
         root, shown, (system, scale) = self.find_root(folder), self.show(folder), self.place(folder)
         result = ResultFolder(shown, system, (self.show(file),), benchmark=folder.name, scale=scale)
+        if not self.with_systems:
+            return self.make_submitter(root, {}, [result])
         systems = root / "systems"
         described = systems / f"{system}.json"
         if is_plain_file(described) and not os.path.islink(systems):

@@ -42,12 +42,18 @@ class Package:
         return sum(len(result.runs) for who in self.submitters for result in who.results)
 
 
-def read(path: Path, layout: Layout = "cepheid", may_be_empty: bool = False) -> Package:
+def read(
+    path: Path,
+    layout: Layout = "cepheid",
+    may_be_empty: bool = False,
+    with_systems: bool = True,
+) -> Package:
     """List what lies under ``path``; ``layout`` is that of the round's folders.
 
     Raises UserError where there is nothing, nothing that looks like run logs, or something that can
     be read in two ways. ``may_be_empty`` accepts a folder named ``submissions`` in which there is
-    no submission yet.
+    no submission yet. Without ``with_systems``, the description around a log of MLPerf is not read:
+    only tables show it, a log by itself is judged without it.
     """
     try:
         is_folder = stat.S_ISDIR(os.stat(path).st_mode)
@@ -57,6 +63,7 @@ def read(path: Path, layout: Layout = "cepheid", may_be_empty: bool = False) -> 
         raise UserError(f"{escape(str(path))[:200]}: {error.strerror}") from error
     absolute = Path(os.path.abspath(path))
     reader = _make_reader(absolute, layout, path.is_absolute())
+    reader.with_systems = with_systems
     if not is_folder:
         return Package(path, (reader.read_single_log(absolute),), is_single_log=True)
     strays = tuple(map(reader.show, find_strays(absolute))) if layout == "cepheid" else ()

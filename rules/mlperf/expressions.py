@@ -24,6 +24,7 @@ class Line(Protocol):
 
 
 Expression = Callable[[dict[str, Any], Any, Any, Line | None], Any]
+Filter = Callable[[Sequence[Line]], Sequence[Line]]
 Statements = Callable[[dict[str, Any], Any, Any, Line | None, Callable[[str], None]], None]
 
 TEXT_MAX = 100_000  # characters
@@ -288,19 +289,52 @@ def compile_all(texts: Sequence[str], in_seconds: bool = False) -> Expression | 
 
     It says no where one of them changes what it reads: those are asked one by one.
     """
-    if any("append" in text or "update" in text for text in texts):
-        texts = ["False"]
-    trees = [_Rewriter(in_seconds).visit(parse(text).body) for text in texts]
-    joined = ast.BoolOp(ast.And(), trees) if len(trees) > 1 else next(iter(trees), None)
+    joined = _join(texts, in_seconds)
     return _make_expression(joined) if joined else None
 
 
-def _make_expression(body: ast.expr) -> Expression:
-    tree = ast.parse("lambda s, value, metadata, ll: None", mode="eval")
-    assert isinstance(tree.body, ast.Lambda)
-    tree.body.body = body
-    made: Expression = eval(_compile(tree, "eval"), dict(_SCOPE))
+def ask_each(s: dict[str, Any], value: Any, metadata: Any, ll: Line | None) -> bool:
+    """Say of every record that its conditions must be asked one by one."""
+    return False
+
+
+def compile_filter(texts: Sequence[str], in_seconds: bool = False) -> Filter | None:
+    """Return the function that lists the records for which not all of these conditions hold.
+
+    It takes a third of the time of a call for each record. None without conditions, and where one
+    depends on the records before.
+    """
+    joined = _join(texts, in_seconds)
+    if joined is None or any(map(_is_state, ast.walk(joined))):
+        return None
+    made: Filter = _make_function(
+        "lambda lines: [ll for ll in lines"
+        " for value, metadata in [(ll.value, ll.metadata)] if not PLACE]",
+        joined,
+    )
     return made
+
+
+def _join(texts: Sequence[str], in_seconds: bool) -> ast.expr | None:
+    if any("append" in text or "update" in text for text in texts):
+        texts = ["False"]
+    trees = [_Rewriter(in_seconds).visit(parse(text).body) for text in texts]
+    return ast.BoolOp(ast.And(), trees) if len(trees) > 1 else next(iter(trees), None)
+
+
+def _make_expression(body: ast.expr) -> Expression:
+    made: Expression = _make_function("lambda s, value, metadata, ll: PLACE", body)
+    return made
+
+
+def _make_function(text: str, body: ast.expr) -> Any:
+    """Return the function of a text in which PLACE stands for an expression."""
+
+    class Put(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            return body if node.id == "PLACE" else node
+
+    return eval(_compile(Put().visit(ast.parse(text, mode="eval")), "eval"), dict(_SCOPE))
 
 
 @cache

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from cepheid.rules.mlperf.expressions import Expression, Statements
+from cepheid.rules.mlperf.expressions import Expression, Filter, Statements
 from cepheid.rules.mlperf.words import Flags, list_read, say
 
 
@@ -27,6 +27,8 @@ class Check:
         return list_read(self.text)
 
 
+ONCE = "submission_"  # of such keys, mlcommons judges the first record alone
+
 Steps = tuple[
     bool, Statements | None, Expression | None, Statements | None, tuple[Check, ...], Check | None
 ]
@@ -39,7 +41,8 @@ class KeyRules:
     ``count`` is "once", "any" or the least number of records; records of one of ``or_else`` will do
     in their place. ``before`` and ``after`` are statements around the ``checks`` of each record,
     and ``all_hold`` says of a record whether it satisfies all of them. ``first`` is checked of the
-    first record, and ``some`` holds for at least one.
+    first record, and ``some`` holds for at least one. Where there is nothing but checks, and none
+    depends on other records, ``find_broken`` lists the records that do not satisfy all of them.
     """
 
     name: str
@@ -51,6 +54,7 @@ class KeyRules:
     first: tuple[Check, ...] = ()
     some: Check | None = None
     all_hold: Expression | None = None
+    find_broken: Filter | None = None
 
     @property
     def acts(self) -> bool:
@@ -65,7 +69,7 @@ class KeyRules:
     @property
     def steps(self) -> Steps:
         """What is done with each record of the key."""
-        is_judged_once = "submission_" in self.name  # mlcommons judges the first record alone
+        is_judged_once = ONCE in self.name
         return is_judged_once, self.before, self.all_hold, self.after, self.first, self.some
 
 
@@ -99,6 +103,11 @@ class RuleFile:
     def acting(self) -> Mapping[str, Steps]:
         """What is done with records of the keys that must be looked at one by one."""
         return {key: rules.steps for key, rules in self.keys.items() if rules.acts}
+
+    @cached_property
+    def filters(self) -> Mapping[str, Filter]:
+        """What finds the broken records of the keys of which each record is judged by itself."""
+        return {key: each.find_broken for key, each in self.keys.items() if each.find_broken}
 
     @cached_property
     def some(self) -> Sequence[tuple[str, Check]]:

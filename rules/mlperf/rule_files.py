@@ -20,11 +20,13 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf.expressions import (
     NotSupportedError,
     Statements,
+    ask_each,
     compile_all,
     compile_expression,
+    compile_filter,
     compile_statements,
 )
-from cepheid.rules.mlperf.keys import Check, KeyRules, RuleFile
+from cepheid.rules.mlperf.keys import ONCE, Check, KeyRules, RuleFile
 from cepheid.rules.mlperf.tables import (
     read_benchmarks,
     read_description_rules,
@@ -253,6 +255,9 @@ class _Reader:
         if len(some) > 1:
             raise self.refuse(facts["ATLEAST_ONE_CHECK"], "more than one ATLEAST_ONE_CHECK")
         checks = self.checks(facts.get("CHECK"))
+        texts = [check.text for check in checks]
+        is_plain = facts.keys() <= {"NAME", "REQ", "CHECK"} and ONCE not in self.text(facts["NAME"])
+        find_broken = compile_filter(texts, self.in_seconds) if is_plain else None
         return KeyRules(
             self.text(facts["NAME"]),
             count,
@@ -262,7 +267,8 @@ class _Reader:
             self.statements(facts["POST"]) if facts.get("POST") else None,
             self.checks(facts.get("FIRST_CHECK")),
             some[0] if some else None,
-            compile_all([check.text for check in checks], self.in_seconds),
+            ask_each if find_broken else compile_all(texts, self.in_seconds),
+            find_broken,
         )
 
     def read_count(self, node: Any) -> tuple[str | int, tuple[str, ...]]:

@@ -18,6 +18,7 @@ from cepheid.compliance.finding import escape, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import EventsByKey, RunLog, group
 from cepheid.rules.events import is_number
+from cepheid.rules.mlperf.expressions import Filter
 from cepheid.rules.mlperf.keys import Check, RuleFile
 from cepheid.rules.mlperf.rule_files import JOINED, METRIC, RuleSet
 
@@ -115,7 +116,7 @@ FEW = 4  # records of an acting key for each that is passed over: then they are 
 
 
 def _judge_by_file(
-    file: RuleFile, events: Iterable[Event], by_key: EventsByKey, are_apart: bool, course: _Course
+    file: RuleFile, events: Sequence[Event], by_key: EventsByKey, are_apart: bool, course: _Course
 ) -> None:
     """Judge by one file; ``are_apart`` says that the lines of records tell their order."""
     state: dict[str, Any] = {}
@@ -125,12 +126,18 @@ def _judge_by_file(
         for key in course.about_keys.keys() & file.keys:
             del course.about_keys[key]
     satisfied: set[str] = set()
-    # There may be 100,000 records, and nearly all are as they should be: what is wrong with one is
-    # asked only where ``all_hold`` says no.
-    acting = {key: steps for key, steps in file.acting.items() if key in by_key}
+    # There may be 100,000 records, and nearly all are as they should be. Keys whose records are
+    # judged by themselves are asked for as a whole, and what is wrong with a record of another key
+    # only where ``all_hold`` says no.
+    filters = file.filters
+    acting = {
+        key: steps
+        for key, steps in file.acting.items()
+        if key in by_key and not (key in filters and _are_fine(filters[key], by_key[key]))
+    }
     enqueue = course.files.append
     of_acting = [by_key[key] for key in acting]
-    if are_apart and FEW * sum(map(len, of_acting)) < sum(map(len, by_key.values())):
+    if are_apart and FEW * sum(map(len, of_acting)) < len(events):
         events = sorted(chain.from_iterable(of_acting), key=_get_line)
     for event in events:
         key = event.key
@@ -166,6 +173,14 @@ def _judge_by_file(
             got = format_value(last.value)
             course.for_good.append(Breach("never", (key,), file.name, some, last, times, got=got))
     _judge_end(file, state, course)
+
+
+def _are_fine(find_broken: Filter, events: Sequence[Event]) -> bool:
+    """Return whether all records satisfy what is asked of each by itself."""
+    try:
+        return not find_broken(events)
+    except Exception:  # for example of a text: which one it is, is asked in order
+        return False
 
 
 def _check(
@@ -237,7 +252,7 @@ def _count(file: RuleFile, by_key: EventsByKey, course: _Course) -> None:
         if rules.or_else:
             keys = (key, *rules.or_else)
             # keys that the file does not name count for nothing
-            if not any(each in file.keys and by_key.get(each) for each in keys):
+            if not by_key.keys() & keys & file.keys.keys():
                 either.setdefault(frozenset(keys), keys)
         elif rules.count == "once" and len(of_key) > 1:
             found = _find_repeated(file, key, of_key)
@@ -245,7 +260,8 @@ def _count(file: RuleFile, by_key: EventsByKey, course: _Course) -> None:
         elif len(of_key) < rules.least:
             found = Breach("missing", (key,), file.name, least=rules.least)
             course.about_keys.setdefault(key, {})["missing", ""] = found, 1
-    course.for_good += (Breach("missing", keys, file.name) for keys in either.values())
+    for keys in either.values():
+        course.for_good.append(Breach("missing", keys, file.name))
 
 
 def _find_repeated(file: RuleFile, key: str, events: Sequence[Event]) -> Breach:

@@ -3,7 +3,6 @@
 import datetime
 import math
 import time
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from operator import attrgetter, sub
 
@@ -198,12 +197,10 @@ def _check_single_clock(run: RunLog) -> Iterator[Finding]:
     if times_ms == sorted(times_ms):
         return
     apart_ms = list(map(sub, times_ms[1:], times_ms))
-    in_order = sorted(apart_ms)
-    steps = bisect_left(in_order, 0)
-    first = next(at for at, milliseconds in enumerate(apart_ms, 1) if milliseconds < 0)
-    times = "" if steps == 1 else f" {steps:,} times, at most"
-    message = f"time_ms steps back{times} by {-in_order[0]:,.0f} ms"
-    yield _report_step_back(run, run.events[first], message)
+    back_ms = [milliseconds for milliseconds in apart_ms if milliseconds < 0]
+    times = "" if len(back_ms) == 1 else f" {len(back_ms):,} times, at most"
+    message = f"time_ms steps back{times} by {-min(back_ms):,.0f} ms"
+    yield _report_step_back(run, run.events[apart_ms.index(back_ms[0]) + 1], message)
 
 
 def _report_step_back(run: RunLog, event: Event, message: str) -> Finding:
