@@ -25,7 +25,6 @@ from cepheid.compliance.checks.mlperf import named, requirements, submitted  # n
 # Importing these modules registers their checks.
 from cepheid.compliance.checks.registry import (
     CHECKS,
-    Check,
     Needs,
     Place,
     find_log_definition,
@@ -48,9 +47,8 @@ from cepheid.compliance.read.contents import ResultFolder, Submitter
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.compliance.read.summary import ResultSummary
-from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
-from cepheid.rules.rounds import Round, RoundBenchmark, Severity
+from cepheid.rules.rounds import Round, RoundBenchmark
 
 __all__ = [
     "CHECKS",
@@ -123,16 +121,10 @@ Subject = (
 
 
 @cache
-def _list_checks(
-    judged_in: str, as_published: bool, needs: Needs, only: tuple[str, ...]
-) -> Sequence[tuple[Check, Severity]]:
-    """Return the checks of one level that a round asks for, each with its severity there."""
-    rules = rounds.load(judged_in, as_published).rules
-    return [
-        (check, rules[rule].severity)
-        for rule, check in CHECKS.items()
-        if check.needs is needs and rule in rules and (not only or rule in only)
-    ]
+def _list_rules(needs: Needs, only: tuple[str, ...]) -> Sequence[str]:
+    """Return the rules of one level, all of which have registered their checks by now."""
+    known = [rule for rule, check in CHECKS.items() if check.needs is needs]
+    return [rule for rule in known if rule in only] if only else known
 
 
 def _run_checks(
@@ -140,10 +132,11 @@ def _run_checks(
 ) -> Iterator[Finding]:
     """Yield the findings of all checks of one level, with the severity of the round."""
     kind = next((about.kind for about in subject if isinstance(about, Definition)), None)
-    for check, severity in _list_checks(judged_in.name, judged_in.as_published, needs, only):
-        if kind is not None and kind not in check.kinds:
+    for rule in _list_rules(needs, only):
+        check, asked = CHECKS[rule], judged_in.rules.get(rule)
+        if asked is None or (kind is not None and kind not in check.kinds):
             continue
         for finding in check.find(*subject):
-            level = severity if finding.severity == "error" else finding.severity
+            level = asked.severity if finding.severity == "error" else finding.severity
             assert finding.rule == check.rule, f"{check.rule} yields {finding.code}"
             yield finding if level == finding.severity else replace(finding, severity=level)

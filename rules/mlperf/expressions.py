@@ -301,17 +301,16 @@ def ask_each(s: dict[str, Any], value: Any, metadata: Any, ll: Line | None) -> b
 def compile_filter(texts: Sequence[str], in_seconds: bool = False) -> Filter | None:
     """Return the function that lists the records for which not all of these conditions hold.
 
-    It takes a third of the time of a call for each record. None without conditions, and where one
+    One call for all of them saves one for each record. None without conditions, and where one
     depends on the records before.
     """
     joined = _join(texts, in_seconds)
     if joined is None or any(map(_is_state, ast.walk(joined))):
         return None
-    made: Filter = _make_function(
-        "lambda lines: [ll for ll in lines"
-        " for value, metadata in [(ll.value, ll.metadata)] if not PLACE]",
-        joined,
-    )
+    each = "for ll in lines for value, metadata in [(ll.value, ll.metadata)]"
+    tree: Any = ast.parse(f"lambda lines: [ll {each} if not None]", mode="eval")
+    tree.body.body.generators[-1].ifs[0].operand = joined
+    made: Filter = eval(_compile(tree, "eval"), dict(_SCOPE))
     return made
 
 
@@ -323,18 +322,10 @@ def _join(texts: Sequence[str], in_seconds: bool) -> ast.expr | None:
 
 
 def _make_expression(body: ast.expr) -> Expression:
-    made: Expression = _make_function("lambda s, value, metadata, ll: PLACE", body)
+    tree: Any = ast.parse("lambda s, value, metadata, ll: None", mode="eval")
+    tree.body.body = body
+    made: Expression = eval(_compile(tree, "eval"), dict(_SCOPE))
     return made
-
-
-def _make_function(text: str, body: ast.expr) -> Any:
-    """Return the function of a text in which PLACE stands for an expression."""
-
-    class Put(ast.NodeTransformer):
-        def visit_Name(self, node: ast.Name) -> ast.expr:
-            return body if node.id == "PLACE" else node
-
-    return eval(_compile(Put().visit(ast.parse(text, mode="eval")), "eval"), dict(_SCOPE))
 
 
 @cache

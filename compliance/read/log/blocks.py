@@ -96,7 +96,7 @@ def parse_block(
         marker = PLAIN if dialect == "mllog" else _V06
         how = {"is_text": is_text, "is_lenient": is_lenient}
         split = None if is_sparse else _split_begun(number, text, marker, **how)
-        split = split or _split(number, text, marker, **how)
+        split = split or _split(number, text, marker, is_sparse=is_sparse, **how)
         return _make_block(dialect, number, split, is_lenient)
     except _OddError as odd:
         if odd.line is not None:
@@ -194,23 +194,36 @@ def _split_begun(
     return _Split(contents, joined, numbers, labels, line_feeds, record_bytes)
 
 
-def _split(number: int, text: bytes, marker: bytes, *, is_text: bool, is_lenient: bool) -> _Split:
-    """Split lines with text before their markers, and lines without a record among them."""
-    before, *others = text.rsplit(STEM)
-    rest = marker[len(STEM) :]
-    size, is_whole = len(rest), b"\n" in others[-1]
+def _split(
+    number: int, text: bytes, marker: bytes, *, is_sparse: bool, is_text: bool, is_lenient: bool
+) -> _Split:
+    """Split lines with text before their markers, and lines without a record among them.
+
+    Among much text, the few records are looked at one by one, and the text once only.
+    """
+    before, *others = text.rsplit(STEM if is_sparse else marker)
+    if is_sparse:
+        rest = marker[len(STEM) :]
+        _demand(all(other.startswith(rest) for other in others))
+        others = [other[len(rest) :] for other in others]
+    _demand(bool(others))
+    is_whole = b"\n" in others[-1]
     if not is_whole:
         others[-1] += b"\n"
-    lines, line_ends, between = zip(*[other.partition(b"\n") for other in others], strict=True)
+    contents, line_ends, between = zip(*[other.partition(b"\n") for other in others], strict=True)
     _demand(all(line_ends))  # else two records stand on one line
-    _demand({line[:size] for line in lines} == {rest})
-    contents = [line[size:] for line in lines]
+    has_lines = is_sparse
+    if not is_sparse:
+        outside = b"".join((before, *between))
+        has_lines = b"\n" in outside
+        _demand(outside.rfind(STEM) < 0)
     if b"\0" in text or not (is_lenient or text.isascii()):
         _demand_text((before, *between), is_text, is_lenient)
     labels, after = [before, *between[:-1]], between[-1]
     numbers: Sequence[int] = range(number, number + len(contents))
     record_bytes = len(text) - len(after)
-    before_each = list(accumulate([len(x) - len(x.replace(b"\n", b"")) for x in labels]))
+    each_feeds = [len(x) - len(x.replace(b"\n", b"")) for x in labels] if has_lines else [0]
+    before_each = list(accumulate(each_feeds))
     if before_each[-1]:
         numbers = list(map(add, numbers, before_each))
         record_bytes -= sum(map(len, labels))

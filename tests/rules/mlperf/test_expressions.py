@@ -3,6 +3,7 @@
 import copy
 import math
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from cepheid.rules.mlperf.expressions import (
     NotSupportedError,
     compile_all,
     compile_expression,
+    compile_filter,
     compile_statements,
     is_whole,
 )
@@ -87,6 +89,13 @@ def test_an_expression_means_what_it_means_to_python(text: str, value: Any) -> N
     assert outcome(lambda: bool(call(both, state, record))) in (
         outcome(lambda: bool(pythons())), "Error",
     )  # fmt: skip
+    line: Any = SimpleNamespace(key=Line.key, line=Line.line, time_ms=Line.time_ms, **record)
+    if find_broken := compile_filter(["v['value'] == v['value']", text]):  # None with a state
+        assert outcome(lambda: find_broken([line, line])) in (
+            outcome(lambda: [] if pythons() else [line, line]), "Error",
+        )  # fmt: skip
+    else:
+        assert "s[" in text or "s." in text
 
 
 CHANGES = st.lists(
