@@ -106,16 +106,19 @@ class WeightNoise:
     """
 
     def __init__(self, network: nn.Module) -> None:
-        posteriors = [posterior for _, posterior in iterate_gaussian_weights(network)]
-        sizes = [posterior.noise.numel() for posterior in posteriors]
-        device = posteriors[0].noise.device
+        # Filled where they lie: a captured pass reads this memory, whoever made it (graphs.py).
+        self._buffers = [posterior.noise for _, posterior in iterate_gaussian_weights(network)]
+        sizes = [noise.numel() for noise in self._buffers]
+        device = self._buffers[0].device
         self.values = torch.zeros(sum(sizes), device=device)
+        self._parts = [
+            part.as_strided(noise.shape, noise.stride(), part.storage_offset())
+            for noise, part in zip(self._buffers, self.values.split(sizes), strict=True)
+        ]
         self._random = find_values(device).make_generator()
-        for posterior, part in zip(posteriors, self.values.split(sizes), strict=True):
-            like = posterior.noise
-            posterior.noise = part.as_strided(like.shape, like.stride(), part.storage_offset())
 
     def draw(self, seed: int, purpose: str, *keys: int) -> None:
         """Draw all weights at once."""
         key = int(make_generator(seed, purpose, *keys).integers(2**63))
         self.values.normal_(generator=self._random.manual_seed(key))
+        torch._foreach_copy_(self._buffers, self._parts)
