@@ -257,7 +257,7 @@ COLUMNS = (
     Column("early 0 10 20%", "early", _format_rates),
     Column("late 0 10 20%", "late", _format_rates),
     Column("recorded spread", "recorded_spread", format_share),
-    Column("then a pair", lambda row: format_share(row.pair_recorded)),
+    Column("then a pair", lambda row: row.recorded_spread and format_share(row.pair_recorded)),
 )
 
 STUDY = Study(
