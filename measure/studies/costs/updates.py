@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import import_module
-from cepheid.measure.engine.byte_counts import weigh_task
 from cepheid.measure.engine.noise import NO_DATA, REAL
 from cepheid.measure.engine.phases import profile_steps
 from cepheid.measure.engine.turns import (
@@ -118,6 +117,8 @@ class Setup:
 
     def make_settled_task(self, step: Step, ranks: "TorchRanks") -> tuple[Any, int]:
         """Return a task with a step's settings that has made updates, and the bytes it needs."""
+        from cepheid.measure.engine.byte_counts import weigh_task  # here: `--help` loads no torch
+
         other = None
         if step.network:
             other = import_module(self.definition.name, "comparison").NETWORKS[step.network]
