@@ -25,9 +25,7 @@ def apply_waivers(
     holding = [each for each in waivable if not _has_expired(each, judged_in)]
     applied, used = [], list[Waiver]()
     for finding in findings:
-        of_rule = [w for w in holding if finding.is_error and finding.rule == w.rule]
-        here = (w for w in of_rule if decisions and decisions.concerns(w.path, finding.path))
-        waiver = next(here, None)
+        waiver = next((w for w in holding if decisions and covers(decisions, w, finding)), None)
         if waiver is not None:
             used.append(waiver)
             by = f"waived by {escape(waiver.who)} until {waiver.until}: {escape(waiver.reason)}"
@@ -42,6 +40,12 @@ def is_withdrawn(who: Submitter, path: Path) -> bool:
     decisions = who.decisions
     every = decisions.list_all(Withdrawal) if decisions else ()
     return any(decisions.concerns(each.path, path) for each in every if decisions)
+
+
+def covers(decisions: Decisions, waiver: Waiver, finding: Finding) -> bool:
+    """Return True for an error of the waiver's rule in its file, or in a file of its folder."""
+    is_waived = finding.is_error and finding.rule == waiver.rule
+    return is_waived and decisions.concerns(waiver.path, finding.path)
 
 
 def _is_waivable(rule: str, judged_in: Round) -> bool:

@@ -139,7 +139,7 @@ def test_sound_points_lack_nothing() -> None:
     assert rcp.find_problems(POINTS, MINI) == []
 
 
-def add_point(**changes: object) -> ReferencePoints:
+def add_point(**changes: Any) -> ReferencePoints:
     """The sound points and the last one again, with other hyperparameters."""
     last = POINTS.points[-1]
     other = replace(last, hyperparameters={**last.hyperparameters, **changes})

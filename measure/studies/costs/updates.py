@@ -29,7 +29,6 @@ from cepheid.measure.studies.costs.declared import Costs, Step
 from cepheid.measure.studies.costs.inverses import find_kfac
 from cepheid.measure.studies.speed.profiles import profile_kernels
 from cepheid.reference.run.execution import add_switches
-from cepheid.reference.torch.devices.kinds import find_device
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 
@@ -118,6 +117,7 @@ class Setup:
     def make_settled_task(self, step: Step, ranks: "TorchRanks") -> tuple[Any, int]:
         """Return a task with a step's settings that has made updates, and the bytes it needs."""
         from cepheid.measure.engine.byte_counts import weigh_task  # here: `--help` loads no torch
+        from cepheid.reference.torch.devices.kinds import find_device
 
         other = None
         if step.network:
@@ -311,7 +311,7 @@ def measure_ladder(setup: Setup, ranks: "TorchRanks", say: Callable[[str], None]
     for rung in setup.costs.ladder.rungs:
         say(f"building: {rung.name}")
         try:
-            if rung.needs_accelerator and not find_device(ranks.device).is_accelerator:
+            if rung.needs_accelerator and ranks.accelerator is None:
                 raise UserError("processors are slow in it: it needs an accelerator")
             tasks[rung.name], memory[rung.name] = setup.make_settled_task(rung, ranks)
         except UserError as error:

@@ -395,9 +395,9 @@ def copy_run(root: Path) -> None:
     (root / RESULT / "power_3.csv").write_text("\n".join(power_lines(records, WATTS)))
 
 
-def one_more(root: Path) -> None:
+def one_more(root: Path) -> Path:
     write_power(root / RESULT, 5)
-    write_log(root / RESULT / "result_5.txt", run_records(MINI, 5))
+    return write_log(root / RESULT / "result_5.txt", run_records(MINI, 5))
 
 
 def system_renamed(root: Path) -> None:

@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "your-device.md"
 ROOMS = ("rules", "reference", "benchmarks", "measure", "second_order", "tools")
 # These read what vendors' tools say, list what their kernels refuse, and help a user; no step
 # depends on it. Keras chooses the device itself.
-SAY_SO = {"reference/machine/accelerators.py", "reference/keras/on_torch.py"}
+SAY_SO = {"reference/machine/accelerators.py"}
 
 
 def test_no_other_module_knows_one_kind_of_accelerator() -> None:

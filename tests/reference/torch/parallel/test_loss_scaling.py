@@ -29,7 +29,7 @@ def fill_memory() -> Iterator[None]:
 
 def build_small(name: str, data_root: Path, *settings: str, ranks: TorchRanks = ALONE) -> Any:
     """Return the task of a network of a quarter of the width, from random weights."""
-    narrow = {"width": 4} if name in ("chest_xray", "resnet50") else {}
+    narrow: dict[str, Any] = {"width": 4} if name in ("chest_xray", "resnet50") else {}
     few = "global_batch_size=4"  # processors emulate float16
     settings = ("threads=1", few, *settings)
     return build(configure_small(name, data_root, *settings, **narrow, given_weights=None), ranks)
