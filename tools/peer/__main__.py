@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         choices=(*TABLES, agreement.SPEED),
         help="changed: changes to a published log; agreement: published rounds as they are, from "
         f"clones in the folder that {agreement.VARIABLE} names; speed: how fast both are there, "
-        "which the table of the agreement shows",
+        "which the table of the agreement shows; rows of agreement.csv are not measured again",
     )
     parser.add_argument("--write", action="store_true", help="write it into its document")
     arguments = parser.parse_args(argv)
