@@ -26,6 +26,7 @@ from torch import Tensor
 from cepheid.measure.engine.own_process import run_on_ranks
 from cepheid.measure.engine.turns import make_task
 from cepheid.reference.data import generators
+from cepheid.reference.machine.hardware import read_hardware
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition as definitions
@@ -97,6 +98,8 @@ def describe_machine() -> Mapping[str, str]:
         "torch": torch.__version__.partition("+")[0],
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "architecture": platform.machine(),
+        # Libraries choose their kernels by the maker of a processor, too, not by its vectors alone.
+        "processor": read_hardware(Path())["processor"],
     }
 
 

@@ -43,8 +43,8 @@ examples:
   cepheid measure fingerprint --against before.json        show which benchmarks compute otherwise
   cepheid measure fingerprint ssd --cases all              ssd under many settings, on 1 and 2 ranks
 
-With another version of PyTorch, or a processor with other vector instructions, bits differ by
-rounding; there --against compares losses and metrics within one part in a thousand.
+With another version of PyTorch, or on another model of processor, bits differ by rounding; there
+--against compares losses and metrics within one part in a thousand.
 
 exit codes: 0 taken, and equal to those of --against; 1 some differ; 2 wrong use
 """
