@@ -31,6 +31,13 @@ scale() {  # scale BENCHMARK WHAT… : throughput by ranks, whose command keeps 
     OMP_NUM_THREADS=1 python3 -m cepheid.tools.measure scaling "$@" --ranks 1,2 --output "$kept/$name" || failed=1
 }
 
+keep_formats() {  # keep_formats NAME WHAT… : how fast a disk reads images, without a figure
+    local name=$1; shift
+    [ -e "$kept/$name.json" ] && return
+    wait_until_quiet "$name"
+    python3 -m cepheid.tools.measure formats "$@" --output "$kept/$name.json" || failed=1
+}
+
 full=(--scale full --input synthetic --set threads=1 --set precision=fp32)
 keep profile-transformer-1-sentence 1 speed transformer "${full[@]}" --profile --rounds 5 --set global_batch_size=1
 keep profile-gnmt-1-sentence 1 speed gnmt "${full[@]}" --profile --rounds 5 --set global_batch_size=1
@@ -73,9 +80,9 @@ for name in resnet50 chest_xray kfac transformer gnmt ssd mask_rcnn video_predic
     scale $name
 done
 for readers in 1 2; do
-    [ -e "$kept/formats-$readers.json" ] && continue
-    wait_until_quiet "formats-$readers"
-    python3 -m cepheid.tools.measure formats --readers $readers --output "$kept/formats-$readers.json" || failed=1
+    keep_formats "formats-$readers" --readers $readers
+    # SHARED_DISK: a folder on a disk that several nodes share, such as NFS, Lustre or sshfs
+    [ -z "${SHARED_DISK:-}" ] || keep_formats "formats-shared-$readers" --readers $readers --files 500 --data "$SHARED_DISK"
 done
 if [ ! -e "$kept/stragglers.png" ]; then  # whose runs are kept beside the benchmark
     OMP_NUM_THREADS=1 python3 -m cepheid.tools.measure stragglers galaxy_shape --figure "$kept/stragglers.png" || failed=1
