@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import os
 import struct
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 SHARD_FILES = 1000  # contents of a folder or of a file with some of them
 MAGIC = 0xCED7230A  # begins a record of RecordIO
 RECORD = struct.Struct("<II")  # the magic word and the length
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow raises errors, too
 
 
 @dataclass(frozen=True)
