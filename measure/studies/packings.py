@@ -2,7 +2,6 @@
 
 import importlib.util
 import io
-import os
 import struct
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +12,6 @@ from typing import Any
 SHARD_FILES = 1000  # contents of a folder or of a file with some of them
 MAGIC = 0xCED7230A  # begins a record of RecordIO
 RECORD = struct.Struct("<II")  # the magic word and the length
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow raises errors, too
 
 
 @dataclass(frozen=True)
@@ -149,10 +147,16 @@ def _read_recordio(folder: Path, order: Sequence[int] | None) -> Iterator[bytes]
             yield records.read(length)
 
 
+def _import_tensorflow() -> Any:
+    from cepheid.reference.keras.meeting import quiet_libraries
+
+    with quiet_libraries():
+        return importlib.import_module("tensorflow")
+
+
 def _write_tfrecord(folder: Path, contents: Sequence[bytes]) -> None:
     """Write records of TensorFlow, a thousand in a file."""
-    import tensorflow
-
+    tensorflow = _import_tensorflow()
     for first in range(0, len(contents), SHARD_FILES):
         path = str(folder / f"{first // SHARD_FILES:06}.tfrecord")
         with tensorflow.io.TFRecordWriter(path) as writer:
@@ -162,8 +166,7 @@ def _write_tfrecord(folder: Path, contents: Sequence[bytes]) -> None:
 
 def _read_tfrecord(folder: Path, order: Sequence[int] | None) -> Iterator[Any]:
     """Read by tf.data."""
-    import tensorflow
-
+    tensorflow = _import_tensorflow()
     paths = [str(path) for path in sorted(folder.glob("*.tfrecord"))]
     records = tensorflow.data.TFRecordDataset(paths, buffer_size=2**23)
     return iter(records.as_numpy_iterator())
