@@ -1,6 +1,5 @@
 """How fast a disk gives images, by how they are packed: `cepheid measure formats`."""
 
-import importlib
 import multiprocessing
 import os
 import shutil
@@ -18,7 +17,7 @@ from cepheid.measure.engine import options
 from cepheid.measure.engine.options import Option
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.turns import format_spread
-from cepheid.measure.studies.packings import PACKINGS, Packing, is_installed
+from cepheid.measure.studies.packings import PACKINGS, Packing, is_installed, load_package
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError
 
@@ -166,7 +165,7 @@ def _time_readers(
 def _prepare_reader(package: str) -> None:
     """Import what a reader needs, and take long enough that each process of the pool gets one."""
     if package:
-        importlib.import_module(package)
+        load_package(package)
     time.sleep(ALL_ARE_READY_SECONDS)
 
 

@@ -1,13 +1,17 @@
 """Ways to pack many small files, each written and read by its usual library."""
 
+import importlib
 import importlib.util
 import io
+import os
 import struct
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cepheid.reference.keras.meeting import quiet_libraries
 
 SHARD_FILES = 1000  # contents of a folder or of a file with some of them
 MAGIC = 0xCED7230A  # begins a record of RecordIO
@@ -147,16 +151,9 @@ def _read_recordio(folder: Path, order: Sequence[int] | None) -> Iterator[bytes]
             yield records.read(length)
 
 
-def _import_tensorflow() -> Any:
-    from cepheid.reference.keras.meeting import quiet_libraries
-
-    with quiet_libraries():
-        return importlib.import_module("tensorflow")
-
-
 def _write_tfrecord(folder: Path, contents: Sequence[bytes]) -> None:
     """Write records of TensorFlow, a thousand in a file."""
-    tensorflow = _import_tensorflow()
+    tensorflow = load_package("tensorflow")
     for first in range(0, len(contents), SHARD_FILES):
         path = str(folder / f"{first // SHARD_FILES:06}.tfrecord")
         with tensorflow.io.TFRecordWriter(path) as writer:
@@ -166,7 +163,7 @@ def _write_tfrecord(folder: Path, contents: Sequence[bytes]) -> None:
 
 def _read_tfrecord(folder: Path, order: Sequence[int] | None) -> Iterator[Any]:
     """Read by tf.data."""
-    tensorflow = _import_tensorflow()
+    tensorflow = load_package("tensorflow")
     paths = [str(path) for path in sorted(folder.glob("*.tfrecord"))]
     records = tensorflow.data.TFRecordDataset(paths, buffer_size=2**23)
     return iter(records.as_numpy_iterator())
@@ -188,3 +185,10 @@ PACKINGS = (
 def is_installed(packing: Packing) -> bool:
     """Return True if the package that a way needs is installed."""
     return not packing.package or importlib.util.find_spec(packing.package) is not None
+
+
+def load_package(name: str) -> Any:
+    """Return a module; what TensorFlow says as it is loaded and reads stays unsaid."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # errors are raised, too
+    with quiet_libraries():
+        return importlib.import_module(name)
