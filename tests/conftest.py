@@ -31,7 +31,12 @@ settings.load_profile("commit")
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Let no line of a command be broken: tests look for phrases. pytest keeps its own width."""
+    """Let no line of a command be broken: tests look for phrases. pytest keeps its own width.
+
+    Studies look for other work on the machine, for two seconds each. Tests do not wait for it.
+    """
+    usual = psutil.cpu_times_percent
+    psutil.cpu_times_percent = lambda interval=None: usual()  # type: ignore[assignment]
     if reporter := config.pluginmanager.get_plugin("terminalreporter"):
         reporter._tw.fullwidth = reporter._tw.fullwidth
     os.environ["COLUMNS"] = "9999"

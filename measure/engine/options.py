@@ -2,16 +2,18 @@
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cepheid.measure.engine.noise import INPUTS, REAL
 from cepheid.reference.machine.accelerators import DEVICE_HELP, MODULE_HELP
+from cepheid.rules.documents import parse_yaml
 from cepheid.rules.errors import UserError
 
 LARGEST_NUMBER = 10**7
+FOLDER = Path(__file__).parents[1] / "commands"  # a file for each study
 
 
 @dataclass(frozen=True)
@@ -67,64 +69,60 @@ class Option:
             raise UserError(f"{flag} {given}: expected {self.least:g} {ends}{because}")
 
 
-def offer_benchmark(which: str = "which benchmark") -> tuple[Option, Option]:
-    """Return the options that name a benchmark and its scale, by default mini."""
-    return Option("benchmark", which), Option("--scale", "mini (default) or full", default="mini")
+def read_command(name: str, **facts: str) -> dict[str, Any]:
+    """Return what ``commands/<name>.yaml`` declares of a study: description, options, examples.
+
+    An option stands below its flag and value, such as ``--rounds N``, and has what ``Option`` has,
+    a ``kind`` by its name, and what argparse wants to know. What several studies offer is in
+    ``shared.yaml``: a text beside its flag is another help, a mapping changes other facts, too.
+    ``facts`` stand for places such as ``{links}`` in the texts.
+    """
+    said, shared = (
+        parse_yaml((FOLDER / f"{each}.yaml").read_text(encoding="utf-8"))
+        for each in (name, "shared")
+    )
+    texts = {key: _fill_in(said[key], facts) for key in ("description", "examples")}
+    return {**texts, "options": declare(said["options"], shared)}
 
 
-def offer_settings(explanation: str = "as for `cepheid run`") -> Option:
-    """Return ``--set KEY=VALUE``, whose texts ``cepheid.reference.run.config.configure`` reads."""
-    more = {"action": "append", "dest": "overrides"}
-    return Option("--set KEY=VALUE", explanation, default=[], more=more)
+def declare(said: Mapping[str, Any], shared: Mapping[str, Any] | None = None) -> tuple[Option, ...]:
+    """Return the options of a mapping, as a file of ``commands`` has it."""
+    options = []
+    for flag, own in said.items():
+        form: dict[str, Any] = {}
+        for each in ((shared or {}).get(flag), own):
+            form |= {"help": each} if isinstance(each, str) else each or {}
+        form["help"] = _fill_in(form["help"], {"device": DEVICE_HELP, "module": MODULE_HELP})
+        of_argparse = form.keys() & {"action", "choices", "dest", "nargs"}
+        more = {key: form.pop(key) for key in of_argparse}
+        kind: Callable[[str], Any] = KINDS.get(form.pop("kind", ""), str)
+        if kind is parse_numbers:
+            kind = partial(kind, flag=flag, example=form.pop("example"), most=form.get("most"))
+        if default := form.get("default"):
+            form["default"] = tuple(default) if isinstance(default, list) else default
+        options.append(Option(flag, kind=kind, more=more, **form))
+    return tuple(options)
 
 
-def offer_numbers(
-    flag: str, help: str, example: str, default: Sequence[int] | None = None,
-    most: int = LARGEST_NUMBER, group: str = "",
-) -> Option:  # fmt: skip
-    """Return an option for numbers above 0 with commas between them: each once, in order."""
-
-    def parse(text: str) -> tuple[int, ...]:
-        parts = [part.strip() for part in text.split(",")]
-        if not all(part.isdecimal() and 1 <= int(part) <= most for part in parts):
-            raise UserError(
-                f"{flag.partition(' ')[0]} {text}: expected numbers up to {most:,} with commas "
-                f"between them, e.g. {example}"
-            )
-        return tuple(sorted({int(part) for part in parts}))
-
-    return Option(flag, help, parse, default, group=group)
+def _fill_in(text: str, facts: Mapping[str, str]) -> str:
+    for place, fact in facts.items():
+        text = text.replace(f"{{{place}}}", fact)
+    return text
 
 
-def offer_rounds(usual: int) -> Option:
-    """Return ``--rounds N``, how often each side has its turn."""
-    text = f"turns of each side (default: {usual})"
-    return Option("--rounds N", text, int, usual, least=3, why="for a spread")
+def parse_numbers(
+    text: str, flag: str = "", example: str = "", most: int | None = None
+) -> tuple[int, ...]:
+    """Return numbers above 0 with commas between them: each once, in order."""
+    largest, parts = most or LARGEST_NUMBER, [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= largest for part in parts):
+        raise UserError(
+            f"{flag.partition(' ')[0]} {text}: expected numbers up to {largest:,} with commas "
+            f"between them, e.g. {example}"
+        )
+    return tuple(sorted({int(part) for part in parts}))
 
 
-def offer_seeds(help: str, usual: Sequence[int] | None) -> Option:
-    """Return ``--seeds N …``."""
-    return Option("--seeds N", help, int, usual, {"nargs": "+"})
-
-
-def offer_folder(what: str) -> Option:
-    """Return ``--output DIR`` for what a study of ``what`` records (``Request.find_folder``)."""
-    usual = f"results/{what}-<benchmark>-<scale>"
-    return Option("--output DIR", f"where to keep the measurements (default: {usual})", Path)
-
-
-def offer_input(usual: str = REAL, note: str = "") -> Option:
-    """Return ``--input``, what the steps of a study train on."""
-    text = f"real data or synthetic ones{note}; synthetic needs no data set (default: {usual})"
-    choices = (*INPUTS, *([usual] if usual not in INPUTS else []))
-    return Option("--input", text, default=usual, more={"choices": choices})
-
-
-DATA = Option(
-    "--data DIR", "where datasets are kept and prepared (default: $CEPHEID_DATA, else data/)", Path
-)
-DEVICES = (Option("--device KIND", DEVICE_HELP), Option("--device-module FILE", MODULE_HELP, Path))
-"""What a study computes on that runs a network; ``run_study`` takes note of them."""
-FIGURE = Option("--figure FILE.png", "draw a figure too", Path)
-FIGURES = Option("--figures DIR", "draw figures there", Path)
-FILE = Option("--output FILE", "write all measurements as JSON", Path)
+KINDS: Mapping[str, Callable[..., Any]] = {
+    "number": float, "numbers": parse_numbers, "path": Path, "switch": bool, "whole": int,
+}  # fmt: skip

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from cepheid.measure.engine.noise import REAL, SYNTHETIC
-from cepheid.measure.engine.options import DEVICES, Option
+from cepheid.measure.engine.options import Option
 from cepheid.reference.machine.accelerators import use_device
 from cepheid.reference.machine.placement import find_placement
 from cepheid.reference.machine.use import measure_load
@@ -196,7 +196,7 @@ def run_study(study: Study, arguments: argparse.Namespace, open_display: "OpenDi
     """
     for option in study.options:
         option.refuse(arguments)
-    if DEVICES[0] in study.options:
+    if any(option.name == "device" for option in study.options):
         use_device(arguments)
     for other in study.others:
         if getattr(arguments, other.name) not in (None, False):

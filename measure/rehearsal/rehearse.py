@@ -3,11 +3,9 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine import options
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Column, Measured, Request, Study, make_table
 from cepheid.reference.machine.placement import find_placement
 from cepheid.rules import definition as definitions
@@ -18,41 +16,6 @@ if TYPE_CHECKING:
     from cepheid.measure.rehearsal.play import Scene
     from cepheid.measure.rehearsal.stage import Remark, Report
 
-DESCRIPTION = """\
-Play benchmarks on a device that torch takes for an accelerator and that computes on the CPU, and
-say what a real one would make of them. Nothing is timed, and no accelerator is needed.
-
-At mini scale a benchmark is built, warmed up, trained for three steps on a few real samples,
-evaluated, saved and restored; one that generates makes a few images. At full scale it takes two
-steps on two samples of noise, and predicts; images have 448 pixels a side at most there, and 64
-boxes, since more of them are the same operations. The same is played on the CPU. Found is:
-
-  numbers     losses, metrics or weights that differ from those of the CPU by more than rounding
-  an error    tensors of one operation on two devices, or whatever else ends the play
-  wait        in a step, an evaluation or a generation the host waits for a value of the device
-  copy        ... or until values are copied to the device, since nobody asked for non_blocking
-  float64     with --without-float64: a tensor in float64 on the device
-
-Each has the file and the line. Waits that must be are listed with a reason in
-measure/rehearsal/allowed.yaml; they are shown and not counted as found.
-
-Operations are those of a step, forward, backward and update. A host issues each in about 5 µs: a
-device that computes a step faster than this waits for the host, unless a graph repeats the step.
-"""
-EXAMPLES = """\
-examples:
-  cepheid rehearse                                   all benchmarks at mini scale
-  cepheid rehearse ssd kfac --scale full             the official sizes, on noise
-  cepheid rehearse resnet50 --ranks 2                two ranks, in every way of sharing it has
-  cepheid rehearse transformer --ranks 2 --set tensor_ranks=2
-  cepheid rehearse resnet50 --task my_task.py        your own task in place of the benchmark's
-  cepheid rehearse --without-float64                 whether GPUs of Apple could compute it
-
-What it cannot show: times, memory, the rounding of your kernels, autocast, torch.compile, and
-anything of a driver. docs/your-device.md says how to make a device known.
-
-exit codes: 0 nothing was found; 1 something was; 2 wrong use
-"""
 LAUNCH_MICROSECONDS = 5
 FLOAT64 = "float64"
 MOST_NAMED = 3
@@ -163,17 +126,5 @@ STUDY = Study(
     plan,
     measure,
     REPORTS,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        Option("benchmarks BENCHMARK", "which benchmarks (default: all)", more={"nargs": "*"}),
-        Option("--scale", "mini (default) or full", default="mini"),
-        Option("--ranks N", "ranks on this machine, which speak as those of NCCL (default: 1)", int,
-               1, least=1, most=8),
-        Option("--task FILE", "a task of your own, as for `cepheid run`", Path),
-        options.offer_settings(),
-        Option("--without-float64", "look for float64 alone, on a device that has none", bool),
-        options.FILE,
-        options.DATA,
-    ),
-)  # fmt: skip
+    **read_command("rehearse"),
+)

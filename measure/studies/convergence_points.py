@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 from cepheid.compliance.score import convergence
 from cepheid.compliance.score.convergence import Expected
-from cepheid.measure.engine import options, trainings
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine import trainings
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.provenance import lock_record
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
@@ -15,24 +15,6 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve
 from cepheid.rules.rcp import BATCH_SIZE, Point, ReferencePoints, Run
-
-DESCRIPTION = """\
-Train the reference with several seeds at each batch size, and record in benchmarks/<name>/rcp.json
-how many samples it needs to its targets. A closed result is compared with these reference
-convergence points (rule T21).
-
-Each run is recorded as it ends, and a run that is recorded for this definition is not made again:
-the same command continues after an interruption. Runs with all defaults are taken from what
-`cepheid measure targets` recorded. Without --batch-size the command prints what is recorded.
-"""
-EXAMPLES = """\
-examples:
-  cepheid rcp galaxy_shape --scale mini                      what is recorded, what is missing
-  cepheid rcp galaxy_shape --scale mini --batch-size 32      seeds 1 to 5 at this batch size
-  cepheid rcp galaxy_shape --scale mini --batch-size 64 --set opt_base_learning_rate=2e-3
-
-exit codes: 0 every run reached the targets; 1 a run did not, or was interrupted; 2 wrong use
-"""
 
 
 def list_trainings(request: Request) -> list[Training]:
@@ -210,18 +192,5 @@ STUDY = Study(
     list_trainings,
     measure,
     list_columns,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        *options.offer_benchmark(),
-        Option("--batch-size B", "the global batch sizes to measure", int, [],
-               {"nargs": "+", "dest": "batch_sizes"}),
-        Option("--runs N", "seeds 1 … N of each batch size (default: %(default)s)", int,
-               rcp.RUNS_REQUIRED, least=1),
-        options.offer_settings(
-            "a hyperparameter for these batch sizes, or precision=fp32|bf16, compile=on|off"
-        ),
-        options.DATA,
-        *options.DEVICES,
-    ),
-)  # fmt: skip
+    **read_command("rcp"),
+)

@@ -2,41 +2,19 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cepheid.compliance.score.trimmed import two_sided_quantile
-from cepheid.measure.engine import options
 from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure, write_title
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.turns import format_spread
 from cepheid.measure.studies import epochs
 from cepheid.measure.studies.epochs import Arm, Comparison, Run
 from cepheid.rules.definition import Definition
 
-DESCRIPTION = """\
-Show the epochs to the quality target, as figure 8 and table 1 of Kumar et al. 2019 do:
-
-  by batch size   the reference convergence points that `cepheid rcp` measured, and the published
-                  results of MLPerf rounds beside them. Nothing is trained.
-  --compare NAME  the settings of a comparison in benchmarks/<name>/epochs.yaml, several seeds
-                  each. Runs use what the open division allows and are evaluated after every
-                  epoch. Each is recorded in benchmarks/<name>/epochs.json as it ends, and the
-                  same command makes the missing ones. Commands that run together, each with other
-                  seeds or --only, keep into the same file.
-
-Published results are those of tuned submissions at full scale. No rule compares with them.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure epochs resnet50 --figure epochs.png
-  cepheid measure epochs resnet50 --compare momentum --seeds 1 2 3 4 5 --figure momentum.png
-
-exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
-"""
 FAR = 10  # times a target: beyond that an axis is logarithmic
 MARGIN = 1.1  # of an axis beyond the largest value
 
@@ -282,23 +260,5 @@ STUDY = Study(
     ),
     figure=draw_by_batch_size,
     others=(COMPARE,),
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        *options.offer_benchmark("which benchmark; it must train"),
-        Option("--compare NAME", "a comparison of epochs.yaml (default: by batch size)"),
-        replace(
-            options.offer_seeds("seeds of each setting (default: those recorded, or 1 to 5)", None),
-            needs="--compare",
-        ),
-        Option(
-            "--only SETTING",
-            "settings to train now (default: all)",
-            more={"nargs": "+"},
-            needs="--compare",
-        ),
-        options.FIGURE,
-        options.DATA,
-        *options.DEVICES,
-    ),
+    **read_command("epochs"),
 )

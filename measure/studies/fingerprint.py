@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from cepheid.measure.engine import options
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.provenance import Fingerprint, find_difference
 from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.rules import definition as definitions
@@ -22,32 +21,6 @@ from cepheid.rules.errors import UserError, cannot_read
 
 if TYPE_CHECKING:
     from cepheid.measure.engine.fingerprint_cases import Case
-
-DESCRIPTION = """\
-Take the fingerprint of each benchmark at mini scale: train seven steps on 48 samples in fp32 with
-two evaluations (or generate a few images), and print a digest of weights, losses and metrics. It
-takes seconds for each benchmark.
-
-Where the fingerprint before a change of the code equals the one after it, the same seed still
-gives the same bits, and what was recorded before (evidence, reference points) is still true.
-
---cases all also trains under settings that take other code: micro-batches, bf16, fp16, spans of
-batch norm, shared updates, images, layers and matrices, on one rank and on two. It resumes each
-from its first block, and takes minutes. Use it for a change of what all benchmarks share.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure fingerprint                              all benchmarks
-  cepheid measure fingerprint ssd gnmt
-  cepheid measure fingerprint --output before.json         keep them, then change the code
-  cepheid measure fingerprint --against before.json        show which benchmarks compute otherwise
-  cepheid measure fingerprint ssd --cases all              ssd under many settings, on 1 and 2 ranks
-
-With another version of PyTorch, or on another model of processor, bits differ by rounding; there
---against compares losses and metrics within one part in a thousand.
-
-exit codes: 0 taken, and equal to those of --against; 1 some differ; 2 wrong use
-"""
 
 
 @dataclass(frozen=True)
@@ -122,14 +95,5 @@ STUDY = Study(
     "fingerprint",
     plan,
     measure,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        Option("benchmarks BENCHMARK", "which benchmarks (default: all)", more={"nargs": "*"}),
-        Option("--cases", "plain: each benchmark in fp32 on one rank; all: also other settings and "
-               "two ranks", default="plain", more={"choices": ("plain", "all")}),
-        Option("--output FILE.json", "write the fingerprints there too", Path),
-        Option("--against FILE.json", "compare with what --output wrote before", Path),
-        options.DATA,
-    ),
-)  # fmt: skip
+    **read_command("fingerprint"),
+)

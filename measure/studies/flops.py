@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
 from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine import options
 from cepheid.measure.engine.noise import REAL, open_noise
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.measure.engine.turns import pick_create
 from cepheid.reference.run.config import RunConfig, configure
@@ -33,25 +33,6 @@ from cepheid.rules.definition import Definition
 if TYPE_CHECKING:
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
-DESCRIPTION = """\
-Count the floating-point operations that the model of a benchmark needs for a sample: products of
-matrices and convolutions, two operations for each multiplication and addition, as PyTorch's
-torch.utils.flop_counter counts them. For a benchmark that trains: forward and backward; for one
-that generates: from noise to an image. Only benchmarks whose samples have different lengths need
-their dataset; --input synthetic counts sentences of the usual lengths instead. Networks that grow
-are counted in each stage, which weighs as many samples as it has in a whole training.
-
-The definition states the number as flops_per_sample; results show by it what share of the peak of
-their system they reach (MFU).
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure flops galaxy_shape --scale mini
-  cepheid measure flops resnet50
-  cepheid measure flops gnmt --scale full --input synthetic
-
-exit codes: 0 counted; 1 counted, but the definition states another number; 2 wrong use
-"""
 TOLERANCE = 0.01  # where the shapes depend on values or on the batch
 SAMPLES = 2  # one sample has no variance over a batch
 STEPS = 20  # of a task whose samples have different lengths
@@ -252,13 +233,5 @@ STUDY = Study(
     Request.require_extras,
     measure,
     has_ranks=True,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        *options.offer_benchmark(),
-        options.offer_input(),
-        options.DATA,
-        *options.DEVICES,
-        options.FILE,
-    ),
+    **read_command("flops"),
 )

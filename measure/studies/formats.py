@@ -13,39 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cepheid.measure.engine import options
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.turns import format_spread
 from cepheid.measure.studies.packings import PACKINGS, Packing, is_installed, load_package
 from cepheid.rules import extras
 from cepheid.rules.errors import UserError
-
-DESCRIPTION = """\
-Measure how many images a second one process reads from the disk of --data, packed in several ways:
-in order and in random order with cold file caches, and in order with warm ones.
-
-Contents are random bytes as long as the images of ImageNet (110 kB on average, from 10 to 600 kB),
-and nothing is decoded. Cold means that the pages of each file are dropped (posix_fadvise DONTNEED,
-which needs no root) before each measurement; names and inodes stay cached, and so does whatever a
-hypervisor or a storage server keeps; a file system in memory has nothing cold. On a shared one each
-open costs more: the column `files` says how many files there are. Numbers are medians; brackets
-hold the smallest and the largest. The command needs room for twice the contents and deletes what it
-wrote.
-
-With --readers N, N processes read all contents once together, each its part in random order, or
-its files where a format can only be read in order. The time is from the first begin to the last
-end: what a node with as many loaders gets.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure formats                                   on the disk of data/
-  cepheid measure formats --data /lustre/me --files 50000 --readers 8 --output lustre.json
-                                                            on a shared file system, by 8 processes
-
-exit codes: 0 fine; 2 wrong use
-"""
-FEWEST_FILES = 10
 
 MEAN_KB, SHORTEST_KB, LONGEST_KB = 110, 10, 600
 LOG_SPREAD = 0.6  # of the lengths, as of ImageNet's files
@@ -257,15 +230,5 @@ STUDY = Study(
         ),
     ),
     is_timed=True,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        Option("--files N", "how many files (default: 5000)", int, 5000, least=FEWEST_FILES),
-        Option("--rounds N", "measurements of each (default: 3)", int, 3, least=1),
-        Option(
-            "--readers N", "processes that read together (default: 1)", int, 1, least=1, most=256
-        ),
-        options.DATA,
-        options.FILE,
-    ),
+    **read_command("formats"),
 )

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine import options
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.measure.engine.trainings import Training, record_each
 from cepheid.measure.studies.epochs import Arm, Comparison, summarise
@@ -16,32 +15,8 @@ from cepheid.measure.studies.epochs_study import describe, draw_by_setting, list
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.session.frameworks import find_create
 
-DESCRIPTION = """\
-In asynchronous SGD the workers do not wait for each other: each sends its gradient to a parameter
-server and continues with the weights that the server has at that moment. By the time a gradient
-arrives, other workers have changed the weights, so it is stale: computed with older weights than
-those that it changes.
-
-This command trains the reference with gradients that are K updates old, as K + 1 workers in turns
-make them, and shows what staleness costs in samples and quality. The server is simulated: a seed
-always gives the same run, on any number of ranks up to rounding, and no time is saved or measured.
-Delay 0 is the usual, synchronous run. The rest changes the mathematics, which is for the open
-division.
-
-Each run is recorded in benchmarks/<name>/staleness.json as it ends, and the same command makes the
-missing ones.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure staleness galaxy_shape --figure staleness.png
-  cepheid measure staleness galaxy_shape --delays 16 --set opt_base_learning_rate=5e-4
-
-exit codes: 0 fine; 1 a run missed the targets; 2 wrong use
-"""
 FILE = "staleness.json"
 TITLE = "asynchronous SGD, simulated, by the age of the gradients in updates"
-DELAYS, SEEDS = (0, 1, 4, 16), (1, 2, 3)
-MOST_UPDATES = 1000  # each keeps a copy of the weights
 
 
 def list_arms(request: Request) -> Mapping[tuple[int, int], Training]:
@@ -94,16 +69,5 @@ STUDY = Study(
     measure,
     list_columns,
     draw_by_setting,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        *options.offer_benchmark("which benchmark; it must train"),
-        Option("--delays K", "ages of the gradients, in updates (default: 0 1 4 16)", int, DELAYS,
-               {"nargs": "+"}, least=0, most=MOST_UPDATES),
-        options.offer_seeds("seeds of each delay (default: 1 2 3)", SEEDS),
-        options.FIGURE,
-        options.offer_settings("a hyperparameter for all delays, or an execution setting"),
-        options.DATA,
-        *options.DEVICES,
-    ),
-)  # fmt: skip
+    **read_command("staleness"),
+)

@@ -11,9 +11,8 @@ from itertools import islice
 from pathlib import Path
 
 from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine import options
 from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import Training, record_each
 from cepheid.measure.studies.staleness import FILE
@@ -22,33 +21,9 @@ from cepheid.reference.session.frameworks import find_create
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve
 
-DESCRIPTION = """\
-Compare two ways to train where one worker takes longer than the others, by the seconds to the
-target. In synchronous SGD each worker has a share of the batch, and all wait for the slow one. In
-asynchronous SGD each computes gradients of whole batches at its own pace, and a server applies them
-when they come, so that they are old, those of the slow worker most of all.
-
-The server is simulated event by event, so that each gradient has the age that it would have, and
-training is real: a seed always gives the same run. Each way is trained with several rates; the one
-that reaches the target with all seeds in the fewest samples counts. Seconds follow from the updates
-that were needed, the arrivals at the server, and the time of an update of one worker here,
-evaluations included; messages take no time.
-
-Each run is recorded in benchmarks/<name>/staleness.json as it ends, and the same command makes the
-missing ones.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure stragglers galaxy_shape --figure stragglers.png
-  cepheid measure stragglers galaxy_shape --workers 2,8 --slow 4 --rates 1 0.1 0.02
-
-exit codes: 0 fine; 1 a way missed the targets with every rate; 2 wrong use
-"""
 RATE = "opt_base_learning_rate"
-SEEDS, WORKERS, SLOW = (1, 2, 3), (2, 4), 2.0
-RATES = (1.0, 0.3, 0.1, 0.03)
 SYNCHRONOUS = 0  # workers of the runs that all numbers of workers share
-MOST_WORKERS, MOST_SLOW, ARRIVALS_LOOKED_AT = 64, 100.0, 10_000
+ARRIVALS_LOOKED_AT = 10_000
 
 
 @dataclass(frozen=True)
@@ -228,20 +203,5 @@ STUDY = Study(
     measure,
     list_columns,
     draw_seconds,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        *options.offer_benchmark("which benchmark; it must train"),
-        options.offer_numbers("--workers N,…", "numbers of workers (default: 2,4)", "2,4",
-                              WORKERS, MOST_WORKERS),
-        Option("--slow FACTOR", "how many times as long the slow worker takes (default: 2)", float,
-               SLOW, least=1, most=MOST_SLOW),
-        Option("--rates FACTOR", "rates to try, as factors of the definition's (default: 1 0.3 0.1 "
-               "0.03)", float, RATES, {"nargs": "+"}, least=1e-6, most=1e3),
-        options.offer_seeds("seeds of each way (default: 1 2 3)", SEEDS),
-        options.FIGURE,
-        options.offer_settings("a hyperparameter for all ways, or an execution setting"),
-        options.DATA,
-        *options.DEVICES,
-    ),
-)  # fmt: skip
+    **read_command("stragglers"),
+)

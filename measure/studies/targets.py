@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from cepheid.benchmarks import registry
 from cepheid.compliance.score import margins
-from cepheid.measure.engine import options
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training, record_missing
 from cepheid.reference.run.config import configure
@@ -21,27 +20,6 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError, did_you_mean
 from cepheid.rules.evidence import Curve, Evidence
 from cepheid.rules.metrics import QualityTarget
-
-DESCRIPTION = """\
-Train the reference with several seeds, and each broken variant (shuffled labels, frozen weights, …)
-through its full budget. Record the quality curves in benchmarks/<name>/evidence.json. A benchmark
-that generates is judged once a run. The last lines say whether the seeds are enough: how probably
-one more misses, and how far correct and broken runs stay from the targets.
-
-The tests accept the targets of a benchmark only with such evidence for the same definition. Each
-run is recorded as it ends, and a run that is recorded for this definition is not made again: the
-same command continues after an interruption. Several commands may share the work, on one
-kind of machine: each makes the variants that --only names.
-"""
-EXAMPLES = """\
-example:
-  cepheid measure targets galaxy_shape --scale mini
-  cepheid measure targets galaxy_shape --scale full --only correct
-  cepheid measure targets galaxy_shape --scale full --only frozen      # at the same time
-
-exit codes: 0 the targets separate correct from broken; 1 they do not, or runs are still missing;
-2 wrong use
-"""
 
 
 def estimate_miss_probability(recorded: Evidence, definition: Definition) -> float | None:
@@ -177,17 +155,5 @@ STUDY = Study(
     "targets",
     list_trainings,
     measure,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        *options.offer_benchmark(),
-        Option("--seeds N", "seeds 1 … N of the correct model (default: 10 at mini, 5 at full "
-               "scale)", int, least=1),
-        Option("--broken-seeds N", "seeds 1 … N of each broken variant (default: 2)", int, 2,
-               least=0),
-        Option("--only VARIANT", "make only these runs: those of the correct model (correct) or "
-               "of broken variants", more={"nargs": "+"}),
-        options.DATA,
-        *options.DEVICES,
-    ),
-)  # fmt: skip
+    **read_command("targets"),
+)

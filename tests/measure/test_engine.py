@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+import yaml
 from torch import nn
 
 from cepheid.measure.engine import options, own_process, study
@@ -48,14 +49,16 @@ STUDY = Study(
     others=(OTHER,),
     description="It measures nothing.",
     examples="exit codes: 0 fine",
-    options=(
-        options.Option("arms", "what is compared", more={"nargs": "+"}),
-        options.offer_rounds(3),
-        options.Option("--share", "a share", float, least=0, most=1),
-        options.Option("--other", "another study", bool),
-        options.offer_numbers("--sizes N,…", "sizes", example="2,4", most=100),
-        options.FIGURE,
-        options.FILE,
+    options=options.declare(
+        yaml.safe_load("""
+        arms: {help: what is compared, nargs: "+"}
+        --rounds N: {help: turns, kind: whole, default: 3, least: 3, why: for a spread}
+        --share: {help: a share, kind: number, least: 0, most: 1}
+        --other: {help: another study, kind: switch}
+        --sizes N,…: {help: sizes, kind: numbers, example: "2,4", most: 100}
+        --figure FILE.png: {help: a figure, kind: path}
+        --output FILE: {help: a file, kind: path}
+    """)
     ),
 )
 

@@ -22,7 +22,7 @@ MEASUREMENTS: Mapping[str, tuple[str, str]] = {
         ("speed", "speed.speed", "training step, harness and memory of a run"),
         ("sweep", "sweep.sweep", "times by batch size or number of images, as a paper reports"),
         ("scaling", "scaling.scaling", "how throughput grows with the number of ranks"),
-        ("project", "projection.project", "the time to train on machines that are not here"),
+        ("project", "projection.device", "the time to train on machines that are not here"),
         ("epochs", "epochs_study", "epochs to the target by batch size or by setting"),
         ("staleness", "staleness", "what old gradients cost: asynchronous SGD, simulated"),
         ("stragglers", "stragglers", "seconds to the target where one worker is slow"),

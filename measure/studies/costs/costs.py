@@ -5,9 +5,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from cepheid.measure.engine import figures, options
+from cepheid.measure.engine import figures
 from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Measured, Request, Study, Table, make_table
 from cepheid.measure.engine.turns import MIB, format_spread
 from cepheid.measure.studies.costs import inverses
@@ -22,43 +22,6 @@ from cepheid.measure.studies.costs.updates import (
 )
 from cepheid.rules.errors import UserError
 
-DESCRIPTION = """\
-Measure what an update costs with the optimizer of a benchmark, by the steps with which its paper
-made it fast (benchmarks/<name>/costs.yaml):
-
-  time of an update  of each step, over that of the baseline, in turns with it: medians of turns,
-                     their ratio, in brackets the quartiles of the ratios turn by turn; MiB are what
-                     one of the first updates needs, which refreshes all factors
-  phases             where the time of an update goes, and the bytes that all ranks send in one for
-                     the optimizer; torch's average of the gradients is not counted
-  parts              measurements of the optimizer's own, for K-FAC its inverses
-  time to target     the epochs that `cepheid measure epochs` recorded times the measured time of an
-                     update
-
-With --compare NAME it measures some of the steps for each of several settings, such as networks,
-each against the baseline with the same settings.
-
-With --ladder it measures instead what makes the baseline fast, step by step, without the optimizer.
-On an accelerator its overhead is the time of an update without kernels.
-
-Steps that change only what travels between ranks or nodes are left out where there is one; start
-the command with torchrun for these. The output says what is projected from measured parts, and what
-others reported: their machine is not this one.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure costs kfac
-  torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure costs kfac --output costs.json
-two nodes of two ranks, also on one machine: at the same time with --node-rank 0 and 1
-  torchrun --nnodes 2 --nproc-per-node 2 --node-rank 0 --master-addr 127.0.0.1 \\
-    -m cepheid.tools.measure costs kfac
-  cepheid measure costs kfac --figures figures/
-  cepheid measure costs kfac --compare networks --figures figures/
-  cepheid measure costs kfac --ladder --settle 2 --figures figures/ --output ladder.json
-  cepheid measure costs kfac --scale full --input synthetic --output costs.json
-
-exit codes: 0 fine; 2 wrong use
-"""
 NAMES: Mapping[str, Any] = {"rotation": 45, "rotation_mode": "anchor", "ha": "right"}
 BAR_INCHES = 0.3  # of height, so that the names beside them do not overlap
 ALL_BARS_INCHES = 2.6  # at least
@@ -313,21 +276,5 @@ STUDY = Study(
     is_timed=True,
     has_ranks=True,
     others=(LADDER,),
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        *options.offer_benchmark("which benchmark; it needs a costs.yaml"),
-        Option("--compare NAME", "a comparison of costs.yaml (default: all steps)", group="what"),
-        Option("--ladder", "measure what makes the baseline fast, step by step", bool,
-               group="what"),
-        options.offer_rounds(5),
-        Option("--settle N", "updates before the first turn, until the optimizer has settled "
-               "(default: %(default)s)", int, 60, least=0),
-        options.offer_settings("a setting of all steps, as for `cepheid run`"),
-        options.offer_input(),
-        options.FIGURES,
-        options.FILE,
-        options.DATA,
-        *options.DEVICES,
-    ),
-)  # fmt: skip
+    **read_command("costs"),
+)

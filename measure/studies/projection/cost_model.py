@@ -25,7 +25,6 @@ import yaml
 from cepheid.rules.errors import UserError, did_you_mean
 
 LINKS = Path(__file__).with_name("links.yaml")  # the links that are known by name
-SHAPES = ("tree", "nodes", "ring", "torus")
 BACKWARD_SHARE = 2 / 3
 """Of the time that grows with the samples: a backward pass has twice the products of a forward."""
 FORWARD_SHARE = 1 / 3

@@ -13,18 +13,26 @@ from pathlib import Path
 from typing import Any
 
 from cepheid.measure.engine.figures import OURS, draw_figure
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Column, Measured, Request, Study, Table
 from cepheid.measure.studies.projection import cost_model
-from cepheid.measure.studies.projection.cost_model import Costs, Network, find_link
+from cepheid.measure.studies.projection.cost_model import Costs, Network, find_link, read_links
 from cepheid.measure.studies.projection.known import (
     BEYOND,
     INSIDE,
     Family,
     KnownTime,
     fit_to_all,
+    list_known,
     load_families,
 )
-from cepheid.measure.studies.projection.published import Errors, count_errors, judge
+from cepheid.measure.studies.projection.published import (
+    Errors,
+    count_errors,
+    draw_published,
+    judge,
+    predict_published,
+)
 from cepheid.rules import systems
 from cepheid.rules.errors import UserError, did_you_mean
 
@@ -308,4 +316,14 @@ def draw_device(path: Path, _: Request, measured: Measured) -> None:
         figure.suptitle(title, fontsize="small", wrap=True)
 
 
-STUDY = Study("like", plan_device, answer_device, figure=draw_device)
+LIKE = Study("like", plan_device, answer_device, figure=draw_device)
+STUDY = Study(
+    "project",
+    lambda request: load_families(request.arguments.benchmark),
+    predict_published,
+    figure=draw_published,
+    others=(LIKE,),
+    **read_command(
+        "project", benchmarks=", ".join(sorted(list_known())), links=", ".join(read_links())
+    ),
+)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine import options
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.studies.resolution import simulation
 from cepheid.measure.studies.resolution.simulation import Setting
@@ -24,24 +23,6 @@ if TYPE_CHECKING:
     from numpy.random import Generator
     from numpy.typing import NDArray
 
-DESCRIPTION = """\
-How sure a score is: from the crossings of the correct runs in benchmarks/<name>/evidence.json, draw
-many results and judge them as rules T20 to T22 say. Nothing is trained or timed.
-
-The crossings are drawn in two ways: from a normal distribution of the recorded scatter, and from
-the recorded ones, which has their shape but no tail. The worse of both is shown. The times per
-sample scatter by --spread percent between runs, 2 by default: what a quiet machine may have. The
-recorded spread beside it is that of the machine that made the evidence, beside other work. Both
-leave out how a machine changes from day to day, and what compilation at the start of a run adds.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure resolution                             every benchmark with recorded runs
-  cepheid measure resolution kfac --runs 10 --spread 4   runs that differ by 4%
-  cepheid measure resolution --record                    keep what the pages of benchmarks say
-
-exit codes: 0 fine; 1 a benchmark has no recorded runs; 2 wrong use
-"""
 RESULTS, TABLES, SYSTEMS = 20_000, 4_000, 10
 LEAST_RUNS = 3  # recorded, for a scatter
 
@@ -265,16 +246,5 @@ STUDY = Study(
     list_definitions,
     measure,
     COLUMNS,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        Option("benchmark", "which benchmark (default: all)", more={"nargs": "?"}),
-        Option("--scale", "mini, full or all (default)", default="all",
-               more={"choices": ("mini", "full", "all")}),
-        Option("--runs N", "of a result (default: what the definition requires)", int, least=2),
-        Option("--spread PERCENT", "of the times per sample between runs (default: %(default)s)",
-               float, USUAL_SPREAD, least=0.01, most=100),
-        Option("--record", "keep it in benchmarks/<name>/resolution.json, for the pages", bool),
-        options.FILE,
-    ),
-)  # fmt: skip
+    **read_command("resolution"),
+)

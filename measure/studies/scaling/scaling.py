@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cepheid.measure.engine import options, own_process
+from cepheid.measure.engine import own_process
 from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure, find_bars
 from cepheid.measure.engine.noise import INPUTS, REAL
 from cepheid.measure.engine.noise import SYNTHETIC as NOISE
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.provenance import find_commit
 from cepheid.measure.engine.recorded_points import (
     PointFolder,
@@ -39,40 +39,6 @@ from cepheid.rules.host import usable_processors
 if TYPE_CHECKING:
     from cepheid.reference.torch.ranks.distributed import TorchRanks
 
-DESCRIPTION = """\
-Measure how many samples per second ranks train together, and where the time of a step goes.
-
-The ranks are started here, each with one thread and its own share of the processors. In every turn
-they train together, the first one trains alone, and all train at once without any communication; so
-other work on the machine disturbs all three alike. Efficiency is the rate together over the number
-of ranks times the rate alone.
-"Ceiling" is the same without communication: what is missing there, the ranks take from each other
-(processors, memory, caches).
-
-Real data are compared with synthetic data, which are one batch that stays in memory: where the
-rate with real data is lower, input binds. The shares are those of a profiled step, in which
-communication hides behind nothing.
-
-By default each rank keeps its batch (weak scaling). With --strong all ranks share one batch.
-galaxy_generation makes images in place of steps, from noise that it draws.
-
-Each number of ranks is recorded when it is done, and the same command measures what is missing. The
-folder then has scaling.json and the figure scaling.png.
-Under a launcher, the ranks that it started are measured.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure scaling galaxy_shape
-  cepheid measure scaling resnet50 --ranks 1,2 --set precision=fp32
-  cepheid measure scaling resnet50 --strong --batch-size 64
-  cepheid measure scaling galaxy_generation --batch-size 1000
-  cepheid measure scaling resnet50 --scale full --batch-size 32 --input synthetic
-  torchrun --nproc-per-node 8 -m cepheid.tools.measure scaling resnet50 --scale full \\
-      --batch-size 400
-
-exit codes: 0 fine; 1 a number of ranks could not be measured; 2 wrong use
-"""
-MOST_RANKS = 4096
 IMAGES = 500  # that each rank generates in a step, by default
 LONGEST_TURN_SECONDS = 600
 WHAT = "measurement of scaling"
@@ -310,24 +276,5 @@ STUDY = Study(
     plan,
     measure,
     is_timed=True,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        *options.offer_benchmark("which benchmark"),
-        options.offer_numbers(
-            "--ranks N,…", "numbers of ranks to start here (default: 1, 2, 4, … up to the "
-            "processors or GPUs)", "1,2,4", most=MOST_RANKS,
-        ),
-        options.offer_input("both", ", or both in turns"),
-        Option("--strong", "all ranks share one batch (default: each has one)", bool),
-        Option("--batch-size B", "samples of each rank in a step, with --strong of all (default: "
-               f"the definition's; {IMAGES} images where it generates)", int),
-        options.offer_rounds(5),
-        Option("--turn-seconds S", "how long each way of training takes in a turn, at least two "
-               "steps (default: 1)", float, 1.0),
-        options.offer_settings(),
-        options.DATA,
-        *options.DEVICES,
-        options.offer_folder("scaling"),
-    ),
-)  # fmt: skip
+    **read_command("scaling"),
+)

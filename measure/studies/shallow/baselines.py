@@ -6,13 +6,11 @@ from pathlib import Path
 
 from cepheid.compliance.score import margins
 from cepheid.compliance.score.margins import Margin
-from cepheid.measure.engine import options, trainings
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine import trainings
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.own_process import run_alone
 from cepheid.measure.engine.study import Column, Measured, Request, Study, Table
 from cepheid.measure.studies.shallow.trial import (
-    CONFIGURATIONS_MAX,
-    SECONDS_MAX,
     Baseline,
     Trial,
     try_out,
@@ -24,7 +22,6 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.evidence import BASELINES_FILE, Curve
 from cepheid.rules.host import require_checkout
 
-SEEDS = 2
 OF_PICTURES = ("random_patches", "two_layers", "gradients", "neighbours")
 ROWS: Mapping[str, Sequence[str]] = {
     "resnet50": OF_PICTURES,
@@ -36,27 +33,6 @@ ROWS: Mapping[str, Sequence[str]] = {
     "video_prediction": ("copy_last",),
     "galaxy_generation": ("shifted", "rescaled", "blended", "warped"),
 }
-DESCRIPTION = f"""\
-Try shallow baselines on the targets of a benchmark at mini scale: known means that do not learn the
-task, such as random patches with a ridge regression, or training images shifted by two pixels.
-Each has {SECONDS_MAX:.0f} seconds of processor time on one core and {CONFIGURATIONS_MAX} \
-configurations. Its best configuration
-counts, chosen on the evaluation set itself. A target that one of them reaches does not show that
-the task was learnt.
-
-What was found is recorded in benchmarks/<name>/baselines.json. A run that is recorded for this
-definition is not made again. The second table has the margins in standard deviations of the correct
-seeds: how far the worst correct seed is beyond the targets, the best broken variant and the best
-baseline; a number below 0 misses them.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure baselines                        all benchmarks with a baseline
-  cepheid measure baselines resnet50 --seeds 3
-  cepheid measure baselines --output margins.json
-
-exit codes: 0 no baseline reaches the targets; 1 one does; 2 wrong use
-"""
 
 
 @dataclass(frozen=True)
@@ -187,12 +163,5 @@ STUDY = Study(
         Column("targets", "targets"),
         Column("", lambda row: "reaches them" if row.reaches else "misses"),
     ),
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        Option("benchmarks BENCHMARK", "which benchmarks (default: all)", more={"nargs": "*"}),
-        Option("--seeds N", "seeds 1 … N of each (default: %(default)s)", int, SEEDS, least=0),
-        options.FILE,
-        options.DATA,
-    ),
+    **read_command("baselines"),
 )

@@ -10,10 +10,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks.registry import import_task
-from cepheid.measure.engine import options
 from cepheid.measure.engine.figures import OURS, REPORTED, draw_figure, draw_shares, find_bars
 from cepheid.measure.engine.noise import NO_DATA, REAL, SYNTHETIC
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.rules import definition as definitions
 from cepheid.rules.definition import Definition
@@ -22,36 +21,6 @@ from cepheid.rules.errors import UserError, did_you_mean
 if TYPE_CHECKING:
     from cepheid.measure.engine.turns import Measure
 
-DESCRIPTION = """\
-Measure on this machine, in one process, the reference against simpler code; the two take turns.
-
-Of a benchmark that trains: a training step, as a run does it, against the same network as one
-writes it first (plain.py), and against Keras; what the harness costs; the largest memory; on
-request, where the time of a step goes (--profile). Of one that generates: sampling, decoding and
-both, for three numbers of images at a time. --list says in a sentence what each measurement is,
-and which ones a benchmark adds.
-
-With --input synthetic steps train on noise of the real shapes, and no dataset is needed. Networks
-that grow are measured where a step is largest, or after --at so many samples, which also saves the
-warm-up of all other sizes.
-
-Compare ratios rather than times: other work on the machine changes ratios less. They are ratios of
-medians. Numbers in brackets enclose the middle half of the measurements, or of the ratios turn by
-turn.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure speed galaxy_shape --scale mini
-  cepheid measure speed galaxy_shape --scale mini --only step --set precision=fp32 --rounds 30
-  cepheid measure speed galaxy_shape --scale mini --output speed.json
-  cepheid measure speed kfac --list
-  cepheid measure speed mask_rcnn --scale full --input synthetic --set global_batch_size=1
-  cepheid measure speed video_prediction --scale full --input synthetic --at 0 --rounds 3
-  cepheid measure speed galaxy_generation --only sampling --only decoding
-  torchrun --standalone --nproc-per-node 2 -m cepheid.tools.measure speed resnet50 --profile
-
-exit codes: 0 fine; 2 wrong use
-"""
 PROFILE = "profile"
 USUAL = (
     "step", "harness", "framework", "memory", "sampling", "decoding", "generation", "drawing",
@@ -267,22 +236,5 @@ STUDY = Study(
     is_timed=True,
     has_ranks=True,
     others=(Study("list", Request.require_extras, list_measurements),),
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        *options.offer_benchmark(),
-        Option("--list", "list what can be measured of this benchmark, and stop", bool),
-        Option("--only WHAT", "one measurement; may be repeated (default: all but those on "
-               "request)", default=[], more={"action": "append"}),
-        options.offer_settings("a setting of the reference, as for `cepheid run`"),
-        Option("--profile", "the same as --only profile", bool),
-        options.offer_rounds(15),
-        options.offer_input(REAL, ", then only --profile without --only"),
-        Option("--at N", "measure the step after N samples of the training, on synthetic input "
-               "(default: the largest step)", int, least=0),
-        options.DATA,
-        *options.DEVICES,
-        options.FIGURE,
-        options.FILE,
-    ),
-)  # fmt: skip
+    **read_command("speed"),
+)

@@ -1,14 +1,13 @@
 """Times by batch size or number of images, as a paper reports them: `cepheid measure sweep`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from cepheid.benchmarks.registry import find_task_module
-from cepheid.measure.engine import options, own_process
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine import own_process
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.recorded_points import (
     PointFolder,
     Shown,
@@ -28,35 +27,6 @@ from cepheid.rules import extras
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 
-DESCRIPTION = """\
-Measure as Arcelin 2021 did (figures 2 to 4), and set this machine beside those of the paper:
-
-  --batch-sizes   seconds for 100 epochs of 8,000 samples after 10 epochs of warm-up. Only as many
-                  of the 100 epochs are run as take a minute, or as --epochs says; the time is
-                  scaled, and every output says from how much.
-  --images        seconds to generate n images after a warm-up, repeated, with sampling and decoding
-                  separately. Where the weights of a scale have never been trained, untrained ones
-                  are timed, which take as long; the figure says so.
-
-  --quality       the quality after --samples samples, the same at every batch size, for each of
-                  --seeds: how small a batch may be. Each training is a process on one thread.
-
-Each size is measured in a process of its own, with its peak of memory and, where there are sensors,
-its energy. It is recorded when it is done, and the same command measures what is missing. The
-folder then has sweep.json and the figure sweep.png (quality.json and so on).
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure sweep galaxy_shape --batch-sizes 2,4,8,10,12,14
-  cepheid measure sweep galaxy_shape --scale mini --batch-sizes 4,32 --epochs 0.5
-  cepheid measure sweep galaxy_shape --epochs 100 --set precision=fp32      as in the paper
-  cepheid measure sweep galaxy_shape --against ../other/sweep.json          a second machine
-  cepheid measure sweep galaxy_shape --framework keras                      the paper's framework
-  cepheid measure sweep galaxy_shape --scale mini --quality --seeds 1,2,3
-  cepheid measure sweep galaxy_generation --images 1,10,100,500,1000,5000
-
-exit codes: 0 fine; 1 a size could not be measured; 2 wrong use
-"""
 DEFAULT_SEEDS = (1, 2, 3)
 
 
@@ -207,34 +177,5 @@ STUDY = Study(
     measure,
     is_timed=True,
     others=(Study("quality", plan_quality, measure_quality),),
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        Option("benchmark", "which benchmark"),
-        options.offer_numbers(
-            "--batch-sizes B,…", "batch sizes to train with (default: those of the paper's "
-            "figure)", "2,4,8,16", group="sizes",
-        ),
-        options.offer_numbers(
-            "--images N,…", "numbers of images to generate (default: those of the paper's figure)",
-            "1,10,100", group="sizes",
-        ),
-        Option("--scale", "full (default: the paper's network) or mini", default="full"),
-        Option("--epochs E", "how many of the 100 epochs to run, e.g. 0.5 (default: what takes a "
-               "minute)", float),
-        Option("--framework", "torch (default) or keras, where the benchmark has it",
-               default="torch"),
-        Option("--quality", "train to the same number of samples at each batch size, and draw the "
-               "quality", bool),
-        Option("--samples N", "of --quality (default: the samples over which the learning rate "
-               "decays)", int, least=1, most=options.LARGEST_NUMBER, needs="--quality"),
-        replace(options.offer_numbers("--seeds S,…", "of --quality (default: 1,2,3)", "1,2,3"),
-                needs="--quality"),
-        options.offer_settings(),
-        options.DATA,
-        *options.DEVICES,
-        options.offer_folder("sweep"),
-        Option("--against OTHER.json", "sweep.json of another machine, to draw beside this one",
-               Path),
-    ),
-)  # fmt: skip
+    **read_command("sweep"),
+)

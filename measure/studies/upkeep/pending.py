@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cepheid.benchmarks import registry
-from cepheid.measure.engine import options, own_process, provenance, trainings
-from cepheid.measure.engine.options import Option
+from cepheid.measure.engine import own_process, provenance, trainings
+from cepheid.measure.engine.options import read_command
 from cepheid.measure.engine.study import Column, Measured, Request, Study
 from cepheid.measure.engine.trainings import CORRECT, Training
 from cepheid.measure.studies import convergence_points
@@ -31,33 +31,6 @@ if TYPE_CHECKING:
     from cepheid.measure.engine.study import OpenDisplay
     from cepheid.reference.run.config import RunConfig
     from cepheid.reference.session.observer import Observer
-
-DESCRIPTION = """\
-List which records are missing, or stale because what their benchmark computes has changed: its
-fingerprint (`cepheid measure fingerprint`), not a line of its code. Core hours are those that the
-recorded runs took. The order is the one in which to make them, the cheapest first in each stage:
-correct seeds at the default batch size; broken variants and shallow baselines; results; other batch
-sizes; full scale. A full scale without any record is not listed, because its data are not here.
-
---run makes them in this order, on one thread and with the lowest priority, so it may run in the
-background for days; --jobs makes several runs at a time. Each is recorded when it ends, and the
-same command continues. Results are left out: they need the whole machine with nothing else running,
-and `cepheid run` makes them.
-
---repeat makes one recorded run of each benchmark again and compares its curve, as the nightly job
-does.
-"""
-EXAMPLES = """\
-examples:
-  cepheid measure pending                                  the list
-  cepheid measure pending kfac ssd --output pending.json   of two benchmarks, also as JSON
-  cepheid measure pending --run --hours 8 &                a night's work in the background
-  cepheid measure pending --scale full --run --jobs 8 --device auto
-                                                           eight runs at a time on one GPU
-  cepheid measure pending --repeat --seed 3                seed 3 of each benchmark again
-
-exit codes: 0 listed, or made; 1 a repeated run differs, or a run missed its targets; 2 wrong use
-"""
 
 
 @dataclass(frozen=True)
@@ -324,22 +297,5 @@ STUDY = Study(
     plan,
     measure,
     lambda request, _: REPEATED if request.arguments.repeat else COLUMNS,
-    description=DESCRIPTION,
-    examples=EXAMPLES,
-    options=(
-        Option("benchmarks BENCHMARK", "which benchmarks (default: all)", more={"nargs": "*"}),
-        Option("--scale", "mini or full (default: both)", more={"choices": ("mini", "full")}),
-        Option("--run", "make what is pending", bool, group="how"),
-        Option("--hours H", "with --run: start nothing that needs more core hours", float, least=0,
-               needs="--run"),
-        Option("--jobs N", "with --run: how many runs at a time (default: 1)", int, least=1,
-               needs="--run"),
-        Option("--repeat", "make one recorded run of each benchmark again, at mini scale", bool,
-               group="how"),
-        Option("--seed S", "with --repeat: which seed (default: another one each day)", int,
-               least=1, needs="--repeat"),
-        options.FILE,
-        options.DATA,
-        *options.DEVICES,
-    ),
-)  # fmt: skip
+    **read_command("pending"),
+)
