@@ -77,10 +77,8 @@ def read_command(name: str, **facts: str) -> dict[str, Any]:
     ``shared.yaml``: a text beside its flag is another help, a mapping changes other facts, too.
     ``facts`` stand for places such as ``{links}`` in the texts.
     """
-    said, shared = (
-        parse_yaml((FOLDER / f"{each}.yaml").read_text(encoding="utf-8"))
-        for each in (name, "shared")
-    )
+    files = (FOLDER / f"{each}.yaml" for each in (name, "shared"))
+    said, shared = (parse_yaml(file.read_text(encoding="utf-8")) for file in files)
     texts = {key: _fill_in(said[key], facts) for key in ("description", "examples")}
     return {**texts, "options": declare(said["options"], shared)}
 
