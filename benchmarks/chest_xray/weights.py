@@ -4,7 +4,8 @@
 
 trains the network of resnet50's mini scale on trios (``image_files.trios``), whose shapes are not
 those of the drawings, writes ``weights/mini.safetensors`` in bfloat16 without the last layer, and
-prints the digest for ``benchmark.yaml``. It takes two minutes of a core.
+prints the digest for ``benchmark.yaml``. It takes two minutes of a core. With ``--samples`` and
+``--output`` it writes another checkpoint of the same training, for ``epochs.yaml``.
 """
 
 import argparse
@@ -91,9 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train, write the file and print its digest."""
     parser = argparse.ArgumentParser(prog="python -m cepheid.benchmarks.chest_xray.weights")
     parser.add_argument("--data", type=Path, default=Path("data"), help="where datasets are kept")
+    parser.add_argument("--samples", type=int, default=SAMPLES, help="seen before the checkpoint")
     parser.add_argument("--output", type=Path, default=FOLDER / "mini.safetensors")
     arguments = parser.parse_args(argv)
-    state, accuracy = train(configure_pretraining(arguments.data), SAMPLES)
+    state, accuracy = train(configure_pretraining(arguments.data), arguments.samples)
     digest = write_weights(arguments.output, state)
     print(f"{arguments.output}: accuracy {accuracy:.3f}\ndigest: {digest}")
     return 0

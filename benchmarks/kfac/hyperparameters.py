@@ -157,6 +157,8 @@ def make_options(config: RunConfig, ranks: Ranks) -> Options:
             "without any are compiled; fix: leave compile off, or set kfac_stale=true"
         )
     simulated, every = _parse_simulated(config, ranks), switches.kfac_stale_interval
+    if not values.kfac_stale:
+        _refuse_without_effect({"kfac_stale_interval": every}, "kfac_stale=true")
     fisher, drawn = parse_fisher(values.kfac_fisher)
     if is_kfac and fisher in ("exact", "gauss_newton"):
         try:

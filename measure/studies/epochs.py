@@ -199,7 +199,7 @@ def measure_missing(
     data_root: Path,
     observer: Observer,
 ) -> list[Run]:
-    """Make the runs that are not recorded, evaluated after every epoch; return all runs.
+    """Make the runs that are not recorded, evaluated at least each epoch; return all runs.
 
     Each run is recorded as soon as it ends. What another comparison, or an earlier state of this
     one, recorded with the same settings is not made again. Without ``seeds`` the recorded ones are
@@ -251,17 +251,17 @@ def _find_same(
     return max(found, key=lambda run: len(run.evaluations), default=None)
 
 
-def _evaluate_every_epoch(definition: Definition, arm: Arm) -> Definition:
-    """Return the definition with an evaluation after each epoch, and the budget of the arm."""
-    epoch = definition.train_samples
-    timing = replace(definition.timing, eval_every_samples=epoch)
+def _evaluate_often(definition: Definition, arm: Arm) -> Definition:
+    """Return the definition with an evaluation at least each epoch, and the budget of the arm."""
+    epoch, timing = definition.train_samples, definition.timing
+    timing = replace(timing, eval_every_samples=min(epoch, timing.eval_every_samples))
     if arm.budget_epochs:
         timing = replace(timing, max_samples=arm.budget_epochs * epoch)
     return replace(definition, timing=timing)
 
 
 def _prepare_training(definition: Definition, arm: Arm, seed: int, data_root: Path) -> Training:
-    definition = _change(_evaluate_every_epoch(definition, arm), arm.changes)
+    definition = _change(_evaluate_often(definition, arm), arm.changes)
     config = configure_open(definition, overrides=arm.overrides, data_root=data_root, seed=seed)
     own = find_create(import_task(definition, "torch"))
     source = follow_cycles(own, arm.cycles) if arm.cycles else own

@@ -43,6 +43,7 @@ FULL, MINI = (definition.load("kfac", scale) for scale in ("full", "mini"))
 SWITCHES = {  # of the studies
     **load_costs("kfac", "mini").switches,
     **load_comparison("kfac", "mini", "formats").switches,
+    **load_comparison("kfac", "mini", "intervals").switches,
 }
 
 

@@ -174,6 +174,11 @@ def test_ranks_are_simulated_in_a_study(data_root: Path) -> None:
             ["kfac_simulated_ranks=8", "micro_batch=4", "model_bn_span=4"],
             "ranks=8: 4 samples at once.*; fix: ",
         ),
+        (["kfac_stale_interval=often"], "interval=often: expected one of off, a number from 1"),
+        (
+            ["kfac_stale_interval=5", "kfac_stale=false"],
+            "interval=5: it has no effect without kfac_stale=true; fix: ",
+        ),
         (
             ["kfac_inverses=everywhere", "kfac_gradients=bfloat16"],
             "kfac_gradients=bfloat16: it has no effect without kfac_inv",

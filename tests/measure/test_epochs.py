@@ -267,7 +267,7 @@ def test_by_batch_size_nothing_is_trained(
 
 COMPARISONS = [
     pytest.param(name, scale, compared, id=f"{name}-{scale}-{compared}")
-    for name in ("resnet50", "kfac", "transformer", "video_prediction")
+    for name in ("resnet50", "kfac", "transformer", "video_prediction", "chest_xray")
     for compared, facts in yaml.safe_load(
         (definition.locate_benchmarks() / name / epochs.COMPARISONS).read_text()
     ).items()
