@@ -28,6 +28,7 @@ from cepheid.compliance.report import formats as report
 from cepheid.compliance.report import rulebook
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.host import keep_memory
 from cepheid.rules.layout import wrap
 from cepheid.rules.mlperf.rule_files import VARIABLE as RULES
 from cepheid.tools.console.arguments import read_command
@@ -85,6 +86,7 @@ def check(arguments: argparse.Namespace) -> int:
     if judged_in.checker and judged_in.checker != read_version():
         _report(f"{judged_in.name} is judged by cepheid {judged_in.checker}, this is another one")
     gc.set_threshold(GARBAGE_OBJECTS)
+    keep_memory()
     if arguments.follow:
         return _follow(arguments, judged_in)
     are_alone = not any(map(os.path.isdir, arguments.paths))
