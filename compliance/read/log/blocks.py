@@ -34,6 +34,8 @@ STEM = b":::MLL"  # what the markers of both dialects begin with
 PLAIN = MARKER.encode() + b" "
 V06_HEAD = rb"([0-9.]{1,40}) (\w{1,200}) ?:[ \t]+"  # <seconds> <key>:
 
+GLANCED_BYTES = 4 * 2**10  # of a block, to see how it is split sooner
+
 _V06 = STEM + b" "
 _find_v06_parts = re.compile(rb"^" + V06_HEAD + rb"(\{.*)$", re.MULTILINE).findall
 _decode_record = msgspec.json.Decoder(SoundEvent).decode
@@ -81,7 +83,7 @@ class _OddError(Exception):
 
 
 def parse_block(
-    number: int, text: bytes, *, is_text: bool, is_lenient: bool = False, is_sparse: bool = False
+    number: int, text: bytes, *, is_text: bool, is_lenient: bool = False
 ) -> Block | int:
     """Parse whole lines, the first of them line ``number``.
 
@@ -89,12 +91,13 @@ def parse_block(
     first line. ``text`` holds at least one ``STEM``, and at most its last line lacks a line feed.
     ``is_text`` says that lines without a record must be UTF-8; it is False once they are known not
     to be. ``is_lenient`` leaves out problems that lose no record: labels, event types, sources.
-    ``is_sparse`` says that most of the text is probably no record, and only makes it faster.
     """
     try:
         dialect: Dialect = "mllog" if text.startswith(PLAIN, text.rfind(STEM)) else "mll"
         marker = PLAIN if dialect == "mllog" else _V06
         how = {"is_text": is_text, "is_lenient": is_lenient}
+        middle = len(text) // 2  # where most lines are records, mostly, or most are none
+        is_sparse = text.count(STEM, middle, middle + GLANCED_BYTES) < 2
         split = None if is_sparse else _split_begun(number, text, marker, **how)
         split = split or _split(number, text, marker, is_sparse=is_sparse, **how)
         return _make_block(dialect, number, split, is_lenient)
@@ -165,12 +168,14 @@ def _split_begun(
     All may bear the label of the last one, as those of one rank do. Most lines of most logs are
     records, so that only the few others cost something each.
     """
-    at = text.rfind(STEM)
+    first, at = text.find(STEM), text.rfind(STEM)
     label = text[text.rfind(b"\n", 0, at) + 1 : at]
+    if text[text.rfind(b"\n", 0, first) + 1 : first] != label:
+        return None
     before, *contents = (b"\n" + text).rsplit(b"\n" + label + marker)  # much faster than split
     if not contents or STEM in label or before.rfind(STEM) >= 0:
         return None
-    outside, first, line = [before], number, number + before.count(b"\n")
+    outside, line = [before], number + before.count(b"\n")
     numbers: Sequence[int] = range(line, line + len(contents))
     contents[-1] = contents[-1].removesuffix(b"\n")
     joined = b"".join(contents)
@@ -189,7 +194,7 @@ def _split_begun(
     if b"\0" in text or not (is_lenient or text.isascii()):
         _demand_text([label, *outside, b""], is_text, is_lenient)
     labels = () if is_lenient or not label else (label,) * len(contents)
-    line_feeds = max(line - 1, numbers[-1]) - first + text.endswith(b"\n")
+    line_feeds = max(line - 1, numbers[-1]) - number + text.endswith(b"\n")
     record_bytes = len(text) - sum(map(len, outside))
     return _Split(contents, joined, numbers, labels, line_feeds, record_bytes)
 
@@ -202,16 +207,16 @@ def _split(
     Among much text, the few records are looked at one by one, and the text once only.
     """
     before, *others = text.rsplit(STEM if is_sparse else marker)
-    if is_sparse:
-        rest = marker[len(STEM) :]
-        _demand(all(other.startswith(rest) for other in others))
-        others = [other[len(rest) :] for other in others]
     _demand(bool(others))
     is_whole = b"\n" in others[-1]
     if not is_whole:
         others[-1] += b"\n"
     contents, line_ends, between = zip(*[other.partition(b"\n") for other in others], strict=True)
     _demand(all(line_ends))  # else two records stand on one line
+    if is_sparse:
+        rest = marker[len(STEM) :]
+        _demand(all([content.startswith(rest) for content in contents]))
+        contents = [content[len(rest) :] for content in contents]
     has_lines = is_sparse
     if not is_sparse:
         outside = b"".join((before, *between))

@@ -30,7 +30,6 @@ from cepheid.rules.rounds import Dialect, ProblemKind
 
 BLOCK_BYTES = 256 * 2**10  # of lines that are parsed together: all of a piece, mostly
 ODD_BYTES = 4 * 2**10  # the same behind an odd line, since others may follow
-SPARSE_LINES = 8  # for each record of a block: most of it is other text
 
 _MARKER = MARKER.encode()
 _V06_RECORD = re.compile(rb":::MLL " + V06_HEAD + rb"(\{.*\})\s*", re.DOTALL)
@@ -72,7 +71,6 @@ class Reading:
     lines_read: int = 0
     is_stopped: bool = False  # a bound was reached: nothing more is read
     is_lenient: bool = False
-    is_sparse: bool = False  # the last block was mostly other text
 
     def add_problem(
         self, line: int | None, kind: ProblemKind, message: str, got: str = "", lost: bool = False
@@ -140,7 +138,6 @@ class Reading:
             if isinstance(parsed, Block):
                 self.add_block(parsed)
                 number, limit = number + parsed.line_feeds, min(2 * limit, BLOCK_BYTES)
-                self.is_sparse = SPARSE_LINES * len(parsed.events) < parsed.line_feeds
             elif parsed:
                 limit = parsed
                 continue
@@ -170,9 +167,7 @@ class Reading:
         )
         if not is_within_bounds:
             return 0
-        return parse_block(
-            number, text, is_text=self.is_text, is_lenient=self.is_lenient, is_sparse=self.is_sparse
-        )
+        return parse_block(number, text, is_text=self.is_text, is_lenient=self.is_lenient)
 
     def read_first_line(self, number: int, text: bytes, start: int) -> int:
         """Read the line at ``start`` with care, and those that its record goes on on.
