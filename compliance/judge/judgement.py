@@ -124,7 +124,8 @@ def judge(
     owners = [who for (_, who), units in zip(listed, units_of, strict=True) for _ in units]
     answered = zip(every, owners, each(judge_unit, every), strict=True)
     answers = iter(_compare_all(list(answered), judged_in, stood))
-    release_memory()  # of what was compared, before more is made of the rest
+    if not all(package.is_single_log for package in packages):
+        release_memory()  # of what was compared, before more is made of the rest
     submitters = []
     strays = [report_stray(path) for package in packages for path in package.strays]
     for (package, who), units in zip(listed, units_of, strict=True):

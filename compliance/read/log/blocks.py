@@ -125,8 +125,9 @@ def _make_block(dialect: Dialect, number: int, split: _Split, is_lenient: bool) 
     except msgspec.DecodeError:
         raise _OddError(numbers[_find_broken(contents, decode)] - number) from None
     if dialect == "mll":
-        for event, seconds, key in zip(events, times, keys_of, strict=True):
-            event.time_ms, event.key = round(float(seconds) * 1000, 3), key.decode()
+        texts = b" ".join(keys_of).decode().split()
+        for event, seconds, key in zip(events, times, texts, strict=True):
+            event.time_ms, event.key = float(seconds + b"e3"), key
         _demand(max(map(_get_time, events)) < records.INTEGER_MAX)
     metadata, other_keys = list(map(_get_metadata, events)), fields * len(events)
     colons = joined.count(b":")

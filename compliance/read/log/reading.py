@@ -350,7 +350,7 @@ class Reading:
             self.add_problem(number, "json", message, type(content).__name__, lost=True)
             return
         try:
-            time_ms: float | None = round(float(seconds) * 1000, 3)
+            time_ms: float | None = float(seconds + "e3")
         except ValueError:  # for example 1.2.3
             time_ms = None
         self.add_record(number, {**content, "time_ms": time_ms, "key": key}, "mll")
