@@ -10,7 +10,7 @@ as `srun --label` writes it, nested metadata, and both dialects.
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import accumulate, compress
+from itertools import accumulate, compress, repeat
 from operator import add, attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -212,11 +212,12 @@ def _split(
     is_whole = b"\n" in others[-1]
     if not is_whole:
         others[-1] += b"\n"
+    contents: Sequence[bytes]
     contents, line_ends, between = zip(*[other.partition(b"\n") for other in others], strict=True)
     _demand(all(line_ends))  # else two records stand on one line
     if is_sparse:
         rest = marker[len(STEM) :]
-        _demand(all([content.startswith(rest) for content in contents]))
+        _demand(all(map(bytes.startswith, contents, repeat(rest))))
         contents = [content[len(rest) :] for content in contents]
     has_lines = is_sparse
     if not is_sparse:
