@@ -84,26 +84,6 @@ def test_posteriors_start_at_a_share_of_the_he_scale() -> None:
         torch.testing.assert_close(posterior.scale, expected, rtol=1e-4, atol=0)
 
 
-def test_kl_divergence_is_that_of_monte_carlo() -> None:
-    network = bayesian()
-    for number, (mean, posterior) in enumerate(iterate_gaussian_weights(network)):
-        torch.manual_seed(number)
-        mean.data.normal_(std=0.5)
-        posterior.untransformed_scale.data.normal_(-1, 1)
-    prior_scale, draws = 0.7, 400
-    each = torch.zeros(draws, dtype=torch.float64)
-    prior = torch.distributions.Normal(0.0, prior_scale)
-    for mean, posterior in iterate_gaussian_weights(network):
-        normal = torch.distributions.Normal(mean.detach(), posterior.scale.detach())
-        weights = normal.sample((draws,))
-        difference = normal.log_prob(weights) - prior.log_prob(weights)
-        each += difference.flatten(1).double().sum(1)
-    error = each.std().item() / math.sqrt(draws)
-    closed = kl_divergence(network, prior_scale).item()
-    assert error < 0.01 * closed
-    assert closed == pytest.approx(each.mean().item(), abs=4 * error)
-
-
 def test_the_kl_divergence_is_divided_by_the_training_samples() -> None:
     for scale in definition.scales("galaxy_bnn"):
         chosen = definition.load("galaxy_bnn", scale)

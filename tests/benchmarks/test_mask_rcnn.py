@@ -20,7 +20,7 @@ from cepheid.benchmarks.mask_rcnn.task import read_shape
 from cepheid.reference.data import coco
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.detection.default_boxes import compute_overlaps, encode, to_corners
-from cepheid.reference.torch.detection.sampling import Truth, crop_masks, draw_uniform
+from cepheid.reference.torch.detection.sampling import Truth, draw_uniform
 from cepheid.reference.torch.images import scale_pixels
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
@@ -127,42 +127,6 @@ def test_a_truth_can_be_packed(data_root: Path) -> None:
     inside = truth.labels > 0
     assert (truth.masks[inside].flatten(1).sum(1) > 0).all()
     assert (truth.boxes[inside] <= 64).all()
-
-
-def test_the_losses_of_the_heads_are_those_of_a_loop(data_root: Path) -> None:
-    task = build(small_config(data_root))
-    images, targets = take_batch(task)
-    network, truth = task.model, Truth.unpack(targets)
-    *maps, samples, losses = network.find(scale_pixels(task.model, images), targets)
-    found = network.learn(maps, samples, torch.zeros_like(losses), targets)
-    for image in range(3):
-        own = [each[image, None] for each in maps]
-        boxes, objects, is_valid = samples[image].split([4, 1, 1], dim=1)
-        logits, codes = network.box_head(network.align(own, boxes[None], 5))
-        masks = network.mask_head(network.align(own, boxes[None], 7))
-        entropy, distance, of_masks = 0.0, 0.0, []
-        for k in range(len(boxes)):
-            if not is_valid[k]:
-                continue
-            number = int(objects[k])
-            label = int(truth.labels[image, number]) if number >= 0 else 0
-            entropy -= logits[k].log_softmax(0)[label].item()
-            if not label:
-                continue
-            box, true = boxes[k], truth.boxes[image, number]
-            size, middle = box[2:] - box[:2], (box[:2] + box[2:]) / 2
-            offset = ((true[:2] + true[2:]) / 2 - middle) / size * 10
-            ratio = ((true[2:] - true[:2]) / size).log() * 5
-            for ours, wanted in zip(codes[k, label], torch.cat((offset, ratio)), strict=True):
-                gap = abs((ours - wanted).item())
-                distance += 0.5 * gap**2 if gap < 1 else gap - 0.5
-            wanted = crop_masks(truth.masks[image, number, None], true[None], box[None], 14)
-            chance = masks[k, label].sigmoid()
-            own_loss = -(wanted * chance.log() + (1 - wanted) * (1 - chance).log()).mean()
-            of_masks.append(own_loss.item())
-        expected = (entropy + distance) / int(is_valid.sum()) + sum(of_masks) / len(of_masks)
-        assert found[image].item() == pytest.approx(expected, rel=1e-4)
-        assert len(of_masks) <= network.count_positives() == 8
 
 
 def test_the_losses_of_proposals_are_those_of_a_loop(data_root: Path) -> None:

@@ -285,18 +285,6 @@ def test_a_host_sends_all_sentences_of_a_batch_once() -> None:
     assert sum(widths) / len(widths) < 3  # like lengths, so that no worker waits for another one
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["gnmt", "--only", "harness"], "noise has no meaning there: it makes a run, which eval"),
-        (["galaxy_generation"], "generates and does not train, so it has no data that noise"),
-    ],
-)
-def test_what_means_nothing_on_noise_is_refused(arguments: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        main(["speed", *arguments, "--input", "synthetic"])
-
-
 def test_operations_of_a_step_have_shares_that_add_up() -> None:
     model, inputs = torch.nn.Linear(64, 64), torch.ones(32, 64)
     task = SimpleNamespace(

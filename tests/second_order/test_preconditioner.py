@@ -296,19 +296,6 @@ def test_layers_are_left_out_by_name_and_by_kind() -> None:
         KFAC(nn.PReLU())
 
 
-def test_sampled_and_stale_at_once() -> None:
-    network, kfac = _network(), None
-    kfac = KFAC(network, Options(fisher="sampled", stale=True, stale_tolerance=1e9))
-    for seed in range(6):
-        images, targets = _batch(seed=seed)
-        network.zero_grad()
-        logits = network(images)
-        kfac.observe_sampled(sample_cross_entropy(logits))
-        functional.cross_entropy(logits, targets).backward()
-        kfac.step()
-    assert kfac.refreshed_share < 1
-
-
 def test_a_product_that_is_not_positive_clips_nothing() -> None:
     network = nn.Linear(2, 2)
     kfac = KFAC(network, Options(rescaling="kl_clip"))

@@ -83,16 +83,6 @@ def test_the_version_names_what_a_bug_report_needs(
     assert capsys.readouterr().out == f"cepheid {settings['metadata']['version']}{rest}"
 
 
-def test_unknown_command_suggests() -> None:
-    with pytest.raises(UserError, match='did you mean "summary"'):
-        cli.main(["sumary"])
-
-
-def test_unknown_measurement_suggests() -> None:
-    with pytest.raises(UserError, match=r'no measurement "spede"; did you mean "speed"'):
-        cli.main(["measure", "spede"])
-
-
 def test_there_are_few_commands() -> None:
     assert len(cli.COMMANDS) <= 16  # `rehearse` is for vendors, `doctor` for newcomers
 

@@ -177,11 +177,6 @@ def test_a_file_in_place_of_a_folder_and_a_place_to_be_read_only_are_told_at_onc
         assert f"{source.name}: is a file" in problem
 
 
-def test_drawn_data_have_no_source(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="the data of galaxy_shape are drawn here"):
-        prepare_data.main(["galaxy_shape", "--source", str(tmp_path)])
-
-
 def test_what_is_left_of_text_is_told_proposed_and_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

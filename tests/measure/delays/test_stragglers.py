@@ -10,7 +10,6 @@ from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies.stragglers import RATE, SYNCHRONOUS, Way, find_best
 from cepheid.reference.torch.parallel.stale import StaleGradients, list_arrivals
 from cepheid.reference.torch.ranks.distributed import TorchRanks
-from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main as measure
 from tests import tiny
 from tests.tools.no_training import FakeTraining, Points
@@ -92,8 +91,3 @@ def test_both_ways_are_compared(
     assert measure(asked) == 0
     assert len(fake.runs) == 8  # all are recorded
     assert measure([*asked, "--rates", "1"]) == 1  # no rate reaches the target there
-
-
-def test_what_has_no_rate_is_refused() -> None:
-    with pytest.raises(UserError, match="generates and does not train"):
-        measure(["stragglers", "galaxy_generation"])

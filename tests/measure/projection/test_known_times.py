@@ -27,7 +27,6 @@ from cepheid.measure.studies.projection.known import (
     list_known,
     load_families,
 )
-from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools.measure.__main__ import main
 from tests.measure.projection.test_projection import FAST, SLOW, TRAINING
@@ -255,19 +254,3 @@ def test_devices_that_share_samples_are_answered_for(capsys: pytest.CaptureFixtu
     answers, _, rest = capsys.readouterr().out.partition("Other published")
     assert "512" in answers
     assert "2,048 devices and more would have less work each" in rest
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (["resnet50", "--like", "h10"], r'did you mean "h100"'),
-        (["kfac", "--published"], "no published times are known for kfac"),
-        (["llama2_70b_lora", "--like", "gb300_5_1"], "no peak and bandwidth of NVIDIA GB300"),
-        (["resnet50", "--like", "h100", "--peak", "0"], "--peak 0.0: expected"),
-        (["resnet50", "--like", "h100", "--within", "nvlink9"], "no known link"),
-        (["resnet50", "--like", "h100", "--idle-watts", "9"], "it needs --watts"),
-    ],
-)
-def test_what_cannot_be_answered_says_why(call: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        main(["project", *call])

@@ -14,7 +14,6 @@ from cepheid.leaderboard.pages.benchmark_page import describe_resolution
 from cepheid.measure.studies.resolution import resolution, simulation
 from cepheid.measure.studies.resolution.simulation import Setting
 from cepheid.rules import definition, evidence
-from cepheid.rules.errors import UserError
 from cepheid.tools.measure.__main__ import main
 
 RUNS, REFERENCE = 5, 10
@@ -137,11 +136,6 @@ def test_a_benchmark_that_generates_has_no_convergence(quick: None) -> None:
 def test_without_recorded_runs_there_is_nothing_to_say(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["resolution", "kfac", "--scale", "full"]) == 1
     assert "kfac, full scale: no recorded runs" in capsys.readouterr().out
-
-
-def test_what_is_recorded_follows_from_the_rules() -> None:
-    with pytest.raises(UserError, match="leave --runs and --spread out"):
-        main(["resolution", "kfac", "--record", "--runs", "7"])
 
 
 @pytest.mark.parametrize("name", definition.names())

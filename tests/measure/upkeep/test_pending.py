@@ -16,7 +16,6 @@ from cepheid.measure.studies.resolution.resolution import measure_spread
 from cepheid.measure.studies.shallow import baselines
 from cepheid.measure.studies.upkeep import pending, records
 from cepheid.rules import definition, evidence, rcp
-from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Curve, Evidence
 from cepheid.tools.measure.__main__ import main
 from tests.compliance.builder import CODE_DIGEST, reference_points, run_records, write_log
@@ -183,15 +182,6 @@ def test_baselines_are_listed_and_tried_with_the_broken_variants(
     assert (listed["stage"], listed["hours"]) == (records.STAGES[1], 0.003)
     list_pending(tmp_path, "--run")
     assert tried == [2]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [(("--hours", "1"), "it needs --run"), (("galaxy_shap",), "did you mean .galaxy_shape")],
-)
-def test_misuse_is_refused(arguments: tuple[str, ...], says: str) -> None:
-    with pytest.raises(UserError, match=says):
-        main(["pending", *arguments])
 
 
 # Fingerprints -----------------------------------------------------------------------------------

@@ -27,8 +27,6 @@ from cepheid.reference.torch.detection.sampling import (
 )
 from cepheid.reference.torch.detection.suppression import (
     BLOCK,
-    select_by_class,
-    select_proposals,
     suppress_in_turn,
 )
 from tests.reference.torch.test_detection import draw_boxes as draw_unit_boxes
@@ -85,51 +83,6 @@ def test_suppression_is_that_of_a_loop(seed: int, count: int, largest: float) ->
     for row in range(3):
         expected = suppress_slowly(boxes[row], is_valid[row], largest)
         assert stays[row].nonzero()[:, 0].tolist() == expected
-
-
-@given(seed=seeds, most=st.sampled_from([4, 50]))
-@settings(max_examples=10)
-def test_proposals_are_those_of_a_loop_over_levels(seed: int, most: int) -> None:
-    counts = [20, 6, 1]
-    boxes = draw_boxes(2, sum(counts), seed=seed)
-    scores = torch.randn(2, sum(counts), generator=make_generator(seed), dtype=torch.float64)
-    found, best = select_proposals(
-        boxes, scores, counts, most_per_level=12, largest_overlap=0.4, most=most
-    )
-    for image in range(2):
-        expected: list[tuple[float, list[float]]] = []
-        first = 0
-        for count in counts:
-            order = sorted(range(first, first + count), key=lambda k: -scores[image, k].item())[:12]
-            chosen = boxes[image, order]
-            kept = suppress_slowly(chosen, torch.ones(len(order)), 0.4)
-            expected += [(scores[image, order[k]].item(), chosen[k].tolist()) for k in kept]
-            first += count
-        expected = sorted(expected, reverse=True)[:most]
-        is_there = best[image] > -math.inf
-        assert best[image][is_there].tolist() == [score for score, _ in expected]
-        assert found[image][is_there].tolist() == [box for _, box in expected]
-
-
-@given(seed=seeds, most=st.sampled_from([3, 30]))
-@settings(max_examples=10)
-def test_detections_are_those_of_a_loop_over_classes(seed: int, most: int) -> None:
-    boxes = draw_boxes(2, 9, 3, seed=seed)
-    scores = torch.rand(2, 9, 3, generator=make_generator(seed), dtype=torch.float64)
-    found, labels, best = select_by_class(
-        boxes, scores, least_score=0.3, largest_overlap=0.4, most=most
-    )
-    for image in range(2):
-        expected: list[tuple[float, int, list[float]]] = []
-        for label in range(3):
-            order = scores[image, :, label].argsort(descending=True)
-            chosen, score = boxes[image, order, label], scores[image, order, label]
-            kept = suppress_slowly(chosen, score > 0.3, 0.4)
-            expected += [(score[k].item(), label + 1, chosen[k].tolist()) for k in kept]
-        expected = sorted(expected, reverse=True)[:most]
-        is_there = labels[image] > 0
-        columns = best[image][is_there], labels[image][is_there], found[image][is_there]
-        assert list(zip(*(column.tolist() for column in columns), strict=True)) == expected
 
 
 # Matching and samples ----------------------------------------------------------------------------
@@ -274,58 +227,6 @@ def test_gradients_of_features_are_exact(
 
 
 # Masks -------------------------------------------------------------------------------------------
-
-
-def read_bilinear(mask: Tensor, x: float, y: float) -> float:
-    """The value of a mask (s, s) at a place in units of its parts; 0 beyond their centres."""
-    size = len(mask)
-    total = 0.0
-    for row in range(size):
-        for column in range(size):
-            weight = max(0.0, 1 - abs(y - row - 0.5)) * max(0.0, 1 - abs(x - column - 0.5))
-            total += weight * mask[row, column].item()
-    return total
-
-
-@given(seed=seeds)
-@settings(max_examples=10)
-def test_pasted_masks_are_those_of_a_loop(seed: int) -> None:
-    masks = torch.rand(2, 5, 5, generator=make_generator(seed), dtype=torch.float64)
-    boxes = draw_boxes(2, seed=seed, side=12)
-    pasted = paste_masks(masks, boxes, 12, 10)
-    for mask, (left, top, right, bottom), found in zip(masks, boxes.tolist(), pasted, strict=True):
-        expected = [
-            [
-                read_bilinear(
-                    mask,
-                    5 * (column + 0.5 - left) / (right - left),
-                    5 * (row + 0.5 - top) / (bottom - top),
-                )
-                for column in range(10)
-            ]
-            for row in range(12)
-        ]
-        assert torch.allclose(found, torch.tensor(expected, dtype=torch.float64))
-
-
-@given(seed=seeds)
-@settings(max_examples=10)
-def test_cropped_masks_are_those_of_a_loop(seed: int) -> None:
-    masks = (torch.rand(3, 6, 6, generator=make_generator(seed)) < 0.5).double()
-    boxes, places = draw_boxes(3, seed=seed), draw_boxes(3, seed=seed + 1)
-    found = crop_masks(masks, boxes, places, 4)
-    for mask, box, place, cropped in zip(
-        masks, boxes.tolist(), places.tolist(), found, strict=True
-    ):
-        for row in range(4):
-            for column in range(4):
-                x = place[0] + (place[2] - place[0]) * (column + 0.5) / 4
-                y = place[1] + (place[3] - place[1]) * (row + 0.5) / 4
-                value = read_bilinear(
-                    mask, 6 * (x - box[0]) / (box[2] - box[0]), 6 * (y - box[1]) / (box[3] - box[1])
-                )
-                if abs(value - 0.5) > 1e-9:
-                    assert cropped[row, column] == (value >= 0.5)
 
 
 def test_a_mask_that_is_cropped_to_its_box_and_pasted_is_itself() -> None:

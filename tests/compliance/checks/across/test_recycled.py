@@ -33,8 +33,6 @@ ROUND = rounds.load("v1.0")
 MINI = definition.load("galaxy_shape", "mini")
 IMAGES = definition.load("galaxy_generation", "mini")
 DAY_MS = 86_400_000
-COPIES = ("T19.copied_quality", "T19.recycled", "T19.same_seed", "T23.recycled")
-
 System = dict[str, Any]
 BOX: System = {**SYSTEM}
 TWIN: System = {**SYSTEM, "system": "twin"}
@@ -390,11 +388,3 @@ def test_a_copy_of_a_result_of_a_former_round(tmp_path: Path) -> None:
     found = [one for one in judge_folder(old, new).findings if one.code == "T19.disputed"]
     assert {one.path.parts[-5] for one in found} == {"acme", "rival"}
     assert len(found) == 2 * len(runs)
-
-
-def test_own_runs_that_agree_are_no_dispute(tmp_path: Path) -> None:
-    root, runs = tmp_path / "submissions", make_runs(MINI)
-    write(root, MINI, BOX, runs)
-    write(root, MINI, TWIN, pose_as(runs, MINI, TWIN))
-    codes = {finding.code for finding in find_copies(root)}
-    assert codes == {"T19.recycled"}

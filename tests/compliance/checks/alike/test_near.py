@@ -10,9 +10,7 @@ import pytest
 
 from cepheid.compliance.checks.alike import near
 from cepheid.compliance.checks.alike.near import Close, Course, Scale, Steps
-from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, evidence
-from cepheid.rules.host import ROOT
 
 
 def list_scales() -> Iterator[tuple[str, str]]:
@@ -85,16 +83,6 @@ def test_one_of_ten_thousand_pairs_of_seeds_is_a_false_alarm_at_most(name: str, 
     assert len(pairs) > 100_000
     assert sum(pairs) / len(pairs) <= near.FALSE_ALARMS_MAX
     assert not find(simulate(name, scale, 500, random.Random(49)), known)
-
-
-@pytest.mark.parametrize(("name", "scale"), SCALES)
-def test_recorded_runs_are_apart(name: str, scale: str) -> None:
-    """Every curve of the evidence and of the published results."""
-    courses = read_courses(name, scale)
-    for path in sorted(ROOT.glob(f"submissions/*/results/*/{name}-{scale}-*/result_*.txt")):
-        course = [point.metrics for point in runlog.read(path).quality_curve]
-        courses += [course] if len(course) >= near.EVALUATIONS else []
-    assert find(courses, load(name, scale)) == []
 
 
 def change(course: Course, how: Callable[[str, int, float], float]) -> Course:

@@ -132,22 +132,6 @@ def test_truth_knows_crowds(tmp_path: Path) -> None:
     assert np.count_nonzero(truth.is_crowd) == 1
 
 
-def test_batches_are_made_of_photographs(photographs: Photographs) -> None:
-    pytest.importorskip("torch")
-    from cepheid.reference.data.detection.colours import Strengths
-    from cepheid.reference.data.detection.loader import Augmentation, Loader
-    from cepheid.reference.data.order import Share
-
-    augmentation = Augmentation(48, strengths=Strengths(0.125, 0.5, 0.5, 0.05))
-    loader = Loader(photographs, augmentation, 1, Share(0, 1, 8))
-    images, boxes, labels = loader.next_batch(8)
-    assert (images.shape, boxes.shape, labels.shape) == ((8, 48, 48, 3), (8, 3, 4), (8, 3))
-    assert bool((labels > 0).any(dim=1).all())
-    batches = list(loader.evaluation_batches(3))
-    assert [valid.sum() for _, _, valid in batches] == [3, 1]
-    loader.close()
-
-
 # What stands in the way ---------------------------------------------------------------------------
 
 

@@ -70,13 +70,6 @@ def test_parts_are_those_of_an_obvious_loop(seed: int, most_tries: int) -> None:
     assert 10 < np.all(parts == WHOLE, axis=1).sum() < 55
 
 
-def test_a_part_depends_on_seed_and_position_alone() -> None:
-    boxes, labels = make_boxes(0, 40)
-    whole = draw_parts(boxes, labels, 5, 1000)
-    np.testing.assert_array_equal(draw_parts(boxes[10:20], labels[10:20], 5, 1010), whole[10:20])
-    assert not np.array_equal(draw_parts(boxes, labels, 6, 1000), whole)
-
-
 def test_all_modes_occur_about_equally_often_where_all_fit() -> None:
     """One box that fills the image: the area of a part is then its overlap."""
     boxes = np.tile(np.array(WHOLE, np.float32), (1400, 1, 1))
