@@ -121,10 +121,4 @@ REPORTS = (
     Column("float64", lambda report: report.count_places("float64")),
     Column("found", lambda report: len(report.findings) + bool(report.failure)),
 )
-STUDY = Study(
-    "rehearse",
-    plan,
-    measure,
-    REPORTS,
-    **read_command("rehearse"),
-)
+STUDY = Study("rehearse", plan, measure, REPORTS, **read_command("rehearse"))

@@ -187,10 +187,4 @@ def _list_changes(point: Point, definition: Definition) -> str:
     )
 
 
-STUDY = Study(
-    "rcp",
-    list_trainings,
-    measure,
-    list_columns,
-    **read_command("rcp"),
-)
+STUDY = Study("rcp", list_trainings, measure, list_columns, **read_command("rcp"))

@@ -91,9 +91,4 @@ def _compare(label: str, now: Fingerprint, before: Record, machine: Mapping[str,
     return "same bits" if now.digest == earlier.digest else "same within rounding"
 
 
-STUDY = Study(
-    "fingerprint",
-    plan,
-    measure,
-    **read_command("fingerprint"),
-)
+STUDY = Study("fingerprint", plan, measure, **read_command("fingerprint"))

@@ -228,10 +228,4 @@ def measure(request: Request, definition: Definition) -> Measured:
     )
 
 
-STUDY = Study(
-    "flops",
-    Request.require_extras,
-    measure,
-    has_ranks=True,
-    **read_command("flops"),
-)
+STUDY = Study("flops", Request.require_extras, measure, has_ranks=True, **read_command("flops"))

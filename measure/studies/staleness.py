@@ -64,10 +64,5 @@ def measure(request: Request, wanted: Mapping[tuple[int, int], Training]) -> Mea
 
 
 STUDY = Study(
-    "staleness",
-    list_arms,
-    measure,
-    list_columns,
-    draw_by_setting,
-    **read_command("staleness"),
+    "staleness", list_arms, measure, list_columns, draw_by_setting, **read_command("staleness")
 )

@@ -198,10 +198,5 @@ def list_columns(_: Request, measured: Measured) -> Sequence[Column]:
 
 
 STUDY = Study(
-    "stragglers",
-    list_arms,
-    measure,
-    list_columns,
-    draw_seconds,
-    **read_command("stragglers"),
+    "stragglers", list_arms, measure, list_columns, draw_seconds, **read_command("stragglers")
 )

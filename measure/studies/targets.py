@@ -151,9 +151,4 @@ def _describe_curve(curve: Curve, definition: Definition) -> str:
     )
 
 
-STUDY = Study(
-    "targets",
-    list_trainings,
-    measure,
-    **read_command("targets"),
-)
+STUDY = Study("targets", list_trainings, measure, **read_command("targets"))

@@ -103,13 +103,6 @@ def test_stride_two_is_the_transpose_of_the_encoders_padding() -> None:
     torch.testing.assert_close((up * large).sum(), (small * down).sum())
 
 
-def test_kl_equals_torchs() -> None:
-    mean, scale = torch.randn(5, 32), torch.rand(5, 32) + 0.1
-    normal = torch.distributions.Normal
-    expected = torch.distributions.kl_divergence(normal(mean, scale), normal(0.0, 1.0)).sum(1)
-    torch.testing.assert_close(kl_divergence(mean, scale), expected)
-
-
 def test_reconstruction_loss_is_least_at_the_image() -> None:
     scaled = torch.rand(3, 6, 4, 4) * 0.9 + 0.05
     logits = torch.logit(scaled)

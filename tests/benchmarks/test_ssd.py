@@ -85,23 +85,6 @@ def test_images_that_leave_nothing_of_a_map_are_refused() -> None:
         compute_cells(FULL.model, 200)
 
 
-def test_each_place_of_a_map_belongs_to_its_default_boxes() -> None:
-    """The first code of each is its own row, the second its column, the third its shape."""
-    levels = (Level(3, 10, 8, 16, (2.0,)), Level(2, 15, 16, 28, (2.0, 3.0)))
-    maps = []
-    for level in levels:
-        values = torch.zeros(1, level.per_place, 4, level.cells, level.cells)
-        values[0, :, 0] = (torch.arange(level.cells)[:, None] + 0.5) * level.step
-        values[0, :, 1] = (torch.arange(level.cells) + 0.5) * level.step
-        values[0, :, 2] = torch.tensor([width for width, _ in level.list_shapes()])[:, None, None]
-        maps.append(values.flatten(1, 2))
-    said = join_maps(maps, 4)[0] / 30
-    boxes = make_default_boxes(30, levels)
-    assert torch.allclose(said[:, 0], boxes[:, 1])
-    assert torch.allclose(said[:, 1], boxes[:, 0])
-    assert torch.allclose(said[:, 2].clamp(max=1), boxes[:, 2])
-
-
 # Settings ----------------------------------------------------------------------------------------
 
 

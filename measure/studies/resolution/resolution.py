@@ -241,10 +241,4 @@ COLUMNS = (
     Column("then a pair", lambda row: row.recorded_spread and format_share(row.pair_recorded)),
 )
 
-STUDY = Study(
-    "resolution",
-    list_definitions,
-    measure,
-    COLUMNS,
-    **read_command("resolution"),
-)
+STUDY = Study("resolution", list_definitions, measure, COLUMNS, **read_command("resolution"))

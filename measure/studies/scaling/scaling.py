@@ -271,10 +271,4 @@ def draw_scaling(title: str, points: Sequence[Point], path: Path) -> None:
         figure.suptitle(title)
 
 
-STUDY = Study(
-    "scaling",
-    plan,
-    measure,
-    is_timed=True,
-    **read_command("scaling"),
-)
+STUDY = Study("scaling", plan, measure, is_timed=True, **read_command("scaling"))
