@@ -1,6 +1,5 @@
 """The exception for a mistake of the user; tools print it without a traceback."""
 
-import difflib
 import errno
 import os
 import re
@@ -59,6 +58,8 @@ def find_meant(word: str, *kinds: Iterable[str]) -> str:
                 found = [name for name, own in group.items() if fits(words, own)]
                 if found:
                     return found[0] if fits is _is_end else min(found, key=lambda n: len(group[n]))
+    import difflib  # here: few commands need it
+
     for group in groups:
         names = {name.lower().strip("-"): name for name in group}
         if close := difflib.get_close_matches(text, names, n=1):

@@ -1,7 +1,6 @@
 """What trainer, checker and tools all need of the machine: code, whole files, its processors."""
 
 import contextlib
-import ctypes
 import os
 import signal
 import threading
@@ -154,7 +153,7 @@ def keep_memory() -> None:
 
     It keeps twice as much as the largest piece that was freed at once: this one, never written to.
     """
-    bytearray(FREED_BYTES)
+    bytes(FREED_BYTES)
 
 
 FREED_BYTES = 8 * 2**20
@@ -162,5 +161,7 @@ FREED_BYTES = 8 * 2**20
 
 def release_memory() -> None:
     """Give the system back what was freed, which glibc keeps: a fifth of a large process."""
+    import ctypes  # here: a log by itself needs none of it
+
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

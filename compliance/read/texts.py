@@ -27,7 +27,7 @@ OF_TEMPLATE = (
 _WIDE = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _DIRECTIONS = re.compile("[\u202a-\u202e\u2066-\u2069]")
 # Scripts without blanks between words: two letters of them are about a word.
-_WORD = re.compile("[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff]{2}|[^\\W\\d_]{2,}")
+_WORD = "[\u0e00-\u0eff\u1000-\u109f\u3040-\u30ff\u3400-\u9fff]{2}|[^\\W\\d_]{2,}"
 
 
 def list_flaws(root: Path, files: Sequence[SubmittedFile]) -> Iterator[Flaw]:
@@ -98,6 +98,6 @@ def _find_thin(name: PurePosixPath, text: str) -> Flaw | None:
         return Flaw(name, "unfilled", None, "")
     lines = [line.strip() for line in text.splitlines()]
     own = [line for line in lines if not line.startswith(("#", *OF_TEMPLATE))]
-    words = {word.casefold() for line in own for word in _WORD.findall(line)}
+    words = {word.casefold() for line in own for word in re.findall(_WORD, line)}
     is_thin = len(words) < WORDS_MIN
     return Flaw(name, "thin", None, f"{len(words)} different words") if is_thin else None

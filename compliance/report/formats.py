@@ -16,7 +16,7 @@ from cepheid.compliance.finding import SEVERITIES, Finding, escape, has_error
 from cepheid.compliance.report.rulebook import RuleText, read_rules
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
-from cepheid.rules.findings import load_codes
+from cepheid.rules.findings import find_code, load_codes
 from cepheid.rules.host import atomic_write
 from cepheid.rules.layout import lay_out, wrap
 
@@ -109,12 +109,12 @@ def list_of_mlcommons(findings: Iterable[Finding], round_name: str) -> list[str]
 
     Errors of a published round that are warnings there, because it was accepted, count as errors.
     """
-    judged_in, codes = rounds.load(round_name), load_codes()
+    judged_in = rounds.load(round_name)
     lowered = {rule.id for rule in judged_in.rules.values() if rule.kind == "integrity"}
     refused = set()
     for each in (finding for finding in findings if finding.rule in judged_in.of_mlcommons):
         is_lowered = each.severity == "warning" and each.rule in lowered
-        if each.is_error or (is_lowered and codes[each.code].severity == "error"):
+        if each.is_error or (is_lowered and find_code(each.code).severity == "error"):
             refused.add(each.code)
     return sorted(refused)
 

@@ -1,5 +1,6 @@
 """What all programs share: exit codes, sub-commands, files of a user, and how a program ends."""
 
+import gc
 import importlib
 import os
 import re
@@ -31,8 +32,11 @@ def run_command(
     name, *rest = arguments
     if name not in commands:
         raise UserError(f'no {noun} "{name}"{did_you_mean(name, commands)} (all: {program} --help)')
+    gc.disable()  # what modules make stays: nobody needs to look for garbage in it
     with end_on_interruption(EXIT_FINDINGS):
         module = importlib.import_module(commands[name][0])
+    gc.freeze()
+    gc.enable()
     if hasattr(module, "STUDY"):
         return _run_study(module.STUDY, f"{program} {name}".removeprefix("cepheid "), rest)
     code: int = module.main(rest)
