@@ -52,6 +52,7 @@ _CUT = re.compile(r",?\s*(|t|tr|tru|f|fa|fal|fals|n|nu|nul|-|\.|[eE][+-]?)$")
 """The rest of a line that ends within a record, from where it is no JSON."""
 
 WRAPPED = Cause("wrapped", "the record goes on on the next line")
+DOCKER = Cause("docker", "the record is a text in other JSON, as Docker keeps what is printed")
 _PYTHON = re.compile(r"'|None\b|True\b|False\b")
 
 
@@ -76,6 +77,15 @@ def describe_label(line: int, label: str) -> Problem:
     known = (cause for pattern, cause in _labels if pattern.match(label))
     case, message = next(known, Cause("", "text stands before the marker"))
     return Problem(line, "around", message, label[:GOT_CHARACTERS_MAX], case=case)
+
+
+def unwrap_docker(text: str) -> str | None:
+    """Return the line that Docker keeps in JSON of its own, None for any other line."""
+    try:
+        line = json.loads(text)["log"] if text.startswith('{"log":') else None
+    except (ValueError, RecursionError):
+        return None
+    return line.rstrip() if isinstance(line, str) else None
 
 
 def explain_json(text: str, error: Exception) -> tuple[Cause, int | None]:

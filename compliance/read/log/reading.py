@@ -294,6 +294,10 @@ class Reading:
             message = "colour codes of a terminal stand around the record"
             self.add(Problem(number, "around", message, text[:60], case="colours"))
             text = damage.COLOURS.sub("", text).rstrip()
+        if unwrapped := damage.unwrap_docker(text):
+            case, message = damage.DOCKER
+            self.add(Problem(number, "around", message, text[:60], case=case, foreign=True))
+            text = unwrapped
         at = text.find(STEM.decode())
         if at > 0:
             self.add(damage.describe_label(number, text[:at]))

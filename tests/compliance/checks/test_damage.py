@@ -76,6 +76,9 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str, str, str]] = {
         + log[log.index(b"\n") + 1 :].decode().encode("utf-16-le"),
         "T1.text", "a part of the file is UTF-16", "iconv"),
     "UTF-32": (lambda log: log.decode().encode("utf-32"), "T1.text", "UTF-32", "iconv"),
+    "JSON of Docker": (
+        each_line(lambda line: json.dumps({"log": line, "stream": "stdout"}) + "\n"),
+        "T1.around", "as Docker keeps", "jq --join-output .log"),
     "gzip": (gzip.compress, "T1.text", "gzip", "unpack"),
     "bzip2": (bz2.compress, "T1.text", "bzip2", "unpack"),
     "xz": (lzma.compress, "T1.text", "xz", "unpack"),
