@@ -65,15 +65,9 @@ def find_second_start(run: RunLog) -> Event | None:
 def _describe(run: RunLog, found: Breach) -> Finding:
     if found.kind in ("repeated", "equal"):
         return breach(
-            run,
-            found.at,
-            "M1.repeated",
-            case="equal" if found.kind == "equal" else "",
-            number=found.times,
-            line=found.first_line,
-            got=found.got,
-            file=found.file,
-        )
+            run, found.at, "M1.repeated", case="equal" if found.kind == "equal" else "",
+            number=found.times, line=found.first_line, got=found.got, file=found.file,
+        )  # fmt: skip
     return breach(
         run,
         found.at,
@@ -109,14 +103,9 @@ def check_logs_of_result(
     required, runs = judged_by.runs.required, len(result.runs)
     if not _has_enough(result, judged_by):
         yield breach(
-            result,
-            None,
-            "M2.number_of_runs",
-            runs=runs,
-            plural="" if runs == 1 else "s",
-            benchmark=judged_by.name,
-            required=required,
-        )
+            result, None, "M2.number_of_runs", runs=runs, plural="" if runs == 1 else "s",
+            benchmark=judged_by.name, required=required,
+        )  # fmt: skip
     if any(path.name == PRUNED for path in result.folder.unexpected):
         yield breach(result.path / PRUNED, None, "M2.pruned")
     if not is_scaling(result.scaling):
@@ -137,14 +126,9 @@ def check_logs_of_result(
         names = ", ".join(escape(run.path.name) for run in broken[:NAMED_MAX])
         more = ", …" if len(broken) > NAMED_MAX else ""
         yield breach(
-            result,
-            None,
-            "M2.too_many_broken",
-            broken=len(broken),
-            runs=runs,
-            allowed=allowed,
+            result, None, "M2.too_many_broken", broken=len(broken), runs=runs, allowed=allowed,
             names=names + more,
-        )
+        )  # fmt: skip
 
 
 @rule("M3", Needs.RESULT)
@@ -158,14 +142,9 @@ def check_convergence(
     found = compare_with_mlcommons(result, judged_by, place)
     if found and found.by_hull:
         yield breach(
-            result,
-            None,
-            "M3.hull",
-            verdict=found.verdict,
-            factor=found.factor,
-            by_hull=found.by_hull.verdict,
-            hull_factor=found.by_hull.factor,
-        )
+            result, None, "M3.hull", verdict=found.verdict, factor=found.factor,
+            by_hull=found.by_hull.verdict, hull_factor=found.by_hull.factor,
+        )  # fmt: skip
     if found is None or found.verdict == "pass":
         return
     if RCP_BYPASS in result.folder.bypassed:
