@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from cepheid.tools.console.arguments import read_commands
 from cepheid.tools.console.program import (
     EXIT_FINE,
     EXIT_WRONG_USE,
@@ -13,51 +14,7 @@ from cepheid.tools.console.program import (
     run_tool,
 )
 
-COMMANDS: Mapping[str, tuple[str, str]] = {
-    "run": ("cepheid.tools.run_benchmark", "run a benchmark and write its run logs to a folder"),
-    "doctor": (
-        "cepheid.tools.run.doctor",
-        "say what is here, what is missing, and what takes how long",
-    ),
-    "check": ("cepheid.tools.check_compliance", "check run logs and submissions against the rules"),
-    "summary": (
-        "cepheid.tools.summarize_results",
-        "print a row for each result: its time, or the reason for none",
-    ),
-    "leaderboard": (
-        "cepheid.tools.build_leaderboard",
-        "write the results as a web site with plots",
-    ),
-    "diff": ("cepheid.tools.diff_leaderboards", "show what changed between two leaderboards"),
-    "data": ("cepheid.tools.prepare_data", "prepare, verify or export a dataset"),
-    "new-submission": ("cepheid.tools.new_submission", "begin a submission with a task that runs"),
-    "pack": (
-        "cepheid.tools.pack_submission",
-        "write the manifest of a submission: digests of all its files",
-    ),
-    "audit": ("cepheid.tools.audit_submission", "repeat one logged run and compare the two"),
-    "round": (
-        "cepheid.tools.manage_round",
-        "lead a round: receipts to publication (docs/organisers.md)",
-    ),
-    "describe-system": ("cepheid.tools.describe_system", "describe this machine for a submission"),
-    "new-benchmark": (
-        "cepheid.tools.new_benchmark",
-        "begin a benchmark with a small working example",
-    ),
-    "measure": (
-        "cepheid.tools.measure.__main__",
-        "measure speed, sweep, epochs, costs, formats or targets",
-    ),
-    "rehearse": (
-        "cepheid.measure.rehearsal.rehearse",
-        "play benchmarks on a device that pretends to be a GPU",
-    ),
-    "rcp": (
-        "cepheid.measure.studies.convergence_points",
-        "measure how many samples the reference needs, by batch size",
-    ),
-}
+COMMANDS = read_commands("cepheid", "cepheid")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -67,6 +67,11 @@ def read_command(command: str, **facts: object) -> Command:
     return Command(command, description, epilog, arguments, said)
 
 
+def read_commands(program: str, package: str) -> Mapping[str, tuple[str, str]]:
+    """Read ``commands/<program>.yaml``: each command's module in ``package``, and what it does."""
+    return {name: (f"{package}.{module}", what) for name, (module, what) in _read(program).items()}
+
+
 def _read(name: str) -> Mapping[str, Any]:
     return dict(parse_yaml((FOLDER / f"{name}.yaml").read_text(encoding="utf-8")))
 

@@ -4,9 +4,10 @@ Under a launcher: ``torchrun --nproc-per-node 2 -m cepheid.tools.measure speed â
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from cepheid.rules.layout import wrap
+from cepheid.tools.console.arguments import read_commands
 from cepheid.tools.console.program import (
     EXIT_FINE,
     EXIT_WRONG_USE,
@@ -15,27 +16,7 @@ from cepheid.tools.console.program import (
     run_tool,
 )
 
-STUDIES = "cepheid.measure.studies"
-MEASUREMENTS: Mapping[str, tuple[str, str]] = {
-    name: (f"{STUDIES}.{module}", what)
-    for name, module, what in (
-        ("speed", "speed.speed", "training step, harness and memory of a run"),
-        ("sweep", "sweep.sweep", "times by batch size or number of images, as a paper reports"),
-        ("scaling", "scaling.scaling", "how throughput grows with the number of ranks"),
-        ("project", "projection.device", "the time to train on machines that are not here"),
-        ("epochs", "epochs_study", "epochs to the target by batch size or by setting"),
-        ("staleness", "staleness", "what old gradients cost: asynchronous SGD, simulated"),
-        ("stragglers", "stragglers", "seconds to the target where one worker is slow"),
-        ("costs", "costs.costs", "what each step of an optimizer costs in an update"),
-        ("formats", "formats", "how fast a disk reads images, by packing"),
-        ("flops", "flops", "the floating-point operations of the model for a sample"),
-        ("fingerprint", "fingerprint", "whether a change of the code changed what is computed"),
-        ("resolution", "resolution.resolution", "which differences a benchmark shows"),
-        ("pending", "upkeep.pending", "which evidence is stale or missing, with its hours"),
-        ("baselines", "shallow.baselines", "which targets shallow means reach, and margins"),
-        ("targets", "targets", "whether targets separate correct from broken code"),
-    )
-}
+MEASUREMENTS = read_commands("measure", "cepheid.measure.studies")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
