@@ -42,15 +42,9 @@ def watch(folder: Path, weights: Path, lock: int) -> Iterator[None]:
     global _pipe
     reading, _pipe = os.pipe()
     os.set_blocking(_pipe, False)
+    arguments = [os.path.abspath(folder), os.path.abspath(weights), str(os.getpid())]
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "cepheid.reference.session.watcher",
-            os.path.abspath(folder),
-            os.path.abspath(weights),
-            str(os.getpid()),
-        ],
+        [sys.executable, "-m", "cepheid.reference.session.watcher", *arguments],
         stdin=reading,
         stdout=subprocess.DEVNULL,
         cwd=IMPORT_ROOT,
@@ -69,7 +63,20 @@ def watch(folder: Path, weights: Path, lock: int) -> Iterator[None]:
         signal.set_wakeup_fd(before)
         os.close(_pipe)
         _pipe = None
+        if _is_all_closed(folder, weights):
+            process.kill()  # it has nothing to do, and may not have begun
         process.wait()
+
+
+def _is_all_closed(folder: Path, weights: Path) -> bool:
+    """Return True if no log is left open; no other file is half-written then, either."""
+    from cepheid.reference.run import logfile
+
+    if logfile.list_partials(folder):
+        return False
+    remove_partials(folder)
+    remove_partials(weights)
+    return True
 
 
 def finish_first() -> None:
