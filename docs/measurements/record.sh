@@ -65,7 +65,10 @@ for name in transformer gnmt ssd mask_rcnn; do
     keep "update-$name" 2 speed $name --only update --rounds 15
     keep "sums-$name" 2 speed $name --only sums --rounds 15
 done
-for name in resnet50 transformer mask_rcnn; do keep "shared-$name" 2 speed $name --only shared --rounds 7; done
+keep update-resnet50 2 speed resnet50 --only update --rounds 15 --set opt_name=lars
+keep sums-resnet50 2 speed resnet50 --only sums --rounds 15 --set opt_name=lars
+for name in transformer mask_rcnn; do keep "shared-$name" 2 speed $name --only shared --rounds 7; done
+keep shared-resnet50 2 speed resnet50 --only shared --rounds 7 --set model_bn_span=4
 for name in galaxy_shape galaxy_bnn; do
     keep "shared-$name" 2 speed $name --only shared --scale full --input synthetic --rounds 5
 done
