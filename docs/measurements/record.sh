@@ -24,6 +24,18 @@ keep() {  # keep NAME RANKS WHAT… : `cepheid measure WHAT…` on so many ranks
     OMP_NUM_THREADS=1 "${start[@]}" "$@" --output "$kept/$name.json" "${figure[@]}" || failed=1
 }
 
+keep_on_two_nodes() {  # keep_on_two_nodes NAME WHAT… : two nodes of two ranks, both of them this machine
+    local name=$1 node; shift
+    [ -e "$kept/$name.json" ] && return
+    wait_until_quiet "$name"
+    echo "$name"
+    for node in 1 0; do
+        OMP_NUM_THREADS=1 torchrun --nnodes 2 --nproc-per-node 2 --node-rank $node --master-addr 127.0.0.1 \
+            -m cepheid.tools.measure "$@" --output "$kept/$name.json" --figures "$kept/$name" &
+    done
+    wait $! || failed=1
+}
+
 scale() {  # scale BENCHMARK WHAT… : throughput by ranks, whose command keeps its points itself
     local name=scaling-$1
     [ -e "$kept/$name/scaling.json" ] && return
@@ -57,11 +69,12 @@ for ranks in 1 2; do  # ResNet-18, 34, 50 and 101 by ranks
     keep "networks-kfac-mini-$ranks" $ranks costs kfac --compare networks --settle 30 --set threads=1 --set precision=fp32
 done
 keep costs-kfac-mini-2 2 costs kfac --settle 30 --set threads=1 --set precision=fp32
+keep_on_two_nodes costs-kfac-mini-2-nodes costs kfac --settle 12 --rounds 3 --set threads=1 --set precision=fp32
 for way in replicated sharded; do  # one sentence a rank: the share of the update before and after sharding
     keep "profile-transformer-2-ranks-$way" 2 speed transformer "${full[@]}" --profile --rounds 5 --set compile=off \
         --set global_batch_size=2 --set weight_update=$way
 done
-for name in transformer gnmt ssd mask_rcnn; do
+for name in transformer gnmt ssd mask_rcnn chest_xray; do
     keep "update-$name" 2 speed $name --only update --rounds 15
     keep "sums-$name" 2 speed $name --only sums --rounds 15
 done
@@ -78,6 +91,7 @@ for name in resnet50 ssd mask_rcnn; do
     keep "partitions-$name" 2 "${shared[@]}"
     keep "partitions-$name-4" 4 "${shared[@]}"
 done
+keep partitions-resnet50-full 2 speed resnet50 --only partitions --scale full --input synthetic --rounds 3 --set global_batch_size=4
 for name in resnet50 chest_xray kfac transformer gnmt ssd mask_rcnn video_prediction galaxy_shape galaxy_bnn galaxy_vae \
     galaxy_generation; do
     scale $name

@@ -59,14 +59,15 @@ def list_arms(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
         for measured in ("update", "sums", "shared", "hosts"):
             found = facts.get(measured, {}).items()
             arms = {label: arm for label, arm in found if isinstance(arm, Mapping)}
-            first = next(iter(arms.values()), None)
             for label, arm in arms.items():
                 seconds = statistics.median(arm["seconds"])
-                ratio = statistics.median(first["seconds"]) / seconds if first else 1.0
+                ratio = statistics.median(next(iter(arms.values()))["seconds"]) / seconds
                 shares, state = arm.get("shares", {}), arm.get("state_bytes")
+                waits, stages = arm.get("bubble"), arm.get("formula_of_stages", 0.0)
                 yield [
                     name, label, f"{1000 * seconds:,.1f}", f"{ratio:.2f}",
                     f"{shares['update']:.1%}" if shares else "",
+                    f"{statistics.median(waits):.0%} ({stages:.0%})" if waits else "",
                     "" if state is None else f"{state / 2**20:.2f}", *name_origin(facts),
                 ]  # fmt: skip
 
@@ -86,9 +87,9 @@ def list_ranks(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
         for row, point in zip(facts.get("table", ()), facts.get("points", ()), strict=True):
             origin = [facts.get("commit", ""), f"{point['load_before']:.1f}"]
             rate = row["samples_per_second"]["median"]
-            efficiency = row["efficiency"][row["input"]]["median"]
-            count = str(row["ranks"])
-            yield [Path(name).parent.name, count, f"{rate:,.4g}", f"{efficiency:.2f}", *origin]
+            kept = row["efficiency"][row["input"]]["median"]
+            numbers = str(row["ranks"]), f"{rate:,.4g}", f"{kept:.2f}"
+            yield [Path(name).parent.name, *numbers, *origin]
 
 
 def list_updates(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
@@ -100,10 +101,13 @@ def list_updates(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
                 low, high = update["ratio_quartiles"]
                 made = update["counts"]["refreshes"] / update["counts"]["possible_refreshes"]
                 memory = (f"{count / 2**20:,.0f}" for count in update["memory"])
+                sent = update["sent_bytes"]
+                far = [count for what, count in sent.items() if what.endswith("between nodes")]
                 yield [
                     name, name_machine(facts), ": ".join(filter(None, (group, update["name"]))),
                     f"{update['baseline_milliseconds']:,.1f}", f"{update['milliseconds']:,.1f}",
                     f"{update['ratio']:.2f} ({low:.2f} to {high:.2f})", f"{made:.0%}", *memory,
+                    *(f"{sum(each) / 2**20:,.2f}" if each else "" for each in (sent.values(), far)),
                     *name_origin(facts),
                 ]  # fmt: skip
 
@@ -154,12 +158,12 @@ TABLES = {
          "code", "load"), list_profiles,
     ),
     "Ways to share updates, sums and models": (
-        ("file", "way", "ms", "times as fast as the first", "update", "state of a rank, MiB",
-         "code", "load"), list_arms,
+        ("file", "way", "ms", "times as fast as the first", "update", "bubble (by the stages)",
+         "state of a rank, MiB", "code", "load"), list_arms,
     ),
     "Updates with an optimizer, beside those of SGD": (
-        ("file", "on", "update", "SGD ms", "ms", "times SGD", "refreshed", "SGD MiB", "MiB", "code",
-         "load"), list_updates,
+        ("file", "on", "update", "SGD ms", "ms", "times SGD", "refreshed", "SGD MiB", "MiB",
+         "MiB sent", "between nodes", "code", "load"), list_updates,
     ),
     "What makes SGD fast": (
         ("file", "on", "step", "ms", "samples/s", "times as fast as the first", "forward ms",

@@ -266,11 +266,9 @@ def test_by_batch_size_nothing_is_trained(
 
 
 COMPARISONS = [
-    pytest.param(name, scale, compared, id=f"{name}-{scale}-{compared}")
-    for name in ("resnet50", "kfac", "transformer", "video_prediction", "chest_xray")
-    for compared, facts in yaml.safe_load(
-        (definition.locate_benchmarks() / name / epochs.COMPARISONS).read_text()
-    ).items()
+    pytest.param(path.parent.name, scale, name, id=f"{path.parent.name}-{scale}-{name}")
+    for path in sorted(definition.locate_benchmarks().glob(f"*/{epochs.COMPARISONS}"))
+    for name, facts in yaml.safe_load(path.read_text(encoding="utf-8")).items()
     for scale in facts["scales"]
 ]
 

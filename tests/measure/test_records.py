@@ -42,13 +42,16 @@ def test_the_page_says_of_each_measurement_whether_noise_has_a_meaning() -> None
 def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
     machine = {"accelerator": None, "processor": "a CPU"}
     made = {"machine": machine, "commit": "", "code_digest": "c" * 64, "load_before": 0.1}
-    arms = {name: {"seconds": [each] * 3} for name, each in (("whole", 0.2), ("parts", 0.1))}
+    waits = {"bubble": [0.2, 0.25, 0.3], "formula_of_stages": 0.2}
+    arms = {"whole": {"seconds": [0.2] * 3}, "parts": {"seconds": [0.1] * 3, **waits}}
     shared = {"pixels": 64, "way": "parts", "seconds": [0.1], "times_as_fast": 2.0}
     point = {"ranks": 2, "samples_per_second": {"median": 64.0}, "input": "real",
              "efficiency": {"real": {"median": 0.8}}}  # fmt: skip
     update = {"name": "fresh", "baseline_milliseconds": 10, "milliseconds": 30, "ratio": 3.0,
               "ratio_quartiles": [2, 4], "memory": [2**20, 2**21],
-              "counts": {"refreshes": 1, "possible_refreshes": 20}}  # fmt: skip
+              "counts": {"refreshes": 1, "possible_refreshes": 20},
+              "sent_bytes": {"factors, within nodes": 2**20,
+                             "factors, between nodes": 2**19}}  # fmt: skip
     files = {
         "profile": {**made, "command": "cepheid measure …", "profile": {
             "seconds": [0.1, 0.2, 0.3], "shares": {"forward": 0.25, "backward": 0.5, "other": 0.25},
@@ -74,9 +77,9 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
     page = load_tables().write_page(tmp_path)
     for row in (
         "| profile | 8 | a CPU | 200.0 | 0.0% | 25.0% | 50.0% | 0.0% | 0.0% | other 25.0% |",
-        "| update | parts | 100.0 | 2.00 |  |  | cccccccccccc | 0.1 |",
+        "| update | parts | 100.0 | 2.00 |  | 25% (20%) |  | cccccccccccc | 0.1 |",
         "| partitions | 64 | parts | 100 | 2.00 |",
-        "| costs | a CPU | fresh | 10.0 | 30.0 | 3.00 (2.00 to 4.00) | 5% | 1 | 2 |",
+        "| costs | a CPU | fresh | 10.0 | 30.0 | 3.00 (2.00 to 4.00) | 5% | 1 | 2 | 1.50 | 0.50 |",
         "| networks | a CPU | ResNet-18: fresh |",
         "| ladder | a CPU | float16 | 200.0 | 40 | 2.00 | 1.0 | 2.0 | 3.0 | 150.0 | 1 |",
         "| disk | nfs4 (server:/) | 2 | LMDB | 90 |  | 7 |",

@@ -54,8 +54,8 @@ def make_balance(facts: Mapping[str, Any]) -> Table:
                / statistics.mean(row["milliseconds"]), "{:.2f}"),
         Column("idle ranks", lambda row: row["milliseconds"].count(0.0)),
     )  # fmt: skip
-    title = "Inverses: milliseconds of inverses, projected from the time of each layer (figure 5)"
-    return Table(f"Inverses: {title}", columns, facts["balance"])
+    title = "Milliseconds of inverses, projected from the time of each layer (figure 5)"
+    return Table(title, columns, facts["balance"])
 
 
 def draw(folder: Path, facts: Mapping[str, Any]) -> Path:

@@ -89,13 +89,11 @@ def compare_sums(subject: Subject) -> Measurement:
     for timing in subject.time_tasks("steps", tasks, steps):
         task = tasks[timing.label]
         table = _count_bytes_of_step(subject, task, steps)
-        shape = task.sharing.mesh_shape
-        columns = shape[1]
+        _, columns = shape = task.sharing.mesh_shape
         pairs = [(a, b) for a in range(count) for b in range(count)]
         within = sum(table[a][b] for a, b in pairs if a // columns == b // columns) / count
         between = sum(map(sum, table)) / count - within
-        size = sum(weight.nbytes for weight in task.model.parameters())
-        formula = predict_bytes(size, shape)
+        formula = predict_bytes(sum(each.nbytes for each in task.model.parameters()), shape)
         text = (
             f"{within / MIB:.2f} MiB sent within the row (formula {formula[0] / MIB:.2f}), "
             f"{between / MIB:.2f} MiB to other rows (formula {formula[1] / MIB:.2f}) per rank"
@@ -362,6 +360,7 @@ BY_BENCHMARK: Mapping[str, Mapping[str, Measure]] = {
     "mask_rcnn": {**MODELS, **EXCHANGE, **IMAGES},
     "transformer": {**EXCHANGE, **MODELS},
     "gnmt": EXCHANGE,
+    "chest_xray": EXCHANGE,
     "galaxy_shape": MODELS,
     "galaxy_bnn": MODELS,
 }
