@@ -31,6 +31,7 @@ TEXT_MAX = 100_000  # characters
 DEPTH_MAX = 40  # nodes in nodes
 LENGTH_MAX = 10_000  # of a list or text that an expression makes
 BITS_MAX = 4_096  # of a whole number that it makes
+DIGITS_MAX = 99  # that it rounds a number to
 CLOSE = 1e-5  # how far from a whole number mlcommons calls one whole
 
 
@@ -40,7 +41,7 @@ class NotSupportedError(Exception):
 
 _KINDS = (
     ast.Expr, ast.If, ast.Pass, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub,
-    ast.UAdd, ast.Sub, ast.Div, ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
+    ast.UAdd, ast.Div, ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE,
     ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.IfExp, ast.List, ast.Tuple, ast.Set, ast.Load,
     ast.Store,
 )  # fmt: skip
@@ -80,8 +81,32 @@ def _multiply(left: Any, right: Any) -> Any:
     return _bound(left * right)
 
 
+def _subtract(left: Any, right: Any) -> Any:
+    return _bound(left - right)
+
+
 def _power(left: Any, right: Any) -> float:
+    are_whole = isinstance(left, int) and isinstance(right, int) and right >= 0
+    if are_whole and left.bit_length() * right <= BITS_MAX:
+        return left**right
     return math.pow(left, right)
+
+
+def _round(value: Any, digits: int | None = None) -> Any:
+    if digits is not None and abs(digits) > DIGITS_MAX:
+        raise OverflowError(f"a rule rounds to more than {DIGITS_MAX} digits")
+    return round(value, digits)
+
+
+def _demand_plain(value: Any) -> Any:
+    """Return a value that holds no others: lists in lists would outgrow their bounds."""
+    if not isinstance(value, str | int | float | None):
+        raise TypeError("a text, a number, true, false or null is needed")
+    return value
+
+
+def _text(value: Any = "") -> str:
+    return str(_demand_plain(value))
 
 
 def _modulo(left: Any, right: Any) -> Any:
@@ -118,29 +143,32 @@ def _lower(text: Any) -> str:
 def _format(text: str, *values: Any) -> str:
     if not all(isinstance(value, str | int | float) for value in values):
         raise TypeError("format needs texts and numbers")
+    for value in values:
+        _bound(value)
     return str(_bound(text.format(*values)))
 
 
 _OPERATIONS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: _add, ast.Mult: _multiply, ast.Pow: _power, ast.Mod: _modulo, ast.BitOr: _either,
+    ast.Add: _add, ast.Sub: _subtract, ast.Mult: _multiply, ast.Pow: _power, ast.Mod: _modulo,
+    ast.BitOr: _either,
 }  # fmt: skip
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "is_integer": is_whole,
     "isinstance": isinstance,
     "type": lambda value: type(value),  # with three arguments it would make a class
     "print": lambda *values: None,
-    **{each.__name__: each for each in (len, sorted, min, max, abs, round, int, float, bool, str)},
+    **{each.__name__: each for each in (len, sorted, min, max, abs, int, float, bool)},
 }
 _METHODS: Mapping[str, Callable[..., Any]] = {"append": _append, "get": _get, "lower": _lower}
-_SCOPE = {
+_SCOPE: dict[str, Any] = {
     "__builtins__": {},
     "math": math,
     **_FUNCTIONS,
     **_TYPES,
     **{each.__name__: each for each in (*_OPERATIONS.values(), *_METHODS.values())},
-    "_extend": _extend,
-    "_format": _format,
+    **{each.__name__: each for each in (_extend, _format, _round, _text, _demand_plain)},
 }
+_BOUNDED = {"round": "_round", "str": "_text"}  # what stands in the place of a function
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -177,8 +205,27 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Dict(self, node: ast.Dict) -> ast.AST:
         if None in node.keys:
             raise NotSupportedError("** in a mapping")
-        made: ast.AST = self.generic_visit(node)
-        return made
+        node.keys, node.values = self.hold_all(node.keys), self.hold_all(node.values)
+        return node
+
+    def visit_List(self, node: ast.List | ast.Tuple | ast.Set) -> ast.AST:
+        node.elts = self.hold_all(node.elts)
+        return node
+
+    visit_Tuple = visit_Set = visit_List  # noqa: N815
+
+    def hold_all(self, nodes: Sequence[Any]) -> list[Any]:
+        """Return what a list or mapping holds; what ``s`` has kept must be plain there."""
+        are_kept = [
+            any(map(_is_state, ast.walk(node)))
+            and not isinstance(node, ast.List | ast.Tuple | ast.Set | ast.Dict)
+            for node in nodes
+        ]
+        made = map(self.visit, nodes)
+        return [
+            _call("_demand_plain", each) if is_kept else each
+            for each, is_kept in zip(made, are_kept, strict=True)
+        ]
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         base = node.value.id if isinstance(node.value, ast.Name) else ""
@@ -226,9 +273,11 @@ class _Rewriter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if node.keywords:
             raise NotSupportedError("a named argument")
-        called, arguments = node.func, [self.visit(each) for each in node.args]
-        if isinstance(called, ast.Name) and called.id in {*_FUNCTIONS, "enqueue_config"}:
-            return _call(called.id, *arguments)
+        called = node.func
+        appends = isinstance(called, ast.Attribute) and called.attr == "append"
+        arguments = self.hold_all(node.args) if appends else list(map(self.visit, node.args))
+        if isinstance(called, ast.Name) and called.id in {*_FUNCTIONS, *_BOUNDED, "enqueue_config"}:
+            return _call(_BOUNDED.get(called.id, called.id), *arguments)
         if not isinstance(called, ast.Attribute):
             raise NotSupportedError(f"a call of {ast.unparse(called)[:40]}")
         owner, method = called.value, called.attr

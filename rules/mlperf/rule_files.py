@@ -4,6 +4,8 @@ The files are read as text and never imported. What this module does not know in
 with file and line: a rule is never left out.
 """
 
+import ast
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from cepheid.rules.mlperf.expressions import (
     compile_expression,
     compile_filter,
     compile_statements,
+    parse,
 )
 from cepheid.rules.mlperf.keys import ONCE, Check, KeyRules, RuleFile
 from cepheid.rules.mlperf.tables import (
@@ -345,17 +348,19 @@ class _Reader:
 
 
 # Metrics that a script logs apart, such as FID and CLIP, are joined to one record each. The code
-# that does so is no expression; it is known by its text, whatever its names are.
-_JOIN = re.compile(
-    r"from dataclasses import replace\s.*key == .eval_accuracy. and 'metric' in .*"
-    r"line\.value\['metadata'\]\['(samples_count|step_num)'\].*aggregated_eval_accuracy.*"
-    r"loglines\.extend\(\w+\.values\(\)\)\s*",
-    re.DOTALL,
-)
+# that does so is no expression; it is known by a digest, whatever its comments are.
+_JOIN = "01ae64573d22c6e749d8f0886df8e3e6c9ac65c3f3cbbee9987d1b0d12b9767e"
+_JOINED_BY = ("samples_count", "step_num")
 JOINED, METRIC = "aggregated_eval_accuracy", "metric"
 
 
 def _find_join(code: str) -> str:
     """Return the field by which code joins metrics; empty for any other code."""
-    match = _JOIN.fullmatch(code.strip())
-    return match[1] if match else ""
+    field = next((each for each in _JOINED_BY if each in code), "")
+    if not field or JOINED not in code:
+        return ""
+    try:
+        text = ast.unparse(parse(code.replace(field, "field"), "exec"))
+    except (NotSupportedError, RecursionError):
+        return ""
+    return field if hashlib.sha256(text.encode()).hexdigest() == _JOIN else ""

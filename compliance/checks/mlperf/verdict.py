@@ -18,7 +18,7 @@ from cepheid.compliance.finding import escape, format_value
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import EventsByKey, RunLog, group
 from cepheid.rules.events import is_number
-from cepheid.rules.mlperf.expressions import Filter
+from cepheid.rules.mlperf.expressions import Filter, Statements
 from cepheid.rules.mlperf.keys import Check, RuleFile
 from cepheid.rules.mlperf.rule_files import JOINED, METRIC, RuleSet
 
@@ -120,8 +120,7 @@ def _judge_by_file(
 ) -> None:
     """Judge by one file; ``are_apart`` says that the lines of records tell their order."""
     state: dict[str, Any] = {}
-    if file.begin:
-        file.begin(state, None, None, None, course.files.append)
+    _act(file, file.begin, state, course)
     if course.about_keys:
         for key in course.about_keys.keys() & file.keys:
             del course.about_keys[key]
@@ -173,6 +172,18 @@ def _judge_by_file(
             got = format_value(last.value)
             course.for_good.append(Breach("never", (key,), file.name, some, last, times, got=got))
     _judge_end(file, state, course)
+
+
+def _act(
+    file: RuleFile, statements: Statements | None, state: dict[str, Any], course: _Course
+) -> None:
+    """Let statements act that belong to no record, and note where they fail."""
+    try:
+        if statements:
+            statements(state, None, None, None, course.files.append)
+    except Exception as error:
+        got = escape(str(error)[:80])
+        course.for_good.append(Breach("unreadable", ("the log as a whole",), file.name, got=got))
 
 
 def _are_fine(find_broken: Filter, events: Sequence[Event]) -> bool:
@@ -276,12 +287,7 @@ def _find_repeated(file: RuleFile, key: str, events: Sequence[Event]) -> Breach:
 
 def _judge_end(file: RuleFile, state: dict[str, Any], course: _Course) -> None:
     """Note each condition on the log as a whole that does not hold."""
-    try:
-        if file.before_end:
-            file.before_end(state, None, None, None, course.files.append)
-    except Exception as error:
-        got = escape(str(error)[:80])
-        course.for_good.append(Breach("unreadable", ("the log as a whole",), file.name, got=got))
+    _act(file, file.before_end, state, course)
     for check in file.end:
         if not _holds(check, state, None):
             got = ", ".join(_list_read(check, state, None))

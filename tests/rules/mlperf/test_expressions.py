@@ -129,9 +129,25 @@ def outcome(call: Any) -> str:
     return repr(made)
 
 
-@pytest.mark.parametrize("text", ["2 * 21 == 42", "2 ** 0.5 < 1.5", "7 % 4 == 3", "[1] + [2]"])
+@pytest.mark.parametrize(
+    "text",
+    ["2 * 21 == 42", "2 ** 0.5 < 1.5", "2 ** 70 - 1", "7 % 4 == 3", "[1] + [2]", "round(2.567, 2)",
+     "round(2.5)", "str(3)"],
+)  # fmt: skip
 def test_ordinary_operations_are_no_errors(text: str) -> None:
-    assert call(compile_expression(text), {}) == eval(text)
+    assert repr(call(compile_expression(text), {})) == repr(eval(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["round(1, -10 ** 9)", "str([v['value']])", "'{}'.format(v['value'])",
+     "v['value'] + v['value']", "2 ** 10 ** 9"],
+)  # fmt: skip
+def test_one_expression_makes_nothing_large(text: str) -> None:
+    started = time.process_time()
+    with pytest.raises((OverflowError, TypeError)):
+        call(compile_expression(text), {}, {"value": "x" * 20_000, "metadata": {}})
+    assert time.process_time() - started < 1
 
 
 HOSTILE = (
@@ -174,7 +190,9 @@ def test_statements_change_the_state_alone(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["s['a'] = s['a'] + s['a']", "s['a'] += s['a']", "s['n'] = s['n'] * s['n']",
-     "s['a'].append(s['a'][0])", "s['n'] = 10 ** s['n']", "s['n'] *= 10"],
+     "s['a'].append(s['a'][0])", "s['n'] = 10 ** s['n']", "s['n'] *= 10",
+     "s['n'] -= 0 - s['n']", "s['a'] = [s['a'], s['a']]", "s['a'].append(s['a'])",
+     "s.update({'a': (s['a'],)})", "s['a'] = [[s['a']] if s['a'] else 1]"],
 )  # fmt: skip
 def test_what_grows_with_each_record_is_bounded(text: str) -> None:
     started = time.monotonic()

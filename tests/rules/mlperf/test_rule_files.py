@@ -1,5 +1,6 @@
 """Rule files of mlcommons: all that are installed can be read, and others are refused by line."""
 
+import textwrap
 import time
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf import rule_files
 from cepheid.rules.mlperf.rule_files import VARIABLE, RuleSet, find_rule_sets
 from cepheid.tools import check_compliance
+from tests.compliance.history import mllog_lines, resnet_40
 
 META = "_ALL_RESULT_FILE_COUNTS = {'training': {'bert': 10}}\n" \
        "_ALL_ALLOWED_BENCHMARKS = {'training': {'9.0': ['bert']}}\n"  # fmt: skip
@@ -79,6 +81,14 @@ def test_what_is_not_known_is_refused_with_file_and_line(
 
 
 KEY = "- KEY:\n    NAME: a\n    "
+JOIN = """from dataclasses import replace
+joined = {}
+for line in loglines:
+    if line.key == "eval_accuracy" and 'metric' in line.value['metadata']:
+        count = line.value['metadata']['samples_count']
+        joined[count] = replace(line, key="aggregated_eval_accuracy")
+loglines.extend(joined.values())
+"""
 BOMB = "".join(f"- &a{k} [{', '.join([f'*a{k - 1}'] * 9) if k else 'x'}]\n" for k in range(9))
 HOSTILE = (
     "", "# nothing\n",
@@ -87,6 +97,8 @@ HOSTILE = (
     f"{KEY}POST: 'import os'", f"{KEY}POST: 'while True: pass'", f"{KEY}REQ: AT_LEAST({'9' * 99})",
     f"{KEY}CHECK: {'1+' * 40_000}1", f"{KEY}CHECK: '[0] * 10**9 * s'", f"{KEY}CHECK: 'f(f)'",
     "- BEGIN:\n    CODE: 'for x in loglines: pass'", f"{KEY}CHECK: {{a: b}}",
+    f'- BEGIN:\n    CODE: "{"samples_count aggregated_eval_accuracy " * 20_000}"',
+    "- BEGIN:\n    CODE: |\n" + textwrap.indent(JOIN + "import os\n", " " * 8),
 )  # fmt: skip
 
 
@@ -96,6 +108,16 @@ def test_a_hostile_file_is_refused_at_once(checkout: Path, text: str) -> None:
     with pytest.raises(UserError):
         read(checkout, text)
     assert time.process_time() - started < 1
+
+
+def test_a_rule_file_that_fails_before_any_record_refuses_the_log(
+    checkout: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (checkout / "common.yaml").write_text("- BEGIN:\n    CODE: \" s['a'] = s['b'] \"\n")
+    log = tmp_path / "result_0.txt"
+    log.write_text("".join(f"{line}\n" for line in mllog_lines(resnet_40())))
+    assert check_compliance.main([str(log), "--round", "mlperf-training-9.0"]) == 1
+    assert "M1.unreadable the log as a whole cannot be judged" in capsys.readouterr().out
 
 
 def test_a_coming_round_is_read_from_a_checkout(
