@@ -27,6 +27,7 @@ from cepheid.leaderboard.site.records import write_index
 from cepheid.leaderboard.site.view import Site
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.mlperf.rule_files import use_checkout
 from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, run_tool
 from cepheid.tools.leaderboard import folder
@@ -50,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _build(arguments: argparse.Namespace, output: Path) -> tuple[Entry, ...]:
     """Judge everything, write the site, and return what it shows."""
     folder.refuse_foreign(output)
+    use_checkout(arguments.rules)
     judged_in = rounds.load(arguments.round, as_published=True)
     packages = [
         package.read(path, judged_in.layout, may_be_empty=arguments.allow_removal)

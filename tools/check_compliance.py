@@ -30,7 +30,7 @@ from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import keep_memory
 from cepheid.rules.layout import wrap
-from cepheid.rules.mlperf.rule_files import VARIABLE as RULES
+from cepheid.rules.mlperf.rule_files import use_checkout
 from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import (
     EXIT_FINDINGS,
@@ -66,8 +66,7 @@ def check(arguments: argparse.Namespace) -> int:
     if arguments.explain:
         print(rulebook.explain(arguments.explain))
         return EXIT_FINE
-    if arguments.rules:
-        os.environ[RULES] = str(arguments.rules)  # also for the processes that judge
+    use_checkout(arguments.rules)
     if arguments.list_rounds:
         for name in rounds.names():
             print(wrap(f"{name:<24}{rounds.load(name).judge}"))

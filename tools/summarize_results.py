@@ -15,6 +15,7 @@ from cepheid.leaderboard.rows.data import write_csv, write_json
 from cepheid.leaderboard.rows.entry import Entry, list_rows
 from cepheid.rules import extras, rounds
 from cepheid.rules.errors import UserError
+from cepheid.rules.mlperf.rule_files import use_checkout
 from cepheid.tools.console.arguments import read_command
 from cepheid.tools.console.program import EXIT_FINDINGS, EXIT_FINE, colour, run_tool
 from cepheid.tools.console.tables import write_markdown, write_table
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.paths:
         raise UserError("no path given; give a folder, for example cepheid summary results/first")
     extras.require("numpy", "scipy")
+    use_checkout(arguments.rules)
     judged_in = rounds.load(arguments.round, arguments.published)
     packages = [package.read(path, judged_in.layout) for path in arguments.paths]
     judgement = judge(packages, judged_in)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cepheid.compliance.score.trimmed import mean, two_sided_quantile
+from cepheid.compliance.score.trimmed import find_share_below, mean, two_sided_quantile
 from cepheid.rules.definition import Runs
 
 ONE_SIDED = 0.90  # the confidence of two sides that leaves 5% on one
@@ -20,25 +20,45 @@ Verdict = Literal["pass", "fail", "missing point"]
 
 @dataclass(frozen=True)
 class Point:
-    """What the reference needs at a batch size, and the least mean that a result may have."""
+    """What the reference needs at a batch size.
+
+    ``error`` is the standard error of a result's mean beside the reference's, ``degrees`` are those
+    of freedom: a t-test with equal deviations compares them.
+    """
 
     batch_size: float
     mean: float
     deviation: float
-    least: float
+    error: float
+    degrees: int
+
+    @property
+    def least(self) -> float:
+        """The least mean of a result that the test accepts at 5%."""
+        if not self.error:
+            return self.mean
+        return self.mean - two_sided_quantile(self.degrees, ONE_SIDED) * self.error
+
+    def find_p_value(self, needed: float) -> float:
+        """Return the probability that a result as good as the reference needs no more than this."""
+        if not self.error:
+            return float(needed >= self.mean)
+        return find_share_below((needed - self.mean) / self.error, self.degrees)
 
 
 @dataclass(frozen=True)
 class Convergence:
     """A result compared with the reference; ``point`` is None where none can be compared with.
 
-    ``by_hull`` is the comparison with the convex hull of the points, where that differs.
+    ``p_value`` is that of the test, below 5% for one that fails. ``by_hull`` is the comparison with
+    the convex hull of the points, where that differs.
     """
 
     verdict: Verdict
     batch_size: int
     mean: float
     point: Point | None = None
+    p_value: float | None = None
     by_hull: "Convergence | None" = None
 
     @property
@@ -81,9 +101,8 @@ def _compare(
         _interpolate(batch_size, smaller[-1], larger[0], runs) if smaller else points[0]
     )
     is_fine = needed >= point.least - forgiven
-    if not is_fine and not exact and not smaller:
-        return Convergence("missing point", batch_size, needed, point)
-    return Convergence("pass" if is_fine else "fail", batch_size, needed, point)
+    verdict: Verdict = "pass" if is_fine else "fail" if exact or smaller else "missing point"
+    return Convergence(verdict, batch_size, needed, point, point.find_p_value(needed + forgiven))
 
 
 def prune(points: Sequence[Point], runs: Runs, is_hull: bool = False) -> list[Point]:
@@ -108,25 +127,22 @@ def prune(points: Sequence[Point], runs: Runs, is_hull: bool = False) -> list[Po
 
 def _measure(batch_size: int, counts: Sequence[float], runs: Runs) -> Point:
     mean, deviation = _average(counts, runs.drop_slowest), statistics.pstdev(counts)
-    number = len(counts) - 2 * runs.drop_slowest
-    return Point(batch_size, mean, deviation, _find_least(mean, deviation, number, runs))
+    return _make_point(batch_size, mean, deviation, len(counts) - 2 * runs.drop_slowest, runs)
 
 
 def _average(counts: Sequence[float], dropped: int) -> float:
     return mean(sorted(counts)[dropped : len(counts) - dropped])
 
 
-def _find_least(mean: float, deviation: float, number: int, runs: Runs) -> float:
-    """Return the least mean that a t-test with equal deviations accepts at 5%."""
-    if not deviation:
-        return mean
+def _make_point(size: float, mean: float, deviation: float, number: int, runs: Runs) -> Point:
+    """Make a point of a number of the reference's runs."""
     submitted = runs.required - 2  # also for the benchmark that drops four at each end
     error = deviation * math.sqrt(1 / number + 1 / submitted)
-    return mean - two_sided_quantile(number + submitted - 2, ONE_SIDED) * error
+    return Point(size, mean, deviation, error, number + submitted - 2)
 
 
 def _interpolate(batch_size: float, low: Point, high: Point, runs: Runs) -> Point:
     share = (batch_size - low.batch_size) / (high.batch_size - low.batch_size)
     mean = low.mean + share * (high.mean - low.mean)
     deviation = low.deviation + share * (high.deviation - low.deviation)
-    return Point(batch_size, mean, deviation, _find_least(mean, deviation, 2 * runs.required, runs))
+    return _make_point(batch_size, mean, deviation, 2 * runs.required, runs)

@@ -90,6 +90,7 @@ COLUMNS: Mapping[str, Column] = {
     "epochs_to_target": lambda entry: entry.progress.epochs,
     "rcp_verdict": lambda entry: entry.reference.verdict,
     "rcp_factor": lambda entry: entry.reference.factor,
+    "rcp_p_value": lambda entry: entry.reference.p_value,
     "scaling_factor": lambda entry: entry.judged.summary.scaling if entry.is_of_mlperf else None,
     "verdict": lambda entry: entry.standing.verdict,
     "provisional_because": lambda entry: entry.standing.doubt,

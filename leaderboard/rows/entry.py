@@ -62,12 +62,13 @@ class Comparison:
 
     ``verdict`` is empty where the rule does not apply. ``factor`` is for the reader: only the
     verdict affects the score. ``is_interpolated`` is False where the reference's curves were not
-    kept.
+    kept. ``p_value`` is that of mlcommons' test, in its rounds.
     """
 
     verdict: str = ""
     factor: float | None = None
     is_interpolated: bool = True
+    p_value: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +304,8 @@ def make_entry(result: JudgedResult, begun: Begun) -> Entry:
 
 def _compare(result: JudgedResult, standing: Standing) -> Comparison:
     if result.of_mlcommons:
-        return Comparison(result.of_mlcommons.verdict, result.of_mlcommons.factor)
+        found = result.of_mlcommons
+        return Comparison(found.verdict, found.factor, p_value=found.p_value)
     if result.convergence is None:
         return Comparison()
     expected = result.convergence.expected

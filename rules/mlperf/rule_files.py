@@ -115,6 +115,12 @@ def find_rule_sets() -> Mapping[str, RuleSet]:
     return _find_rule_sets(os.environ.get(VARIABLE, ""))
 
 
+def use_checkout(folder: Path | None) -> None:
+    """Read the rules of a checkout from now on, also in processes that are started later."""
+    if folder:
+        os.environ[VARIABLE] = str(folder)
+
+
 @cache
 def _find_rule_sets(checkout: str) -> Mapping[str, RuleSet]:
     package = _find_in_checkout(Path(checkout)) if checkout else _find_installed()

@@ -52,10 +52,7 @@ def compare_convergence(logs: Sequence[Path], rule_set: RuleSet) -> Answer:
 
     None where the peer compares nothing, because runs did not converge or do not fit together.
     """
-    peer = _load("rcp_checker.rcp_checker")
-    # its table of runs lacks dlrm, which that of its package checker has
-    runs = _load("benchmark_meta")._ALL_RESULT_FILE_COUNTS[rule_set.usage]
-    peer.submission_runs[rule_set.usage] = runs | peer.submission_runs[rule_set.usage]
+    peer = _load_rcp_checker(rule_set)
 
     def ask() -> Answer:
         with tempfile.TemporaryDirectory() as folder:
@@ -79,6 +76,7 @@ def check_package(submitter: Path, rule_set: RuleSet) -> tuple[Answer, ErrorsOf]
     The key of errors about all systems is empty. After a crash, the errors are those before it.
     """
     peer = _load("package_checker.package_checker")
+    _load_rcp_checker(rule_set)
 
     def ask() -> Answer:
         with tempfile.TemporaryDirectory() as folder:
@@ -140,6 +138,14 @@ def _ask(question: Callable[[], Answer]) -> tuple[Answer, list[tuple[int, str]]]
     finally:
         root.handlers, root.level = handlers, level
     return answer, listener.said
+
+
+def _load_rcp_checker(rule_set: RuleSet) -> Any:
+    """Load it, and tell it the runs of dlrm, which it lacks and the package checker knows."""
+    peer = _load("rcp_checker.rcp_checker")
+    runs = _load("benchmark_meta")._ALL_RESULT_FILE_COUNTS[rule_set.usage]
+    peer.submission_runs[rule_set.usage] = runs | peer.submission_runs[rule_set.usage]
+    return peer
 
 
 @cache

@@ -167,6 +167,7 @@ def check_convergence(
             least=found.point.least,
             mean=found.point.mean,
             needed=found.mean,
+            p_value=found.p_value or 0.0,
         )
 
 

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from hypothesis import given
@@ -27,8 +28,10 @@ ROUND = rounds.load("mlperf-training-4.0")
 Reference = Mapping[int, Sequence[float]]
 
 
-def by_rcp_checker(counts: Sequence[float], size: int, reference: Reference) -> tuple[bool, float]:
-    """Verdict and factor of mlcommons' own checker, for resnet."""
+def by_rcp_checker(
+    counts: Sequence[float], size: int, reference: Reference
+) -> tuple[bool, float, float]:
+    """Verdict, factor and p-value of mlcommons' own checker, for resnet."""
     rcp_checker = pytest.importorskip("mlperf_logging.rcp_checker.rcp_checker")
     table = {
         str(batch): {"Benchmark": "resnet", "BS": batch, "Hyperparams": {},
@@ -45,10 +48,13 @@ def by_rcp_checker(counts: Sequence[float], size: int, reference: Reference) -> 
     if record is None and low and high:
         record = checker._create_interp_rcp(size, low, high)[1]
     if record is None and not high:
-        return False, 1.0
+        return False, 1.0, 0.0
     record = record or checker._find_min_rcp("pruned_rcps")
     is_fine, factor = checker._eval_submission_record(record, list(counts), "")
-    return bool(is_fine), float(factor)
+    deviation, runs = record["RCP Stdev"], len(record["Epochs to converge"]) - 2
+    reached = mean(sorted(counts)[1:-1]), deviation, runs if runs > 0 else 2 * RUNS.required
+    _, p_value = checker._find_p_value(*reached, record["RCP Mean"], deviation, RUNS.required - 2)
+    return bool(is_fine), float(factor), float(p_value)
 
 
 COUNTS = st.lists(st.integers(20, 60), min_size=5, max_size=5)
@@ -66,16 +72,18 @@ def test_any_result_gets_the_verdict_of_rcp_checker(
     reference: Reference, counts: list[int], size: int
 ) -> None:
     found = mlcommons.compare(counts, size, reference, RUNS)
-    is_fine, factor = by_rcp_checker(counts, size, reference)
+    is_fine, factor, p_value = by_rcp_checker(counts, size, reference)
     near = found.point and math.isclose(found.mean, found.point.least, abs_tol=2e-4)
     assert near or (found.verdict == "pass") == is_fine  # their search ends within 1e-4
     if is_fine:
         assert found.factor == pytest.approx(factor, rel=1e-12)
+    if found.point and found.point.deviation:
+        assert found.p_value == pytest.approx(p_value, rel=1e-9)
 
 
 @given(st.lists(st.integers(25, 90), min_size=1, max_size=8))
 def test_the_hull_is_convex_and_no_point_lies_below_it(means: list[int]) -> None:
-    points = [mlcommons.Point(100.0 * k, mean, 1, mean) for k, mean in enumerate(means, 1)]
+    points = [mlcommons.Point(100.0 * k, mean, 1, 0, 1) for k, mean in enumerate(means, 1)]
     kept = mlcommons.prune(points, RUNS, is_hull=True)
     slopes = [
         (high.mean - low.mean) / (high.batch_size - low.batch_size)

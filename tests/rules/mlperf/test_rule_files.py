@@ -3,6 +3,7 @@
 import textwrap
 import time
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
@@ -11,8 +12,9 @@ from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.rules.mlperf import rule_files
 from cepheid.rules.mlperf.rule_files import VARIABLE, RuleSet, find_rule_sets
-from cepheid.tools import check_compliance
-from tests.compliance.history import mllog_lines, resnet_40
+from cepheid.tools import build_leaderboard, check_compliance, summarize_results
+from tests.compliance.checks.test_mlperf import submit
+from tests.compliance.history import change, mllog_lines, resnet_40
 
 META = "_ALL_RESULT_FILE_COUNTS = {'training': {'bert': 10}}\n" \
        "_ALL_ALLOWED_BENCHMARKS = {'training': {'9.0': ['bert']}}\n"  # fmt: skip
@@ -118,6 +120,20 @@ def test_a_rule_file_that_fails_before_any_record_refuses_the_log(
     log.write_text("".join(f"{line}\n" for line in mllog_lines(resnet_40())))
     assert check_compliance.main([str(log), "--round", "mlperf-training-9.0"]) == 1
     assert "M1.unreadable the log as a whole cannot be judged" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [summarize_results, build_leaderboard])
+def test_a_coming_round_has_a_table_and_a_site(
+    command: ModuleType, checkout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "common.yaml").write_text("- KEY:\n    NAME: seed\n    REQ: EXACTLY_ONE\n")
+    runs = [change(resnet_40(k), "submission_benchmark", value="bert") for k in range(10)]
+    submit(tmp_path, runs)
+    monkeypatch.delenv(VARIABLE)
+    call = [str(tmp_path / "acme"), "--round", "mlperf-training-9.0"]
+    with pytest.raises(UserError, match="no round"):
+        command.main(call)
+    assert command.main([*call, "--rules", str(tmp_path / "logging")]) == 0
 
 
 def test_a_coming_round_is_read_from_a_checkout(
