@@ -213,7 +213,8 @@ def _follow(arguments: argparse.Namespace, judged_in: rounds.Round) -> int:
     finally:
         signal.signal(signal.SIGINT, before)
     if print_now:
-        print(report.format_verdict(findings, 1))
+        whose = report.name_judge(findings, judged_in.name)
+        print(wrap(report.format_verdict(findings, 1) + whose))
     else:
         text = report.FORMATS[arguments.format](sort_findings(findings), 1, judged_in.name)
         report.write_report(text, arguments.output)

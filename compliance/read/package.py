@@ -108,6 +108,8 @@ def _explain_missing_logs(path: Path) -> str:
     pruned = next(path.rglob(PRUNED), None) if path.is_dir() else None
     if pruned:
         return f"{path}: no result here, only {pruned}: logs that weak scaling sets aside"
+    if packed := next(path.rglob("result_*.gz"), None):
+        return f"{path}: no run logs named result_0.txt …, but {escape(packed.name)}; unpack it"
     return (
         f"{path}: no run logs here; give a log, a folder with result_0.txt …, or the folder "
         "that `cepheid run --output` wrote, with results/ in it"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from cepheid.compliance.score.trimmed import find_share_below, mean, two_sided_quantile
+from cepheid.compliance.score.trimmed import mean, two_sided_quantile
 from cepheid.rules.definition import Runs
 
 ONE_SIDED = 0.90  # the confidence of two sides that leaves 5% on one
@@ -43,7 +43,9 @@ class Point:
         """Return the probability that a result as good as the reference needs no more than this."""
         if not self.error:
             return float(needed >= self.mean)
-        return find_share_below((needed - self.mean) / self.error, self.degrees)
+        from scipy.special import stdtr  # here: only a score needs scipy
+
+        return float(stdtr(self.degrees, (needed - self.mean) / self.error))
 
 
 @dataclass(frozen=True)

@@ -40,13 +40,6 @@ def two_sided_quantile(degrees: float, confidence: float = 0.95) -> float:
     return float(stdtrit(degrees, (1 + confidence) / 2))
 
 
-def find_share_below(t: float, degrees: float) -> float:
-    """Return the share of Student's distribution that lies below ``t``."""
-    from scipy.special import stdtr  # here: only a score needs scipy
-
-    return float(stdtr(degrees, t))
-
-
 CONFIDENCE = 0.95
 
 

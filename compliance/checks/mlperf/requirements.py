@@ -9,6 +9,7 @@ from cepheid.compliance.checks.mlperf.submitted import find_power_problems
 from cepheid.compliance.checks.mlperf.verdict import Breach, Kind, find_breaches
 from cepheid.compliance.checks.registry import BATCH_SIZE, Needs, Place, find_division, rule
 from cepheid.compliance.finding import Finding, breach, escape, format_value
+from cepheid.compliance.read.contents import is_like_log
 from cepheid.compliance.read.log.records import Event
 from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
@@ -102,9 +103,11 @@ def check_logs_of_result(
         return
     required, runs = judged_by.runs.required, len(result.runs)
     if not _has_enough(result, judged_by):
+        odd = [escape(path.name) for path in result.folder.unexpected if is_like_log(path)]
+        beside = f", beside {', '.join(odd[:NAMED_MAX])}" if odd else ""
         yield breach(
             result, None, "M2.number_of_runs", runs=runs, plural="" if runs == 1 else "s",
-            benchmark=judged_by.name, required=required,
+            benchmark=judged_by.name, required=required, beside=beside,
         )  # fmt: skip
     if any(path.name == PRUNED for path in result.folder.unexpected):
         yield breach(result.path / PRUNED, None, "M2.pruned")

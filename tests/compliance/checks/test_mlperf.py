@@ -9,10 +9,12 @@ import pytest
 
 from cepheid.compliance.checks import Place, check_log
 from cepheid.compliance.finding import Finding
+from cepheid.compliance.judge import follow
 from cepheid.compliance.judge.judgement import Judgement, judge
 from cepheid.compliance.read import package
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import rounds
+from cepheid.tools import check_compliance
 from tests.compliance.history import (
     Entry,
     change,
@@ -245,6 +247,19 @@ def test_a_glued_line_and_a_truncated_one_are_errors(tmp_path: Path) -> None:
         ("T17.not_converged", len(lines) - 1),
         ("T1.truncated", len(lines)),
     ]
+
+
+def test_a_log_of_a_round_is_followed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "QUIET_SECONDS", 0.0)
+    lines = mllog_lines(change(CLOSED, "lars_epsilon", value=1))
+    log = write(tmp_path / "result_0.txt", lines)
+    assert check_compliance.main([str(log), "--round", TRAINING_40.name, "--follow"]) == 1
+    said = capsys.readouterr().out
+    assert said.count("M1.value lars_epsilon is not as the round requires") == 1
+    assert "MLPerf Training v4.0 as judged by mlperf-logging" in said
+    assert said.endswith(": fail (M1.value); Cepheid: fail\n")
 
 
 def submit(

@@ -17,6 +17,7 @@ from cepheid.compliance.read import package
 from cepheid.compliance.read.summary import ResultSummary
 from cepheid.leaderboard.rows.entry import list_rows
 from cepheid.rules import rounds
+from cepheid.rules.errors import UserError
 from cepheid.tools import check_compliance
 from cepheid.tools.console.tables import write_table
 from tests.compliance.checks.test_mlperf import submit
@@ -141,6 +142,18 @@ def test_one_change_of_a_submission(
     root = tmp_path / "acme"
     said = [(each.code, each.severity, each.path.relative_to(root)) for each in found]
     assert sorted(said) == sorted(expected)
+
+
+def test_packed_logs_of_a_result_are_named(tmp_path: Path) -> None:
+    """mlcommons counts none of them. One that is given by itself is read."""
+    folder = submit(tmp_path, [resnet_40(index) for index in range(5)])
+    (folder / "result_4.txt").rename(folder / "result_4.txt.gz")
+    (found,) = judge_own(tmp_path, ROUND).findings
+    assert (found.code, found.got) == ("M2.number_of_runs", "4, beside result_4.txt.gz")
+    for log in folder.glob("result_?.txt"):
+        log.rename(f"{log}.gz")
+    with pytest.raises(UserError, match=r"no run logs .*, but result_\d\.txt\.gz; unpack it"):
+        judge_own(tmp_path, ROUND)
 
 
 def test_logs_of_another_benchmark_than_their_folder_are_an_error(tmp_path: Path) -> None:
