@@ -46,7 +46,6 @@ WHOLE = {f"mlperf-{name}" for name in (
 SAMPLE, SEED = 200, 51  # logs of each other round, drawn at random with a fixed seed
 SPEED = "speed"  # the kind of milliseconds of the processor for each log
 LOGS, TURNS = 20, 3  # that are judged to see how fast both are, and how often
-PACKAGES = 5  # whole submissions of each other round
 FACTOR_WITHIN = 1e-9
 
 
@@ -120,9 +119,9 @@ def read_record(path: Path) -> list[Compared]:
 def compare_round(
     name: str, repository: Path, done: Iterable[tuple[str, str, str]] = (), sample: int = SAMPLE
 ) -> Iterator[Compared]:
-    """Compare logs and results of a round but those that are ``done``.
+    """Compare logs, results and whole submissions of a round but those that are ``done``.
 
-    All logs of the rounds in ``WHOLE``, and a sample of the others.
+    All logs of the rounds in ``WHOLE``, and a sample of the others. A small sample has no packages.
     """
     judged_in, rule_set, seen = rounds.load(name), require_rule_set(name), frozenset(done)
     listed = package.read(repository, judged_in.layout)
@@ -138,11 +137,7 @@ def compare_round(
         is_new = (name, "result", _name(unit.folder.path, repository)) not in seen
         if is_new and unit.folder.path in chosen and has_points(rule_set, unit, judged_in):
             yield _compare_result(unit, rule_set, repository)
-    whole = [who for who in listed.submitters if who.is_whole]
-    if name not in WHOLE or sample < SAMPLE:
-        small = [who for who in whole if sum(len(one.runs) for one in who.results) <= SAMPLE]
-        whole = random.Random(SEED).sample(small, min(PACKAGES, len(small))) if sample > 99 else []
-    for who in whole:
+    for who in (who for who in listed.submitters if who.is_whole and sample >= SAMPLE):
         if (name, "package", _name(who.path, repository)) not in seen:
             yield _compare_package(who.path, judged_in, rule_set, repository)
 
