@@ -275,7 +275,7 @@ def summarise(curve: Curve, definition: Definition) -> Run:
         target.metric: (min if target.better == "lower" else max)(
             quality[target.metric] for _, quality in curve.evaluations
         )
-        for target in definition.quality
+        for target in (definition.quality if curve.evaluations else ())
     }
     epoch = definition.train_samples
     evaluations = [

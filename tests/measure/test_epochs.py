@@ -20,6 +20,7 @@ from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition, rcp
 from cepheid.rules.errors import UserError
+from cepheid.rules.evidence import Curve
 from cepheid.rules.rcp import ReferencePoints
 from cepheid.tools.console.terminal import Terminal
 from cepheid.tools.measure.__main__ import main
@@ -207,6 +208,10 @@ def test_the_figure_counts_the_runs_that_missed() -> None:
     epochs_study.draw_epochs(axes, compared, runs[:1])
     means = [line for line in axes.lines if line.get_marker() == "|"]
     assert [np.asarray(mean.get_xdata()).tolist() for mean in means] == [[20.0]]
+
+
+def test_a_run_that_diverges_before_its_first_evaluation_has_missed() -> None:
+    assert epochs.summarise(Curve("64", 2, 9.0, ()), MINI) == Run("64", 2, None, {}, [])
 
 
 def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path) -> None:
