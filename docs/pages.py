@@ -293,8 +293,9 @@ def show_comparisons(one: Definition) -> Iterator[str]:
 
 def draw_comparison(benchmark: str, scale: str, name: str) -> str:
     """Return the table of a comparison's recorded runs, and its source; "" where it has none."""
-    one = definition.load(benchmark, scale)
-    comparison, request = epochs.load_comparison(benchmark, scale, name), ask(one)
+    comparison = epochs.load_comparison(benchmark, scale, name)
+    one = comparison.vary(definition.load(benchmark, scale))
+    request = ask(one)
     runs = epochs.load_runs(one, comparison)
     if not runs:
         return ""

@@ -299,7 +299,7 @@ def test_a_problem_of_a_study_has_records_of_its_own() -> None:
     mini = definition.load("kfac", "mini")
     assert epochs.load_comparison("kfac", "mini", "formats").vary(mini) == mini
     harder = epochs.load_comparison("kfac", "mini", "claims").vary(mini)
-    assert (harder.model["width"], harder.data["classes"]) == (32, 100)
+    assert (harder.model["pixels"], harder.data["source"]) == (48, "trios")
     assert [str(target) for target in harder.quality] != [str(target) for target in mini.quality]
     assert harder.digest != mini.digest
     assert harder.data_digest is None
