@@ -18,6 +18,7 @@ from cepheid.rules.host import BACKEND_VARIABLE, KERAS_BACKENDS, ROOT
 from tests.tools.test_run_benchmark import FAST, environment, events
 
 KERAS = ["galaxy_shape", *FAST, "--framework", "keras", "--runs", "1"]
+LOGS = {"TF_CPP_MIN_LOG_LEVEL": "3"}  # as for users: a test that loaded TensorFlow has 1 here
 
 
 @pytest.mark.promise  # a fresh interpreter loads TensorFlow or JAX
@@ -32,16 +33,10 @@ def test_a_run_needs_only_its_backend_and_says_nothing_on_stderr(
     arguments = [*KERAS, "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
     ways = ["--set", "compile=on"] if backend == "jax" else []  # in place of FAST's
     arguments += ["--backend", backend, *ways]
-    without = "; ".join(
-        [
-            "import sys",
-            *(f"sys.modules['{each}'] = None" for each in hidden),
-            "from cepheid.tools import cli",
-            "cli.console()",
-        ]
-    )
+    hide = [f"sys.modules['{each}'] = None" for each in hidden]
+    without = "; ".join(["import sys", *hide, "from cepheid.tools import cli", "cli.console()"])
     line = [sys.executable, "-c", without, "run", *arguments]
-    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment()}
+    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(), **LOGS}
     ended = subprocess.run(
         line, env=there, capture_output=True, text=True, timeout=300, check=False
     )
@@ -66,7 +61,7 @@ def find_version(backend: str) -> str:
 def test_two_processes_make_one_run(backend: str, tmp_path: Path) -> None:
     pytest.importorskip(backend)
     place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port()), "WORLD_SIZE": "2"}
-    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(), **place}
+    there = {**os.environ, "PYTHONPATH": str(ROOT), **environment(), **place, **LOGS}
     line = [sys.executable, "-m", "cepheid.tools.cli", "run", "galaxy_shape", "--scale", "mini",
             "--framework", "keras", "--backend", backend, "--set", "precision=fp32", "--runs", "1",
             "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]  # fmt: skip
