@@ -1,13 +1,14 @@
 #!/bin/bash
 # Records what docs/measurements has tables of, one after the other, on a machine that does nothing else: make measurements
 # What has a file is not measured again, so that a stopped run goes on; remove a file to measure it anew.
+# On a machine with one accelerator: docs/measurements/record.sh NAME records what it can say, in docs/measurements/NAME.
 cd "$(dirname "$0")/../.." || exit 2
-kept=docs/measurements/$(uname -m)-$(getconf _NPROCESSORS_ONLN)
+kept=docs/measurements/${1:-$(uname -m)-$(getconf _NPROCESSORS_ONLN)}
 mkdir -p "$kept"
 failed=0
 
-wait_until_quiet() {  # wait_until_quiet NAME: until fewer than 0.3 processors are busy for five seconds
-    until python3 -c "from cepheid.reference.machine.use import measure_load; raise SystemExit(measure_load(5) >= 0.3)"; do
+wait_until_quiet() {  # wait_until_quiet NAME: until fewer than 0.3 processors are busy for two seconds
+    until python3 -c "from cepheid.reference.machine.use import measure_load; raise SystemExit(measure_load() >= 0.3)"; do
         echo "$1: waits until fewer than 0.3 processors are busy"; sleep 20
     done
 }
@@ -50,6 +51,25 @@ keep_formats() {  # keep_formats NAME WHAT… : how fast a disk reads images, wi
     python3 -m cepheid.tools.measure formats "$@" --output "$kept/$name.json" || failed=1
 }
 
+if [ -n "${1:-}" ]; then
+    noise=(--scale full --input synthetic)
+    full=("${noise[@]}" --set precision=bf16 --set compile=off)
+    keep costs-kfac 1 costs kfac "${full[@]}" --settle 10
+    keep ladder-kfac 1 costs kfac --ladder "${noise[@]}" --settle 10
+    keep networks-kfac 1 costs kfac --compare networks "${full[@]}" --settle 10 --rounds 3
+    keep profile-kfac 1 speed kfac --profile "${full[@]}" --rounds 5 --set global_batch_size=32 --set kfac_stale=false
+    keep profile-video_prediction 1 speed video_prediction --profile "${full[@]}" --rounds 3
+    keep profile-transformer-1-sentence 1 speed transformer --profile "${full[@]}" --rounds 5 --set global_batch_size=1
+    for name in transformer gnmt; do
+        keep "profile-$name" 1 speed $name --profile "${full[@]}" --rounds 5 --set global_batch_size=256 --set pass_tokens=16384
+    done
+    for name in resnet50 chest_xray ssd; do
+        keep "profile-$name" 1 speed $name --profile "${full[@]}" --rounds 5 --set global_batch_size=256
+    done
+    keep profile-mask_rcnn 1 speed mask_rcnn --profile "${full[@]}" --rounds 3 --set global_batch_size=4
+    python3 docs/measurements/tables.py || failed=1
+    exit $failed
+fi
 full=(--scale full --input synthetic --set threads=1 --set precision=fp32)
 keep profile-transformer-1-sentence 1 speed transformer "${full[@]}" --profile --rounds 5 --set global_batch_size=1
 keep profile-gnmt-1-sentence 1 speed gnmt "${full[@]}" --profile --rounds 5 --set global_batch_size=1
