@@ -119,9 +119,9 @@ done
 for readers in 1 2; do keep_formats "formats-$readers" --readers $readers; done
 # SHARED_DISK: a folder on a disk that several nodes share, such as NFS, Lustre or sshfs
 [ -z "${SHARED_DISK:-}" ] || keep_formats formats-shared --readers 2 --files 2000 --data "$SHARED_DISK"
-if [ ! -e "$kept/stragglers.png" ]; then  # whose runs are kept beside the benchmark
+if [ ! -e "$kept/stragglers.png" ]; then  # whose runs are kept beside the benchmark; 1: some missed the target
     wait_until_quiet stragglers
-    OMP_NUM_THREADS=1 python3 -m cepheid.tools.measure stragglers galaxy_shape --workers 2 --rates 1 0.3 --figure "$kept/stragglers.png" || failed=1
+    OMP_NUM_THREADS=1 python3 -m cepheid.tools.measure stragglers galaxy_shape --workers 2 --rates 1 0.3 --figure "$kept/stragglers.png" || [ $? = 1 ] || failed=1
 fi
 python3 docs/measurements/tables.py || failed=1
 exit $failed

@@ -165,9 +165,11 @@ def draw_seconds(path: Path, request: Request, measured: Measured) -> None:
     with draw_figure(path, columns=1) as (figure, (axes,)):
         for shift, is_synchronous, colour in ((-0.2, True, REPORTED), (0.2, False, OURS)):
             shown = [row for row in measured.rows if row.is_synchronous == is_synchronous]
-            places = [counts.index(row.workers) + shift for row in shown if row.seconds]
-            seconds = [row.seconds for row in shown if row.seconds]
+            places = [counts.index(row.workers) + shift for row in shown]
+            seconds = [row.seconds or 0.0 for row in shown]
             axes.bar(places, seconds, width=0.35, color=colour, label=shown[0].way)
+            texts = ["" if row.seconds else "missed" for row in shown]
+            axes.bar_label(axes.containers[-1], texts)
         axes.set_xticks(range(len(counts)), list(map(str, counts)))
         axes.set(xlabel="workers, of which one is slow", ylabel="seconds to the target")
         axes.legend()
