@@ -83,6 +83,7 @@ keep profile-video_prediction-16-pixels 1 speed video_prediction "${full[@]}" --
 keep profile-kfac 1 speed kfac "${full[@]}" --profile --rounds 3 --set compile=off --set global_batch_size=8 --set kfac_stale=false
 small=(--settle 2 --rounds 3 --set global_batch_size=8)
 keep costs-kfac 1 costs kfac "${full[@]}" "${small[@]}" --set compile=off
+keep costs-kfac-32-images 1 costs kfac "${full[@]}" --settle 2 --rounds 3 --set global_batch_size=32 --set compile=off
 keep networks-kfac 1 costs kfac --compare networks "${full[@]}" "${small[@]}" --set compile=off
 keep ladder-kfac 1 costs kfac --ladder "${full[@]}" "${small[@]}"
 for ranks in 1 2; do  # ResNet-18, 34, 50 and 101 by ranks
