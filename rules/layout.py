@@ -7,6 +7,7 @@ programs (JSON, SARIF, CSV, annotations) do not.
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 
 COLUMNS = 80  # of a terminal that nobody has widened, of a pipe and of a file
 LEAST = 20  # columns of a line, however narrow a terminal is
@@ -41,7 +42,8 @@ def wrap(text: str, width: int | None = None, hanging: int = 2) -> str:
     command on a line of its own goes on behind a backslash; what it does follows below it.
     """
     width = find_width() if width is None else width
-    return "\n".join(part for line in text.split("\n") for part in _break(line, width, hanging))
+    lines = text.split("\n")
+    return "\n".join(line if len(line) <= width else _break(line, width, hanging) for line in lines)
 
 
 def fill(text: str, width: int | None = None) -> str:
@@ -66,22 +68,18 @@ def fill(text: str, width: int | None = None) -> str:
     return wrap("\n".join(lines[:-1]), width, hanging=0)
 
 
-def _break(line: str, width: int, hanging: int) -> Iterator[str]:
+@lru_cache(maxsize=256)  # many findings say the same
+def _break(line: str, width: int, hanging: int) -> str:
     indent = len(line) - len(line.lstrip())
-    if len(line) <= width:
-        yield line
-        return
     if WHOLE.match(line) and (found := COMMAND.match(line)):
         below = " " * (indent + 4)
         *parts, last = _fill(" " * indent, found[1], width - 2, below, rf"{PIECE}\s*")
-        yield from (f"{part} \\" for part in parts)
-        yield last
-        yield from _fill(below, found[2], width, below) if found[2] else ()
-        return
+        after_it = _fill(below, found[2], width, below) if found[2] else ()
+        return "\n".join([*(f"{part} \\" for part in parts), last, *after_it])
     label, item = LABEL.match(line), ITEM.match(line)
     start = label.end() if label else indent
     after = start if label else indent + (2 if item else hanging)
-    yield from _fill(line[:start], line[start:], width, " " * after)
+    return "\n".join(_fill(line[:start], line[start:], width, " " * after))
 
 
 def _fill(start: str, text: str, width: int, hanging: str = "", word: str = "") -> Iterator[str]:

@@ -4,7 +4,7 @@ import datetime
 import math
 import time
 from collections.abc import Iterator, Sequence
-from operator import attrgetter, sub
+from operator import sub
 
 from cepheid.compliance.checks.log.events import find_whole_definition
 from cepheid.compliance.checks.registry import Needs, Place, rule
@@ -193,7 +193,7 @@ def _check_single_clock(run: RunLog) -> Iterator[Finding]:
 
     There may be many where several ranks write to one log.
     """
-    times_ms = list(map(attrgetter("time_ms"), run.events))
+    times_ms = [event.time_ms for event in run.events]
     if times_ms == sorted(times_ms):
         return
     apart_ms = list(map(sub, times_ms[1:], times_ms))

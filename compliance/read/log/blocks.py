@@ -35,14 +35,13 @@ PLAIN = MARKER.encode() + b" "
 V06_HEAD = rb"([0-9.]{1,40}) (\w{1,200}) ?:[ \t]+"  # <seconds> <key>:
 
 GLANCED_BYTES = 4 * 2**10  # of a block, to see how it is split sooner
+LINE_FEED = ord("\n")  # an integer is looked for in bytes five times as fast as bytes are
 
 _V06 = STEM + b" "
 _find_v06_parts = re.compile(rb"^" + V06_HEAD + rb"(\{.*)$", re.MULTILINE).findall
 _decode_record = msgspec.json.Decoder(SoundEvent).decode
 _decode_old_record = msgspec.json.Decoder(OldEvent).decode
 _encode = msgspec.json.Encoder().encode
-_get_metadata, _get_value, _get_type = map(attrgetter, ("metadata", "value", "event_type"))
-_get_time = attrgetter("time_ms")
 _get_line, _get_file, _get_lineno = attrgetter("line"), itemgetter("file"), itemgetter("lineno")
 
 
@@ -128,12 +127,12 @@ def _make_block(dialect: Dialect, number: int, split: _Split, is_lenient: bool) 
         texts = b" ".join(keys_of).decode().split()
         for event, seconds, key in zip(events, times, texts, strict=True):
             event.time_ms, event.key = float(seconds + b"e3"), key
-        _demand(max(map(_get_time, events)) < records.INTEGER_MAX)
-    metadata, other_keys = list(map(_get_metadata, events)), fields * len(events)
+        _demand(max([event.time_ms for event in events]) < records.INTEGER_MAX)
+    metadata, other_keys = [event.metadata for event in events], fields * len(events)
     colons = joined.count(b":")
     keys = other_keys + sum(map(len, metadata))
     if colons != keys:
-        keys += sum([len(v) for v in map(_get_value, events) if type(v) is dict])
+        keys += sum([len(v) for event in events if type(v := event.value) is dict])
     if dialect == "mllog" and not (colons == keys and is_lenient):
         untyped = _find_untyped(events)
         problems += [Problem(numbers[at], "schema", UNTYPED) for at in untyped]
@@ -182,7 +181,7 @@ def _split_begun(
     joined = b"".join(contents)
     if b"\n" in joined:
         lines, begun = list[int](), 0
-        others = [at for at, content in enumerate(contents) if b"\n" in content]
+        others = [at for at, content in enumerate(contents) if LINE_FEED in content]
         for at in others:
             contents[at], _, other = contents[at].partition(b"\n")
             if other.rfind(STEM) >= 0:
@@ -265,7 +264,7 @@ def _find_broken(contents: Sequence[bytes], decode: Callable[[bytes], object]) -
 
 def _find_untyped(events: Sequence[Event]) -> Sequence[int]:
     """Return the numbers of the records without an event type."""
-    types = list(map(_get_type, events))
+    types = [event.event_type for event in events]
     return [at for at, kind in enumerate(types) if not kind] if "" in types else ()
 
 
@@ -280,7 +279,7 @@ def _demand_different_keys(
     least one, and only an escape, ``\u003a``, makes more of them.
     """
     _demand(b"\\" not in text or b"\\u003" not in text)  # most blocks have no "\\" at all
-    _demand(_encode((metadata, list(map(_get_value, events)))).count(b":") == colons)
+    _demand(_encode((metadata, [event.value for event in events])).count(b":") == colons)
 
 
 def _all_name_their_source(metadata: Sequence[dict[str, Any]]) -> bool:
