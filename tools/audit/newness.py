@@ -87,7 +87,8 @@ def is_alike(ours: Sequence[float], theirs: Sequence[float]) -> bool:
         return bool(pairs) and all(abs(a - b) < limit for a, b in pairs)
     apart, varies = [], []
     for kind in (pairs[0::2], pairs[1::2]):  # blocks and evaluations take turns
-        factors = 1.0, statistics.median(a / b for a, b in kind)  # of few durations, noise blurs it
+        # With few durations a little noise blurs the median, so equal times are tried, too.
+        factors = 1.0, statistics.median(a / b for a, b in kind)
         usual = statistics.median(a for a, _ in kind)
         by_factor = ([abs(a - factor * b) for a, b in kind] for factor in factors)
         apart.append(min(by_factor, key=_find_third_quartile))
