@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from multiprocessing import forkserver, process
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerContext
@@ -32,6 +32,7 @@ from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from cepheid.rules.host import ROOT
 
 Prelude = Callable[[], object]
+Ended = subprocess.CompletedProcess[str]
 
 
 @cache
@@ -119,17 +120,6 @@ class Program:
             self._process.terminate()
 
 
-class Ended:
-    """A command that has ended, with the interface of ``subprocess.CompletedProcess``."""
-
-    def __init__(self, program: Program, timeout: float) -> None:
-        try:
-            self.stdout, self.stderr = program.communicate(timeout)
-        finally:
-            program.kill()
-        self.returncode = program.wait()
-
-
 def run(
     target: str,
     *arguments: object,
@@ -140,25 +130,24 @@ def run(
 ) -> Ended:
     """Run a ``Program`` to its end."""
     started = Program(target, *arguments, environment=environment, folder=folder, prelude=prelude)
-    return Ended(started, timeout)
+    return end_all([started], timeout)[0]
 
 
-def cepheid(
-    *arguments: object,
-    environment: Mapping[str, str] | None = None,
-    folder: Path | None = None,
-    prelude: Prelude | None = None,
-    timeout: float = 300,
-) -> Ended:
-    """Run the command line to its end."""
-    return run(
-        "cepheid.tools.cli:console",
-        *arguments,
-        environment=environment,
-        folder=folder,
-        prelude=prelude,
-        timeout=timeout,
-    )
+cepheid = partial(run, "cepheid.tools.cli:console")
+"""Run the command line to its end."""
+
+
+def end_all(programs: Sequence[Program], timeout: float) -> list[Ended]:
+    """Wait until all have ended, and kill what has not by then."""
+    try:
+        printed = [program.communicate(timeout) for program in programs]
+    finally:
+        for program in programs:
+            program.kill()
+    return [
+        Ended(str(program.pid), program.wait(), *streams)
+        for program, streams in zip(programs, printed, strict=True)
+    ]
 
 
 def run_ranks(
@@ -175,11 +164,7 @@ def run_ranks(
         Program(target, *arguments, environment={**place, "RANK": rank, "LOCAL_RANK": rank})
         for rank in map(str, range(count))
     ]
-    try:
-        return [Ended(program, timeout) for program in programs]
-    finally:
-        for program in programs:
-            program.kill()
+    return end_all(programs, timeout)
 
 
 # Command lines one after the other in one fresh interpreter: it starts once, not for each.

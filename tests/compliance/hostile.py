@@ -40,6 +40,7 @@ from tests.compliance.builder import (
     write_result,
 )
 from tests.compliance.mutations import mutate
+from tests.processes import Ended
 
 BAD, GOOD = "acme", "umbrella"
 RANKED = ("rank", "rank_interval")  # what depends on the other results of a table
@@ -90,7 +91,7 @@ def write_submissions(root: Path, mini: Definition) -> Path:
     )
     for name in (BAD, GOOD):
         packed = run(pack_submission.main, [root / name])
-        assert packed.code == 0, packed.out
+        assert packed.returncode == 0, packed.stdout
     return root
 
 
@@ -255,17 +256,11 @@ def name_kind(path: Path) -> str:
     return re.sub("[0-9]+", "", path.name)
 
 
-@dataclass(frozen=True)
-class Ended:
-    """What a command returned and printed. Its code is 2 where it says that it was used wrongly."""
-
-    code: int
-    out: str
-    err: str
-
-
 def run(main: Callable[[list[str]], int], arguments: Sequence[object]) -> Ended:
-    """Run a command in this process. What is no UserError is raised."""
+    """Run a command in this process. What is no UserError is raised.
+
+    Its code is 2 where it says that it was used wrongly.
+    """
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         try:
@@ -273,7 +268,7 @@ def run(main: Callable[[list[str]], int], arguments: Sequence[object]) -> Ended:
         except UserError as error:
             code = 2
             print(error, file=err)
-    return Ended(code, out.getvalue(), err.getvalue())
+    return Ended(main.__module__, code, out.getvalue(), err.getvalue())
 
 
 class _Impatient:
@@ -351,7 +346,7 @@ def _check(bench: Bench, chance: random.Random) -> None:
     assert_fine(run(check_compliance.main, [bench.submissions, "--format", name]), (0, 1))
     found = run(check_compliance.main, [bench.submissions, "--format", "json"])
     assert_fine(found, (0, 1))
-    for finding in json.loads(found.out)["findings"]:
+    for finding in json.loads(found.stdout)["findings"]:
         path = Path(finding["path"])  # a waiver may cover nothing any more
         is_of_others = path.name == FILE_NAME or finding["code"] == "S4.unbound"
         assert is_of_others or path.is_relative_to(bench.submissions / BAD), finding
@@ -380,7 +375,7 @@ def _publish(
     built = run(build_leaderboard.main, [bench.submissions, "--output", site, "--logs", logs])
     assert_fine(built, (0, 1))
     index = json.loads((site / "results.json").read_text())
-    (row,) = [one for one in json.loads(rows.out) if one["submitter"] == GOOD]
+    (row,) = [one for one in json.loads(rows.stdout) if one["submitter"] == GOOD]
     (entry,) = [one for one in index["results"] if one["submitter"] == GOOD]
     for run_log in entry["run_logs"]:
         del run_log["log"]  # it depends on --logs
@@ -389,6 +384,6 @@ def _publish(
 
 def assert_fine(ended: Ended, codes: Sequence[int]) -> None:
     """Assert that a command ended as it may, and that no bug of ours shows in what it printed."""
-    assert ended.code in codes, ended.err
-    assert "Traceback" not in ended.err, ended.err
-    assert "could not be judged" not in ended.out, ended.err
+    assert ended.returncode in codes, ended.stderr
+    assert "Traceback" not in ended.stderr, ended.stderr
+    assert "could not be judged" not in ended.stdout, ended.stderr

@@ -8,8 +8,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,22 +23,12 @@ from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.machine.ranks import TIMEOUT_VARIABLE, read_rank_timeout
 from cepheid.reference.session import watcher
 from cepheid.rules import rounds
-from tests import tiny
+from tests import processes, tiny
 from tests.full_disk import limit_files
-from tests.processes import Program
+from tests.processes import Ended, Program
 from tests.tools import scripted
 
-ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 60  # a bound for a busy machine; nothing here waits for a time-out
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A process that has ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 @pytest.fixture(autouse=True)
@@ -60,28 +49,18 @@ def start(
     environment |= {"MISHAP": mishap} if mishap else {}
     if ranks > 1:
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(find_free_port())}
-    processes = []
+    programs = []
     for rank in range(ranks):
         if ranks > 1:
             environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks)}
         line = ["--runs", "1", "--output", str(output), *arguments]
-        processes.append(
+        programs.append(
             Program("tests.tools.scripted:main", *line, environment=environment, prelude=prelude)
         )
-    return processes
+    return programs
 
 
-def end_all(processes: Sequence[Program]) -> list[Ended]:
-    """All of them, with everything that they had open closed."""
-    found = []
-    try:
-        for process in processes:
-            out, err = process.communicate(timeout=SECONDS)
-            found.append(Ended(process.wait(), out, err))
-    finally:
-        for process in processes:
-            process.kill()
-    return found
+end_all = partial(processes.end_all, timeout=SECONDS)
 
 
 def run(output: Path, *arguments: str, **how: Any) -> list[Ended]:
@@ -114,7 +93,7 @@ def findings(output: Path, name: str) -> set[str]:
 def assert_goes_on(output: Path) -> None:
     """The same command makes the run that is missing."""
     (again,) = run(output)
-    assert again.code == 0, again.err
+    assert again.returncode == 0, again.stderr
     assert "result_0.txt" in logs(output)
 
 
@@ -129,15 +108,15 @@ KEPT = "interrupted_result_0_0.txt"
 )
 def test_a_rank_that_is_killed_ends_all(moment: str, rank: int, tmp_path: Path) -> None:
     both = run(tmp_path / "out", ranks=2, mishap=f"{moment} {rank} kill")
-    assert both[rank].code == -signal.SIGKILL
-    assert both[1 - rank].code == 2, both[1 - rank].err
-    assert not any("Traceback" in one.err for one in both)
+    assert both[rank].returncode == -signal.SIGKILL
+    assert both[1 - rank].returncode == 2, both[1 - rank].stderr
+    assert not any("Traceback" in one.stderr for one in both)
     if moment == "prepare":  # before there is a log
         assert logs(tmp_path / "out") == []
         return
     who = "the run was killed" if rank == 0 else "another rank has ended without a message"
-    assert who in both[0].err
-    assert "cepheid" not in both[1].err
+    assert who in both[0].stderr
+    assert "cepheid" not in both[1].stderr
     assert logs(tmp_path / "out") == [KEPT]
     record = last_record(tmp_path / "out", KEPT)
     if moment == "build":
@@ -152,10 +131,10 @@ def test_a_rank_that_is_killed_ends_all(moment: str, rank: int, tmp_path: Path) 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_the_rank_that_fails_says_why(rank: int, tmp_path: Path) -> None:
     both = run(tmp_path / "out", ranks=2, mishap=f"train {rank} raise")
-    assert [one.code for one in both] == [2, 2]
-    assert "MemoryError: no memory left on this rank" in both[rank].err
-    assert "cepheid" not in both[1 - rank].err
-    assert "Traceback" not in both[1 - rank].err
+    assert [one.returncode for one in both] == [2, 2]
+    assert "MemoryError: no memory left on this rank" in both[rank].stderr
+    assert "cepheid" not in both[1 - rank].stderr
+    assert "Traceback" not in both[1 - rank].stderr
     reason = last_record(tmp_path / "out", KEPT)["metadata"]["reason"]
     assert reason.endswith("MemoryError: no memory left on this rank")
     assert ("rank 1" in reason) == (rank == 1)
@@ -163,16 +142,16 @@ def test_the_rank_that_fails_says_why(rank: int, tmp_path: Path) -> None:
 
 def test_a_rank_that_cannot_begin_says_why_and_no_run_begins(tmp_path: Path) -> None:
     both = run(tmp_path / "out", ranks=2, mishap="create 1 refuse")
-    assert [one.code for one in both] == [2, 2]
-    assert [one.err for one in both] == ["", "cepheid: bad data on this rank: delete them\n"]
+    assert [one.returncode for one in both] == [2, 2]
+    assert [one.stderr for one in both] == ["", "cepheid: bad data on this rank: delete them\n"]
     assert logs(tmp_path / "out") == []
 
 
 @pytest.mark.parametrize("arguments", [["--nonsense"], ["--set", "global_batch_size=33"]])
 def test_wrong_use_on_several_ranks_is_told_once(arguments: list[str], tmp_path: Path) -> None:
     both = run(tmp_path / "out", *arguments, ranks=2)
-    assert [one.code for one in both] == [2, 2]
-    told = [one.err for one in both if one.err]
+    assert [one.returncode for one in both] == [2, 2]
+    told = [one.stderr for one in both if one.stderr]
     assert len(told) == 1
     assert told[0].count("cepheid") <= 2  # argparse prints usage, too
     assert not (tmp_path / "out").exists()
@@ -189,8 +168,8 @@ def test_a_number_that_is_not_finite_on_one_rank_ends_all_with_advice(
     moment: str, reason: str, tmp_path: Path
 ) -> None:
     both = run(tmp_path / "out", ranks=2, mishap=f"{moment} 1 nan")
-    assert [one.code for one in both] == [1, 1]
-    assert "a lower learning rate or precision=fp32 may help" in both[0].out
+    assert [one.returncode for one in both] == [1, 1]
+    assert "a lower learning rate or precision=fp32 may help" in both[0].stdout
     assert logs(tmp_path / "out") == ["result_0.txt"]  # such a run counts (T15)
     stop = last_record(tmp_path / "out", "result_0.txt")
     assert stop["metadata"]["status"] == "aborted"
@@ -207,7 +186,7 @@ def test_ranks_that_cannot_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         first, second = start(tmp_path / "out", ranks=2)
         _, err = first.communicate(timeout=SECONDS)
         second.terminate()  # it waits for the first one, which may still be about to start
-        assert end_all([second])[0].code in (-signal.SIGTERM, 1)
+        assert end_all([second])[0].returncode in (-signal.SIGTERM, 1)
     assert first.returncode == 2
     assert f"cepheid: 2 ranks could not meet at 127.0.0.1:{port}" in err
     assert "Traceback" not in err
@@ -234,10 +213,12 @@ def test_a_rank_that_is_stopped_is_named(
     """The other one says whom it waits for, and gives up after the time that was set."""
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", "3")
     _, other = stop_a_rank(rank, tmp_path / "out")
-    assert other.code == 2
-    assert re.search(rf"cepheid: waiting for rank {rank} \(.*giving up after 3 s", other.err)
-    assert re.search(rf"cepheid: rank {rank} \(.*did not answer for \d s: stopped, or", other.err)
-    assert "Traceback" not in other.err
+    assert other.returncode == 2
+    assert re.search(rf"cepheid: waiting for rank {rank} \(.*giving up after 3 s", other.stderr)
+    assert re.search(
+        rf"cepheid: rank {rank} \(.*did not answer for \d s: stopped, or", other.stderr
+    )
+    assert "Traceback" not in other.stderr
     assert logs(tmp_path / "out") == [KEPT]
     assert_blames(rank, tmp_path / "out")
 
@@ -265,9 +246,9 @@ def test_a_stopped_rank_is_named_long_before_a_busy_one(
 ) -> None:
     monkeypatch.setenv("SILENT_SECONDS", "12")
     stopped, other = stop_a_rank(1, tmp_path / "out")
-    assert other.code == stopped.code == 2
-    assert re.search(r"cepheid: rank 1 .*did not answer for [\d,]+ s: stopped", other.err)
-    assert "killed" not in other.err + stopped.err
+    assert other.returncode == stopped.returncode == 2
+    assert re.search(r"cepheid: rank 1 .*did not answer for [\d,]+ s: stopped", other.stderr)
+    assert "killed" not in other.stderr + stopped.stderr
     assert logs(tmp_path / "out") == [KEPT]
     assert_blames(1, tmp_path / "out")
     assert_goes_on(tmp_path / "out")
@@ -285,7 +266,7 @@ def test_ranks_that_were_all_stopped_go_on(tmp_path: Path, monkeypatch: pytest.M
             process.send_signal(number)
         time.sleep(seconds)
     let_go_on(tmp_path / "out")
-    assert [one.code for one in end_all(both)] == [0, 0]
+    assert [one.returncode for one in end_all(both)] == [0, 0]
     assert logs(tmp_path / "out") == ["result_0.txt"]
 
 
@@ -296,8 +277,8 @@ def test_a_stopped_run_that_its_launcher_kills_was_stopped(tmp_path: Path) -> No
     time.sleep(2 * watcher.LOOK_SECONDS)
     process.kill()
     (ended,) = end_all([process])
-    assert "cepheid: the run was stopped by SIGSTOP or Ctrl-Z for" in ended.err
-    assert "lack of memory" not in ended.err
+    assert "cepheid: the run was stopped by SIGSTOP or Ctrl-Z for" in ended.stderr
+    assert "lack of memory" not in ended.stderr
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -308,10 +289,10 @@ def test_a_rank_that_never_comes_is_named(
     both = start(tmp_path / "out", ranks=2)
     both[rank].kill()
     (other,) = end_all([both[1 - rank]])
-    assert other.code == 2
-    assert f"cepheid: waiting for rank {rank}" in other.err
-    assert ("rank 1 of 2 did not come within 3 s" if rank else "could not meet at") in other.err
-    assert "Traceback" not in other.err
+    assert other.returncode == 2
+    assert f"cepheid: waiting for rank {rank}" in other.stderr
+    assert ("rank 1 of 2 did not come within 3 s" if rank else "could not meet at") in other.stderr
+    assert "Traceback" not in other.stderr
 
 
 @pytest.mark.parametrize("seconds", ["soon", "0", "nan"])
@@ -320,8 +301,8 @@ def test_a_rank_timeout_that_is_not_a_time_is_refused(
 ) -> None:
     monkeypatch.setenv("CEPHEID_RANK_TIMEOUT", seconds)
     both = run(tmp_path / "out", ranks=2)
-    assert [one.code for one in both] == [2, 2]
-    assert f"CEPHEID_RANK_TIMEOUT={seconds}: expected seconds above 0" in both[0].err
+    assert [one.returncode for one in both] == [2, 2]
+    assert f"CEPHEID_RANK_TIMEOUT={seconds}: expected seconds above 0" in both[0].stderr
 
 
 # Signals ------------------------------------------------------------------------------------------
@@ -338,8 +319,8 @@ def test_a_run_that_waits_for_a_rank_in_a_library_ends_on_sigterm(tmp_path: Path
     both[0].wait(timeout=SECONDS)
     both[1].send_signal(signal.SIGTERM)
     first, second = end_all(both)
-    assert (first.code, second.code) == (-signal.SIGKILL, -signal.SIGTERM)
-    assert "stopped by SIGTERM and did not end within 10 s" in first.err
+    assert (first.returncode, second.returncode) == (-signal.SIGKILL, -signal.SIGTERM)
+    assert "stopped by SIGTERM and did not end within 10 s" in first.stderr
     assert logs(tmp_path / "out") == [KEPT]
     assert last_record(tmp_path / "out", KEPT)["metadata"]["samples_count"] == 32
 
@@ -352,14 +333,14 @@ def test_a_finished_run_is_not_lost_to_ctrl_c_while_its_data_are_digested(tmp_pa
     time.sleep(0.1)
     let_go_on(output)
     (ended,) = end_all([process])
-    assert ended.code == 1, ended.err
-    assert "cepheid: this run is finished. Its data are read once more" in ended.err
-    assert "Traceback" not in ended.err
-    assert "run 0: all targets reached" in ended.out
+    assert ended.returncode == 1, ended.stderr
+    assert "cepheid: this run is finished. Its data are read once more" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "run 0: all targets reached" in ended.stdout
     assert logs(output) == ["result_0.txt"], "no further run begins"
     assert findings(output, "result_0.txt") == set()
     (again,) = run(output, "--runs", "2")
-    assert again.code == 0, again.err
+    assert again.returncode == 0, again.stderr
     assert logs(output) == ["result_0.txt", "result_1.txt"]
 
 
@@ -370,16 +351,16 @@ def test_a_second_ctrl_c_does_not_wait_for_the_digest(tmp_path: Path) -> None:
     time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
     (ended,) = end_all([process])
-    assert ended.code == 1, ended.err
-    assert "run 0 does not count" in ended.out
+    assert ended.returncode == 1, ended.stderr
+    assert "run 0 does not count" in ended.stdout
     assert logs(tmp_path / "out") == [KEPT]
     assert_goes_on(tmp_path / "out")
 
 
 def test_a_data_file_that_is_cut_short_in_a_run_is_told(tmp_path: Path) -> None:
     (ended,) = run(tmp_path / "out", mishap="train 0 bus")
-    assert ended.code == -signal.SIGKILL
-    assert "stopped by SIGBUS: a mapped file could not be read" in ended.err
+    assert ended.returncode == -signal.SIGKILL
+    assert "stopped by SIGBUS: a mapped file could not be read" in ended.stderr
     assert logs(tmp_path / "out") == [KEPT]
     reason = last_record(tmp_path / "out", KEPT)["metadata"]["reason"]
     assert reason.startswith("broken off: stopped by SIGBUS: a mapped file")
@@ -408,15 +389,15 @@ def test_two_runs_into_the_same_folder(tmp_path: Path) -> None:
     wait_for(tmp_path / "happened")
     before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     (second,) = run(output)
-    assert second.code == 2
-    assert f"another `cepheid run` is writing there (process {first.pid}); wait" in second.err
+    assert second.returncode == 2
+    assert f"another `cepheid run` is writing there (process {first.pid}); wait" in second.stderr
     assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
     let_go_on(output)
     (whole,) = end_all([first])
-    assert whole.code == 0, whole.err
+    assert whole.returncode == 0, whole.stderr
     assert logs(output) == ["result_0.txt"]
     (nothing,) = run(output)
-    assert "nothing to run" in nothing.out
+    assert "nothing to run" in nothing.stdout
 
 
 def test_two_that_start_at_the_same_moment(tmp_path: Path) -> None:
@@ -425,21 +406,21 @@ def test_two_that_start_at_the_same_moment(tmp_path: Path) -> None:
     assert logs(output) == ["result_0.txt"]
     assert findings(output, "result_0.txt") == set()
     # The later one is refused, or finds that all is done, if it was slow.
-    first, second = sorted(both, key=lambda one: "all targets reached" not in one.out)
-    assert first.code == 0, first.err
-    refused = second.code == 2 and "another `cepheid run` is writing there" in second.err
-    assert refused or "nothing to run" in second.out
+    first, second = sorted(both, key=lambda one: "all targets reached" not in one.stdout)
+    assert first.returncode == 0, first.stderr
+    refused = second.returncode == 2 and "another `cepheid run` is writing there" in second.stderr
+    assert refused or "nothing to run" in second.stdout
 
 
 def test_a_clock_that_is_set_back_is_told_at_once_and_not_rewarded(tmp_path: Path) -> None:
     (whole,) = run(tmp_path / "out", mishap="train 0 clock")
-    told, _, rest = whole.out.partition("all targets reached")
+    told, _, rest = whole.stdout.partition("all targets reached")
     assert "this run can no longer count:" in told
     assert "T4." in told
     assert "fix: " in told
     assert "T4" not in rest, "each finding is told once"
     assert "T4" in findings(tmp_path / "out", "result_0.txt")
-    assert whole.code == 1, "the log is rejected"
+    assert whole.returncode == 1, "the log is rejected"
 
 
 def test_a_rejected_log_of_an_earlier_command_is_told_with_a_way_on(tmp_path: Path) -> None:
@@ -448,16 +429,16 @@ def test_a_rejected_log_of_an_earlier_command_is_told_with_a_way_on(tmp_path: Pa
     (log,) = output.glob("results/*/*/result_0.txt")
     for runs, done in (("1", "nothing to run"), ("2", "all targets reached"), ("2", "nothing")):
         (again,) = run(output, "--runs", runs)
-        assert again.code == 1, again.err
-        assert done in again.out
-        assert re.search(rf"{re.escape(str(log))}:\d+: T4\.", again.out)
-        assert again.out.count(f"{log}: the checker rejects this log, so the result has no") == 1
-        assert "move the log out of the output folder" in again.out
-        assert "result_1.txt: the checker rejects" not in again.out
+        assert again.returncode == 1, again.stderr
+        assert done in again.stdout
+        assert re.search(rf"{re.escape(str(log))}:\d+: T4\.", again.stdout)
+        assert again.stdout.count(f"{log}: the checker rejects this log, so the result has no") == 1
+        assert "move the log out of the output folder" in again.stdout
+        assert "result_1.txt: the checker rejects" not in again.stdout
     log.rename(tmp_path / "rejected.txt")
     (made,) = run(output, "--runs", "2")
-    assert made.code == 0, made.err
-    assert "the checker rejects" not in made.out
+    assert made.returncode == 0, made.stderr
+    assert "the checker rejects" not in made.stdout
     seeds = [
         next(line for line in path.read_text().splitlines() if '"key": "seed"' in line)
         for path in (log, tmp_path / "rejected.txt")
@@ -470,24 +451,24 @@ def test_a_result_that_can_have_no_score_is_told(tmp_path: Path) -> None:
     """One run may miss its targets, a second one may not."""
     output = tmp_path / "out"
     (first,) = run(output, mishap="evaluate 0 nan")
-    assert first.code == 1
-    assert "the result has no score" not in first.out
+    assert first.returncode == 1
+    assert "the result has no score" not in first.stdout
     (second,) = run(output, "--runs", "2", mishap="evaluate 0 nan")
-    assert "the result has no score as it is:" in second.out
-    assert re.search(r"T17\.\S+ 2 of 2 runs did not converge", second.out)
+    assert "the result has no score as it is:" in second.stdout
+    assert re.search(r"T17\.\S+ 2 of 2 runs did not converge", second.stdout)
 
 
 def test_killed_between_two_runs_of_one_command(tmp_path: Path) -> None:
     """What is made stays, what was going on does not count, the same command makes the rest."""
     output = tmp_path / "out"
     (fine,) = run(output)
-    assert fine.code == 0, fine.err
+    assert fine.returncode == 0, fine.stderr
     before = {path.name: path.read_bytes() for path in output.glob("results/*/*/result_*")}
     (killed,) = run(output, "--runs", "3", mishap="train 0 kill")
-    assert killed.code == -signal.SIGKILL
+    assert killed.returncode == -signal.SIGKILL
     assert logs(output) == ["interrupted_result_1_0.txt", "result_0.txt"]
     (again,) = run(output, "--runs", "2")
-    assert again.code == 0, again.err
+    assert again.returncode == 0, again.stderr
     assert {"result_0.txt", "result_1.txt"} <= set(logs(output))
     after = {path.name: path.read_bytes() for path in output.glob("results/*/*/result_0*")}
     assert after == before
@@ -499,8 +480,8 @@ def test_a_run_that_is_killed_after_its_end_counts_with_its_weights_or_not_at_al
 ) -> None:
     output = tmp_path / "out"
     (killed,) = run(output, mishap=f"{moment} 0 kill")
-    assert killed.code == -signal.SIGKILL
-    assert "the run was killed" in killed.err
+    assert killed.returncode == -signal.SIGKILL
+    assert "the run was killed" in killed.stderr
     assert logs(output) == [KEPT]
     assert_goes_on(output)
     assert [path.name for path in output.glob("checkpoints/**/run_*")] == ["run_0.pt"]
@@ -514,16 +495,16 @@ def test_a_run_that_missed_its_target_and_is_killed_afterwards_counts_and_tells_
     tiny.use(tiny.folder_of("galaxy_shape", timing=short), monkeypatch)
     output = tmp_path / "out"
     (killed,) = run(output, mishap=f"{moment} 0 kill")
-    assert killed.code == -signal.SIGKILL
+    assert killed.returncode == -signal.SIGKILL
     assert logs(output) == ["result_0.txt"]
     weights = [path for path in output.glob("checkpoints/**/*") if path.is_file()]
     assert [path.name for path in weights] == (["run_0.pt"] if moment == "digest" else [])
-    assert ("it counts, but its weights are lost; fix: `" in killed.err) == (moment != "digest")
+    assert ("it counts, but its weights are lost; fix: `" in killed.stderr) == (moment != "digest")
     if weights:
         return
-    (again,) = re.findall("fix: `(.*)` with another", killed.err)
+    (again,) = re.findall("fix: `(.*)` with another", killed.stderr)
     (made,) = run(tmp_path / "again", *again.split()[2:])
-    assert made.code == 1
+    assert made.returncode == 1
     assert len(list((tmp_path / "again").glob("checkpoints/*/*/run_0.pt"))) == 1
 
 
@@ -532,9 +513,9 @@ def test_a_run_that_missed_its_target_and_is_killed_afterwards_counts_and_tells_
 
 def test_no_space_for_the_configuration_is_told(tmp_path: Path) -> None:
     (full,) = run(tmp_path / "out", prelude=partial(limit_files, 10))
-    assert full.code == 2
-    assert "cannot write there (File too large); make room" in full.err
-    assert full.err.count("\n") == 1, full.err
+    assert full.returncode == 2
+    assert "cannot write there (File too large); make room" in full.stderr
+    assert full.stderr.count("\n") == 1, full.stderr
     assert logs(tmp_path / "out") == []
     assert_goes_on(tmp_path / "out")
 
@@ -543,9 +524,9 @@ def test_no_space_for_the_log_is_told_and_nothing_is_lost(tmp_path: Path) -> Non
     assert_goes_on(tmp_path / "out")
     before = logs(tmp_path / "out")
     (full,) = run(tmp_path / "out", "--runs", "2", prelude=partial(limit_files, 3000))
-    assert full.code == 2
-    assert "cannot write the run log (File too large); this run does not count" in full.err
-    assert full.err.count("\n") == 1, full.err
+    assert full.returncode == 2
+    assert "cannot write the run log (File too large); this run does not count" in full.stderr
+    assert full.stderr.count("\n") == 1, full.stderr
     assert logs(tmp_path / "out") == sorted([*before, "interrupted_result_1_0.txt"])
 
 
@@ -554,27 +535,27 @@ def test_no_space_for_the_weights(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "checkpoints").touch()
     (full,) = run(tmp_path / "out")
-    assert full.code == 2
-    assert "run 0 counts" in full.err
-    assert "its weights are lost" in full.err
+    assert full.returncode == 2
+    assert "run 0 counts" in full.stderr
+    assert "its weights are lost" in full.stderr
     assert logs(tmp_path / "out") == ["result_0.txt"]
 
 
 def test_an_output_folder_with_an_odd_name(tmp_path: Path) -> None:
     output = tmp_path / "with space [bold]ü'\"$HOME*"
     (fine,) = run(output)
-    assert fine.code == 0, fine.err
-    assert str(output) in fine.out
+    assert fine.returncode == 0, fine.stderr
+    assert str(output) in fine.stdout
     assert [path.name for path in output.glob("results/*/*/result_*")] == ["result_0.txt"]
 
 
 def test_another_system_in_the_same_place(tmp_path: Path) -> None:
     (fine,) = run(tmp_path / "out")
-    assert fine.code == 0, fine.err
+    assert fine.returncode == 0, fine.stderr
     (described,) = (tmp_path / "out" / "systems").iterdir()
     facts = json.loads(described.read_text())
     described.write_text(json.dumps(facts | {"processor": "abacus"}))
     (other,) = run(tmp_path / "out", "--runs", "2")
-    assert other.code == 2
-    assert 'holds another system: processor was "abacus"' in other.err
+    assert other.returncode == 2
+    assert 'holds another system: processor was "abacus"' in other.stderr
     assert logs(tmp_path / "out") == ["result_0.txt"]

@@ -10,7 +10,7 @@ pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
 from tests import tiny
-from tests.processes import Ended, Program
+from tests.processes import Ended, Program, end_all
 from tests.tools.test_run_benchmark import events
 
 USUAL = 200
@@ -38,7 +38,7 @@ def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -
 
 def cepheid(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Ended:
     """Run it to its end."""
-    return Ended(start(data_root, output, *more, repetitions=repetitions), timeout=300)
+    return end_all([start(data_root, output, *more, repetitions=repetitions)], 300)[0]
 
 
 def folder(output: Path) -> Path:

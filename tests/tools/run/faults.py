@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from cepheid.rules.host import ROOT
-from tests.processes import Program
+from tests.processes import Ended, Program, end_all
 
 # The clocks of processes that import this go back by an hour at the tenth look.
 STEPPED = """
@@ -92,19 +92,10 @@ class Command:
         return self.arguments.format(at=at).split()
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    exit_code: int
-    printed: str
-    told: str
-
-    @property
-    def code(self) -> int:
-        """Its exit code, 0 for a run whose times are doubted only because the machine is busy."""
-        is_busy = self.exit_code == 1 and set(FINDING.findall(self.printed)) == {"T4.unaccounted"}
-        return 0 if is_busy else self.exit_code
+def read_code(ended: Ended) -> int:
+    """Return an exit code, 0 for a run whose times are doubted only because the machine is busy."""
+    is_busy = ended.returncode == 1 and set(FINDING.findall(ended.stdout)) == {"T4.unaccounted"}
+    return 0 if is_busy else ended.returncode
 
 
 def run_under(fault: str, command: Command, at: Path) -> Ended:
@@ -126,7 +117,7 @@ def run_under(fault: str, command: Command, at: Path) -> Ended:
         shutil.rmtree(at)
         with tarfile.open(aside / "after.tar") as archive:
             archive.extractall(at, filter="data")
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return done
 
 
 def run_until(count: int, what: str, command: Command, at: Path) -> tuple[Ended, int]:
@@ -141,8 +132,7 @@ def run_until(count: int, what: str, command: Command, at: Path) -> tuple[Ended,
         command.module, *command.list_arguments(at), environment=command.environment,
         prelude=partial(_break_at, count, what, str(at), str(journal)),
     )  # fmt: skip
-    printed, told = program.communicate(120)
-    return Ended(program.wait(), printed, told), journal.stat().st_size
+    return end_all([program], 120)[0], journal.stat().st_size
 
 
 def _break_at(count: int, what: str, at: str, journal: str) -> None:

@@ -15,14 +15,15 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools.leaderboard import folder
 from tests import tiny
+from tests.processes import Ended
 from tests.tools import scripted
 from tests.tools.run.faults import (
     DISKS,
     PROCESSES,
     PROGRAM,
     Command,
-    Ended,
     explain_no_sandbox,
+    read_code,
     run_under,
     run_until,
 )
@@ -103,15 +104,15 @@ def usual(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Command], Usual
             at = tmp_path_factory.mktemp("usual") / "usual"
             lay_out(at)
             whole, changes = run_until(0, "", command, at)
-            assert "Traceback" not in whole.told
-            known[command.name] = Usual(whole.code, changes, list_results(at))
+            assert "Traceback" not in whole.stderr
+            known[command.name] = Usual(read_code(whole), changes, list_results(at))
         return known[command.name]
 
     return run
 
 
 def describe(ended: Ended) -> str:
-    return f"{ended.exit_code}: {ended.printed[-1000:]}\n{ended.told[-3000:]}"
+    return f"{ended.returncode}: {ended.stdout[-1000:]}\n{ended.stderr[-3000:]}"
 
 
 @pytest.mark.promise
@@ -127,22 +128,22 @@ def test_no_fault_costs_a_file_or_ends_in_a_traceback(
         before = lay_out(at)
         ended = run_under(fault, command, at)
         said = f"{fault}: {describe(ended)}"
-        assert "Traceback" not in ended.told or fault == "little memory", said
+        assert "Traceback" not in ended.stderr or fault == "little memory", said
         assert_nothing_is_lost(command, at, before, said)
         if can_succeed:
-            assert ended.code == whole.code, said
-        elif ended.code == whole.code:  # it wrote nothing that was too much
-            assert fault != "full stdout" or not ended.printed, said
+            assert read_code(ended) == whole.code, said
+        elif read_code(ended) == whole.code:  # it wrote nothing that was too much
+            assert fault != "full stdout" or not ended.stdout, said
         elif fault == "a clock that is set back":
-            assert (ended.code, command.is_stepped) == (1, True), said
-            assert "T4.step_back" in ended.printed, said
+            assert (read_code(ended), command.is_stepped) == (1, True), said
+            assert "T4.step_back" in ended.stdout, said
             continue  # the log must be moved away
         elif fault != "little memory":  # where Python itself may not start
-            assert ended.code == 2, said
-            assert "\ncepheid: " in f"\n{ended.told}", said
-        if ended.code != whole.code:  # then the same command finishes
+            assert read_code(ended) == 2, said
+            assert "\ncepheid: " in f"\n{ended.stderr}", said
+        if read_code(ended) != whole.code:  # then the same command finishes
             again, _ = run_until(0, "", command, at)
-            assert again.code == whole.code, f"{fault}, again: {describe(again)}"
+            assert read_code(again) == whole.code, f"{fault}, again: {describe(again)}"
         assert list_results(at) == whole.results, fault
         shutil.rmtree(at)
 
@@ -172,13 +173,13 @@ def test_what_is_broken_off_anywhere_can_be_given_again(
         ended, _ = run_until(count, what, command, at)
         said = f"change {count} of {changes}: {describe(ended)}"
         codes = {"SIGKILL": (-9,), "SIGTERM": (1,), "SIGHUP": (1,)}.get(what, (2,))
-        assert ended.code in codes, said
-        assert "Traceback" not in ended.told, said
+        assert read_code(ended) in codes, said
+        assert "Traceback" not in ended.stderr, said
         assert_nothing_is_lost(command, at, before, said, was_killed=what == "SIGKILL")
         again, _ = run_until(0, "", command, at)
-        assert again.code == whole.code, f"{said}\nagain: {describe(again)}"
+        assert read_code(again) == whole.code, f"{said}\nagain: {describe(again)}"
         lost = {name for name in whole.results if "run_0" in name}
-        lost = lost if "its weights are lost" in ended.told else set()
+        lost = lost if "its weights are lost" in ended.stderr else set()
         assert list_results(at) == whole.results - lost, said
         assert_nothing_is_lost(command, at, before, said)
         assert not [path for pattern in LEFT_OVERS for path in at.rglob(pattern)], said
