@@ -5,7 +5,7 @@ import json
 import math
 import random
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -425,6 +425,39 @@ def put_metadata(
 ) -> list[Record]:
     """A copy in which the ``nth`` record of a key has other metadata."""
     return edit(records, key, lambda record: record["metadata"].update(fields), nth)
+
+
+def delay(
+    records: Iterable[Record], milliseconds: float, monotonic_ms: float | None = None
+) -> None:
+    """Move records in time, and their monotonic clock by as much or by something else."""
+    for record in records:
+        record["time_ms"] += int(milliseconds)
+        record["metadata"]["monotonic_ms"] += milliseconds if monotonic_ms is None else monotonic_ms
+
+
+def set_clocks(record: Record, other: Record, later_ms: int = 0) -> None:
+    """Give a record the times of another one, or later ones."""
+    record["time_ms"] = other["time_ms"] + later_ms
+    record["metadata"]["monotonic_ms"] = other["metadata"]["monotonic_ms"] + later_ms
+
+
+def copy_quality(record: Record, other: Record) -> None:
+    """Give an evaluation the quality of another one."""
+    record["value"] = other["value"]
+    record["metadata"]["metrics"] = other["metadata"]["metrics"]
+
+
+def stretch(records: Sequence[Record], key: str, factor: float, nth: int) -> None:
+    """Let an interval take longer by a factor: everything after it comes later."""
+    number = line_number(records, key, nth)
+    took = records[number]["time_ms"] - records[number - 1]["time_ms"]
+    delay(records[number:], (factor - 1) * took)
+
+
+def find(records: Sequence[Record], key: str, nth: int = 0) -> Record:
+    """Return the ``nth`` record of a key."""
+    return records[line_number(records, key, nth) - 1]
 
 
 def line_number(records: Sequence[Record], key: str, nth: int = 0) -> int:

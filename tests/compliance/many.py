@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
-from tests.compliance.builder import SYSTEM, Record, keep_relations, run_records, write_log
+from tests.compliance.builder import SYSTEM, Record, delay, keep_relations, run_records, write_log
 
 BENCHMARKS = ("galaxy_shape", "galaxy_bnn")
 PER_SUBMITTER = 100
@@ -71,8 +71,7 @@ def vary(asked: Definition, records: list[Record], noise: random.Random) -> None
         if "train_loss" in metadata:
             metadata["train_loss"] *= 1 + noise.uniform(-0.1, 0.1)
             delay_ms += noise.uniform(0, 1000)
-        record["time_ms"] += int(delay_ms)
-        metadata["monotonic_ms"] += delay_ms
+        delay([record], delay_ms)
 
 
 if __name__ == "__main__":

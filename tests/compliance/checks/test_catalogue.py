@@ -15,7 +15,16 @@ from cepheid.compliance.checks.log.identity import digest_records
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, rounds
-from tests.compliance.builder import IMPLEMENTATION, Record, edit, line_number, line_of, run_records
+from tests.compliance.builder import (
+    IMPLEMENTATION,
+    Record,
+    delay,
+    edit,
+    line_number,
+    line_of,
+    run_records,
+    set_clocks,
+)
 
 ROUND = rounds.load("v1.0")
 MINI = definition.load("galaxy_shape", "mini")
@@ -74,13 +83,11 @@ def repeat(key: str, nth: int = 0) -> list[str]:
 def move(key: str, before: str, nth: int = 0, before_nth: int = 0) -> list[str]:
     """The log with the content of one record moved; the clocks stay in order."""
     records: list[Record] = json.loads(json.dumps(RECORDS))
-    clocks = [(r["time_ms"], r["metadata"]["monotonic_ms"]) for r in records]
     record = records.pop(at(key, nth) - 1)
     keys = [number for number, r in enumerate(records) if r["key"] == before]
     records.insert(keys[before_nth], record)
-    for moved_record, (time_ms, monotonic_ms) in zip(records, clocks, strict=True):
-        moved_record["time_ms"] = time_ms
-        moved_record["metadata"]["monotonic_ms"] = monotonic_ms
+    for moved_record, original in zip(records, RECORDS, strict=True):
+        set_clocks(moved_record, original)
     return text(records)
 
 
@@ -89,20 +96,13 @@ def later(
 ) -> list[str]:
     """The log with the clocks advanced from one record on."""
     records: list[Record] = json.loads(json.dumps(RECORDS))
-    for record in records[at(key, nth) - 1 :]:
-        record["time_ms"] += milliseconds if wall else 0
-        record["metadata"]["monotonic_ms"] += milliseconds if monotonic else 0
+    delay(records[at(key, nth) - 1 :], milliseconds * wall, milliseconds * monotonic)
     return text(records)
 
 
 def stamp(key: str, milliseconds: int) -> list[str]:
     """The log with one record at another time, on both clocks."""
-
-    def change(record: Record) -> None:
-        record["time_ms"] += milliseconds
-        record["metadata"]["monotonic_ms"] += milliseconds
-
-    return text(edit(RECORDS, key, change))
+    return text(edit(RECORDS, key, lambda record: delay([record], milliseconds)))
 
 
 def line(number: int, change: Callable[[str], str]) -> list[str]:
@@ -179,11 +179,9 @@ def past_budget() -> list[str]:
             metadata["block_num"] += 1
         if "epoch_num" in metadata:
             metadata["epoch_num"] = metadata["samples_count"] / MINI.train_samples
-        metadata["monotonic_ms"] += 30_000
-        record["time_ms"] += 30_000
+    delay(extra, 30_000)
     stop = log[-1]
-    stop["time_ms"] += 60_000
-    stop["metadata"]["monotonic_ms"] += 60_000
+    delay([stop], 60_000)
     stop["metadata"]["samples_count"] += 64
     return text([*log[:-1], *extra, stop])
 
@@ -204,8 +202,7 @@ def no_time(milliseconds: int) -> list[str]:
     records: list[Record] = json.loads(json.dumps(RECORDS))
     start = records[at("run_start") - 1]
     for record in records[at("run_start") :]:
-        record["time_ms"] = start["time_ms"]
-        record["metadata"]["monotonic_ms"] = start["metadata"]["monotonic_ms"]
+        set_clocks(record, start)
     records[STOP - 1]["time_ms"] += milliseconds
     return text(records)
 
@@ -227,22 +224,14 @@ def skip_evaluation() -> list[str]:
 def pause(block: int, milliseconds: float) -> list[str]:
     """Both clocks stand still for a part of one block."""
     records: list[Record] = json.loads(json.dumps(LONG))
-    for record in records[line_number(LONG, "block_stop", block) - 1 :]:
-        record["time_ms"] -= int(milliseconds)
-        record["metadata"]["monotonic_ms"] -= int(milliseconds)
+    delay(records[line_number(LONG, "block_stop", block) - 1 :], -milliseconds)
     return text(records)
 
 
 def instant(key: str, nth: int = 0) -> list[str]:
     """The end of an interval at the time of the record before it."""
     before = RECORDS[at(key, nth) - 2]
-    clock = before["metadata"]["monotonic_ms"]
-
-    def change(record: Record) -> None:
-        record["time_ms"] = before["time_ms"]
-        record["metadata"]["monotonic_ms"] = clock
-
-    return text(edit(RECORDS, key, change, nth))
+    return text(edit(RECORDS, key, lambda record: set_clocks(record, before), nth))
 
 
 LONG = run_records(MINI, blocks=8)
@@ -719,8 +708,7 @@ def test_an_honest_noisy_log_raises_nothing(seed: int, tmp_path: Path) -> None:
             delay_ms += 60_000 if block == 1 else 0
         elif record["key"] == "block_start" and block:
             delay_ms += noise.randrange(8_000)
-        record["time_ms"] += delay_ms
-        record["metadata"]["monotonic_ms"] += delay_ms
+        delay([record], delay_ms)
     assert check(text(records), tmp_path / "result_0.txt") == []
 
 

@@ -12,7 +12,17 @@ import pytest
 from cepheid.compliance.checks import Place
 from cepheid.compliance.finding import Finding
 from cepheid.rules import definition
-from tests.compliance.builder import Record, generation_records, line_of, run_records
+from tests.compliance.builder import (
+    Record,
+    delay,
+    find,
+    generation_records,
+    line_number,
+    line_of,
+    run_records,
+    set_clocks,
+    stretch,
+)
 from tests.compliance.checks.test_catalogue import MINI, PLACE, check
 
 LONG = run_records(MINI, blocks=8)
@@ -38,26 +48,13 @@ def numbers(records: list[Record], key: str) -> list[int]:
     return [number for number, record in enumerate(records) if record["key"] == key]
 
 
-def shift(records: list[Record], first: int, milliseconds: float) -> None:
-    """Move both clocks from one record on."""
-    for record in records[first:]:
-        record["time_ms"] += int(milliseconds)
-        record["metadata"]["monotonic_ms"] += int(milliseconds)
-
-
 def wait_before(key: str, minutes: float, nth: int = 0) -> Change:
-    return lambda records: shift(records, numbers(records, key)[nth], minutes * MINUTE_MS)
+    return lambda records: delay(records[line_number(records, key, nth) - 1 :], minutes * MINUTE_MS)
 
 
-def stretch(start: str, stop: str, nth: int, factor: float) -> Change:
+def stretched(key: str, nth: int, factor: float) -> Change:
     """Another duration of one interval; all that follows moves with it."""
-
-    def change(records: list[Record]) -> None:
-        before, after = numbers(records, start)[nth], numbers(records, stop)[nth]
-        took = records[after]["time_ms"] - records[before]["time_ms"]
-        shift(records, after, (factor - 1) * took)
-
-    return change
+    return lambda records: stretch(records, key, factor, nth)
 
 
 def monotonic(compute: Callable[[int], float]) -> Change:
@@ -76,7 +73,7 @@ def wait_everywhere(seconds: float) -> Change:
     def change(records: list[Record]) -> None:
         for key in ("eval_start", "block_start", "run_stop"):
             for number in numbers(records, key):
-                shift(records, number, seconds * 1000)
+                delay(records[number:], seconds * 1000)
 
     return change
 
@@ -84,8 +81,7 @@ def wait_everywhere(seconds: float) -> Change:
 def no_initialisation(records: list[Record]) -> None:
     start, stop = numbers(records, "init_start")[0], numbers(records, "init_stop")[0]
     for record in records[start + 1 : stop + 1]:
-        record["time_ms"] = records[start]["time_ms"]
-        record["metadata"]["monotonic_ms"] = records[start]["metadata"]["monotonic_ms"]
+        set_clocks(record, records[start])
 
 
 CLOCKS: dict[str, tuple[str, Change]] = {
@@ -95,11 +91,11 @@ CLOCKS: dict[str, tuple[str, Change]] = {
     "five minutes between init_stop and run_start": ("T6.idle", wait_before("run_start", 5)),
     "an initialisation without duration": ("T4.no_time", no_initialisation),
     "an evaluation in a fiftieth of the time": (
-        "T4.too_fast", stretch("eval_start", "eval_accuracy", 5, 0.02)),
+        "T4.too_fast", stretched("eval_start", 5, 0.02)),
     "the last evaluation in a fiftieth of the time": (
-        "T4.too_fast", stretch("eval_start", "eval_accuracy", 7, 0.02)),
+        "T4.too_fast", stretched("eval_start", 7, 0.02)),
     "a block in a twentieth of the time": (
-        "T4.too_fast", stretch("block_start", "block_stop", 3, 0.05)),
+        "T4.too_fast", stretched("block_start", 3, 0.05)),
     "as much time between blocks as in them": ("T4.unaccounted", wait_everywhere(10)),
     "an hour before the second block": ("T4.unaccounted", wait_before("block_start", 60, 1)),
     "an hour after the last evaluation": ("T4.unaccounted", wait_before("run_stop", 60)),
@@ -107,7 +103,7 @@ CLOCKS: dict[str, tuple[str, Change]] = {
         "T4.unaccounted", wait_before("eval_start", 60, 4)),
     "an hour before the first block": ("T4.late_start", wait_before("block_start", 60)),
     "an evaluation in which something was trained": (
-        "T4.slow_evaluation", stretch("eval_start", "eval_accuracy", 2, 20)),
+        "T4.slow_evaluation", stretched("eval_start", 2, 20)),
     # Principle 2: two clocks are two clocks
     "monotonic_ms equal to time_ms": ("T4.copied_clock", monotonic(float)),
     "monotonic_ms is time_ms in whole numbers": ("T4.copied_clock", monotonic(int)),
@@ -148,13 +144,12 @@ def coarse(convert: Callable[[float], int]) -> Change:
 def short_evaluations(records: list[Record]) -> None:
     """Evaluations shorter than a millisecond, on clocks in whole milliseconds."""
     for number in range(len(numbers(records, "eval_start"))):
-        stretch("eval_start", "eval_accuracy", number, 0.0)(records)
+        stretch(records, "eval_start", 0.0, number)
     for start, stop in zip(
         numbers(records, "eval_start"), numbers(records, "eval_stop"), strict=True
     ):
         for record in records[start : stop + 1]:
-            record["time_ms"] = records[start]["time_ms"]
-            record["metadata"]["monotonic_ms"] = records[start]["metadata"]["monotonic_ms"]
+            set_clocks(record, records[start])
     coarse(int)(records)
 
 
@@ -169,9 +164,9 @@ ODD: dict[str, Change] = {
         for record in records
     ],
     "a minute of barrier before the clock": wait_before("run_start", 1),
-    "a first evaluation that compiles": stretch("eval_start", "eval_accuracy", 0, 30),
-    "a first block that compiles": stretch("block_start", "block_stop", 0, 8),
-    "a machine that was busy in one evaluation": stretch("eval_start", "eval_accuracy", 3, 6),
+    "a first evaluation that compiles": stretched("eval_start", 0, 30),
+    "a first block that compiles": stretched("block_start", 0, 8),
+    "a machine that was busy in one evaluation": stretched("eval_start", 3, 6),
     "a checkpoint of three seconds after each block": wait_everywhere(3),
 }  # fmt: skip
 
@@ -209,7 +204,7 @@ def scale_generation(factor: float, count: int) -> Change:
 
     def change(records: list[Record]) -> None:
         nth = COUNTS.index(count)
-        stretch("generation_start", "generation_times", nth, factor)(records)
+        stretch(records, "generation_start", factor, nth)
         scale_times(factor, count)(records)
 
     return change
@@ -219,7 +214,7 @@ def hide_in_one(share: float) -> Change:
     """Shorten all repetitions of one image, and add what is missing to one of them."""
 
     def change(records: list[Record]) -> None:
-        times = next(r for r in records if r["key"] == "generation_times")["value"]
+        times = find(records, "generation_times")["value"]
         for name, seconds in times.items():
             rest = (1 - share) * sum(seconds)
             times[name] = [share * time for time in seconds]
@@ -264,11 +259,11 @@ def test_what_is_recorded_lies_outside_of_repetitions(tmp_path: Path) -> None:
 
 def test_a_short_pause_of_the_machine_is_accepted(tmp_path: Path) -> None:
     records: list[Record] = json.loads(json.dumps(GENERATED))
-    event = next(record for record in records if record["key"] == "generation_times")
+    event = find(records, "generation_times")
     seconds = event["value"]["decoding_seconds"]
     hiccup = 60 * statistics.median(seconds)
     seconds[17] += hiccup
-    shift(records, records.index(event), 1000 * hiccup)
+    delay(records[records.index(event) :], 1000 * hiccup)
     assert find_all(records, tmp_path, IMAGES_PLACE) == []
 
 
@@ -277,7 +272,7 @@ def test_a_short_pause_of_the_machine_is_accepted(tmp_path: Path) -> None:
 )
 def test_the_wrong_time_is_named(value: Any, says: str, tmp_path: Path) -> None:
     records: list[Record] = json.loads(json.dumps(GENERATED))
-    event = next(record for record in records if record["key"] == "generation_times")
+    event = find(records, "generation_times")
     event["value"]["sampling_seconds"][3] = value
     (found,) = find_errors(records, tmp_path, IMAGES_PLACE)
     assert (found.code, found.got) == ("T24.repetitions", says)

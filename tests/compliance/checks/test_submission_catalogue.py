@@ -30,12 +30,16 @@ from tests.compliance.builder import (
     PNG,
     SYSTEM,
     Record,
+    copy_quality,
+    delay,
     derive_seed_of,
-    edit,
+    find,
     line_number,
     power_lines,
     put,
+    put_metadata,
     run_records,
+    set_clocks,
     write_log,
     write_result,
 )
@@ -187,12 +191,8 @@ def test_threads_may_compute_a_part_each(
 def log(index: int, key: str, nth: int = 0, /, **fields: object) -> Callable[[Path], object]:
     """Other fields in one record of one log."""
 
-    def change(root: Path) -> None:
-        records = run_records(MINI, index)
-        records = edit(records, key, lambda record: record.update(fields), nth)
-        write_log(root / RESULT / f"result_{index}.txt", records)
-
-    return change
+    records = put(run_records(MINI, index), key, nth, **fields)
+    return lambda root: write_log(root / RESULT / f"result_{index}.txt", records)
 
 
 def set_aside(key: str) -> Callable[[Path], object]:
@@ -208,13 +208,8 @@ def in_all_logs(key: str, **fields: object) -> Callable[[Path], object]:
 
 def source(index: int, key: str, /, **fields: object) -> Callable[[Path], object]:
     """Other metadata in one record of one log."""
-
-    def change(root: Path) -> None:
-        records = run_records(MINI, index)
-        records = edit(records, key, lambda record: record["metadata"].update(fields))
-        write_log(root / RESULT / f"result_{index}.txt", records)
-
-    return change
+    records = put_metadata(run_records(MINI, index), key, **fields)
+    return lambda root: write_log(root / RESULT / f"result_{index}.txt", records)
 
 
 def copy_values(index: int, of: int, key: str, values: Callable[[Record, Record], object]) -> (
@@ -236,19 +231,13 @@ def copy_losses(record: Record, other: Record) -> None:
     record["metadata"]["train_loss"] = other["metadata"]["train_loss"]
 
 
-def copy_quality(record: Record, other: Record) -> None:
-    record["value"] = other["value"]
-    record["metadata"]["metrics"] = other["metadata"]["metrics"]
-
-
 def copy_times(index: int, of: int) -> Callable[[Path], object]:
     """One log with the times of another one, a day later."""
 
     def change(root: Path) -> None:
         records, others = run_records(MINI, index), run_records(MINI, of)
         for record, other in zip(records, others, strict=True):
-            record["time_ms"] = other["time_ms"] + 86_400_000
-            record["metadata"]["monotonic_ms"] = other["metadata"]["monotonic_ms"] + 86_400_000
+            set_clocks(record, other, 86_400_000)
         write_log(root / RESULT / f"result_{index}.txt", records)
         lines = power_lines(records, WATTS)
         (root / RESULT / f"power_{index}.csv").write_text("\n".join(lines))
@@ -376,7 +365,7 @@ def copy_readings(root: Path) -> None:
 def add_task_digest(root: Path, index: int) -> Path:
     """Log the digest of the code that is there."""
     records = run_records(MINI, index)
-    place = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
+    place = line_number(records, "code_digest") - 1
     own = digests.digest_code(digests.digest_files(root / CODE))
     records.insert(place, {**records[place], "key": "task_digest", "value": own})
     return write_log(root / RESULT / f"result_{index}.txt", records)
@@ -384,13 +373,8 @@ def add_task_digest(root: Path, index: int) -> Path:
 
 def copy_run(root: Path) -> None:
     """A copy under the seed of the run that it replaces, a day later."""
-    seed = next(record for record in run_records(MINI, 3) if record["key"] == "seed")
-    records = run_records(MINI, 1)
-    for record in records:
-        record["time_ms"] += 86_400_000
-        record["metadata"]["monotonic_ms"] += 86_400_000
-        if record["key"] == "seed":
-            record["value"] = seed["value"]
+    records = put(run_records(MINI, 1), "seed", value=find(run_records(MINI, 3), "seed")["value"])
+    delay(records, 86_400_000)
     write_log(root / RESULT / "result_3.txt", records)
     (root / RESULT / "power_3.csv").write_text("\n".join(power_lines(records, WATTS)))
 

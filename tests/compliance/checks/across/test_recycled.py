@@ -20,7 +20,9 @@ from cepheid.rules.definition import Definition
 from tests.compliance.builder import (
     SYSTEM,
     Record,
+    delay,
     derive_seed_of,
+    find,
     power_lines,
     run_records,
     write_log,
@@ -59,8 +61,7 @@ def make_runs(asked: Definition, system: System = BOX) -> list[list[Record]]:
                 record["metadata"]["metrics"][name] = value * noise.uniform(0.8, 1.2)
             is_measured = record["key"] in ("block_stop", "generation_times")
             delay_ms += noise.uniform(0, 1000) if is_measured else 0.0
-            record["time_ms"] += int(delay_ms)
-            record["metadata"]["monotonic_ms"] += delay_ms
+            delay([record], delay_ms)
         runs.append(records)
     return runs
 
@@ -80,9 +81,8 @@ def pose_as(runs: list[list[Record]], asked: Definition, system: System) -> list
     """The same runs under another name, a day later, with seeds that are right there."""
     copied: list[list[Record]] = json.loads(json.dumps(runs))
     for index, records in enumerate(copied):
+        delay(records, DAY_MS)
         for record in records:
-            record["time_ms"] += DAY_MS
-            record["metadata"]["monotonic_ms"] += DAY_MS
             if record["key"] == "submission_org":
                 record["value"] = system["submitter"]
             if record["key"] == "submission_platform":
@@ -256,11 +256,10 @@ def test_a_deterministic_program_with_the_same_seeds_is_a_warning(tmp_path: Path
         noise, delay_ms = random.Random(8), 0.0
         for record in records:
             delay_ms += noise.uniform(0, 3000) if record["key"] == "block_stop" else 0.0
-            record["time_ms"] += int(delay_ms)
-            record["metadata"]["monotonic_ms"] += delay_ms
+            delay([record], delay_ms)
     again = pose_as(again, MINI, RIVAL)
     for number, records in enumerate((*runs, *again)):
-        seed = next(record for record in records if record["key"] == "seed")
+        seed = find(records, "seed")
         seed["value"], seed["metadata"]["origin"] = number % len(runs), "given"
     write(tmp_path, MINI, BOX, runs)
     write(tmp_path, MINI, RIVAL, again)

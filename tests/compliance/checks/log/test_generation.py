@@ -15,7 +15,16 @@ from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules import definition, rounds
 from cepheid.rules.definition import Definition
 from tests import tiny
-from tests.compliance.builder import Record, edit, generation_records, line_number, put, write_log
+from tests.compliance.builder import (
+    Record,
+    delay,
+    edit,
+    generation_records,
+    line_number,
+    put,
+    set_clocks,
+    write_log,
+)
 
 ROUND = rounds.load("v1.0")
 PLACE = Place("v1.0", "acme", "box", "star_images", "mini", "closed", in_result=True)
@@ -80,9 +89,7 @@ def drop_count(nth: int) -> Any:
 def slower_clock(records: list[Record]) -> list[Record]:
     """All that follows the first generation_start, later by ten seconds."""
     later = copy.deepcopy(records)
-    for record in later[line_number(records, "generation_start") :]:
-        record["time_ms"] += 10_000
-        record["metadata"]["monotonic_ms"] += 10_000
+    delay(later[line_number(records, "generation_start") :], 10_000)
     return later
 
 
@@ -144,8 +151,7 @@ def _three(records: list[Record]) -> list[Record]:
     first = line_number(records, "generation_start", 2) - 1
     again = copy.deepcopy(records[first : first + 3])
     for record in again:
-        record["time_ms"] = records[-3]["time_ms"]
-        record["metadata"]["monotonic_ms"] = records[-3]["metadata"]["monotonic_ms"]
+        set_clocks(record, records[-3])
     return again
 
 

@@ -19,8 +19,11 @@ from tests.compliance.builder import (
     CODE_DIGEST,
     SYSTEM,
     Record,
+    copy_quality,
+    delay,
     derive_seed_of,
     edit,
+    find,
     line_number,
     put,
     run_records,
@@ -88,13 +91,9 @@ def test_as_many_aborted_runs_as_are_dropped_are_notes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("nth", [0, 1, 2])
 def test_one_evaluation_of_another_run(nth: int, tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
-    of_run_1 = run_records(MINI, 1)[line_number(RECORDS, "eval_accuracy", nth) - 1]
-
-    def copy(record: Record) -> None:
-        record["value"] = of_run_1["value"]
-        record["metadata"]["metrics"] = of_run_1["metadata"]["metrics"]
-
-    records = edit(run_records(MINI, 3), "eval_accuracy", copy, nth)
+    of_run_1 = find(run_records(MINI, 1), "eval_accuracy", nth)
+    records = run_records(MINI, 3)
+    copy_quality(find(records, "eval_accuracy", nth), of_run_1)
     write_log(folder / "result_3.txt", records)
     (found,) = find_errors(tmp_path)
     line = line_number(RECORDS, "eval_accuracy", nth)
@@ -121,23 +120,13 @@ def test_shares_of_counted_samples_may_agree_by_chance(tmp_path: Path) -> None:
     assert "T19.copied_quality" in {finding.code for finding in find_errors(tmp_path)}
 
 
-def _shift(records: list[Record], milliseconds: float) -> list[Record]:
-    for record in records:
-        record["time_ms"] += milliseconds
-        record["metadata"]["monotonic_ms"] += milliseconds
-    return records
-
-
-def _time(records: list[Record], key: str) -> int:
-    return int(records[line_number(records, key) - 1]["time_ms"])
-
-
 @pytest.mark.parametrize("overlap_ms", [-1, 0, 1, 30_000])
 def test_two_runs_at_the_same_time(overlap_ms: int, tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     second = run_records(MINI, 2)
-    to_ms = _time(run_records(MINI, 1), "run_stop") - overlap_ms
-    write_log(folder / "result_2.txt", _shift(second, to_ms - _time(second, "run_start")))
+    to_ms = find(run_records(MINI, 1), "run_stop")["time_ms"] - overlap_ms
+    delay(second, to_ms - find(second, "run_start")["time_ms"])
+    write_log(folder / "result_2.txt", second)
     found = find_errors(tmp_path)
     if overlap_ms <= 0:  # one may start when another one stops
         assert found == []
@@ -154,8 +143,7 @@ def test_runs_within_a_long_one(tmp_path: Path) -> None:
     """Every one is found, not only the one that follows the long run."""
     folder = write_result(tmp_path, MINI)
     records = run_records(MINI, 0)
-    for record in records[line_number(records, "block_stop", 2) - 1 :]:
-        _shift([record], 25_000_000)
+    delay(records[line_number(records, "block_stop", 2) - 1 :], 25_000_000)
     write_log(folder / "result_0.txt", records)
     found = find_errors(tmp_path)
     assert [(finding.code, finding.path.name) for finding in found] == [

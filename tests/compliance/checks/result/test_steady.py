@@ -1,6 +1,7 @@
 """Equal work takes equal time, on one machine: within a run and between the runs of a result."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,17 @@ from cepheid.compliance.checks.result.steady import (
 from cepheid.compliance.checks.time import pace
 from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition
-from tests.compliance.builder import Record, edit, run_records, write_log, write_result
+from tests.compliance.builder import (
+    Record,
+    delay,
+    edit,
+    find,
+    line_number,
+    run_records,
+    stretch,
+    write_log,
+    write_result,
+)
 from tests.compliance.judging import find_all
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
@@ -25,67 +36,44 @@ HOUR_MS = 3_600_000.0
 YEAR_MS = 365.25 * 24 * HOUR_MS
 
 
-def shift(records: list[Record], milliseconds: float, clock_ms: float | None = None) -> None:
-    """Move a run in time, and its monotonic clock by as much or by something else."""
-    for record in records:
-        record["time_ms"] += int(milliseconds)
-        record["metadata"]["monotonic_ms"] += milliseconds if clock_ms is None else clock_ms
-
-
-def stretch(key: str, factor: float, nth: int) -> Callable[[list[Record]], None]:
-    """Let an interval take longer by a factor: everything after it comes later."""
-
-    def change(records: list[Record]) -> None:
-        starts = [n for n, record in enumerate(records) if record["key"] == f"{key}_start"]
-        first = starts[nth]
-        after = records[first + 1]["time_ms"] - records[first]["time_ms"]
-        shift(records[first + 1 :], (factor - 1) * after)
-
-    return change
-
-
 def stretch_all(key: str, factor: float) -> Callable[[list[Record]], None]:
     def change(records: list[Record]) -> None:
-        for nth in range(sum(record["key"] == f"{key}_start" for record in records)):
-            stretch(key, factor, nth)(records)
+        for nth in range(sum(record["key"] == key for record in records)):
+            stretch(records, key, factor, nth)
 
     return change
-
-
-def move(milliseconds: float, clock_ms: float | None = None) -> Callable[[list[Record]], None]:
-    return lambda records: shift(records, milliseconds, clock_ms)
 
 
 def begin_early(records: list[Record]) -> None:
     """Initialise while the run before is still timed, and start a second after its end."""
     before = run_records(MINI, LAST - 1, blocks=5)
-    stop = next(record for record in before if record["key"] == "run_stop")
-    start = next(record for record in records if record["key"] == "run_start")
-    shift(records, stop["time_ms"] + 1000 - start["time_ms"])
+    delay(
+        records, find(before, "run_stop")["time_ms"] + 1000 - find(records, "run_start")["time_ms"]
+    )
 
 
 def use(idle: float, stolen: float, own: float) -> Callable[[list[Record]], None]:
     def change(records: list[Record]) -> None:
-        stop = next(n for n, record in enumerate(records) if record["key"] == "run_stop")
+        stop = line_number(records, "run_stop")
         shares = {"idle_share": idle, "stolen_share": stolen, "own_share": own}
         event = {"key": "machine_use", "value": {"load_before": 0.5, "processors": 2, **shares}}
-        records.insert(stop + 1, {**records[stop + 1], **event})
+        records.insert(stop, {**records[stop], **event})
 
     return change
 
 
 CHANGES: dict[str, tuple[Callable[[list[Record]], None], str]] = {
-    "a block of a busy machine": (stretch("block", 5.0, 2), ""),
-    "an uneven block": (stretch("block", 7.0, 2), "T4.uneven"),
-    "a first block that compiles": (stretch("block", 9.0, 0), ""),
-    "a slow run": (stretch_all("block", 3.0), ""),
-    "a run of another machine": (stretch_all("block", 5.0), "T19.uneven"),
-    "evaluations of a tenth of the set": (stretch_all("eval", 0.1), "T4.light_evaluation"),
-    "restarted before the run": (move(0, -LAST * 1e7 - 5e6 + 1e3), ""),
-    "another machine": (move(0, 90 * HOUR_MS), "T19.other_boot"),
-    "a clock that was slewed": (move(0, 20_000), ""),
-    "1970": (move(-52 * YEAR_MS, 0), "T4.date"),
-    "2099": (move(75 * YEAR_MS, 0), "T4.date"),
+    "a block of a busy machine": (partial(stretch, key="block_start", factor=5.0, nth=2), ""),
+    "an uneven block": (partial(stretch, key="block_start", factor=7.0, nth=2), "T4.uneven"),
+    "a first block that compiles": (partial(stretch, key="block_start", factor=9.0, nth=0), ""),
+    "a slow run": (stretch_all("block_start", 3.0), ""),
+    "a run of another machine": (stretch_all("block_start", 5.0), "T19.uneven"),
+    "evaluations of a tenth of the set": (stretch_all("eval_start", 0.1), "T4.light_evaluation"),
+    "restarted before the run": (lambda r: delay(r, 0, -LAST * 1e7 - 5e6 + 1e3), ""),
+    "another machine": (lambda r: delay(r, 0, 90 * HOUR_MS), "T19.other_boot"),
+    "a clock that was slewed": (lambda r: delay(r, 0, 20_000), ""),
+    "1970": (lambda r: delay(r, -52 * YEAR_MS, 0), "T4.date"),
+    "2099": (lambda r: delay(r, 75 * YEAR_MS, 0), "T4.date"),
     "a machine of its own": (use(0.49, 0.0, 0.5), ""),
     "a desktop": (use(0.42, 0.01, 0.5), ""),
     "another program on one of two cores": (use(0.02, 0.0, 0.5), "T19.busy"),
