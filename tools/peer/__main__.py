@@ -49,24 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return EXIT_FINE
 
 
-def read_table(name: str, file: Path) -> str:
-    """Return what stands between the marks of a table."""
-    return _split(name, file)[1]
-
-
 def replace_table(name: str, text: str, file: Path) -> None:
     """Replace what stands between the marks of a table."""
-    before, _, after = _split(name, file)
-    file.write_text(f"{before}{text.strip()}\n{after}", encoding="utf-8")
-
-
-def _split(name: str, file: Path) -> tuple[str, str, str]:
     begin, end = (f"<!-- {name} logs: {where} -->\n" for where in ("begin", "end"))
     before, found_begin, rest = file.read_text(encoding="utf-8").partition(begin)
-    table, found_end, after = rest.partition(end)
+    _, found_end, after = rest.partition(end)
     if not (found_begin and found_end):
         raise UserError(f"{file}: no lines {begin.strip()} and {end.strip()} to write between")
-    return before + begin, table, end + after
+    file.write_text(f"{before}{begin}{text.strip()}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

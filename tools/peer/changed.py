@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
@@ -23,6 +24,7 @@ SECONDS_MAX = 30
 MARKER = ":::MLLOG "
 
 Lines = list[str]
+Edit = Callable[[Lines], Lines]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Change:
 
     name: str
     rule: str
-    of_log: Callable[[Lines], Lines] | None = None
+    of_log: Edit | None = None
     of_result: Callable[[Path], object] | None = None
 
 
@@ -48,58 +50,69 @@ def find_record(lines: Lines, key: str, nth: int = 0) -> int:
     return numbers[nth]
 
 
-def put(key: str, nth: int = 0, /, **fields: object) -> Callable[[Lines], Lines]:
+def read_record(lines: Lines, key: str, nth: int = 0) -> dict[str, Any]:
+    """Return the ``nth`` record of a key."""
+    record: dict[str, Any] = json.loads(lines[find_record(lines, key, nth)].removeprefix(MARKER))
+    return record
+
+
+def edit(line: str, change: Callable[[dict[str, Any]], object]) -> str:
+    """Change the record of a line; any other line stays as it is."""
+    if not line.startswith(MARKER):
+        return line
+    record = json.loads(line.removeprefix(MARKER))
+    change(record)
+    return MARKER + json.dumps(record)
+
+
+def edit_line(change: Callable[[str], str], key: str = "seed", nth: int = 0) -> Edit:
+    """Change the text of the line of one record."""
+
+    def edit_lines(lines: Lines) -> Lines:
+        at = find_record(lines, key, nth)
+        return [*lines[:at], change(lines[at]), *lines[at + 1 :]]
+
+    return edit_lines
+
+
+def put(key: str, nth: int = 0, /, **fields: object) -> Edit:
     """Give one record other fields."""
+    return edit_line(lambda line: edit(line, lambda record: record.update(fields)), key, nth)
+
+
+def put_metadata(key: str, nth: int = 0, /, **fields: object) -> Edit:
+    """Give one record other metadata."""
+    return edit_line(lambda line: edit(line, lambda r: r["metadata"].update(fields)), key, nth)
+
+
+def shift(key: str, milliseconds: int, nth: int = 0, *, on: bool = False) -> Edit:
+    """Give one record another time; with ``on`` all after it too."""
+
+    def delay(record: dict[str, Any]) -> None:
+        record["time_ms"] += milliseconds
 
     def change(lines: Lines) -> Lines:
         at = find_record(lines, key, nth)
-        record = {**json.loads(lines[at].removeprefix(MARKER)), **fields}
-        return [*lines[:at], MARKER + json.dumps(record), *lines[at + 1 :]]
+        end = len(lines) if on else at + 1
+        return [*lines[:at], *(edit(line, delay) for line in lines[at:end]), *lines[end:]]
 
     return change
 
 
-def put_metadata(key: str, nth: int = 0, /, **fields: object) -> Callable[[Lines], Lines]:
-    """Give one record other metadata."""
-
-    def change(lines: Lines) -> Lines:
-        record = json.loads(lines[find_record(lines, key, nth)].removeprefix(MARKER))
-        return put(key, nth, metadata={**record["metadata"], **fields})(lines)
-
-    return change
-
-
-def shift(key: str, milliseconds: int, nth: int = 0, *, on: bool = False) -> (
-    Callable[[Lines], Lines]
-):  # fmt: skip
-    """Give one record another time; with ``on`` all after it too."""
-
-    def change(lines: Lines) -> Lines:
-        at, changed = find_record(lines, key, nth), list(lines)
-        for number in range(at, len(lines) if on else at + 1):
-            if lines[number].startswith(MARKER):
-                record = json.loads(lines[number].removeprefix(MARKER))
-                record["time_ms"] += milliseconds
-                changed[number] = MARKER + json.dumps(record)
-        return changed
-
-    return change
-
-
-def move(key: str, before: str, nth: int = 0, before_nth: int = 0) -> Callable[[Lines], Lines]:
+def move(key: str, before: str, nth: int = 0, before_nth: int = 0) -> Edit:
     """Move one record, and give it the time of its new place."""
 
     def change(lines: Lines) -> Lines:
-        record = json.loads(lines[find_record(lines, key, nth)].removeprefix(MARKER))
-        left = [line for number, line in enumerate(lines) if number != find_record(lines, key, nth)]
+        left = drop((key, nth))(lines)
         at = find_record(left, before, before_nth)
-        record["time_ms"] = json.loads(left[at].removeprefix(MARKER))["time_ms"]
+        record = read_record(lines, key, nth)
+        record["time_ms"] = read_record(left, before, before_nth)["time_ms"]
         return [*left[:at], MARKER + json.dumps(record), *left[at:]]
 
     return change
 
 
-def drop(*keys: tuple[str, int]) -> Callable[[Lines], Lines]:
+def drop(*keys: tuple[str, int]) -> Edit:
     """Drop some records, by key and number."""
 
     def change(lines: Lines) -> Lines:
@@ -107,21 +120,6 @@ def drop(*keys: tuple[str, int]) -> Callable[[Lines], Lines]:
         return [line for number, line in enumerate(lines) if number not in gone]
 
     return change
-
-
-def edit_seed(change: Callable[[str], str]) -> Callable[[Lines], Lines]:
-    """Change the text of the line of the seed."""
-
-    def change_line(lines: Lines) -> Lines:
-        at = find_record(lines, "seed")
-        return [*lines[:at], change(lines[at]), *lines[at + 1 :]]
-
-    return change_line
-
-
-def repeat_log(lines: Lines) -> Lines:
-    """Write the log twice into its file."""
-    return [*lines, *lines]
 
 
 def join_lines(lines: Lines) -> Lines:
@@ -132,12 +130,8 @@ def join_lines(lines: Lines) -> Lines:
 
 def evaluate_again(lines: Lines) -> Lines:
     """Repeat the last evaluation after run_stop, at its time."""
-    stop, result = (
-        find_record(lines, "run_stop", -1),
-        lines[find_record(lines, "eval_accuracy", -1)],
-    )
-    record = json.loads(result.removeprefix(MARKER))
-    record["time_ms"] = json.loads(lines[stop].removeprefix(MARKER))["time_ms"]
+    stop, record = find_record(lines, "run_stop", -1), read_record(lines, "eval_accuracy", -1)
+    record["time_ms"] = read_record(lines, "run_stop", -1)["time_ms"]
     return [*lines[: stop + 1], MARKER + json.dumps(record), *lines[stop + 1 :]]
 
 
@@ -154,37 +148,31 @@ def read_lines(path: Path) -> Lines:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def write_lines(path: Path, lines: Lines) -> None:
-    """Write the lines of a log."""
+def rewrite(path: Path, *edits: Edit) -> None:
+    """Change the lines of a log."""
+    lines = read_lines(path)
+    for each in edits:
+        lines = each(lines)
     path.write_bytes(("\n".join(lines) + "\n").encode("utf-8", "surrogatepass"))
 
 
-def read_seed(folder: Path, index: int) -> int:
-    """Read the seed of a log."""
-    lines = read_lines(locate_log(folder, index))
-    return int(json.loads(lines[find_record(lines, "seed")].removeprefix(MARKER))["value"])
-
-
-def repeat_seed(folder: Path) -> None:
-    """Give one log the seed of another."""
-    write_lines(
-        locate_log(folder, 3),
-        put("seed", value=read_seed(folder, 1))(read_lines(locate_log(folder, 3))),
-    )
+def give_seed(folder: Path, of: int) -> Edit:
+    """Give a log the seed of another."""
+    return put("seed", value=read_record(read_lines(locate_log(folder, of)), "seed")["value"])
 
 
 def copy_a_day_later(folder: Path) -> None:
     """Replace a log by a copy of another, a day later and with its own seed."""
-    lines = read_lines(locate_log(folder, 1))
-    later = shift("submission_benchmark", 86_400_000, on=True)(lines)
-    write_lines(locate_log(folder, 3), put("seed", value=read_seed(folder, 3))(later))
+    own = give_seed(folder, 3)
+    shutil.copyfile(locate_log(folder, 1), locate_log(folder, 3))
+    rewrite(locate_log(folder, 3), shift("submission_benchmark", 86_400_000, on=True), own)
 
 
 def abort_two(folder: Path) -> None:
     """Let two runs end without their target."""
+    missed = put_metadata("run_stop", status="aborted"), put("eval_accuracy", -1, value=0.5)
     for index in (1, 2):
-        lines = put_metadata("run_stop", status="aborted")(read_lines(locate_log(folder, index)))
-        write_lines(locate_log(folder, index), put("eval_accuracy", -1, value=0.5)(lines))
+        rewrite(locate_log(folder, index), *missed)
 
 
 def link_log(folder: Path) -> None:
@@ -239,16 +227,17 @@ CHANGES = [
         "submission_platform", value="<script>alert(1)</script>")),
     Change("time as text", "T1", put("seed", time_ms="1714028488162")),
     Change("two records on one line", "T1", join_lines),
-    Change("a prefix", "T1", edit_seed(lambda line: "0: " + line)),
-    Change("cut JSON", "T1", edit_seed(lambda line: line[:-20])),
-    Change("a field twice", "T1", edit_seed(
+    Change("a prefix", "T1", edit_line(lambda line: "0: " + line)),
+    Change("cut JSON", "T1", edit_line(lambda line: line[:-20])),
+    Change("a field twice", "T1", edit_line(
         lambda line: line.replace('"value":', '"value": 0, "value":'))),
     Change("a record of 2 MiB", "T1", put("seed", value="7" * 2**21)),
-    Change("a bomb of brackets", "T1", edit_seed(lambda line: MARKER + "[" * 200_000)),
+    Change("a bomb of brackets", "T1", edit_line(lambda line: MARKER + "[" * 200_000)),
     Change("a killed run", "T7", lambda lines: lines[: find_record(lines, "eval_start", 3)]),
-    Change("glued: two logs in one file", "T2", repeat_log),
+    Change("glued: two logs in one file", "T2", lambda lines: [*lines, *lines]),
     Change("no records at all", "T1", lambda lines: ["done"]),
-    Change("a seed used twice", "T15", of_result=repeat_seed),
+    Change("a seed used twice", "T15", of_result=lambda folder: rewrite(
+        locate_log(folder, 3), give_seed(folder, 1))),
     Change("a copy of another run, a day later", "T19", of_result=copy_a_day_later),
     Change("one run more", "T16", of_result=lambda folder: shutil.copy(
         locate_log(folder, 4), locate_log(folder, 5))),
@@ -322,7 +311,7 @@ def make_row(change: Change, logs: Path) -> list[str]:
         result = lay_out(folder, logs)
         changed = locate_log(result, 2)
         if change.of_log:
-            write_lines(changed, change.of_log(read_lines(changed)))
+            rewrite(changed, change.of_log)
         elif change.of_result:
             change.of_result(result)
         about = changed if change.of_log else folder

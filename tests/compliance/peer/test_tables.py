@@ -10,7 +10,7 @@ import pytest
 from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.peer import agreement
-from cepheid.tools.peer.__main__ import CHANGED, read_table, replace_table
+from cepheid.tools.peer.__main__ import CHANGED, replace_table
 from cepheid.tools.peer.agreement import (
     Compared,
     add_to_record,
@@ -151,9 +151,9 @@ def test_every_change_has_the_rule_of_its_case() -> None:
 
 
 def test_the_table_is_in_its_page() -> None:
-    table = read_table("changed", CHANGED)
+    page = CHANGED.read_text(encoding="utf-8")
     for known in CHANGES:
-        assert f"| {known.name} | {known.rule} |" in table, "run changed --write"
+        assert f"| {known.name} | {known.rule} |" in page, "run changed --write"
 
 
 @needs_published_logs

@@ -1,13 +1,9 @@
 """The same logs are given to mlcommons' checker, and to its rules as we evaluate them."""
 
-import contextlib
-import io
-import logging
 import random
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,32 +11,13 @@ import pytest
 from cepheid.compliance.checks.mlperf.verdict import find_breaches
 from cepheid.compliance.read.log import runlog
 from cepheid.rules.mlperf.rule_files import require_rule_set
+from cepheid.tools.peer.asked import judge_log
 from tests.compliance.checks.test_mlperf import CASES_06, CASES_40, HPC, V06, Case
 from tests.compliance.history import Entry, mll_lines, mllog_lines, resnet_40, write
 
+pytest.importorskip("mlperf_logging", reason="the peer is in the extra test")
+
 CLOSED, OPEN, SGD = resnet_40(), resnet_40(division="open"), resnet_40(optimizer="sgd")
-
-
-@pytest.fixture(scope="module")
-def peer() -> ModuleType:
-    module: ModuleType = pytest.importorskip("mlperf_logging.compliance_checker.mlp_compliance")
-    return module
-
-
-def peers_verdict(peer: ModuleType, log: Path, round_name: str) -> str:
-    """SUCCESS, FAILED or CRASH."""
-    _, usage, version = round_name.split("-")
-    peer.enqueued_configs.clear()  # a crash leaves some behind
-    checker = peer.make_checker(usage, f"{version}.0", True, False)
-    logging.disable(logging.CRITICAL)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            config = f"{usage}_{version}.0/common.yaml"
-            return "SUCCESS" if peer.main(str(log), config, checker)[0] else "FAILED"
-    except Exception:  # whatever it raises is what this is about
-        return "CRASH"
-    finally:
-        logging.disable(logging.NOTSET)
 
 
 def lines_of(entries: Sequence[Entry], round_name: str) -> list[str]:
@@ -54,10 +31,10 @@ def by_mlcommons(log: Path, round_name: str) -> str:
     return "FAILED" if breaches or run.has_lost_records else "SUCCESS"
 
 
-def compare(peer: ModuleType, entries: Sequence[Entry], round_name: str, folder: Path) -> None:
+def compare(entries: Sequence[Entry], round_name: str, folder: Path) -> None:
     """Assert that both judge a log alike; where the peer crashes, ours refuses."""
     log = write(folder / "result_0.txt", lines_of(entries, round_name))
-    theirs = peers_verdict(peer, log, round_name).replace("CRASH", "FAILED")
+    theirs = judge_log(log, require_rule_set(round_name)).verdict.replace("CRASH", "FAILED")
     assert by_mlcommons(log, round_name) == theirs
 
 
@@ -67,8 +44,8 @@ def compare(peer: ModuleType, entries: Sequence[Entry], round_name: str, folder:
     + [("mlperf-training-0.6", case) for case in CASES_06],
     ids=lambda value: value.name if isinstance(value, Case) else value,
 )
-def test_the_catalogue(peer: ModuleType, round_name: str, case: Case, tmp_path: Path) -> None:
-    compare(peer, case.entries, round_name, tmp_path)
+def test_the_catalogue(round_name: str, case: Case, tmp_path: Path) -> None:
+    compare(case.entries, round_name, tmp_path)
 
 
 VALUES: tuple[Any, ...] = (
@@ -107,8 +84,8 @@ ROUNDS = [
 @pytest.mark.parametrize(
     "seed", [*range(100), *(pytest.param(n, marks=pytest.mark.slow) for n in range(100, 300))]
 )
-def test_any_change(peer: ModuleType, seed: int, tmp_path: Path) -> None:
+def test_any_change(seed: int, tmp_path: Path) -> None:
     """A log with any change gets the verdict of the peer, in rounds of three kinds."""
     chance = random.Random(seed)
     round_name, entries = chance.choice(ROUNDS)
-    compare(peer, mutate(entries, chance), round_name, tmp_path)
+    compare(mutate(entries, chance), round_name, tmp_path)
