@@ -3,13 +3,24 @@
 import errno
 import os
 import re
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 
 class UserError(Exception):
     """Wrong use, not a bug: the message says what is wrong, where, and how to fix it."""
+
+
+def run_script(main: Callable[[], int]) -> NoReturn:
+    """Run a script's main and exit: one line for a mistake of the user."""
+    try:
+        sys.exit(main())
+    except UserError as error:
+        print(f"cepheid: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 @cache

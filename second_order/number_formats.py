@@ -26,8 +26,6 @@ from torch import Tensor
 Format = Literal["float32", "float21", "float16", "bfloat16"]
 
 _HALVES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
-# Of a normal number that does not overflow.
-RELATIVE_ERROR = {"float32": 0.0, "float21": 2.0**-13, "float16": 2.0**-11, "bfloat16": 2.0**-8}
 NUMBERS_PER_WORD = 3
 _KEPT_BITS = 21
 _CUT_BITS = 11

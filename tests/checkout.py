@@ -1,10 +1,12 @@
 """The checkout as tests see it: its rooms, and copies of them in which a command may write."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -20,6 +22,16 @@ needs_published_logs = pytest.mark.skipif(
 )
 
 ROOMS = sorted(path.name for path in (ROOT / "cepheid").iterdir() if path.is_symlink())
+
+
+def load_script(place: str) -> ModuleType:
+    """Load a module that lies beside the pages, in no package."""
+    spec = importlib.util.spec_from_file_location(Path(place).stem, ROOT / place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def copy_folders(target: Path, names: Iterable[str], *left_out: str) -> None:

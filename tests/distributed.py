@@ -4,14 +4,21 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Any
+from unittest.mock import patch
 
 from cepheid.measure.engine.own_process import find_free_port
 from cepheid.reference.machine.placement import end_rank
 from tests.processes import take_place, warm_context
 
 JOIN_SECONDS = 180
+
+
+_FIND_BOARD = "cepheid.reference.torch.ranks.shared_memory._find_board"
+send_messages = partial(patch, _FIND_BOARD, return_value=None)
+"""Let ranks send messages in the context, as between machines. All ranks call it."""
 
 
 def on_ranks(world_size: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -1,7 +1,6 @@
 """What documents and templates hand out works; the documentation site has no broken link."""
 
 import configparser
-import importlib.util
 import json
 import os
 import random
@@ -12,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
@@ -24,6 +22,7 @@ from cepheid.rules import definition
 from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from cepheid.tools.run import costs, ending
+from tests.checkout import load_script
 from tests.compliance.builder import Record, run_records, write_log, write_result
 from tests.compliance.judging import judge_folder
 
@@ -268,16 +267,6 @@ def test_it_knows_all_builds(build: str) -> None:
 # The documentation site ---------------------------------------------------------------------------
 
 
-def load_pages() -> ModuleType:
-    """Return docs/pages.py, which MkDocs loads by its path."""
-    spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    pages = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pages)
-    return pages
-
-
 def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     """MkDocs is strict, and every page of a command, a rule and a benchmark's settings is there."""
     pytest.importorskip("mkdocs", reason="the documentation site needs the extra docs")
@@ -300,7 +289,7 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
 
 def test_tables_between_marks_have_what_logs_and_records_say(tmp_path: Path) -> None:
     pytest.importorskip("scipy", reason="scores need the extra score")
-    pages = load_pages()
+    pages = load_script("docs/pages.py")
     copy, tables = tmp_path / "page.md", 0
     for page in pages.WRITTEN:
         copy.write_text(page.read_text(encoding="utf-8"), encoding="utf-8")

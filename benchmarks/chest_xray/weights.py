@@ -30,7 +30,7 @@ from cepheid.reference.torch.images import COUNTER
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition
 from cepheid.rules.definition import Block
-from cepheid.rules.errors import UserError
+from cepheid.rules.errors import run_script
 from cepheid.rules.host import atomic_write
 
 LEFT_OUT = LAST_LAYERS["resnet50"]
@@ -102,8 +102,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        print(f"cepheid: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

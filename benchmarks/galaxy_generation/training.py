@@ -11,7 +11,6 @@ prints the digest for ``benchmark.yaml``.
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.reference.torch.trainer import Trainer
 from cepheid.rules import definition
-from cepheid.rules.errors import UserError
+from cepheid.rules.errors import UserError, run_script
 
 DATA = Path("data")
 STATES = Path("results", "galaxy_generation-weights")
@@ -111,8 +110,4 @@ def _configure(arguments: argparse.Namespace) -> RunConfig:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        print(f"cepheid: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

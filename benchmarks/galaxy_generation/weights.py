@@ -10,7 +10,6 @@ were trained longer, by ``training``.
 
 import argparse
 import hashlib
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +32,7 @@ from cepheid.reference.run.config import RunConfig
 from cepheid.reference.torch.execution import seed_everything
 from cepheid.rules.definition import Definition
 from cepheid.rules.definition import load as load_definition
-from cepheid.rules.errors import UserError
+from cepheid.rules.errors import UserError, run_script
 from cepheid.rules.host import atomic_write
 
 PARTS = ("decoder.", "flow.")
@@ -151,8 +150,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        print(f"cepheid: {error}", file=sys.stderr)
-        sys.exit(2)
+    run_script(main)

@@ -8,7 +8,7 @@ A file is what a study wrote with ``--output``; each has its machine, commit, co
 import json
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +34,10 @@ def read_files(folder: Path) -> Iterator[tuple[str, Facts]]:
             yield path.relative_to(folder).with_suffix("").as_posix(), facts
 
 
-def list_profiles(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+def list_profiles(name: str, facts: Facts) -> Iterator[list[str]]:
     """Yield a row for each profile of a step."""
-    for name, facts in files:
-        if "profile" not in facts:
-            continue
-        found, seconds = facts["profile"], statistics.median(facts["profile"]["seconds"])
+    for found in filter(None, [facts.get("profile")]):
+        seconds = statistics.median(found["seconds"])
         shares, flops = found["shares"], found.get("flops", {})
         others = (f"{phase} {share:.1%}" for phase, share in shares.items() if phase not in PHASES)
         share = flops.get("share_of_peak")
@@ -49,95 +47,86 @@ def list_profiles(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
             f"{found['kernel_share']:.0%}" if found["kernels"]["on"] == "device" else "",
             f"{found['peak_bytes'] / 2**20:,.0f}",
             f"{flops['tflops_per_second']:.3g}" if flops else "",
-            f"{share:.1%}" if share else "", *name_origin(facts),
+            f"{share:.1%}" if share else "",
         ]  # fmt: skip
 
 
-def list_arms(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+def list_arms(name: str, facts: Facts) -> Iterator[list[str]]:
     """Yield a row for each arm of a comparison of ways to share updates, sums or models."""
-    for name, facts in files:
-        for measured in ("update", "sums", "shared", "hosts"):
-            found = facts.get(measured, {}).items()
-            arms = {label: arm for label, arm in found if isinstance(arm, Mapping)}
-            for label, arm in arms.items():
-                seconds = statistics.median(arm["seconds"])
-                ratio = statistics.median(next(iter(arms.values()))["seconds"]) / seconds
-                shares, state = arm.get("shares", {}), arm.get("state_bytes")
-                waits, stages = arm.get("bubble"), arm.get("formula_of_stages", 0.0)
-                yield [
-                    name, label, f"{1000 * seconds:,.1f}", f"{ratio:.2f}",
-                    f"{shares['update']:.1%}" if shares else "",
-                    f"{statistics.median(waits):.0%} ({stages:.0%})" if waits else "",
-                    "" if state is None else f"{state / 2**20:.2f}", *name_origin(facts),
-                ]  # fmt: skip
+    for measured in ("update", "sums", "shared", "hosts"):
+        found = facts.get(measured, {}).items()
+        arms = {label: arm for label, arm in found if isinstance(arm, Mapping)}
+        for label, arm in arms.items():
+            seconds = statistics.median(arm["seconds"])
+            ratio = statistics.median(next(iter(arms.values()))["seconds"]) / seconds
+            shares, state = arm.get("shares", {}), arm.get("state_bytes")
+            waits, stages = arm.get("bubble"), arm.get("formula_of_stages", 0.0)
+            yield [
+                name, label, f"{1000 * seconds:,.1f}", f"{ratio:.2f}",
+                f"{shares['update']:.1%}" if shares else "",
+                f"{statistics.median(waits):.0%} ({stages:.0%})" if waits else "",
+                "" if state is None else f"{state / 2**20:.2f}",
+            ]  # fmt: skip
 
 
-def list_sizes(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+def list_sizes(name: str, facts: Facts) -> Iterator[list[str]]:
     """Yield a row for each size of images, and each way in which ranks share them."""
-    for name, facts in files:
-        for arm in facts.get("partitions", {}).values():
-            took = f"{1000 * statistics.median(arm['seconds']):,.0f}"
-            row = [str(arm["pixels"]), arm["way"], took, f"{arm['times_as_fast']:.2f}"]
-            yield [name, *row, *name_origin(facts)]
+    for arm in facts.get("partitions", {}).values():
+        took = f"{1000 * statistics.median(arm['seconds']):,.0f}"
+        yield [name, str(arm["pixels"]), arm["way"], took, f"{arm['times_as_fast']:.2f}"]
 
 
-def list_ranks(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
-    """Yield a row for each number of ranks."""
-    for name, facts in files:
-        for row, point in zip(facts.get("table", ()), facts.get("points", ()), strict=True):
-            origin = [facts.get("commit", ""), f"{point['load_before']:.1f}"]
-            rate = row["samples_per_second"]["median"]
-            kept = row["efficiency"][row["input"]]["median"]
-            numbers = str(row["ranks"]), f"{rate:,.4g}", f"{kept:.2f}"
-            yield [Path(name).parent.name, *numbers, *origin]
+def list_ranks(name: str, facts: Facts) -> Iterator[list[str]]:
+    """Yield a row for each number of ranks, with its own load."""
+    for row, point in zip(facts.get("table", ()), facts.get("points", ()), strict=True):
+        origin = [facts.get("commit", ""), f"{point['load_before']:.1f}"]
+        rate = row["samples_per_second"]["median"]
+        kept = row["efficiency"][row["input"]]["median"]
+        numbers = str(row["ranks"]), f"{rate:,.4g}", f"{kept:.2f}"
+        yield [Path(name).parent.name, *numbers, *origin]
 
 
-def list_updates(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+def list_updates(name: str, facts: Facts) -> Iterator[list[str]]:
     """Yield a row for each step of an optimizer, of each network where several are compared."""
-    for name, facts in files:
-        groups = {"": facts} if "updates" in facts else facts.get("compared", {})
-        for group, found in groups.items():
-            for update in found["updates"]:
-                low, high = update["ratio_quartiles"]
-                made = update["counts"]["refreshes"] / update["counts"]["possible_refreshes"]
-                memory = (f"{count / 2**20:,.0f}" for count in update["memory"])
-                sent = update["sent_bytes"]
-                far = [count for what, count in sent.items() if what.endswith("between nodes")]
-                yield [
-                    name, name_machine(facts), ": ".join(filter(None, (group, update["name"]))),
-                    f"{update['baseline_milliseconds']:,.1f}", f"{update['milliseconds']:,.1f}",
-                    f"{update['ratio']:.2f} ({low:.2f} to {high:.2f})", f"{made:.0%}", *memory,
-                    *(f"{sum(each) / 2**20:,.2f}" if each else "" for each in (sent.values(), far)),
-                    *name_origin(facts),
-                ]  # fmt: skip
+    groups = {"": facts} if "updates" in facts else facts.get("compared", {})
+    for group, found in groups.items():
+        for update in found["updates"]:
+            low, high = update["ratio_quartiles"]
+            made = update["counts"]["refreshes"] / update["counts"]["possible_refreshes"]
+            memory = (f"{count / 2**20:,.0f}" for count in update["memory"])
+            sent = update["sent_bytes"]
+            far = [count for what, count in sent.items() if what.endswith("between nodes")]
+            yield [
+                name, name_machine(facts), ": ".join(filter(None, (group, update["name"]))),
+                f"{update['baseline_milliseconds']:,.1f}", f"{update['milliseconds']:,.1f}",
+                f"{update['ratio']:.2f} ({low:.2f} to {high:.2f})", f"{made:.0%}", *memory,
+                *(f"{sum(each) / 2**20:,.2f}" if each else "" for each in (sent.values(), far)),
+            ]  # fmt: skip
 
 
-def list_rungs(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+def list_rungs(name: str, facts: Facts) -> Iterator[list[str]]:
     """Yield a row for each step that makes an update of the baseline fast."""
-    for name, facts in files:
-        batch = facts.get("global_batch_size")
-        for rung in facts.get("rungs", ()):
-            seconds = statistics.median(rung["timing"]["seconds"])
-            busy, phases_ms = rung["kernel_seconds"], rung["phases_ms"]
-            yield [
-                name, name_machine(facts), rung["name"], f"{1000 * seconds:,.1f}",
-                f"{batch / seconds:,.4g}", f"{rung['speedup_in_all'][0]:.2f}",
-                *(f"{phases_ms[phase]:,.1f}" for phase in ("forward", "backward", "update")),
-                "" if busy is None else f"{1000 * (seconds - busy):,.1f}",
-                f"{rung['memory'] / 2**20:,.0f}", *name_origin(facts),
-            ]  # fmt: skip
+    batch = facts.get("global_batch_size")
+    for rung in facts.get("rungs", ()):
+        seconds = statistics.median(rung["timing"]["seconds"])
+        busy, phases_ms = rung["kernel_seconds"], rung["phases_ms"]
+        yield [
+            name, name_machine(facts), rung["name"], f"{1000 * seconds:,.1f}",
+            f"{batch / seconds:,.4g}", f"{rung['speedup_in_all'][0]:.2f}",
+            *(f"{phases_ms[phase]:,.1f}" for phase in ("forward", "backward", "update")),
+            "" if busy is None else f"{1000 * (seconds - busy):,.1f}",
+            f"{rung['memory'] / 2**20:,.0f}",
+        ]  # fmt: skip
 
 
-def list_packings(files: Sequence[tuple[str, Facts]]) -> Iterator[list[str]]:
+def list_packings(name: str, facts: Facts) -> Iterator[list[str]]:
     """Yield a row for each way to pack images, with those that were read in a second."""
-    for name, facts in files:
-        for row in facts.get("formats", ()):
-            rates = (row["cold_in_order"], row["cold_shuffled"], row["cold_shared"])
-            shown = (f"{statistics.median(each):,.0f}" if each else "" for each in rates)
-            yield [
-                name, facts["storage"], str(facts["readers"]), row["name"], *shown, facts["commit"],
-                f"{facts['load_before']:.1f}",
-            ]  # fmt: skip
+    for row in facts.get("formats", ()):
+        rates = (row["cold_in_order"], row["cold_shuffled"], row["cold_shared"])
+        shown = (f"{statistics.median(each):,.0f}" if each else "" for each in rates)
+        yield [
+            name, facts["storage"], str(facts["readers"]), row["name"], *shown,
+        ]  # fmt: skip
 
 
 def name_machine(facts: Facts) -> str:
@@ -148,8 +137,8 @@ def name_machine(facts: Facts) -> str:
 
 def name_origin(facts: Facts) -> list[str]:
     """Return the commit, or the beginning of the digest of the code, and the load before."""
-    load = facts.get("load_before")
-    return [facts["commit"] or facts["code_digest"][:12], "" if load is None else f"{load:.1f}"]
+    load, code = facts.get("load_before"), facts.get("commit") or facts.get("code_digest", "")[:12]
+    return [code, "" if load is None else f"{load:.1f}"]
 
 
 TABLES = {
@@ -187,7 +176,11 @@ def write_page(folder: Path = HERE) -> str:
     files = list(read_files(folder))
     parts = [HEAD]
     for title, (heads, list_rows) in TABLES.items():
-        if rows := [*list_rows(files)]:
+        if rows := [
+            [*row, *name_origin(facts)][: len(heads)]
+            for name, facts in files
+            for row in list_rows(name, facts)
+        ]:
             lines = [heads, ["---"] * len(heads), *rows]
             parts += [f"## {title}\n", *(f"| {' | '.join(line)} |" for line in lines), ""]
     commands = [f"- {name}: `{facts['command']}`" for name, facts in files if facts.get("command")]

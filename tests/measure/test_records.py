@@ -1,30 +1,20 @@
 """What docs/measurements and docs/claims say: tables are generated, commands exist."""
 
-import importlib.util
 import json
 import re
 import subprocess
 from pathlib import Path
-from types import ModuleType
 
 from cepheid.rules import definition
 from cepheid.rules.host import ROOT
+from tests.checkout import load_script
 
 # docs/measurements: the page is what its files say ------------------------------------------------
 
 
-def load_tables() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("tables", ROOT / "docs/measurements/tables.py")
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_of_measurements_is_generated() -> None:
     """Run docs/measurements/tables.py after a file has changed."""
-    tables = load_tables()
+    tables = load_script("docs/measurements/tables.py")
     assert tables.write_page() == tables.PAGE.read_text(encoding="utf-8")
 
 
@@ -74,7 +64,7 @@ def test_each_kind_of_measurement_has_a_table(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.json"
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps(content))
-    page = load_tables().write_page(tmp_path)
+    page = load_script("docs/measurements/tables.py").write_page(tmp_path)
     for row in (
         "| profile | 8 | a CPU | 200.0 | 0.0% | 25.0% | 50.0% | 0.0% | 0.0% | other 25.0% |",
         "| update | parts | 100.0 | 2.00 |  | 25% (20%) |  | cccccccccccc | 0.1 |",

@@ -19,10 +19,10 @@ from torch.nn import functional
 from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.second_order import KFAC, Options
 from cepheid.second_order.exchange import Exchange
-from cepheid.second_order.number_formats import RELATIVE_ERROR as ERRORS
 from cepheid.second_order.number_formats import Format
 from cepheid.second_order.options import UseError
 from tests.distributed import on_ranks
+from tests.second_order.test_number_formats import ERRORS
 
 SAMPLES = 16
 BASE = Options(average_decay=0.5, damping=0.1, symmetric=False)

@@ -12,8 +12,7 @@ import platform
 import secrets
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -39,7 +38,6 @@ PATIENCE_SECONDS = 0.1  # of short naps
 SECONDS_BETWEEN_LOOKS = 0.2  # at whether the awaited rank is still there
 
 _boards: "WeakKeyDictionary[Any, Board | None]" = WeakKeyDictionary()
-_is_off = False
 
 
 def gather(values: Tensor, group: Any = None) -> Tensor:
@@ -96,20 +94,9 @@ def average_bucket(
     return done
 
 
-@contextmanager
-def send_messages() -> Iterator[None]:
-    """Let ranks send messages in the context, as between machines. All ranks call it."""
-    global _is_off
-    _is_off = True
-    try:
-        yield
-    finally:
-        _is_off = False
-
-
 def _find_board(values: Tensor, group: Any) -> "Board | None":
     """Return where the ranks exchange ``values``, or None for messages."""
-    if _is_off or not values.is_cpu or values.nbytes > MOST_BYTES:
+    if not values.is_cpu or values.nbytes > MOST_BYTES:
         return None
     group = group or dist.group.WORLD
     try:

@@ -20,10 +20,9 @@ from torch import nn
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.torch.batch_norm import GroupBatchNorm2d
 from cepheid.reference.torch.ranks.distributed import start_ranks
-from cepheid.reference.torch.ranks.shared_memory import send_messages
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
-from tests.distributed import on_ranks
+from tests.distributed import on_ranks, send_messages
 from tests.tasks import assert_alike, assert_same, build, copy_weights, look_at_step, train
 from tests.test_benchmark_contract import configuration
 

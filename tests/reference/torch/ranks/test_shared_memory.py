@@ -14,14 +14,8 @@ from cepheid.reference.machine.ranks import RankEndedError
 from cepheid.reference.torch.batch_norm import SpanBatchNorm2d
 from cepheid.reference.torch.ranks import shared_memory
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
-from cepheid.reference.torch.ranks.shared_memory import (
-    Board,
-    add,
-    count_bytes,
-    gather,
-    send_messages,
-)
-from tests.distributed import on_ranks
+from cepheid.reference.torch.ranks.shared_memory import Board, add, count_bytes, gather
+from tests.distributed import on_ranks, send_messages
 
 needs_folder = pytest.mark.skipif(
     not shared_memory.FOLDER.is_dir() or os.uname().machine not in shared_memory.PROCESSORS,
