@@ -448,11 +448,25 @@ def copy_quality(record: Record, other: Record) -> None:
     record["metadata"]["metrics"] = other["metadata"]["metrics"]
 
 
-def stretch(records: Sequence[Record], key: str, factor: float, nth: int) -> None:
+def stretch(key: str, factor: float, nth: int) -> Callable[[list[Record]], None]:
     """Let an interval take longer by a factor: everything after it comes later."""
-    number = line_number(records, key, nth)
-    took = records[number]["time_ms"] - records[number - 1]["time_ms"]
-    delay(records[number:], (factor - 1) * took)
+
+    def change(records: list[Record]) -> None:
+        number = line_number(records, key, nth)
+        took = records[number]["time_ms"] - records[number - 1]["time_ms"]
+        delay(records[number:], (factor - 1) * took)
+
+    return change
+
+
+def stretch_all(key: str, factor: float) -> Callable[[list[Record]], None]:
+    """Let every interval that such a record begins take longer by a factor."""
+
+    def change(records: list[Record]) -> None:
+        for nth in range(sum(record["key"] == key for record in records)):
+            stretch(key, factor, nth)(records)
+
+    return change
 
 
 def find(records: Sequence[Record], key: str, nth: int = 0) -> Record:

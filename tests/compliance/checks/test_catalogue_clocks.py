@@ -52,11 +52,6 @@ def wait_before(key: str, minutes: float, nth: int = 0) -> Change:
     return lambda records: delay(records[line_number(records, key, nth) - 1 :], minutes * MINUTE_MS)
 
 
-def stretched(key: str, nth: int, factor: float) -> Change:
-    """Another duration of one interval; all that follows moves with it."""
-    return lambda records: stretch(records, key, factor, nth)
-
-
 def monotonic(compute: Callable[[int], float]) -> Change:
     """The second clock computed from the first."""
 
@@ -91,11 +86,11 @@ CLOCKS: dict[str, tuple[str, Change]] = {
     "five minutes between init_stop and run_start": ("T6.idle", wait_before("run_start", 5)),
     "an initialisation without duration": ("T4.no_time", no_initialisation),
     "an evaluation in a fiftieth of the time": (
-        "T4.too_fast", stretched("eval_start", 5, 0.02)),
+        "T4.too_fast", stretch("eval_start", 0.02, 5)),
     "the last evaluation in a fiftieth of the time": (
-        "T4.too_fast", stretched("eval_start", 7, 0.02)),
+        "T4.too_fast", stretch("eval_start", 0.02, 7)),
     "a block in a twentieth of the time": (
-        "T4.too_fast", stretched("block_start", 3, 0.05)),
+        "T4.too_fast", stretch("block_start", 0.05, 3)),
     "as much time between blocks as in them": ("T4.unaccounted", wait_everywhere(10)),
     "an hour before the second block": ("T4.unaccounted", wait_before("block_start", 60, 1)),
     "an hour after the last evaluation": ("T4.unaccounted", wait_before("run_stop", 60)),
@@ -103,7 +98,7 @@ CLOCKS: dict[str, tuple[str, Change]] = {
         "T4.unaccounted", wait_before("eval_start", 60, 4)),
     "an hour before the first block": ("T4.late_start", wait_before("block_start", 60)),
     "an evaluation in which something was trained": (
-        "T4.slow_evaluation", stretched("eval_start", 2, 20)),
+        "T4.slow_evaluation", stretch("eval_start", 20, 2)),
     # Principle 2: two clocks are two clocks
     "monotonic_ms equal to time_ms": ("T4.copied_clock", monotonic(float)),
     "monotonic_ms is time_ms in whole numbers": ("T4.copied_clock", monotonic(int)),
@@ -144,7 +139,7 @@ def coarse(convert: Callable[[float], int]) -> Change:
 def short_evaluations(records: list[Record]) -> None:
     """Evaluations shorter than a millisecond, on clocks in whole milliseconds."""
     for number in range(len(numbers(records, "eval_start"))):
-        stretch(records, "eval_start", 0.0, number)
+        stretch("eval_start", 0.0, number)(records)
     for start, stop in zip(
         numbers(records, "eval_start"), numbers(records, "eval_stop"), strict=True
     ):
@@ -164,9 +159,9 @@ ODD: dict[str, Change] = {
         for record in records
     ],
     "a minute of barrier before the clock": wait_before("run_start", 1),
-    "a first evaluation that compiles": stretched("eval_start", 0, 30),
-    "a first block that compiles": stretched("block_start", 0, 8),
-    "a machine that was busy in one evaluation": stretched("eval_start", 3, 6),
+    "a first evaluation that compiles": stretch("eval_start", 30, 0),
+    "a first block that compiles": stretch("block_start", 8, 0),
+    "a machine that was busy in one evaluation": stretch("eval_start", 6, 3),
     "a checkpoint of three seconds after each block": wait_everywhere(3),
 }  # fmt: skip
 
@@ -204,7 +199,7 @@ def scale_generation(factor: float, count: int) -> Change:
 
     def change(records: list[Record]) -> None:
         nth = COUNTS.index(count)
-        stretch(records, "generation_start", factor, nth)
+        stretch("generation_start", factor, nth)(records)
         scale_times(factor, count)(records)
 
     return change

@@ -19,15 +19,17 @@ from tests.compliance.builder import (
     PNG,
     SYSTEM,
     Record,
+    delay,
     line_number,
     power_lines,
     put_metadata,
     run_records,
+    stretch,
+    stretch_all,
     write_log,
     write_power,
     write_result,
 )
-from tests.compliance.checks.result.test_steady import move, shift, stretch, stretch_all
 from tests.compliance.judging import find_all
 
 pytestmark = pytest.mark.usefixtures("fast_reference")
@@ -146,12 +148,6 @@ def slew(share: float) -> Callable[[list[Record]], None]:
     return change
 
 
-def step_before_the_clock(records: list[Record]) -> None:
-    """Let the wall clock be set between two runs, the other clock going on."""
-    for record in records:
-        record["time_ms"] += 20_000
-
-
 def in_whole_milliseconds(records: list[Record]) -> None:
     for record in records:
         record["metadata"]["monotonic_ms"] = float(round(record["metadata"]["monotonic_ms"]))
@@ -159,30 +155,31 @@ def in_whole_milliseconds(records: list[Record]) -> None:
 
 EVENTS: Mapping[str, Change] = {
     "nothing": of_all(),
-    "a busy machine: one block": of_run(2, stretch("block", 5.0, 2)),
+    "a busy machine: one block": of_run(2, stretch("block_start", 5.0, 2)),
     "a busy machine: every second block": of_run(1, lambda records: [
-        stretch("block", 2.0, nth)(records) for nth in (1, 3)]),
-    "a busy machine: one run": of_run(3, stretch_all("block", 3.0)),
-    "a busy machine: an evaluation": of_run(0, stretch("eval", 8.0, 1)),
-    "a busy machine: all of it": of_all(stretch_all("block", 2.5), stretch_all("eval", 2.0)),
-    "the first block compiles": of_all(stretch("block", 6.0, 0)),
+        stretch("block_start", 2.0, nth)(records) for nth in (1, 3)]),
+    "a busy machine: one run": of_run(3, stretch_all("block_start", 3.0)),
+    "a busy machine: an evaluation": of_run(0, stretch("eval_start", 8.0, 1)),
+    "a busy machine: all of it": of_all(
+        stretch_all("block_start", 2.5), stretch_all("eval_start", 2.0)),
+    "the first block compiles": of_all(stretch("block_start", 6.0, 0)),
     "a slewed clock, slow": of_all(slew(-5e-4)),
     "a slewed clock, fast": of_all(slew(5e-4)),
     "a slewed clock in one run": of_run(4, slew(2e-4)),
     "the clock is set between two runs": lambda records, index: (
-        step_before_the_clock(records) if index > 2 else None),
+        delay(records, 20_000, 0) if index > 2 else None),
     "a restart of the machine": lambda records, index: (
-        move(0, -records[0]["metadata"]["monotonic_ms"] + 60_000)(records) if index == 4 else None),
-    "a day between two runs": lambda records, index: shift(records, 86_400_000.0 * index),
-    "a laptop that slept between two runs": lambda records, index: [
-        record.update(time_ms=record["time_ms"] + 28_800_000) for record in records if index > 2],
+        delay(records, 0, 60_000 - records[0]["metadata"]["monotonic_ms"]) if index == 4 else None),
+    "a day between two runs": lambda records, index: delay(records, 86_400_000.0 * index),
+    "a laptop that slept between two runs": lambda records, index: (
+        delay(records, 28_800_000, 0) if index > 2 else None),
     "more metadata than is asked for": lambda records, index: [
         record["metadata"].update(rank=0, host="nœud", tags=[1, None]) for record in records],
-    "runs made in another order": lambda records, index: shift(records, 1e8 - 2e7 * index),
-    "each run after another restart": lambda records, index: move(
-        0, -records[0]["metadata"]["monotonic_ms"] + 90_000 + 1_000 * index)(records),
+    "runs made in another order": lambda records, index: delay(records, 1e8 - 2e7 * index),
+    "each run after another restart": lambda records, index: delay(
+        records, 0, 90_000 - records[0]["metadata"]["monotonic_ms"] + 1_000 * index),
     "a clock in whole milliseconds": of_all(in_whole_milliseconds),
-    "a longer initialisation": of_all(lambda records: shift(
+    "a longer initialisation": of_all(lambda records: delay(
         records[line_number(records, "init_stop") - 1 :], 600_000.0)),
 }  # fmt: skip
 

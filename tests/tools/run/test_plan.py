@@ -73,14 +73,14 @@ def test_each_run_has_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     """Also after a run that missed its targets, which the exit code remembers."""
     tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
     (ended,) = run(tmp_path / "out", "--runs", "2", mishap="evaluate 0 nan")
-    assert ended.code == 1, ended.err
-    assert ended.out.count(scripted.BEGUN) == 2
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stdout.count(scripted.BEGUN) == 2
     assert logs(tmp_path / "out") == ["result_0.txt", "result_1.txt"]
-    assert "energy" not in ended.out
-    assert "1 more to run: about " in ended.out
+    assert "energy" not in ended.stdout
+    assert "1 more to run: about " in ended.stdout
     (more,) = run(tmp_path / "out", "--runs", "+1")
-    assert more.code == 0, more.err
-    assert more.out.count(scripted.BEGUN) == 1
+    assert more.returncode == 0, more.stderr
+    assert more.stdout.count(scripted.BEGUN) == 1
     monkeypatch.undo()
     planned = plan_of("galaxy_shape", tmp_path / "out", code=1)
     assert "refused: " in planned  # the runs are those of another definition (T18)
@@ -156,7 +156,7 @@ def test_the_plan_foresees_what_the_run_refuses(
     """Another value, and other code, than the runs that are there (T18)."""
     tiny.use(tiny.folder_of("galaxy_shape", timing=scripted.TIMING), monkeypatch)
     (ended,) = run(tmp_path / "out", "--runs", "1")
-    assert ended.code == 0, ended.err
+    assert ended.returncode == 0, ended.stderr
     kept = next((tmp_path / "out").glob("results/*/*/configuration.json"))
     content = json.loads(kept.read_text())
     assert "reference/run/train.py" in content["code"]
@@ -166,8 +166,8 @@ def test_the_plan_foresees_what_the_run_refuses(
     before = kept.read_bytes()
     for option in (["--dry-run"], []):
         (ended,) = run(tmp_path / "out", "--runs", "2", *option)
-        said = ended.out if option else ended.err
-        assert ended.code == (1 if option else 2)
+        said = ended.stdout if option else ended.stderr
+        assert ended.returncode == (1 if option else 2)
         assert "(changed: reference/run/train.py; gone: benchmarks/gone.py)" in said
         assert "Runs of one result share everything but the seed (rule T18)" in said
     assert kept.read_bytes() == before

@@ -1,7 +1,6 @@
 """Equal work takes equal time, on one machine: within a run and between the runs of a result."""
 
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +21,7 @@ from tests.compliance.builder import (
     line_number,
     run_records,
     stretch,
+    stretch_all,
     write_log,
     write_result,
 )
@@ -36,20 +36,11 @@ HOUR_MS = 3_600_000.0
 YEAR_MS = 365.25 * 24 * HOUR_MS
 
 
-def stretch_all(key: str, factor: float) -> Callable[[list[Record]], None]:
-    def change(records: list[Record]) -> None:
-        for nth in range(sum(record["key"] == key for record in records)):
-            stretch(records, key, factor, nth)
-
-    return change
-
-
 def begin_early(records: list[Record]) -> None:
     """Initialise while the run before is still timed, and start a second after its end."""
     before = run_records(MINI, LAST - 1, blocks=5)
-    delay(
-        records, find(before, "run_stop")["time_ms"] + 1000 - find(records, "run_start")["time_ms"]
-    )
+    stop, start = find(before, "run_stop"), find(records, "run_start")
+    delay(records, stop["time_ms"] + 1000 - start["time_ms"])
 
 
 def use(idle: float, stolen: float, own: float) -> Callable[[list[Record]], None]:
@@ -63,9 +54,9 @@ def use(idle: float, stolen: float, own: float) -> Callable[[list[Record]], None
 
 
 CHANGES: dict[str, tuple[Callable[[list[Record]], None], str]] = {
-    "a block of a busy machine": (partial(stretch, key="block_start", factor=5.0, nth=2), ""),
-    "an uneven block": (partial(stretch, key="block_start", factor=7.0, nth=2), "T4.uneven"),
-    "a first block that compiles": (partial(stretch, key="block_start", factor=9.0, nth=0), ""),
+    "a block of a busy machine": (stretch("block_start", 5.0, 2), ""),
+    "an uneven block": (stretch("block_start", 7.0, 2), "T4.uneven"),
+    "a first block that compiles": (stretch("block_start", 9.0, 0), ""),
     "a slow run": (stretch_all("block_start", 3.0), ""),
     "a run of another machine": (stretch_all("block_start", 5.0), "T19.uneven"),
     "evaluations of a tenth of the set": (stretch_all("eval_start", 0.1), "T4.light_evaluation"),
