@@ -152,8 +152,7 @@ def test_what_organisers_write_beside_submissions_is_judged(
     name: str, checkout: Path, capsys: Printed
 ) -> None:
     """A decision may concern every result."""
-    path = checkout / "submissions" / name
-    path.write_text("waivers: []\n")
+    (checkout / "submissions" / name).write_text("waivers: []\n")
     assert check_compliance.main(["--changed", "main", "--organiser"]) == 0
     assert "pass: 10 logs" in capsys.readouterr().out
     (checkout / "submissions" / "acme" / "NOTICE").touch()

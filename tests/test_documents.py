@@ -236,8 +236,7 @@ def test_templates_name_nobody() -> None:
     missing = [rule for rule in rules if not any(ROOT.glob(rule.strip("/")))]
     assert missing == ["/submissions/decisions.yaml"]  # which organisers begin
     for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.md"):
-        about = yaml.safe_load(path.read_text().split("---")[1])
-        assert about.keys() == {"name", "about"}
+        assert yaml.safe_load(path.read_text().split("---")[1]).keys() == {"name", "about"}
 
 
 def test_its_python_is_new_enough() -> None:

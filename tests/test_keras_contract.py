@@ -158,8 +158,7 @@ def test_same_seed_same_bits_other_seed_other_bits(name: str, data_root: Path) -
 @pytest.mark.parametrize("name", NAMES)
 def test_a_block_trains_as_single_steps_do(name: str, data_root: Path) -> None:
     task = trace(name, data_root, 0).rewind()
-    size = task.config.global_batch_size
-    mean_loss = train(task, 4 * size)
+    mean_loss = train(task, 4 * task.config.global_batch_size)
     in_block = task.state()["model"]
     task = trace(name, data_root, 0).rewind()
     losses = [float(backend.read(task.step())) for _ in range(4)]

@@ -269,8 +269,7 @@ def exchange() -> dict[str, Any]:
         part, whole = torch.empty(2, device=device), torch.empty(8, device=device)
         swapped = torch.empty_like(mine)
         dist.all_gather(parts, mine)
-        work = mesh._reduce_scatter(part, mine, async_op=True)
-        work.get_future().wait()
+        mesh._reduce_scatter(part, mine, async_op=True).get_future().wait()
         mesh._all_gather(whole, mine)
         dist.all_to_all_single(swapped, mine)
         if ranks.is_first:

@@ -144,8 +144,7 @@ def test_an_overflow_skips_the_update_and_lowers_the_scale() -> None:
     before = [parameter.detach().clone() for parameter in task.model.parameters()]
     scale = task.scaler.get_scale()
     task.model.train()
-    loss = task.compute_loss(*task.draw_noise(SAMPLES))
-    task.scaler.scale(loss).backward()
+    task.scaler.scale(task.compute_loss(*task.draw_noise(SAMPLES))).backward()
     next(task.model.parameters()).grad.fill_(float("inf"))
     task.apply_gradients()
     assert all(map(torch.equal, before, task.model.parameters()))

@@ -147,8 +147,7 @@ def test_full_scale_trains_on_the_files_as_they_are_distributed(tmp_path: Path) 
 def test_the_picture_shows_images_curves_and_areas(data_root: Path) -> None:
     task = build(configuration("chest_xray", data_root))
     task.evaluate()
-    figure = task.pictures()
-    above, below = figure.subfigs
+    above, below = task.pictures().subfigs
     assert len(above.axes) == pictures.SHOWN
     assert len(below.axes[0].lines) == 15  # and the diagonal
     assert len(below.axes[1].patches) == 14

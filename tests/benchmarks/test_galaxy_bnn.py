@@ -79,8 +79,7 @@ def outputs(network: Any, stamps: Any) -> Any:
 
 def test_posteriors_start_at_a_share_of_the_he_scale() -> None:
     for mean, posterior in iterate_gaussian_weights(bayesian(relative_scale=0.05)):
-        he_scale = math.sqrt(2 / mean[0].numel())
-        expected = torch.full_like(mean, 0.05 * he_scale)
+        expected = torch.full_like(mean, 0.05 * math.sqrt(2 / mean[0].numel()))
         torch.testing.assert_close(posterior.scale, expected, rtol=1e-4, atol=0)
 
 

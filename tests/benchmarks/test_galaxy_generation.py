@@ -292,8 +292,7 @@ def test_judged_images_can_be_made_again(config: RunConfig) -> None:
 
 
 def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunConfig) -> None:
-    wanted = Training("no_flow", "no_flow", config, create)
-    curve = train(wanted, ALONE, ignore_progress)
+    curve = train(Training("no_flow", "no_flow", config, create), ALONE, ignore_progress)
     ((images, quality),) = curve.evaluations
     assert images == GENERATION.images
     assert quality.keys() >= {target.metric for target in config.definition.quality}
@@ -315,8 +314,7 @@ def test_evidence_of_a_run_is_its_quality_when_all_images_are_made(config: RunCo
 def test_pictures_show_real_and_generated_galaxies(config: RunConfig) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra site")
     made = build(config)
-    generated = made.decode(made.sample(12, 0))
-    made.evaluate(generated)
+    made.evaluate(made.decode(made.sample(12, 0)))
     made.decode(made.sample(12, 1))  # what was judged is shown, whatever came after it
     above, below = made.pictures().subfigs
     assert (len(above.axes), len(below.axes)) == (len(made.maker.held_out), 12)

@@ -246,8 +246,7 @@ def test_pictures_show_translations_and_progress(data_root: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs the extra site")
     task = build_and_train(small_config(data_root), samples=32)
     task.evaluate()
-    figure = task.pictures()
-    *alignments, curve = figure.axes
+    *alignments, curve = task.pictures().axes
     assert all("reference: " in place.get_title() for place in alignments)
     image: Any = alignments[0].images[0].get_array()
     assert image.sum(axis=1).tolist() == pytest.approx([1.0] * len(image), abs=1e-4)

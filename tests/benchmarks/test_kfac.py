@@ -247,8 +247,7 @@ def test_a_plain_update_is_measured_and_changes_nothing(
     for name, factor in known["factors"].items():
         assert factor["interval"] == after["factors"][name]["interval"]
     torch.testing.assert_close(weights_after(other, 2), weights_after(task, 2), rtol=0, atol=0)
-    plain = build_task(data_root, "opt_preconditioner=none")
-    assert plain.measure_afterwards() == {}
+    assert build_task(data_root, "opt_preconditioner=none").measure_afterwards() == {}
 
 
 @pytest.mark.parametrize(

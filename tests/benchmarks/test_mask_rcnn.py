@@ -118,8 +118,7 @@ def test_the_schedules_of_the_full_scale_are_the_published_ones() -> None:
 
 
 def test_a_truth_can_be_packed(data_root: Path) -> None:
-    task = build(small_config(data_root))
-    _, targets = take_batch(task)
+    _, targets = take_batch(build(small_config(data_root)))
     truth = Truth.unpack(targets)
     assert torch.equal(truth.pack(), targets)
     assert truth.keys.tolist() == list(range(8))
@@ -193,8 +192,7 @@ def test_the_picture_shows_found_and_true_masks(data_root: Path) -> None:
     task = build(small_config(data_root))
     task.compiled_predict = say_the_truth(task)
     task.evaluate()
-    figure = task.pictures()
-    scenes, found, true = np.reshape(figure.axes, (3, -1))
+    scenes, found, true = np.reshape(task.pictures().axes, (3, -1))
     assert [len(axes.images) for axes in scenes] == [1] * len(scenes)
     for ours, theirs in zip(found, true, strict=True):
         assert len(ours.images) == len(theirs.images) > 1

@@ -103,8 +103,7 @@ def test_any_size_goes_through(variant: Any, pixels: int, name: str) -> None:
 
 
 def test_pixels_are_scaled_and_stay_channels_last() -> None:
-    grey = torch.full((2, 4, 5, 3), 128, dtype=torch.uint8)
-    scaled = scale_pixels(grey)
+    scaled = scale_pixels(torch.full((2, 4, 5, 3), 128, dtype=torch.uint8))
     assert scaled.shape == (2, 3, 4, 5)
     assert scaled.is_contiguous(memory_format=torch.channels_last)
     assert scaled[0, :, 0, 0].tolist() == pytest.approx(

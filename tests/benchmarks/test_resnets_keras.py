@@ -28,8 +28,7 @@ def read(value: Any) -> np.ndarray:
 
 @pytest.mark.slow  # Keras traces the network for half a minute
 def test_one_start_gives_the_same_batches_logits_loss_and_quality(data_root: Path) -> None:
-    config = configuration("chest_xray", data_root)
-    there = tasks.create(config)
+    there = tasks.create(configuration("chest_xray", data_root))
     here: Any = keras_task.create(configure("chest_xray", data_root), make_alone())
     assert there.build() == here.build()
     there.warm_up()

@@ -118,8 +118,7 @@ def test_the_full_scale_is_evaluated_wherever_the_published_one_was() -> None:
 
 
 def test_all_parameters_are_decayed(data_root: Path) -> None:
-    task = build(small_config(data_root))
-    (group,) = task.optimizer.param_groups
+    (group,) = build(small_config(data_root)).optimizer.param_groups
     assert group["weight_decay"] == 5e-4
     assert sum(p.numel() for p in group["params"]) == MINI.model["parameters"]
 

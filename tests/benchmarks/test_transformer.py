@@ -208,8 +208,7 @@ def test_passes_of_all_sizes_are_compiled_before_the_clock_runs(
     guards them; the last stage of the compiler takes long and decides nothing of that.)"""
     from torch._dynamo.utils import counters  # takes long to load
 
-    traced = partial(torch.compile, backend="aot_eager")
-    monkeypatch.setattr(torch, "compile", traced)
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
     free_earlier_tasks()
     compiled = counters["stats"]
     compiled.clear()

@@ -298,9 +298,7 @@ def test_the_report_has_the_baselines_beside_the_prediction(data_root: Path) -> 
 
 
 def test_a_moment_of_the_picture_shows_the_current_frames(data_root: Path) -> None:
-    task = build_to_train(configuration(data_root))
-    figures = task.pictures()
-    assert len(figures) == 12
+    assert len(build_to_train(configuration(data_root)).pictures()) == 12
     clip = np.arange(4, dtype=np.uint8).reshape(4, 1, 1, 1) * 50
     early, late = (
         pictures.compose(clip[:2], clip[2:], clip[2:] + 10, moment=moment) for moment in (0, 3)

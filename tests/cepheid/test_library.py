@@ -37,8 +37,7 @@ def load(name: str, data_root: Path, monkeypatch: pytest.MonkeyPatch, split: str
         pytest.skip(extras.explain_missing(*missing))
     from tests.prepared import prepare
 
-    folder = tiny.folder_of(name, data=SIZES, data_digest=None)
-    tiny.use(folder, monkeypatch)
+    tiny.use(tiny.folder_of(name, data=SIZES, data_digest=None), monkeypatch)
     prepare(definition.load(name, "mini").data, data_root)
     return cepheid.datasets.load(name, split, root=str(data_root))
 

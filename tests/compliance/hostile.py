@@ -316,8 +316,7 @@ def make_bench(work: Path, mini: Definition) -> Bench:
     """Write the submissions, and publish them once as they are."""
     pristine = write_submissions(work / "pristine" / "submissions", mini).parent
     shutil.copytree(pristine / "submissions", work / "submissions")
-    bench = Bench(pristine, work, {}, {})
-    row, entry = _publish(bench, random.Random(0), work / "site")
+    row, entry = _publish(Bench(pristine, work, {}, {}), random.Random(0), work / "site")
     assert (row["verdict"], entry["verdict"]) == ("scored", "scored")
     return Bench(pristine, work, row, entry)
 

@@ -125,9 +125,7 @@ def test_any_value_can_be_judged(key: str, value: object, tmp_path: Path) -> Non
 @ANY_TIME
 @given(cut=st.integers(1, 60))
 def test_a_last_line_cut_off_is_truncated(cut: int, tmp_path: Path) -> None:
-    text = "\n".join(LINES)
-    last = len(LINES[-1])
-    run = read(text[: -min(cut, last - 4)].encode(), tmp_path)
+    run = read("\n".join(LINES)[: -min(cut, len(LINES[-1]) - 4)].encode(), tmp_path)
     assert [(problem.line, problem.kind) for problem in run.problems] == [(len(LINES), "truncated")]
     assert len(run.events) == len(LINES) - 1
 
@@ -139,8 +137,7 @@ def test_glued_records_are_both_read_and_reported(tmp_path: Path) -> None:
 
 
 def test_a_carriage_return_parts_records_from_progress_bars(tmp_path: Path) -> None:
-    text = f"10%\r20%\r{LINES[0]}\r30%\r{LINES[1]}\r\n{LINES[2]}\n"
-    run = read(text.encode(), tmp_path)
+    run = read(f"10%\r20%\r{LINES[0]}\r30%\r{LINES[1]}\r\n{LINES[2]}\n".encode(), tmp_path)
     assert [event.line for event in run.events] == [1, 1, 2]
     assert {problem.kind for problem in run.problems} == {"around"}
 

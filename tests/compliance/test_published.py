@@ -66,8 +66,7 @@ def test_published_scores(row: dict[str, str]) -> None:
 @pytest.mark.parametrize("row", read_expected("expected_runs.csv"), ids=lambda row: row["log"])
 def test_published_logs(row: dict[str, str]) -> None:
     """Time, status and verdict of each log by itself; ours always answers, also with FAILED."""
-    round_name = row["log"].split("/")[0]
-    judgement = judge_published(PUBLISHED_LOGS / row["log"], round_name)
+    judgement = judge_published(PUBLISHED_LOGS / row["log"], row["log"].split("/")[0])
     run = judgement.results[0].runs[0]
     assert (run.status or "") == row["status"]
     if row["seconds_run_start_to_run_stop"]:

@@ -20,8 +20,7 @@ Numbers = dict[str, float]
 
 
 def list_entries(root: Path) -> list[Entry]:
-    judgement = judge_folder(root, with_course=True)
-    return entry.list_entries(judgement.results)
+    return entry.list_entries(judge_folder(root, with_course=True).results)
 
 
 def measure(group: list[Entry]) -> dict[str, Numbers]:

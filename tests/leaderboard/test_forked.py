@@ -24,8 +24,7 @@ from tests.processes import have_ended, kill_after_a_line
 
 
 def test_two_processes_make_the_same_files(star_shape: Definition) -> None:
-    root = write_many(Path("out"), 25, [star_shape])
-    made = make_site(root)
+    made = make_site(write_many(Path("out"), 25, [star_shape]))
     alone, together = list(make_site_files(made, 1)), list(make_site_files(made, 2))
     assert dict(alone) == dict(together)
     assert len(alone) == len(together) > 50

@@ -102,8 +102,7 @@ def test_ticks_stand_where_they_are_asked_for() -> None:
 
 
 def test_an_axis_from_zero_begins_at_zero() -> None:
-    seen = look(draw([(1, 5), (2, 6)], Axis("x", from_zero=True)))
-    assert seen.x_ticks["0"] == LEFT
+    assert look(draw([(1, 5), (2, 6)], Axis("x", from_zero=True))).x_ticks["0"] == LEFT
 
 
 def test_a_guide_is_within_the_frame() -> None:

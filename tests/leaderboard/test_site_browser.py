@@ -42,8 +42,7 @@ def field(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pa
     """A site, built once for all tests of this file."""
     root = tmp_path_factory.mktemp("field")
     with pytest.MonkeyPatch.context() as patch:
-        mini = small.install(root / "benchmarks", patch)
-        write_field(root / "submissions", mini)
+        write_field(root / "submissions", small.install(root / "benchmarks", patch))
         made = make_site(root / "submissions", folder=root / "site")
         for name, content in make_site_files(made):
             path = root / "site" / name

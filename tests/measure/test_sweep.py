@@ -327,8 +327,7 @@ def test_the_same_command_measures_what_is_missing(
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UserError, match="epochs was null, is 1"):
         main(["sweep", *call, "--epochs", "1"])
-    faster = Sweep(configuration(), (point(2, 125.0),))
-    write(faster, open_sweep(tmp_path / "other"))
+    write(Sweep(configuration(), (point(2, 125.0),)), open_sweep(tmp_path / "other"))
     assert main(["sweep", *call, "--against", str(tmp_path / "other")]) == 0
     lines = capsys.readouterr().out.splitlines()
     head = next(line for line in lines if "other / this" in line)
@@ -372,8 +371,7 @@ def test_a_sweep_of_generation_is_drawn(tmp_path: Path) -> None:
         replace(point(n, n**0.5), counts={"repetitions": 30}, fraction=1.0) for n in (1, 100, 5000)
     )
     generating = {**configuration(), "benchmark": "galaxy_generation", "measure": "generation"}
-    reported = load_published("galaxy_generation")
-    generated = Sweep(generating, measured, published=reported)
+    generated = Sweep(generating, measured, published=load_published("galaxy_generation"))
     content = write(generated, open_folder(tmp_path, generating, Point, "sweep"))
     figures.draw_sweep(generated, tmp_path / "f.png")
     assert [*content["table"][0]][:2] == ["images", "seconds"]
@@ -406,8 +404,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
         main(["sweep", *call])
     assert main(["sweep", *call]) == 0
     assert seen == [(1, 2), (1, 4), (1, 14), (2, 2), (2, 2), (2, 4), (2, 14)]
-    told = capsys.readouterr().out
-    assert "0.215 (0.21 to 0.22)" in told
+    assert "0.215 (0.21 to 0.22)" in capsys.readouterr().out
     assert (out / "quality.png").read_bytes().startswith(b"\x89PNG")
     kept = json.loads((out / "quality.json").read_text())
     assert kept["configuration"]["samples"] == 80_000  # over which the learning rate decays

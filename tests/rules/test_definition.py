@@ -193,8 +193,7 @@ def test_a_wrong_hyperparameter_is_refused(rule: dict[str, Any], says: str) -> N
 @given(every=st.integers(1, 300), budget=st.integers(1, 2000), batch=st.integers(1, 700))
 def test_the_schedule_keeps_rule_t8(every: int, budget: int, batch: int) -> None:
     timing = Timing(10, eval_every_samples=every, max_samples=budget)
-    found = dataclasses.replace(parse(), timing=timing)
-    blocks = list(found.schedule(batch))
+    blocks = list(dataclasses.replace(parse(), timing=timing).schedule(batch))
     ends = [block.samples for block in blocks]
     assert blocks[0].first_sample == 0
     assert all(end % batch == 0 for end in ends)

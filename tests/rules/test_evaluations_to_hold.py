@@ -163,8 +163,7 @@ def train_on_rank(folder: str) -> tuple[bool, int, list[str]]:
 
         task = Shared(own)
         log = RunLogWriter(Path(folder, "result_0.txt") if ranks.rank == 0 else None)
-        config = configure(chosen, seed=7)
-        outcome = run(chosen, task, config, log)
+        outcome = run(chosen, task, configure(chosen, seed=7), log)
         log.close()
         return outcome.reached, outcome.samples, task.diary
 

@@ -113,8 +113,7 @@ def test_a_run_keeps_on_what_it_was_measured() -> None:
 
 
 def test_points_are_in_the_order_of_batch_sizes() -> None:
-    backwards = reference_points(MINI, dict(reversed(SAMPLES.items())))
-    assert backwards == POINTS
+    assert reference_points(MINI, dict(reversed(SAMPLES.items()))) == POINTS
 
 
 def test_runs_are_added_and_machines_named_once() -> None:

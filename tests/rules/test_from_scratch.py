@@ -248,8 +248,7 @@ def test_metrics_of_the_autoencoder() -> None:
     )
     images = RANDOM.uniform(0, 5, (30, 6, 32, 32)).astype(np.float32)
     ours = properties.measure(images, "ugrizy", 0.2)
-    theirs = page.properties(images, 0.2)
-    assert theirs == pytest.approx(ours, rel=1e-4, abs=1e-5)
+    assert page.properties(images, 0.2) == pytest.approx(ours, rel=1e-4, abs=1e-5)
     by_name = properties.compute_distances(ours[:10], ours[10:], "ugrizy")
     assert page.distances(ours[:10], ours[10:]) == pytest.approx(list(by_name.values()))
     names = "magnitude, size_arcsec, e1, e2, u_g, g_r, r_i, i_z, z_y"
@@ -351,8 +350,7 @@ def test_seeds_and_digests_of_code(tmp_path: Path) -> None:
     for name in ("README.md", "README.py", "LICENSE", "train.py", "sub/LICENSE", "Copying.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name)
-    ours = digests.digest_code(digests.digest_files(tmp_path))
-    assert page.digest_code(tmp_path) == ours
+    assert page.digest_code(tmp_path) == digests.digest_code(digests.digest_files(tmp_path))
 
 
 def test_the_manifest_has_the_keys_of_the_page() -> None:

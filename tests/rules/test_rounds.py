@@ -99,8 +99,7 @@ def test_integrity_rules_are_in_every_round() -> None:
 
 def test_integrity_rules_are_those_that_the_book_says() -> None:
     text = (ROOT / "rules" / "training.md").read_text(encoding="utf-8")
-    said = re.search(r"Integrity rules \(T1 to T5, T15, T19\)", text)
-    assert said is not None
+    assert re.search(r"Integrity rules \(T1 to T5, T15, T19\)", text) is not None
     found = {r.id for r in rounds.load("v1.0").rules.values() if r.kind == "integrity"}
     assert found == {"T1", "T2", "T3", "T4", "T5", "T15", "T19", "S4", "S5"}
 
@@ -185,8 +184,7 @@ def test_an_event_is_described(rule: EventRule) -> None:
     assert rule.meaning
     assert set(rule.metadata) <= set(METADATA_TYPES)
     assert CLOCK_METADATA not in rule.metadata
-    is_interval = rule.key.endswith(("_start", "_stop"))
-    assert is_interval == (rule.event_type != "POINT_IN_TIME")
+    assert rule.key.endswith(("_start", "_stop")) == (rule.event_type != "POINT_IN_TIME")
 
 
 def test_choices_are_of_known_events_or_metadata() -> None:
@@ -274,8 +272,7 @@ def test_every_number_has_a_source_and_a_known_precision() -> None:
         for precision, tflops in known.peak_tflops.items():
             system = {**H200, "nodes": 1, "accelerators_per_node": 1, "accelerator": None}
             system["peak_tflops"] = {precision: {"datasheet": tflops}}
-            peak = find_peak(system, precision)
-            assert peak == Peak(precision, tflops, "datasheet")
+            assert find_peak(system, precision) == Peak(precision, tflops, "datasheet")
 
 
 @pytest.mark.parametrize(

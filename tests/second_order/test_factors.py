@@ -57,8 +57,7 @@ def test_inputs_of_a_convolution_equal_those_unfolded(
 def test_moments_of_channels(shape: tuple[int, ...]) -> None:
     inputs = 100 + torch.randn(shape)
     variance, mean = torch.var_mean(inputs.transpose(0, 1).flatten(1), dim=1, correction=0)
-    found = factors.compute_moments(inputs)
-    torch.testing.assert_close(found, (mean, variance))
+    torch.testing.assert_close(factors.compute_moments(inputs), (mean, variance))
 
 
 def test_unfolding_in_parts_is_unfolding(monkeypatch: pytest.MonkeyPatch) -> None:

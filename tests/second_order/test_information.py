@@ -395,8 +395,7 @@ def test_the_examples_of_a_page_print_what_it_says(name: str, least: int) -> Non
     assert len(test.examples) > least
     said: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    result = runner.run(test, out=said.append)
-    assert result.failed == 0, "".join(said)
+    assert runner.run(test, out=said.append).failed == 0, "".join(said)
 
 
 def test_embeddings_have_no_block() -> None:

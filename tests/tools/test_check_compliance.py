@@ -157,8 +157,7 @@ def test_following_knows_a_log_by_the_name_it_will_have(
     """A waiver names the log as it will be called; one of another log does not hold."""
     result = write_result(Path("submissions/acme"), star_shape)
     (result / "result_0.txt").unlink()
-    records = run_records(star_shape)
-    wrong = put(records, "opt_name", value="sgd")
+    wrong = put(run_records(star_shape), "opt_name", value="sgd")
     write_log(result / "result_0.txt.partial", wrong[:-10])
     place = (result / waived).relative_to("submissions")
     waiver = f"rule: T12, path: {place}, reason: tried once, who: Jane Doe, until: 9999-12-31"

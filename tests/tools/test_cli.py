@@ -104,9 +104,6 @@ def test_every_command_explains_itself_quickly(command: str) -> None:
     assert not ended.has_torch, f"cepheid {command} --help imports torch, or one before it does"
 
 
-SCALES = ("mini", "full")
-
-
 def list_options() -> set[str]:
     """Return the options of all commands and studies."""
     commands = (*cli.COMMANDS.values(), *MEASUREMENTS.values())

@@ -72,8 +72,7 @@ def test_a_second_system_is_added_to_the_code_that_is_there(
 def test_only_a_person_can_add_what_the_check_misses(
     division: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    root = begin(tmp_path, "--division", division)
-    found = judge_folder(root).findings
+    found = judge_folder(begin(tmp_path, "--division", division)).findings
     errors = {(finding.rule, finding.message) for finding in found if finding.is_error}
     no_result = "the submission holds no result" if division == "closed" else None
     expected = {("S2", "notes is still to be filled in")}
@@ -158,8 +157,7 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
     assert list((tmp_path / "checkpoints" / "acme").glob("*/*/run_0.pt"))
 
     (code / "README.md").write_text("other words\n")
-    again = cepheid_run(*line, "1")
-    assert "nothing to run" in again.stdout
+    assert "nothing to run" in cepheid_run(*line, "1").stdout
     (code / "model.py").write_text((code / "model.py").read_text() + "# changed\n")
     other = cepheid_run(*line, "2")
     assert other.returncode == 2

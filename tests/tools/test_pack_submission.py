@@ -42,8 +42,7 @@ def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None
     assert pack(root) == 0
     assert "9 files, 1 result, bound together" in capsys.readouterr().out
     assert find_all(root) == []
-    content = json.loads((root / "manifest.json").read_text())
-    (bound,) = content["results"].values()
+    (bound,) = json.loads((root / "manifest.json").read_text())["results"].values()
     assert bound["code"] == digest_code(digest_files(root / CODE))
     assert bound["definition_digest"] == MINI.digest
     first = (root / "manifest.json").read_bytes()

@@ -133,8 +133,7 @@ def test_packs_names_what_is_unusual_and_verifies(
 def test_missing_set_damaged_image_and_export_are_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no such folder\. Put ImageNet there"):
         prepare_data.main(["resnet50", "--data", str(tmp_path)])
-    source = pictures.write_set(tmp_path)
-    damaged = source / "train/n01/train_000.JPEG"
+    damaged = pictures.write_set(tmp_path) / "train/n01/train_000.JPEG"
     damaged.write_bytes(damaged.read_bytes()[:500])
     with pytest.raises(UserError, match=r"damaged: 1 of 18 images(.|\n)*train_000\.JPEG"):
         prepare_data.main(["resnet50", "--data", str(tmp_path)])

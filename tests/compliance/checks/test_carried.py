@@ -128,8 +128,7 @@ def test_weights_beside_the_folders_of_code_are_found_once(place: str, tmp_path:
 @pytest.mark.parametrize("name", DISGUISES)
 def test_weights_are_found_in_every_disguise(name: str, tmp_path: Path) -> None:
     file, content, how = DISGUISES[name]
-    root = submit(tmp_path, {file: content})
-    (found,) = find_carried(root)
+    (found,) = find_carried(submit(tmp_path, {file: content}))
     assert (found.code, found.severity) == ("S3.weights", "error")
     assert found.path.as_posix().endswith(f"{CODE}/{file}")
     assert how in {carrier.how for carrier in find_carriers(PurePosixPath(file), content)}

@@ -117,13 +117,11 @@ def at(key: str, nth: int = 0) -> int:
 
 
 def cut() -> list[str]:
-    lines = text(RECORDS)
-    return lines[: at("block_stop", 1)]
+    return text(RECORDS)[: at("block_stop", 1)]
 
 
 def samples(nth: int) -> int:
-    record = RECORDS[at("block_stop", nth) - 1]
-    return int(record["metadata"]["samples_count"])
+    return int(RECORDS[at("block_stop", nth) - 1]["metadata"]["samples_count"])
 
 
 def shift_counts(block: int, samples_count: int) -> list[str]:
@@ -166,8 +164,7 @@ def train_on() -> list[str]:
 
 def past_budget() -> list[str]:
     """A run that trains one block more than the budget allows."""
-    everything = sum(1 for _ in MINI.schedule(64))
-    log = run_records(MINI, blocks=everything, converged=False)
+    log = run_records(MINI, blocks=sum(1 for _ in MINI.schedule(64)), converged=False)
     extra = json.loads(json.dumps(log[-6:-1]))
     for record in extra:
         metadata = record["metadata"]

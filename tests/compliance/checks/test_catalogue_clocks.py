@@ -198,8 +198,7 @@ def scale_generation(factor: float, count: int) -> Change:
     """The same, and the interval is as short as the times."""
 
     def change(records: list[Record]) -> None:
-        nth = COUNTS.index(count)
-        stretch("generation_start", factor, nth)(records)
+        stretch("generation_start", factor, COUNTS.index(count))(records)
         scale_times(factor, count)(records)
 
     return change
@@ -267,8 +266,7 @@ def test_a_short_pause_of_the_machine_is_accepted(tmp_path: Path) -> None:
 )
 def test_the_wrong_time_is_named(value: Any, says: str, tmp_path: Path) -> None:
     records: list[Record] = json.loads(json.dumps(GENERATED))
-    event = find(records, "generation_times")
-    event["value"]["sampling_seconds"][3] = value
+    find(records, "generation_times")["value"]["sampling_seconds"][3] = value
     (found,) = find_errors(records, tmp_path, IMAGES_PLACE)
     assert (found.code, found.got) == ("T24.repetitions", says)
 

@@ -20,8 +20,7 @@ def find(tmp_path: Path, change: Callable[[Record], object]) -> list[Finding]:
     records = run_records(MINI, blocks=9)
     for record in records:
         change(record)
-    log = write_log(tmp_path / "result_0.txt", records)
-    return find_all(log)
+    return find_all(write_log(tmp_path / "result_0.txt", records))
 
 
 def scale_clock(factor: float) -> Callable[[Record], object]:
@@ -65,8 +64,7 @@ def test_a_field_that_is_never_written_is_one_finding(tmp_path: Path) -> None:
 
 
 def test_the_hint_for_missing_runs_serves_every_program(tmp_path: Path) -> None:
-    folder = write_result(tmp_path / "acme", MINI, runs=2)
-    found = find_all(folder)
+    found = find_all(write_result(tmp_path / "acme", MINI, runs=2))
     (finding,) = (each for each in found if each.code == "T16.too_few")
     assert finding.hint.startswith("make them as those that are there")
 

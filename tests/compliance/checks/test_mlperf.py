@@ -64,8 +64,7 @@ def test_ranks_may_prefix_lines_and_write_other_bytes(tmp_path: Path) -> None:
     text = "".join(f"rank 0: {line}\n" for line in mllog_lines(CLOSED)).replace("acme", "München")
     path = tmp_path / "result_0.txt"
     path.write_bytes(b"caf\xe9\n\0\n" + text.encode("latin-1"))
-    found = check_log(runlog.read(path), Place(TRAINING_40.name), TRAINING_40)
-    assert found == []
+    assert check_log(runlog.read(path), Place(TRAINING_40.name), TRAINING_40) == []
 
 
 @dataclass(frozen=True)
@@ -207,8 +206,7 @@ def test_a_benchmark_without_rules_is_told(tmp_path: Path) -> None:
 
 
 def test_a_record_that_rules_cannot_read_is_told(tmp_path: Path) -> None:
-    entries = change(CLOSED, "submission_benchmark", value=["resnet"])
-    found = check_40(entries, tmp_path)
+    found = check_40(change(CLOSED, "submission_benchmark", value=["resnet"]), tmp_path)
     assert ("M1.unreadable", 1) in {(finding.code, finding.line) for finding in found}
 
 
@@ -237,8 +235,7 @@ def test_the_dialect_is_that_of_the_round(tmp_path: Path) -> None:
 
 def test_a_glued_line_and_a_truncated_one_are_errors(tmp_path: Path) -> None:
     lines = mllog_lines(CLOSED)
-    glued = [*lines[:3], lines[3] + lines[4], *lines[5:]]
-    found = check(glued, TRAINING_40.name, tmp_path)
+    found = check([*lines[:3], lines[3] + lines[4], *lines[5:]], TRAINING_40.name, tmp_path)
     assert [(f.code, f.line) for f in found] == [("T1.place", 4)]
     path = tmp_path / "result_0.txt"
     path.write_text("\n".join(lines)[:-9], encoding="utf-8")

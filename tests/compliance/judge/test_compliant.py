@@ -292,6 +292,5 @@ BESIDE: Mapping[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_what_lies_beside_good_logs_is_no_fault(name: str, tmp_path: Path) -> None:
-    folder = write_result(tmp_path / "out", MINI)
-    BESIDE[name](folder)
+    BESIDE[name](write_result(tmp_path / "out", MINI))
     assert find_faults(tmp_path / "out") == []

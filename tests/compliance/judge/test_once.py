@@ -172,8 +172,7 @@ def folder(tmp_path: Path) -> Path:
         system = {**SYSTEM, "system": f"box{number}"}
         results = write_result(tmp_path, MINI, runs=2, system=system)
         if number % 2:
-            records = run_records(MINI, 1, system=system)
-            broken = put(records, "opt_name", value="sgd")
+            broken = put(run_records(MINI, 1, system=system), "opt_name", value="sgd")
             write_log(results / "result_1.txt", broken)
     return tmp_path
 

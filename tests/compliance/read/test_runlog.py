@@ -65,8 +65,7 @@ def test_an_aborted_run_has_no_samples_to_target(tmp_path: Path) -> None:
 
 
 def test_glued_records_and_prefixes_are_read_with_their_line(tmp_path: Path) -> None:
-    text = f"noise\n[1,0]{LINES[0]}\n{LINES[1]}{LINES[2]} tail\n"
-    run = read(text.encode(), tmp_path)
+    run = read(f"noise\n[1,0]{LINES[0]}\n{LINES[1]}{LINES[2]} tail\n".encode(), tmp_path)
     assert [event.line for event in run.events] == [2, 3, 3]
     assert [event.key for event in run.events] == [
         "submission_round", "submission_org", "submission_platform",
@@ -167,8 +166,7 @@ def test_every_bound_is_kept(
 
 
 def test_problems_are_bounded(tmp_path: Path) -> None:
-    run = read(b":::MLLOG {\n" * 5000, tmp_path)
-    assert len(run.problems) == records.PROBLEMS_MAX + 1
+    assert len(read(b":::MLLOG {\n" * 5000, tmp_path).problems) == records.PROBLEMS_MAX + 1
 
 
 @pytest.mark.parametrize("what", ["missing", "folder", "pipe", "device"])
@@ -188,8 +186,7 @@ def test_a_path_without_a_regular_file_is_a_problem(what: str, tmp_path: Path) -
 @given(content=st.binary(max_size=400))
 def test_any_bytes_can_be_read_and_checked(content: bytes, tmp_path: Path) -> None:
     for head in (b"", b":::MLLOG ", LINES[0].encode() + b"\n:::MLLOG "):
-        run = read(head + content, tmp_path)
-        check_log(run, Place("v1.0"), rounds.load("v1.0"))
+        check_log(read(head + content, tmp_path), Place("v1.0"), rounds.load("v1.0"))
 
 
 json_values = st.recursive(

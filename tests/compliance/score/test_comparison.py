@@ -181,6 +181,5 @@ def test_ranks_are_in_order_and_within_their_intervals(results: list[list[float]
     for place, found in enumerate(ranks):
         assert 1 <= found.best <= found.value <= len(levels)
         assert found.best <= found.worst
-        ahead = np.arange(place)
-        nearest = find_probabilities(levels, ahead, np.full(place, place))
+        nearest = find_probabilities(levels, np.arange(place), np.full(place, place))
         assert found.best <= 1 + np.sum(nearest <= 0.05)  # Holm claims no more than pairs

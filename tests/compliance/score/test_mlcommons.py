@@ -160,8 +160,7 @@ def test_a_note_tells_of_another_hull(tmp_path: Path, monkeypatch: pytest.Monkey
      ('{"scaling_factor": 1e999}', None), ("{}", None)],
 )  # fmt: skip
 def test_the_factor_of_a_score_is_read(text: str, factor: float | None, tmp_path: Path) -> None:
-    folder = submit_resnet(tmp_path, 35)
-    (folder / "scaling.json").write_text(text)
+    (submit_resnet(tmp_path, 35) / "scaling.json").write_text(text)
     judgement = judge([package.read(tmp_path, ROUND.layout)], ROUND)
     assert judgement.results[0].summary.scaling == (factor or 1.0)
     assert [f.code for f in judgement.findings] == ([] if factor else ["M2.scaling"])

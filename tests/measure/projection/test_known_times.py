@@ -207,8 +207,7 @@ def test_published_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "dgx2h_n30" in said
     assert "12 of 12 times that were not fitted are predicted within 20%" in said
     assert figure.read_bytes().startswith(b"\x89PNG")
-    facts = json.loads(out.read_text())
-    first = facts["families"]["tpu_v3"]["systems"][0]
+    first = json.loads(out.read_text())["families"]["tpu_v3"]["systems"][0]
     assert first["error"] == pytest.approx(-0.018, abs=1e-3)
 
 

@@ -72,8 +72,7 @@ def test_a_step_and_a_training_by_hand() -> None:
 
 def test_what_hides_and_what_binds() -> None:
     network = Network(SLOW, SLOW, 8, "nodes")
-    hidden = predict_step(replace(COSTS, overlap=1.0), network, 2, 64)
-    assert hidden.exposed == 0
+    assert predict_step(replace(COSTS, overlap=1.0), network, 2, 64).exposed == 0
 
 
 @given(POWERS, POWERS, st.sampled_from(["tree", "nodes", "ring", "torus"]))

@@ -126,8 +126,7 @@ def test_the_command(quick: None, capsys: pytest.CaptureFixture[str], tmp_path: 
 
 
 def test_a_benchmark_that_generates_has_no_convergence(quick: None) -> None:
-    one = definition.load("galaxy_generation", "mini")
-    found = resolution.simulate(one, 5, 0.02)
+    found = resolution.simulate(definition.load("galaxy_generation", "mini"), 5, 0.02)
     assert (found.early, found.late, found.scatter) == (None, None, None)
     assert found.pair is not None
     assert found.coverage == found.coverage_given

@@ -113,8 +113,7 @@ def test_labels_are_not_read_from_what_is_judged() -> None:
 
 def test_findings_have_areas() -> None:
     truth = np.eye(14, dtype=np.float32)[np.arange(JUDGED) % 14]
-    scores = torch.from_numpy(truth + 0.1)
-    assert pictures.judge(scores, truth)["auroc"] == 1.0
+    assert pictures.judge(torch.from_numpy(truth + 0.1), truth)["auroc"] == 1.0
 
 
 def draw_ellipses(count: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -98,8 +98,7 @@ def test_folder_holds_the_arrays_and_the_manifest_only(prepared: Path) -> None:
 
 
 def test_digest_is_the_same_for_any_number_of_processes(prepared: Path, tmp_path: Path) -> None:
-    manifest = prepare(tmp_path / "numbers", processes=2)
-    assert manifest == store.read_manifest(prepared)
+    assert prepare(tmp_path / "numbers", processes=2) == store.read_manifest(prepared)
     for name in LAYOUT:
         ours, theirs = (place / f"{name}.npy" for place in (tmp_path / "numbers", prepared))
         assert ours.read_bytes() == theirs.read_bytes()

@@ -75,8 +75,7 @@ def test_mpi(mpirun: list[str], name: str) -> None:
 
 @pytest.mark.parametrize("mpirun", [OPEN_MPI, MPICH])
 def test_two_launchers_at_once_are_one_error(mpirun: list[str]) -> None:
-    by_hand = {"RANK": "1", "WORLD_SIZE": "4"}
-    ended = start(*mpirun, "-np", "2", *PROBE, environment=by_hand)
+    ended = start(*mpirun, "-np", "2", *PROBE, environment={"RANK": "1", "WORLD_SIZE": "4"})
     assert ended.returncode == 2
     assert (ended.stdout + ended.stderr).count("two launchers contradict each other") == 1
 

@@ -126,8 +126,7 @@ def test_code_digest_covers_the_benchmarks_that_are_imported(tmp_path: Path) -> 
 
 def test_derived_seeds_differ_by_run_submitter_system_and_benchmark() -> None:
     config = configure(MINI).name_system("who", "a", "c")
-    seeds = {config.select_run(index).seed for index in range(5)}
-    assert len(seeds) == 5
+    assert len({config.select_run(index).seed for index in range(5)}) == 5
     assert config.select_run(0).seed == configure(MINI).name_system("who", "a", "c").seed
     assert config.seed != configure(MINI).name_system("who", "b", "c").seed
     assert config.seed != configure(MINI).name_system("else", "a", "c").seed

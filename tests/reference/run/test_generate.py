@@ -34,8 +34,7 @@ def task(monkeypatch: pytest.MonkeyPatch) -> ScriptedGenerator:
 @pytest.fixture
 def config() -> RunConfig:
     chosen = definition.load("galaxy_generation", "mini")
-    few = replace(chosen, generation=Generation((1, 10), (3, 2), 100))
-    return configure(few, seed=7)
+    return configure(replace(chosen, generation=Generation((1, 10), (3, 2), 100)), seed=7)
 
 
 def test_a_run_from_the_first_line_to_the_last(

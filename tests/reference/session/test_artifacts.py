@@ -158,8 +158,7 @@ def test_regions_and_truth_of_each_galaxy_are_drawn() -> None:
     def estimate(stamps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros((len(stamps), 2)), np.stack([scale] * len(stamps))
 
-    figure = pictures.draw_posteriors(draw_stamps(), estimate)
-    panels = figure.axes[1::2]
+    panels = pictures.draw_posteriors(draw_stamps(), estimate).axes[1::2]
     assert len(panels) == len(pictures.SIGNAL_TO_NOISE)
     for panel in panels:
         (truth,) = panel.get_lines()

@@ -43,8 +43,7 @@ def make_runs() -> None:
                 log = RunLogWriter(folder.log(index))
                 try:
                     with signals.allow():
-                        task = ScriptedTask([POOR, GOOD])
-                        run_task(task, config.select_run(index), log)
+                        run_task(ScriptedTask([POOR, GOOD]), config.select_run(index), log)
                 finally:
                     if log.close() == folder.log(index):
                         folder.log(index).with_suffix(".kept").touch()

@@ -66,8 +66,7 @@ def test_the_next_batch_is_read_while_one_is_used() -> None:
 
 
 def test_a_step_may_ask_twice_and_a_resumed_run_begins_anew() -> None:
-    source = Source()
-    ahead = PiecesAhead(CPU, source.take, STEP)
+    ahead = PiecesAhead(CPU, Source().take, STEP)
     assert ahead.take(0, SIZE) is ahead.take(0, SIZE)
     for samples in (STEP, 800, 808, 0, STEP):
         assert first_of(ahead.take(samples, SIZE)) == samples
@@ -82,8 +81,7 @@ def test_pieces_of_another_size_are_read_anew() -> None:
 
 
 def test_an_error_is_raised_where_its_batch_is_used() -> None:
-    source = Source(fails_at=2 * STEP)
-    ahead = PiecesAhead(CPU, source.take, STEP)
+    ahead = PiecesAhead(CPU, Source(fails_at=2 * STEP).take, STEP)
     assert [first_of(ahead.take(samples, SIZE)) for samples in (0, STEP)] == [0, STEP]
     with pytest.raises(OSError, match="the disk is gone"):
         ahead.take(2 * STEP, SIZE)

@@ -99,8 +99,7 @@ def test_safetensors_are_read_and_some_layers_are_the_modules_own(tmp_path: Path
 
 def test_similarity_and_signal_are_those_of_scikit_image() -> None:
     metrics = pytest.importorskip("skimage.metrics", reason="needs scikit-image")
-    random = np.random.default_rng(0)
-    true, predicted = random.random((2, 20, 24))
+    true, predicted = np.random.default_rng(0).random((2, 20, 24))
     predicted = 0.5 * true + 0.5 * predicted
     _, expected = metrics.structural_similarity(
         true, predicted, data_range=1, gaussian_weights=True, sigma=1.5,

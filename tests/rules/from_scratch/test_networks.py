@@ -87,8 +87,7 @@ def measure_ssd(net: Any, model: Any, values: Any, other: Any, *batch: Tensor) -
     codes, logits, sides = net(scale(batch[0], model))
     own = model, scenes.list_defaults(model, sides)
     images = zip(codes, logits, batch[1], strict=True)
-    losses = [scenes.ssd_loss(own[0], *image, own[1]) for image in images]
-    return torch.stack(losses).mean()
+    return torch.stack([scenes.ssd_loss(own[0], *image, own[1]) for image in images]).mean()
 
 
 def measure_masks(net: Any, model: Any, values: Any, other: Any, *batch: Tensor) -> Tensor:

@@ -220,8 +220,7 @@ def test_losses_that_no_training_has(name: str, tmp_path: Path) -> None:
     losses, code = FORMULAS[name]
     judged_by = definition.load("kfac", "mini")
     records = lose(run_records(judged_by, blocks=len(losses)), losses)
-    codes = [finding.code for finding in find(records, judged_by, tmp_path)]
-    assert codes == [code]
+    assert [finding.code for finding in find(records, judged_by, tmp_path)] == [code]
 
 
 HONEST: dict[str, list[float]] = {
@@ -250,7 +249,6 @@ def test_training_losses_of_the_open_division_may_be_any(tmp_path: Path) -> None
 @pytest.mark.parametrize("value", [10**400, -(10**400), 1e308, 5e-324, 0, -1.5])
 def test_huge_numbers_are_findings(value: float, tmp_path: Path) -> None:
     judged_by = definition.load("resnet50", "mini")
-    found = find(measure(run_records(judged_by), 0, loss=value), judged_by, tmp_path)
-    assert found
+    assert find(measure(run_records(judged_by), 0, loss=value), judged_by, tmp_path)
     records = lose(run_records(judged_by), [1.0, value, value])
     assert find(records, judged_by, tmp_path) or value == 5e-324

@@ -84,8 +84,7 @@ SET_ASIDE: dict[str, tuple[str, list[Record]]] = {
 @pytest.mark.parametrize("name", SET_ASIDE)
 def test_a_run_that_was_set_aside_is_judged_as_if_it_counted(name: str, tmp_path: Path) -> None:
     code, records = SET_ASIDE[name]
-    folder = write_result(tmp_path, MINI)
-    write_log(folder / "interrupted_result_2_0.txt", records)
+    write_log(write_result(tmp_path, MINI) / "interrupted_result_2_0.txt", records)
     (found,) = find_errors(tmp_path)
     assert (found.code, found.path.name) == (code, "interrupted_result_2_0.txt")
     assert found.got

@@ -88,8 +88,7 @@ def test_an_image_without_boxes_stays_whole() -> None:
 def test_boxes_are_cut_and_those_with_their_centre_outside_go() -> None:
     boxes = np.array([[[0.4, 0.2, 0.8, 0.6], [0.0, 0.0, 0.4, 0.9], [0, 0, 0, 0]]], np.float32)
     labels = np.array([[3, 1, 0]])
-    part = np.array([[0.5, 0.0, 1.0, 0.5]])
-    found, kept = cut_boxes(boxes, labels, part)
+    found, kept = cut_boxes(boxes, labels, np.array([[0.5, 0.0, 1.0, 0.5]]))
     np.testing.assert_array_equal(kept, [[3, 0, 0]])
     np.testing.assert_allclose(found, np.array([[[0, 0.4, 0.6, 1], [0] * 4, [0] * 4]]), atol=1e-6)
     assert found.dtype == np.float32

@@ -103,8 +103,7 @@ def test_nothing_found_has_average_precision_0_and_nothing_to_find_none() -> Non
 
 def test_a_box_with_an_overlap_of_two_thirds_counts_at_four_of_ten_thresholds() -> None:
     truth = make_truth([[10, 10, 40, 40]], [1], [0])
-    found = detect([[10, 10, 40, 30]], [1], [0], [0.5])
-    result = compute_average_precision(truth, found)
+    result = compute_average_precision(truth, detect([[10, 10, 40, 30]], [1], [0], [0.5]))
     assert result.ap == pytest.approx(0.4)
     assert (result.ap50, result.ap75) == pytest.approx((1, 0))
 

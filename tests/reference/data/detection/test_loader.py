@@ -78,8 +78,7 @@ def test_batches_do_not_depend_on_ranks_and_workers(ranks: int, workers: int) ->
 
 def test_a_batch_is_what_pillow_makes_step_by_step() -> None:
     """Cut, mirrored, resized; colours are tested elsewhere, and here without them."""
-    augmentation = replace(ALL, strengths=Strengths())
-    loader = load(Share(0, 1, BATCH), augmentation)
+    loader = load(Share(0, 1, BATCH), replace(ALL, strengths=Strengths()))
     images, boxes, labels = loader.next_batch(BATCH)
     loader.close()
     rows, codes = SampleStream(5, TRAIN).take(BATCH, BATCH)

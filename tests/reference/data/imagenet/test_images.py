@@ -99,8 +99,7 @@ def test_many_damaged_images_are_named_in_a_file(
 
 
 def test_unreadable_file_is_told(tmp_path: Path) -> None:
-    source = write_set(tmp_path)
-    broken = source / "train/n01/train_000.JPEG"
+    broken = write_set(tmp_path) / "train/n01/train_000.JPEG"
     broken.unlink()
     broken.symlink_to(tmp_path / "nowhere")
     with pytest.raises(StoreError, match=r"train_000\.JPEG: cannot be read \(No such file"):

@@ -288,8 +288,7 @@ def test_a_full_disk_is_found_before_anything_is_unpacked(
 
 
 def test_an_interrupted_unpacking_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = write_imagenet(tmp_path / "distributed")
-    archives(source, tmp_path / "given")
+    archives(write_imagenet(tmp_path / "distributed"), tmp_path / "given")
     with monkeypatch.context() as patch:
         patch.setattr(containers.Member, "read_pieces", interrupt_after(5))
         with pytest.raises(KeyboardInterrupt):

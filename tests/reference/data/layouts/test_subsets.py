@@ -44,16 +44,14 @@ def prepare_imagenet(root: Path) -> tuple[int, int]:
 
 
 def prepare_coco(root: Path) -> tuple[int, int]:
-    source = photographs.write_replica(root)
-    lose(*sorted((source / "train2017").iterdir())[:2])
+    lose(*sorted((photographs.write_replica(root) / "train2017").iterdir())[:2])
     few = replace(photographs.PARAMETERS, train_samples=5, evaluation_samples=3, is_subset=True)
     found = coco.load(photographs.pack(root, few))
     return found.train_samples, found.evaluation_samples
 
 
 def prepare_radiographs(root: Path) -> tuple[int, int]:
-    source = xrays.write_replica(root)
-    lose(source / "images_001/images/00000002_000.png")
+    lose(xrays.write_replica(root) / "images_001/images/00000002_000.png")
     few = replace(xrays.PARAMETERS, train_samples=3, evaluation_samples=2, is_subset=True)
     radiographs.prepare(root / "packed", few, processes=1)
     found = radiographs.load(root / "packed")
@@ -123,8 +121,7 @@ def test_a_subset_of_imagenet_is_taken_from_any_layout(
 
 def test_validation_images_without_a_list_are_enough_to_try(tmp_path: Path) -> None:
     pictures.flatten(pictures.write_set(tmp_path))
-    images = imagenet.load(pictures.pack(tmp_path, FEW))
-    assert images.labels.tolist()[5:] == [0, 0, 0]
+    assert imagenet.load(pictures.pack(tmp_path, FEW)).labels.tolist()[5:] == [0, 0, 0]
 
 
 def test_some_of_the_shards_are_enough_for_a_subset_alone(tmp_path: Path) -> None:

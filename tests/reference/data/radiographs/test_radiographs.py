@@ -169,8 +169,7 @@ def test_no_patient_is_in_both_parts_and_some_have_several_drawings() -> None:
 
 def test_a_finding_can_be_seen_and_a_patient_recognised() -> None:
     plain = draw_chest(SEED, Drawing(5, 0), frozenset(), 48).astype(int)
-    again = draw_chest(SEED, Drawing(5, 0), frozenset(), 48)
-    assert np.array_equal(plain, again)
+    assert np.array_equal(plain, draw_chest(SEED, Drawing(5, 0), frozenset(), 48))
     for name in FINDINGS:
         with_it = draw_chest(SEED, Drawing(5, 0), frozenset([name]), 48).astype(int)
         assert (np.abs(with_it - plain) > 20).sum() > 20, name

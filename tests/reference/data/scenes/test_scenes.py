@@ -176,8 +176,7 @@ def test_perfect_boxes_and_masks_are_perfect(few: Scenes) -> None:
 
 def test_areas_are_those_of_the_masks(few: Scenes) -> None:
     truth = make_truth(few)
-    masks = few.read_masks(np.arange(2, 8))
-    expected = masks.sum(axis=(2, 3))[few.labels[2:] > 0]
+    expected = few.read_masks(np.arange(2, 8)).sum(axis=(2, 3))[few.labels[2:] > 0]
     np.testing.assert_array_equal(truth.areas, expected)
     sides = truth.boxes[:, 2:] - truth.boxes[:, :2]
     assert np.all(truth.areas <= sides.prod(axis=1))

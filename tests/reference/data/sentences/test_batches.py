@@ -69,8 +69,7 @@ def test_a_batch_is_a_function_of_seed_and_samples(bucketing: Bucketing) -> None
     taken = [whole.take(samples) for samples in range(0, 720, 12)]
     for samples in (0, 132, 468, 708):
         assert np.array_equal(make_order(bucketing).take(samples), taken[samples // 12])
-    another = make_order(bucketing, seed=SEED + 1)
-    assert not np.array_equal(another.take(0), taken[0])
+    assert not np.array_equal(make_order(bucketing, seed=SEED + 1).take(0), taken[0])
     assert not np.array_equal(taken[0], taken[20]), "the second epoch is the first one again"
 
 
@@ -120,8 +119,7 @@ def test_local_hosts_keep_to_their_parts() -> None:
 
 
 def test_padding_is_counted_by_hand() -> None:
-    lengths = np.array([[1, 2], [3, 1], [2, 2], [5, 4]])
-    order = BatchOrder(lengths, SEED, 4, Bucketing())
+    order = BatchOrder(np.array([[1, 2], [3, 1], [2, 2], [5, 4]]), SEED, 4, Bucketing())
     alone = measure_padding(order, 1, batches=1)
     assert (alone.tokens, alone.places, alone.waited) == (20, 4 * (5 + 4), 4 * (5 + 4))
     # Sorted by target, then source: 1, 0 | 2, 3 dealt as (1, 2) and (0, 3).

@@ -137,8 +137,7 @@ def test_counts_say_what_was_read_and_dropped(root: Path, pairs: Pairs) -> None:
 
 def test_the_order_is_that_of_the_definition(pairs: Pairs) -> None:
     """Text of the first file comes first, so that what is not needed is the last file's."""
-    first = wmt_line(NEWS_COMMENTARY, 0)
-    assert pairs.text(pairs.target.row(0).tolist()) == first
+    assert pairs.text(pairs.target.row(0).tolist()) == wmt_line(NEWS_COMMENTARY, 0)
     assert pairs.text(pairs.target.row(OF_EACH).tolist()) == wmt_line(EUROPARL, 0)
 
 

@@ -64,8 +64,7 @@ def test_tokens_say_what_the_files_say(tmp_path: Path) -> None:
     pairs = make_pairs(tmp_path, GIVEN)
     german = (source / "one.de").read_text() + (source / "two.de").read_text()
     kept = [line for line in german.splitlines() if line != "Leer."]
-    decoded = [pairs.text(pairs.target.row(row).tolist()) for row in range(6)]
-    assert decoded == kept
+    assert [pairs.text(pairs.target.row(row).tolist()) for row in range(6)] == kept
     assert pairs.text(pairs.source.row(1).tolist()) == "Two dogs."
     assert pairs.text(pairs.source.row(7).tolist()) == "A dog sees a cat."
     assert pairs.references == ("Der Mann schläft.", "Ein Hund sieht eine Katze.")
@@ -89,8 +88,7 @@ def test_digest_does_not_depend_on_processes_or_interruptions(
                 make_pairs(tmp_path)
     text = tmp_path / "packed-text" / "train.en"
     written_ns = text.stat().st_mtime_ns
-    again = make_pairs(tmp_path)
-    assert again.manifest.digest == drawn.manifest.digest
+    assert make_pairs(tmp_path).manifest.digest == drawn.manifest.digest
     assert text.stat().st_mtime_ns == written_ns, "text was written anew"
     assert verification.verify(tmp_path / "packed").digest == drawn.manifest.digest
 
@@ -239,7 +237,6 @@ def test_lengths_rise(drawn: Pairs) -> None:
 
 
 def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
-    source = write_text(tmp_path)
-    corpus = parallel_text.open_corpus(source, ["test"])
+    corpus = parallel_text.open_corpus(write_text(tmp_path), ["test"])
     assert len(corpus) == 2
     assert corpus.read_pair(1)[0] == "A dog sees a cat."

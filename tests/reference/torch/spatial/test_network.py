@@ -141,8 +141,7 @@ def find_difference(case: Case, grid: Grid, ranks: TorchRanks) -> float:
     """The largest difference on any rank between the partitioned network and the whole one."""
     network, images = case.make(), draw_images(case.size)
     expected = train(copy.deepcopy(network), images, ALONE)
-    shape = (CHANNELS, *case.size)
-    partition_network(network, ranks, grid, shape, averaged=["4.fc"])
+    partition_network(network, ranks, grid, (CHANNELS, *case.size), averaged=["4.fc"])
     found = train(network, images, ranks)
     largest = max(
         float((a - b).abs().max()) for a, b in zip(expected, found, strict=True) if a.numel()
@@ -284,8 +283,7 @@ def _compare_pyramids(name: str) -> float:
     "grid", ["2", "1x2", *(pytest.param(grid, marks=pytest.mark.slow) for grid in ("4", "2x2"))]
 )
 def test_maps_of_several_sizes_are_gathered(grid: str) -> None:
-    parts = Grid.parse(grid).parts
-    assert max(on_ranks(parts, _compare_pyramids, grid)) < ROUNDING
+    assert max(on_ranks(Grid.parse(grid).parts, _compare_pyramids, grid)) < ROUNDING
 
 
 def _compare_evaluation() -> bool:
