@@ -6,6 +6,7 @@ optimizer, state, restore, samples. Whatever must know more of how a task comput
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from cepheid.benchmarks.registry import import_task
+from cepheid.measure.engine.turns import Subject
 from cepheid.reference.run.config import RunConfig, configure
 from cepheid.reference.run.task import GenerationTask
 from cepheid.reference.session.frameworks import find_create
@@ -81,6 +83,11 @@ def configure_small(
 def create(config: RunConfig, ranks: TorchRanks = ALONE) -> Any:
     """Return the benchmark's task on torch."""
     return find_create(import_task(config.definition, "torch"))(config, ranks)
+
+
+def make_subject(config: RunConfig, task: Any = None, *overrides: str) -> Subject:
+    """Return what a measurement of this configuration begins with; it shows nothing."""
+    return Subject(config, ALONE, task, overrides, 2, lambda chosen: nullcontext(print))
 
 
 def build(config: RunConfig, ranks: TorchRanks = ALONE, make: Make = create) -> Any:

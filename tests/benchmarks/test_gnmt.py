@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +14,7 @@ from cepheid.benchmarks.gnmt.model import GNMT, Shape, Variant
 from cepheid.benchmarks.gnmt.plain import Peer
 from cepheid.benchmarks.gnmt.recurrent import Form, HoistedLoop, Recurrent, reverse
 from cepheid.benchmarks.gnmt.task import compute_rate, read_shape
-from cepheid.measure.engine.turns import Subject, make_plain_task
+from cepheid.measure.engine.turns import make_plain_task
 from cepheid.measure.studies.speed import gnmt as speed
 from cepheid.reference.data.sentences.batches import END, PADDING, Tokens
 from cepheid.reference.optim.schedules import exponential_warmup_then_steps
@@ -27,12 +26,12 @@ from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.reference.torch.translation.slow_search import draw_sentences
 from tests.tasks import (
-    ALONE,
     EVALUATION,
     build,
     build_and_train,
     configure_small,
     create,
+    make_subject,
     run_backward,
 )
 
@@ -291,15 +290,9 @@ def test_reversed_targets_end_with_their_end(data_root: Path) -> None:
 # Speed -------------------------------------------------------------------------------------------
 
 
-def subject_of(config: RunConfig, task: Any = None) -> Subject:
-    """What a measurement of this configuration begins with; it shows nothing."""
-    overrides = ["global_batch_size=16"]
-    return Subject(config, ALONE, task, overrides, 2, lambda chosen: nullcontext(print))
-
-
 def test_what_it_is_timed_against_trains_on_random_batches(data_root: Path) -> None:
     task = build(small_config(data_root))
-    plain = make_plain_task(subject_of(task.config, task))
+    plain = make_plain_task(make_subject(task.config, task, "global_batch_size=16"))
     assert plain.data.batches.order.bucketing.input == "random"
     assert isinstance(plain.model, Peer)
     assert plain.step().isfinite()
@@ -310,7 +303,7 @@ def test_speed_of_what_the_paper_did(data_root: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(speed, "STEPS", 1)
     monkeypatch.setattr(speed, "BATCHES", 1)
     monkeypatch.setattr(speed, "LAYER_WIDTH", 8)
-    subject = subject_of(small_config(data_root))
+    subject = make_subject(small_config(data_root), None, "global_batch_size=16")
     own = ("recurrent", "layers", "bucketing", "variants")
     rows = [row for key in own for row in speed.MEASUREMENTS[key](subject).rows]
     assert sum("times as fast" in row.result for row in rows) == 11

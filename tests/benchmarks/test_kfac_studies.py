@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +25,9 @@ from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.second_order import curvature
+from tests import tasks
 from tests.benchmarks.test_kfac import FULL, MINI, build_task, weights_after
-from tests.tasks import ALONE, build
+from tests.tasks import build
 
 TWO = TorchRanks(0, 2, torch.device("cpu"))
 LAYERS = [
@@ -121,7 +121,7 @@ def test_compiling_needs_steps_in_which_no_factor_is_due(data_root: Path) -> Non
 def make_subject(data_root: Path) -> Subject:
     """What the measurements of speed take: two rounds."""
     task = build_task(data_root)
-    return Subject(task.config, ALONE, task, (), 2, lambda chosen: nullcontext(print))
+    return tasks.make_subject(task.config, task)
 
 
 def test_updates_are_timed_in_turns(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

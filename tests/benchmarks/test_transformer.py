@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Size, Tensor, nn
 
 from cepheid.benchmarks.transformer.model import Norm, Shape, Transformer
 from cepheid.benchmarks.transformer.plain import Peer
-from cepheid.measure.engine.turns import Subject, make_plain_task
+from cepheid.measure.engine.turns import make_plain_task
 from cepheid.reference.data.sentences.batches import PADDING
 from cepheid.reference.optim.schedules import inverse_square_root
 from cepheid.reference.run.config import RunConfig
@@ -25,7 +24,15 @@ from cepheid.reference.torch.translation.sentences import format_bleu_signature
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.reference.torch.translation.slow_search import draw_sentences
-from tests.tasks import ALONE, EVALUATION, build, build_and_train, configure_small, create, train
+from tests.tasks import (
+    EVALUATION,
+    build,
+    build_and_train,
+    configure_small,
+    create,
+    make_subject,
+    train,
+)
 
 pytest.importorskip("sentencepiece", reason="needs the extra translation")
 
@@ -102,12 +109,6 @@ def small_config(data_root: Path, *overrides: str, **model: Any) -> RunConfig:
     return configure_small("transformer", data_root, *settings, samples=(64, EVALUATION), **model)
 
 
-def subject_of(config: RunConfig, task: Any = None) -> Subject:
-    """What a measurement of this configuration begins with; it shows nothing."""
-    overrides = ["global_batch_size=16"]
-    return Subject(config, ALONE, task, overrides, 3, lambda chosen: nullcontext(print))
-
-
 def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(data_root: Path) -> None:
     task = build(small_config(data_root, "pass_tokens=512"))
     task.model.train()
@@ -139,7 +140,7 @@ def test_the_schedule_peaks_at_the_end_of_the_warm_up() -> None:
 
 def test_what_it_is_timed_against_computes_the_same_sentences_at_once(data_root: Path) -> None:
     task = build(small_config(data_root, "pass_tokens=512"))
-    plain = make_plain_task(subject_of(task.config, task))
+    plain = make_plain_task(make_subject(task.config, task, "global_batch_size=16"))
     ours, theirs = task.next_pieces(), plain.next_pieces()
 
     def list_sentences(pieces: Sequence[Piece]) -> list[list[int]]:

@@ -19,7 +19,7 @@ from cepheid.second_order.options import UseError
 CLASSES = 3
 
 
-def _network() -> nn.Sequential:
+def make_network() -> nn.Sequential:
     torch.manual_seed(4)
     network = nn.Sequential(
         nn.Conv2d(2, 2, 2, bias=False),
@@ -33,14 +33,15 @@ def _network() -> nn.Sequential:
     return network
 
 
-def _data(batches: int = 3) -> list[tuple[Tensor, Tensor]]:
+def make_data(*sizes: int) -> list[tuple[Tensor, Tensor]]:
+    """Return batches, of unequal sizes where nothing is said."""
     generator = torch.Generator().manual_seed(1)
     return [
         (
             torch.randn(size, 2, 3, 3, generator=generator),
             torch.randint(CLASSES, (size,), generator=generator),
         )
-        for size in range(4, 4 + batches)  # of unequal sizes
+        for size in sizes or (4, 5, 6)
     ]
 
 
@@ -85,7 +86,7 @@ def _random_vectors(model: nn.Module) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("kind", ["softmax", "squares"])
 def test_products_are_those_of_the_dense_matrix(kind: str) -> None:
-    model, data = _network(), _data()
+    model, data = make_network(), make_data()
     if kind == "softmax":
         products = information.FisherProducts(model, data)
         dense = _dense_fisher(model, data, _softmax_hessian)
@@ -138,8 +139,8 @@ def test_blocks_are_those_of_the_dense_matrix_where_kronecker_is_exact(fisher: s
 
 
 def test_operations_are_those_of_the_dense_blocks() -> None:
-    model = _network()
-    blocks = information.fisher_blocks(model, _data())
+    model = make_network()
+    blocks = information.fisher_blocks(model, make_data())
     assert blocks.samples == 4 + 5 + 6
     vectors = _random_vectors(model)
     products, directions = blocks.multiply(vectors), blocks.solve(vectors, 0.01)
@@ -170,7 +171,7 @@ def test_operations_are_those_of_the_dense_blocks() -> None:
 
 
 def test_empirical_and_sampled_blocks() -> None:
-    model, data = _network(), _data()
+    model, data = make_network(), make_data()
     empirical = information.fisher_blocks(model, data, fisher="empirical").blocks["5"]
     model.eval()
     total, count = torch.zeros(()), 0
@@ -188,7 +189,7 @@ def test_empirical_and_sampled_blocks() -> None:
 
 
 def test_a_model_stays_as_it_was() -> None:
-    model, data = _network(), _data(1)
+    model, data = make_network(), make_data(4)
     model[1].eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     information.fisher_blocks(model, data)
@@ -203,14 +204,14 @@ def test_a_model_stays_as_it_was() -> None:
 def test_a_preconditioner_of_the_model_does_not_see_these_passes(overlap: bool) -> None:
     directions = []
     for is_asked in (False, True):
-        model = _network()
+        model = make_network()
         kfac = KFAC(model, Options(overlap=overlap, average_decay=0, skip=("4",)))
-        for inputs, targets in _data(2):
+        for inputs, targets in make_data(4, 5):
             model.zero_grad()
             functional.cross_entropy(model(inputs), targets).backward()
             if is_asked:
-                blocks = information.fisher_blocks(model, _data(1))
-                products = information.FisherProducts(model, _data(1))
+                blocks = information.fisher_blocks(model, make_data(4))
+                products = information.FisherProducts(model, make_data(4))
                 products.multiply(blocks.multiply(_random_vectors(model)))
             kfac.step()
         directions.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
@@ -219,8 +220,8 @@ def test_a_preconditioner_of_the_model_does_not_see_these_passes(overlap: bool) 
 
 
 def test_an_elastic_penalty_is_the_quadratic_form_and_its_gradient_the_product() -> None:
-    model = _network()
-    blocks = information.fisher_blocks(model, _data())
+    model = make_network()
+    blocks = information.fisher_blocks(model, make_data())
     for is_diagonal in (False, True):
         penalty = information.ElasticPenalty(model, blocks, 3.0, is_diagonal)
         assert penalty().item() == 0
@@ -271,20 +272,20 @@ def test_saliencies_say_by_how_much_a_quadratic_loss_rises() -> None:
 
 
 def test_what_has_no_block_is_named() -> None:
-    model = _network()
+    model = make_network()
     model[5].register_module("spare", nn.Linear(2, 2))  # which is not called
-    blocks = information.fisher_blocks(model, _data(1), skip=("0",))
+    blocks = information.fisher_blocks(model, make_data(4), skip=("0",))
     assert blocks.left_out == {
         "0": "skipped by name",
         "4": "no factors for PReLU",
         "5.spare": "no sample reached it",
     }
     with pytest.raises(UseError, match=r'layer "4" \(PReLU\) is not supported'):
-        information.fisher_blocks(model, _data(1), unsupported="refuse")
+        information.fisher_blocks(model, make_data(4), unsupported="refuse")
 
 
 def test_bad_input_is_named() -> None:
-    model, data = _network(), _data(1)
+    model, data = make_network(), make_data(4)
     with pytest.raises(UseError, match="data has no samples; fix: give batches"):
         information.fisher_blocks(model, [])
     with pytest.raises(UseError, match="data has no samples"):
@@ -329,11 +330,11 @@ def test_bad_input_is_named() -> None:
 )
 def test_settings_without_effect_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UseError, match=message):
-        information.fisher_blocks(_network(), _data(1), **settings)
+        information.fisher_blocks(make_network(), make_data(4), **settings)
 
 
 def test_data_without_meaning_are_refused() -> None:
-    model, (inputs, targets) = _network(), _data(1)[0]
+    model, (inputs, targets) = make_network(), make_data(4)[0]
     with pytest.raises(UseError, match="batch 1 of data is no pair"):
         information.fisher_blocks(model, [(inputs, targets), inputs])  # type: ignore[list-item]
     with pytest.raises(UseError, match="outputs of the model are not finite"):

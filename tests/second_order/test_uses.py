@@ -10,28 +10,7 @@ from torch.nn import functional
 from cepheid.second_order import information
 from cepheid.second_order.information.blocks import FisherBlocks
 from cepheid.second_order.options import UseError
-
-CLASSES = 3
-
-
-def make_network() -> nn.Sequential:
-    torch.manual_seed(4)
-    network = nn.Sequential(
-        nn.Conv2d(2, 2, 2), nn.BatchNorm2d(2), nn.Tanh(), nn.Flatten(), nn.Linear(8, CLASSES)
-    )
-    network(torch.randn(20, 2, 3, 3))  # other statistics than 0 and 1
-    return network
-
-
-def make_data(sizes: tuple[int, ...] = (4, 5, 6)) -> list[tuple[Tensor, Tensor]]:
-    generator = torch.Generator().manual_seed(1)
-    return [
-        (
-            torch.randn(size, 2, 3, 3, generator=generator),
-            torch.randint(CLASSES, (size,), generator=generator),
-        )
-        for size in sizes
-    ]
+from tests.second_order.test_information import CLASSES, make_data, make_network
 
 
 def flatten(blocks: FisherBlocks, name: str, vectors: dict[str, Tensor]) -> Tensor:
@@ -111,7 +90,7 @@ def test_takeuchis_trace_is_the_number_of_parameters_where_the_model_is_true() -
 def test_a_noise_scale_is_that_of_the_dense_covariance(is_curved: bool) -> None:
     torch.manual_seed(5)
     model = nn.Sequential(nn.Flatten(), nn.Linear(18, CLASSES, bias=False))
-    data = make_data((30, 40))
+    data = make_data(30, 40)
     curvature = information.fisher_blocks(model, data) if is_curved else None
     gradients = list_gradients(model, data)
     matrix = curvature.blocks["1"].to_dense() if curvature else torch.eye(54)
@@ -143,4 +122,4 @@ def test_wrong_use_says_what_is_wrong() -> None:
     with pytest.raises(UseError, match="blocks of different layers"):
         information.compute_takeuchi_trace(blocks, others, 0.1)
     with pytest.raises(UseError, match="needs two samples or more"):
-        information.compute_noise_scale(model, make_data((1,)))
+        information.compute_noise_scale(model, make_data(1))
