@@ -233,8 +233,7 @@ def move_and_train() -> list[Any]:
 
     first, grads = step(inputs), [each.grad.clone() for each in network.parameters()]
     network.zero_grad()
-    ledger = Ledger()
-    with pretend(ledger) as device:
+    with pretend(Ledger()) as device:
         network.to(device)
         second = step(inputs.to(device, non_blocking=True))
         again = [each.grad for each in network.parameters()]

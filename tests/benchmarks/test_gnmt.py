@@ -92,8 +92,7 @@ def test_sentences_are_reversed_and_their_padding_stays() -> None:
 
 def test_initial_weights_grow_as_the_width_shrinks() -> None:
     assert Shape(9, 1024, 4).initial_range == pytest.approx(0.1)
-    network = GNMT(Shape(500, 64, 3))
-    for name, weights in network.named_parameters():
+    for name, weights in GNMT(Shape(500, 64, 3)).named_parameters():
         if name == "attention.scale":
             assert float(weights.detach()) == pytest.approx(1 / 8)
         elif name == "attention.key.bias":

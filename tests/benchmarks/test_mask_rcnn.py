@@ -52,8 +52,7 @@ def test_the_full_network_is_the_published_one() -> None:
         found = [p for p in part.parameters() if is_trained in (None, p.requires_grad)]
         return sum(parameter.numel() for parameter in found)
 
-    counts = {name: count(part) for name, part in network.named_children()}
-    assert counts == {
+    assert {name: count(part) for name, part in network.named_children()} == {
         "backbone": 23_454_912,
         "pyramid": 3_344_384,
         "proposals": 593_935,

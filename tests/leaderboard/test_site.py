@@ -131,8 +131,7 @@ def test_every_page_is_well_formed_and_leads_somewhere(
     field: dict[str, str], home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(home / "field")
-    found = make_pages(field)
-    for name, page in found.items():
+    for name, page in make_pages(field).items():
         assert len(page.ids) == len(set(page.ids)), name
         assert not {key for key in page.attributes if key.startswith("on")}, name
         assert "style" not in page.attributes, name
@@ -291,8 +290,7 @@ def test_a_provisional_score_is_shown_and_never_ranked(star_shape: Definition) -
         write_result(Path("submissions", root), star_shape, system=named)
     files = build_site(Path("submissions"))
     make_pages(files)
-    results = json.loads(files["results.json"])["results"]
-    for one in results:
+    for one in json.loads(files["results.json"])["results"]:
         is_full = one["scale"] == "full"
         assert one["verdict"] == ("provisional" if is_full else "scored")
         assert (one["rank"] is None) == (one["comparison"] is None) == is_full

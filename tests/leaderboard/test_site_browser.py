@@ -241,8 +241,7 @@ def test_prices_make_costs_and_stay_in_the_address(visitor: Visitor) -> None:
 
 def test_every_sorting_column_says_what_it_is(visitor: Visitor) -> None:
     for name in (ROUND, BENCHMARK, "benchmarks/star_images-mini.html"):
-        page = visitor.open(name)
-        for button in page.locator("th button").all():
+        for button in visitor.open(name).locator("th button").all():
             assert button.get_attribute("title"), (name, button.inner_text())
 
 

@@ -274,8 +274,7 @@ def test_saliencies_say_by_how_much_a_quadratic_loss_rises() -> None:
 def test_what_has_no_block_is_named() -> None:
     model = make_network()
     model[5].register_module("spare", nn.Linear(2, 2))  # which is not called
-    blocks = information.fisher_blocks(model, make_data(4), skip=("0",))
-    assert blocks.left_out == {
+    assert information.fisher_blocks(model, make_data(4), skip=("0",)).left_out == {
         "0": "skipped by name",
         "4": "no factors for PReLU",
         "5.spare": "no sample reached it",

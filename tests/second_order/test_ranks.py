@@ -315,8 +315,7 @@ def test_a_factor_that_float16_cannot_hold_is_named(scale: float, says: str) -> 
 
 
 def test_a_gradient_that_float16_cannot_hold_ends_the_training_on_all_ranks() -> None:
-    both = on_ranks(2, _log_out_of_range, 1e9)
-    for said in both:
+    for said in on_ranks(2, _log_out_of_range, 1e9):
         assert "the gradient of Linear is not finite after it was sent as float16" in said[-1]
 
 

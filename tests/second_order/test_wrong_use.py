@@ -28,8 +28,7 @@ def make_network() -> nn.Sequential:
 def step_with_scaler(infinite: bool) -> None:
     """The directions are too large for float16; maybe one gradient is infinite before K-FAC."""
     network = make_network()
-    options = Options(simulated_ranks=2, gradient_format="float16")
-    kfac = KFAC(network, options)
+    kfac = KFAC(network, Options(simulated_ranks=2, gradient_format="float16"))
     optimizer = torch.optim.SGD(network.parameters(), 0.1)
     scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     scaler.scale(functional.cross_entropy(network(INPUTS), TARGETS)).backward()

@@ -121,8 +121,7 @@ def missing() -> None:
 def test_facts_that_cannot_be_read_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    facts = hardware.read_hardware(tmp_path, tmp_path)
-    assert facts.keys() == {
+    assert hardware.read_hardware(tmp_path, tmp_path).keys() == {
         "processor", "processor_cores_per_node", "processor_threads_per_node",
         "memory_gib_per_node",
     }  # fmt: skip

@@ -102,8 +102,7 @@ def test_directions_of_kfac_are_those_of_the_reference() -> None:
             measure_entropies(net(images), labels, 0.1).mean().backward()
         own.direct(rate)
         kfac.step(rate)
-        both = zip(*(net.parameters() for net in nets), strict=True)
-        for mine, other in both:
+        for mine, other in zip(*(net.parameters() for net in nets), strict=True):
             assert mine.grad is not None
             assert other.grad is not None
             size = float(other.grad.norm())

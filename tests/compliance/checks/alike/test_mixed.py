@@ -93,8 +93,7 @@ def read_recorded(name: str, scale: str) -> list[Course]:
 def test_recorded_runs_are_no_mixtures(name: str, scale: str) -> None:
     """Also where the limits follow from any half of the seeds."""
     recorded, seeds = read_recorded(name, scale), read_courses(name, scale)
-    halves = [tuple(seeds), *list(combinations(seeds, near.SEEDS_MIN))[::9]]
-    for half in halves:
+    for half in [tuple(seeds), *list(combinations(seeds, near.SEEDS_MIN))[::9]]:
         known = near.make_scale(half)
         assert known is not None
         steps = measure(recorded, known)

@@ -89,8 +89,7 @@ def test_damaged_images_are_all_named_and_nothing_is_left(tmp_path: Path) -> Non
 def test_many_damaged_images_are_named_in_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = write_set(tmp_path)
-    for path in source.glob("val/*/*"):
+    for path in write_set(tmp_path).glob("val/*/*"):
         path.write_bytes(b"no image")
     monkeypatch.setattr("cepheid.reference.data.image_files.packing.MOST_NAMED", 2)
     with pytest.raises(StoreError, match=r"and 4 more; .*packed-damaged\.txt names all"):

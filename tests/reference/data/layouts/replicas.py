@@ -60,8 +60,7 @@ def write_imagenet(root: Path) -> Path:
 
 def list_images(source: Path, part: str) -> Iterator[tuple[Path, str, int]]:
     """Every image with its class folder and label, mixed as shards are."""
-    paths = sorted((source / part).glob("*/*"), key=lambda path: path.name[::-1])
-    for path in paths:
+    for path in sorted((source / part).glob("*/*"), key=lambda path: path.name[::-1]):
         yield path, path.parent.name, CLASSES.index(path.parent.name)
 
 
@@ -166,8 +165,7 @@ def tfrecord(source: Path, given: Path, is_script: bool = True) -> None:
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
 
     for part, split in (("train", "train"), ("val", "validation")):
-        path = given / f"{split}-00000-of-00001"
-        with tf.io.TFRecordWriter(str(path)) as writer:
+        with tf.io.TFRecordWriter(str(given / f"{split}-00000-of-00001")) as writer:
             for image, name, label in list_images(source, part):
                 features = {
                     "image/encoded": image.read_bytes(),

@@ -91,8 +91,7 @@ def test_visible_pixels_are_those_where_an_object_is_the_brightest() -> None:
 
 
 def test_an_object_has_its_signal_to_noise_ratio() -> None:
-    random = np.random.default_rng(3)
-    for found in objects.draw_objects(random, PARAMETERS.sky, 5, 5):
+    for found in objects.draw_objects(np.random.default_rng(3), PARAMETERS.sky, 5, 5):
         signal = objects.compute_signal(PARAMETERS.sky, found)
         assert np.sqrt(np.sum(signal**2)) == pytest.approx(found.signal_to_noise)
         x, y = np.array(found.centre_pixels) + SIDE / 2
@@ -145,7 +144,6 @@ def test_a_dataset_has_what_was_drawn(prepared: Path, drawn: dict[str, np.memmap
 @pytest.fixture(scope="module")
 def few() -> Scenes:
     rows = scenes.draw(SceneParameters(2, 6), range(8))
-    manifest = Manifest("scenes", {}, {}, 8, 250, {}, "")
     return Scenes(
         2,
         6,
@@ -154,7 +152,7 @@ def few() -> Scenes:
         rows["labels"].astype(np.int64),
         rows["signal_to_noise"],
         rows["masks"],
-        manifest,
+        Manifest("scenes", {}, {}, 8, 250, {}, ""),
     )
 
 

@@ -77,8 +77,7 @@ def test_clips_of_kitti_are_consecutive_frames_of_a_drive(tmp_path: Path) -> Non
     videos.prepare(tmp_path / "clips", READ, processes=1)
     stored = frames_of(tmp_path / "clips")
     assert stored.shape == (5, 4, 16, 16, 3)
-    red = stored[:, :, 8, 8, 0]
-    assert red.tolist() == [
+    assert stored[:, :, 8, 8, 0].tolist() == [
         [0, 10, 20, 30], [40, 50, 60, 70], [1, 11, 21, 31], [1, 11, 21, 31], [41, 51, 61, 71]
     ]  # fmt: skip
     assert (stored[..., 2] == 255).all()

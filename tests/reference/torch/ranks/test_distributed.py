@@ -37,11 +37,10 @@ def _normalise() -> tuple[list[float], list[float], list[float], list[float]]:
         out.pow(3).sum().backward()
         assert mine.grad is not None
         gradients = [p.grad for p in (norm.weight, norm.bias) if p.grad is not None]
-        gradient = ranks.sum(torch.stack(gradients))
         return (
             out.detach().flatten().tolist(),
             mine.grad.flatten().tolist(),
-            gradient.flatten().tolist(),
+            ranks.sum(torch.stack(gradients)).flatten().tolist(),
             [*norm.running_mean.tolist(), *norm.running_variance.tolist()],
         )
 
