@@ -192,16 +192,14 @@ def link_all(submissions: Path) -> None:
     submissions.symlink_to("real")
 
 
-def put_attributes(submissions: Path) -> None:
-    (submissions / "acme" / ".gitattributes").write_text("* -diff export-ignore\n")
-
-
 HIDING: dict[str, tuple[Callable[[Path], object], str]] = {
     "a folder is a link to a rival's": (hide_behind_link, "only the files in their own"),
     "a link beside": (lambda there: (there / "zeta").symlink_to("umbrella"), "only the files in"),
     "a repository as a new folder": (nest_repository, "only the files in their own folder"),
     "all is a link": (link_all, "base branch"),
-    "attributes of git": (put_attributes, "S5.name"),
+    "attributes of git": (
+        lambda there: (there / "acme" / ".gitattributes").write_text("* -diff export-ignore\n"),
+        "S5.name"),
     "another case": (lambda there: (there / "acme").rename(there / "Acme"), "only the files in"),
     "a rival's folder renamed": (
         lambda there: (there / "umbrella").rename(there / "zeta"), "only the files in their own"),

@@ -44,12 +44,8 @@ def _find_imports(path: Path) -> set[str]:
     return {".".join(name[:2]) if name[0] == "cepheid" else name[0] for name in parts}
 
 
-def _list_own_files() -> list[Path]:
-    return [path for package in (*ROOMS, "tests") for path in _files(package)]
-
-
 def test_no_module_is_imported_without_the_one_name() -> None:
-    for path in _list_own_files():
+    for path in (path for package in (*ROOMS, "tests") for path in _files(package)):
         wrong = _find_imports(path) & OLD_NAMES
         assert not wrong, f"{path.relative_to(ROOT)}: import cepheid.{sorted(wrong)[0]} instead"
 

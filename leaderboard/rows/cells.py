@@ -39,7 +39,10 @@ def format_reference(entry: Entry) -> str:
 
 def choose_unit(entries: Iterable[Entry]) -> Unit | None:
     """Choose the unit in which all numbers of a table are read; None without any."""
-    means = ((e.kind, e.main.mean if e.main else _find_so_far(e)) for e in entries)
+    means = (
+        (e.kind, e.main.mean if e.main else e.standing.so_far.get(e.kind.ranked_by, 0))
+        for e in entries
+    )
     known = [(kind, math.log(mean)) for kind, mean in means if mean > 0]
     if not known:
         return None
@@ -50,10 +53,6 @@ def choose_unit(entries: Iterable[Entry]) -> Unit | None:
 def name_unit(unit: Unit) -> str:
     """Return the name of a unit in full, for axes and headings: ``seconds``."""
     return {"s": "seconds", "min": "minutes"}.get(unit.name, unit.name)
-
-
-def _find_so_far(entry: Entry) -> float:
-    return entry.standing.so_far.get(entry.kind.ranked_by, 0)
 
 
 def format_range(entry: Entry, unit: Unit | None = None) -> str:

@@ -243,17 +243,12 @@ def damage(chance: random.Random, root: Path) -> list[str]:
         files = list_files(root)
         kinds: dict[str, list[Path]] = {}
         for path in files:
-            kinds.setdefault(name_kind(path), []).append(path)
+            kinds.setdefault(re.sub("[0-9]+", "", path.name), []).append(path)
         of_kind = kinds[chance.choice(sorted(kinds))]  # of many logs there is one kind
         path = chance.choice(chance.choice((files, of_kind)))
         chance.choice(DAMAGES)(chance, path)
         damaged.append(str(path.relative_to(root)))
     return damaged
-
-
-def name_kind(path: Path) -> str:
-    """Return what a file is of: its name without numbers."""
-    return re.sub("[0-9]+", "", path.name)
 
 
 def run(main: Callable[[list[str]], int], arguments: Sequence[object]) -> Ended:

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +201,6 @@ def test_a_size_has_a_process_of_its_own_and_may_lose_it() -> None:
         own_process.run_alone(signal.raise_signal, signal.SIGKILL)
 
 
-def _sleep_alone(place: Path) -> None:
-    own_process.run_alone(_tell_and_sleep, place)
-
-
 def _tell_and_sleep(place: Path) -> None:
     place.write_text(str(os.getpid()))
     time.sleep(600)
@@ -211,7 +208,9 @@ def _tell_and_sleep(place: Path) -> None:
 
 def test_a_measurement_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     place = tmp_path / "pid"
-    parent = multiprocessing.get_context("spawn").Process(target=_sleep_alone, args=(place,))
+    parent = multiprocessing.get_context("spawn").Process(
+        target=own_process.run_alone, args=(_tell_and_sleep, place)
+    )
     parent.start()
     for _ in range(600):
         if place.is_file() and place.read_text():
@@ -234,17 +233,13 @@ def fail_on_the_last_rank() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def end_abruptly() -> None:
-    os._exit(3)
-
-
 def test_ranks_are_processes_with_places_and_end_together() -> None:
     warm_context()
     assert own_process.run_on_ranks(1, fail_on_the_last_rank) == 1
     with pytest.raises(UserError, match="no room"):
         own_process.run_on_ranks(2, fail_on_the_last_rank)
     with pytest.raises(UserError, match="was killed"):
-        own_process.run_on_ranks(2, end_abruptly)
+        own_process.run_on_ranks(2, partial(os._exit, 3))
 
 
 # Memory and pipelines -----------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from cepheid.rules.host import ROOT
 from cepheid.second_order import KFAC, Options, information
-from cepheid.second_order.information.blocks import Block, FisherBlocks
+from cepheid.second_order.information.blocks import Block
 from cepheid.second_order.options import UseError
 
 CLASSES = 3
@@ -104,10 +104,6 @@ def test_products_are_those_of_the_dense_matrix(kind: str) -> None:
     assert model[1].training
 
 
-def _dense_blocks(blocks: FisherBlocks) -> dict[str, Tensor]:
-    return {name: block.to_dense() for name, block in blocks.blocks.items()}
-
-
 @pytest.mark.parametrize("fisher", ["exact", "gauss_newton"])
 def test_blocks_are_those_of_the_dense_matrix_where_kronecker_is_exact(fisher: str) -> None:
     """With one input for all samples, and for batch norms with one position, nothing is lost."""
@@ -147,8 +143,8 @@ def test_operations_are_those_of_the_dense_blocks() -> None:
     diagonal, inverses = blocks.find_diagonal(), blocks.find_inverse_diagonal(0.01)
     assert set(products) == set(blocks.parameters) == set(vectors) - {"4.weight"}
     total, values = 0.0, []
-    for name, dense in _dense_blocks(blocks).items():
-        block = blocks.blocks[name]
+    for name, block in blocks.blocks.items():
+        dense = block.to_dense()
 
         def flat(of: dict[str, Tensor], block: Block = block) -> Tensor:
             joined: Tensor = block.layer.join([of[each] for each in block.names])

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,8 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     line = ["galaxy_shape", *FAST, "--runs", "1", "--data", data_root, "--output", tmp_path]
     sizes: dict[str, Any] = {"reachable": False, "max_samples": 6 * 32}
     process = Program("cepheid.tools.cli:console", "run", *line, environment=environment(**sizes))
-    wait_until(lambda: any("block_stop" in log.read_text() for log in partials(tmp_path)), process)
+    begun = partial(tmp_path.glob, "results/*/*/result_0.txt.partial")
+    wait_until(lambda: any("block_stop" in log.read_text() for log in begun()), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 1, err
@@ -143,10 +145,6 @@ def test_interruption_closes_the_log_and_the_run_is_made_again(
     assert again.returncode == 1, again.stderr  # it misses the target, but it counts
     assert log.with_name("result_0.txt").exists()
     assert log.exists()
-
-
-def partials(output: Path) -> list[Path]:
-    return list(output.glob("results/*/*/result_0.txt.partial"))
 
 
 def wait_until(condition: object, process: Program, seconds: float = 120) -> None:

@@ -198,8 +198,10 @@ def list_columns(points: Sequence[Point]) -> Sequence[Column]:
         Column("ranks", "ranks", key="ranks"),
         Column("batch", "batch_size", "{:,}", "batch_size"),
         Column(None, lambda point: point.inputs[0], key="input"),
-        Column("samples/s", _find_rate, partial(Spread.format, form=",.4g"), "samples_per_second"),
-        Column("speed-up", _find_speed_up, "{:.2f}", "speed_up"),
+        Column("samples/s", lambda point: spread(point.rates(TOGETHER, point.inputs[0])),
+               partial(Spread.format, form=",.4g"), "samples_per_second"),
+        Column("speed-up", lambda point: point.ranks * point.efficiency(point.inputs[0]).median,
+               "{:.2f}", "speed_up"),
         Column(None, lambda point: {each: point.efficiency(each) for each in point.inputs},
                key="efficiency"),
         *(
@@ -216,14 +218,6 @@ def list_columns(points: Sequence[Point]) -> Sequence[Column]:
 
 def _find_share(name: str, point: Point) -> float:
     return point.shares[name]
-
-
-def _find_speed_up(point: Point) -> float:
-    return point.ranks * point.efficiency(point.inputs[0]).median
-
-
-def _find_rate(point: Point) -> Spread:
-    return spread(point.rates(TOGETHER, point.inputs[0]))
 
 
 def _judge_input(point: Point) -> str:

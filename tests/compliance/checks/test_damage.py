@@ -60,10 +60,6 @@ def label(text: str) -> Callable[[bytes], bytes]:
     return each_line(lambda line: text + line)
 
 
-def write_path(line: str) -> str:
-    return line.replace('"train.py"', '"D:\\work\\train.py"')
-
-
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str, str, str]] = {
     "UTF-16 of Windows PowerShell": (
         lambda log: log.decode().encode("utf-16"), "T1.text", "UTF-16", "iconv -f UTF-16"),
@@ -94,7 +90,9 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str, str, str]] = {
     "indented": (
         each_line(lambda line: f"{MARK} {json.dumps(json.loads(line[9:]), indent=1)}\n"),
         "T1.json", "goes on on the next line", "on one line"),
-    "backslashes": (each_line(write_path), "T1.json", "a backslash", "two backslashes"),
+    "backslashes": (
+        each_line(lambda line: line.replace('"train.py"', '"D:\\work\\train.py"')),
+        "T1.json", "a backslash", "two backslashes"),
     "Python's notation": (
         each_line(lambda line: f"{MARK} {json.loads(line[9:])!r}\n"), "T1.json", "Python", "dumps"),
     "colours": (

@@ -358,10 +358,6 @@ def _give_readings(lines: list[str], of: int) -> None:
         lines[number] = ",".join([clock, other.split(",", 1)[1]])
 
 
-def copy_readings(root: Path) -> None:
-    write_power(root / RESULT, 1, partial(_give_readings, of=2))
-
-
 def add_task_digest(root: Path, index: int) -> Path:
     """Log the digest of the code that is there."""
     records = run_records(MINI, index)
@@ -494,7 +490,8 @@ CASES = [
     Case("a power log for no run", "T23.no_run", f"{RESULT}/power_9.csv",
          lambda root: shutil.copy(root / RESULT / "power_1.csv", root / RESULT / "power_9.csv"),
          says="result_9.txt"),
-    Case("the readings of another run", "T23.copied", f"{RESULT}/power_2.csv", copy_readings, 3,
+    Case("the readings of another run", "T23.copied", f"{RESULT}/power_2.csv",
+         power(1, partial(_give_readings, of=2)), 3,
          "power_1.csv"),
     Case("other sensors in one run", "T23.sensors", f"{RESULT}/power_2.csv",
          power(2, replace_line(2, "monotonic_ms,node0,node7")), 2, "sensors are not those"),

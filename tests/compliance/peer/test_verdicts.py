@@ -20,10 +20,6 @@ pytest.importorskip("mlperf_logging", reason="the peer is in the extra test")
 CLOSED, OPEN, SGD = resnet_40(), resnet_40(division="open"), resnet_40(optimizer="sgd")
 
 
-def lines_of(entries: Sequence[Entry], round_name: str) -> list[str]:
-    return mll_lines(entries) if round_name.endswith("0.6") else mllog_lines(entries)
-
-
 def by_mlcommons(log: Path, round_name: str) -> str:
     """The verdict of mlcommons' rules as we evaluate them; a crash is no verdict."""
     run, rule_set = runlog.read(log), require_rule_set(round_name)
@@ -33,7 +29,8 @@ def by_mlcommons(log: Path, round_name: str) -> str:
 
 def compare(entries: Sequence[Entry], round_name: str, folder: Path) -> None:
     """Assert that both judge a log alike; where the peer crashes, ours refuses."""
-    log = write(folder / "result_0.txt", lines_of(entries, round_name))
+    as_lines = mll_lines if round_name.endswith("0.6") else mllog_lines
+    log = write(folder / "result_0.txt", as_lines(entries))
     theirs = judge_log(log, require_rule_set(round_name)).verdict.replace("CRASH", "FAILED")
     assert by_mlcommons(log, round_name) == theirs
 

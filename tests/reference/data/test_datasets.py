@@ -49,15 +49,18 @@ class Case:
         return manifest
 
 
-def _write_drives(root: Path) -> None:
-    write_kitti(root / "KITTI", {"training": [9, 5], "testing": [3, 11]})
-
-
 CASES = (
     Case("galaxies", 3, 2, "galaxies-5-", {"bands": "gri", "pixels": 32}),
     Case("scenes", 3, 2, "scenes-5-", {}),
     Case("videos", 3, 2, "videos-sky-5-", {}),
-    Case("videos", 3, 2, "videos-KITTI-5-", {"source": "KITTI", "frames": 4}, _write_drives),
+    Case(
+        "videos",
+        3,
+        2,
+        "videos-KITTI-5-",
+        {"source": "KITTI", "frames": 4},
+        lambda root: write_kitti(root / "KITTI", {"training": [9, 5], "testing": [3, 11]}),
+    ),
     Case("imagenet", 12, 6, "imagenet-shapes-18-", {"source": "shapes", "classes": 3}),
     Case(
         *("imagenet", 12, 6, "imagenet-ILSVRC2012-18-"),

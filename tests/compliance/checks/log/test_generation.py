@@ -140,7 +140,8 @@ CASES = {
         lambda records: [*records[:-3], *_three(records), *records[-3:]]),
     "times twice": ("T3.out_of_turn", "generation_times", 1,
                     lambda records: _twice(records, "generation_times")),
-    "an event of training": ("T2.unknown_key", "block_start", 0, lambda records: _rename(records)),
+    "an event of training": ("T2.unknown_key", "block_start", 0,
+        lambda records: put(records, "generation_start", key="block_start")),
     "a target is missed": ("T9.false_success", "run_stop", 0, lambda records: edit(
         records, "eval_accuracy",
         lambda record: (record["metadata"]["metrics"].update(distinct=0.1)))),
@@ -158,10 +159,6 @@ def _three(records: list[Record]) -> list[Record]:
 def _twice(records: list[Record], key: str) -> list[Record]:
     number = line_number(records, key)
     return [*records[:number], *copy.deepcopy(records[number - 1 :])]
-
-
-def _rename(records: list[Record]) -> list[Record]:
-    return put(records, "generation_start", key="block_start")
 
 
 @pytest.mark.parametrize("name", CASES)

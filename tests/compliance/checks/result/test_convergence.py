@@ -17,8 +17,6 @@ from cepheid.rules import rcp
 from cepheid.rules.definition import Definition
 from cepheid.tools.console.tables import write_table
 from tests.compliance.builder import (
-    Record,
-    edit,
     put,
     reference_points,
     run_records,
@@ -174,10 +172,6 @@ def test_a_batch_size_between_two_points(star_shape: Definition) -> None:
     assert finding.expected.endswith("the reference needs 875")
 
 
-def _other_batch(record: Record) -> object:
-    return record.update(value=20)
-
-
 @pytest.mark.parametrize(
     "write",
     [
@@ -187,7 +181,7 @@ def _other_batch(record: Record) -> object:
         lambda mini: write_result(Path("out"), mini, converged=lambda index: index > 1),
         lambda mini: write_log(  # T18 says that it differs
             write_result(Path("out"), mini) / "result_0.txt",
-            edit(run_records(mini), "global_batch_size", _other_batch),
+            put(run_records(mini), "global_batch_size", value=20),
         ),
         lambda mini: write_log(  # T14 says that it is another definition's
             write_result(Path("out"), mini) / "result_0.txt",
