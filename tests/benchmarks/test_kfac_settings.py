@@ -163,36 +163,26 @@ def test_ranks_are_simulated_in_a_study(data_root: Path) -> None:
         (["kfac_simulated_ranks=0"], "ranks=0: expected one of off, a number"),
         (["kfac_sums=as_sent"], "kfac_sums=as_sent: it has no effect without kfac_sim"),
         (["kfac_simulated_ranks=8", "kfac_sums=as_sent"], "ranks=8 .*in float32.*; fix: "),
-        (
-            ["kfac_simulated_ranks=8", "opt_preconditioner=none"],
-            "=8: it has no effect without opt_preconditioner=kfac; fix: ",
-        ),
+        (["kfac_simulated_ranks=8", "opt_preconditioner=none"],
+         "=8: it has no effect without opt_preconditioner=kfac; fix: "),
         (["kfac_simulated_ranks=8", "weight_update=sharded"], "ranks=8: with weight_up.*; fix: "),
         (["kfac_simulated_ranks=8", "kfac_overlap=on"], "ranks=8: nothing is sent.*; fix: "),
         (["kfac_simulated_ranks=100"], "ranks=100: 8 samples at once cannot be shared.*; fix: "),
-        (
-            ["kfac_simulated_ranks=8", "micro_batch=4", "model_bn_span=4"],
-            "ranks=8: 4 samples at once.*; fix: ",
-        ),
+        (["kfac_simulated_ranks=8", "micro_batch=4", "model_bn_span=4"],
+         "ranks=8: 4 samples at once.*; fix: "),
         (["kfac_stale_interval=often"], "interval=often: expected one of off, a number from 1"),
-        (
-            ["kfac_stale_interval=5", "kfac_stale=false"],
-            "interval=5: it has no effect without kfac_stale=true; fix: ",
-        ),
-        (
-            ["kfac_inverses=everywhere", "kfac_gradients=bfloat16"],
-            "kfac_gradients=bfloat16: it has no effect without kfac_inv",
-        ),
-        (
-            ["kfac_damping_schedule=rising", "opt_preconditioner=none"],
-            "without K-FAC nothing is damped; fix: leave it out",
-        ),
+        (["kfac_stale_interval=5", "kfac_stale=false"],
+         "interval=5: it has no effect without kfac_stale=true; fix: "),
+        (["kfac_inverses=everywhere", "kfac_gradients=bfloat16"],
+         "kfac_gradients=bfloat16: it has no effect without kfac_inv"),
+        (["kfac_damping_schedule=rising", "opt_preconditioner=none"],
+         "without K-FAC nothing is damped; fix: leave it out"),
         # Pieces within the span of a norm: the message says what would make them possible.
         (["micro_batch=4"], "out, or set model_bn_span=4 too, which changes what"),
         (["micro_batch=3", "model_bn_span=4"], r"leave it out$"),
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 def test_settings_without_effect_and_those_that_cannot_be_are_refused(
     data_root: Path, overrides: list[str], says: str
 ) -> None:

@@ -30,21 +30,11 @@ class Case:
 
 
 CASES = (
-    Case(
-        "resnet50",
-        4,
-        "weight_update=sharded all_reduce=two_level",
-        "opt_name=lars model_bn_span=4",
-        is_slow=False,
-    ),
+    Case("resnet50", 4, "weight_update=sharded all_reduce=two_level",
+         "opt_name=lars model_bn_span=4", is_slow=False),
     Case("ssd", 4, "weight_update=sharded all_reduce=two_level", f"model_bn_span=4 {GENTLE}"),
-    Case(
-        "transformer",
-        4,
-        "weight_update=overlapped all_reduce=mesh",
-        f"pass_tokens=512 global_batch_size=40 {SENTENCES}",
-        is_slow=False,
-    ),
+    Case("transformer", 4, "weight_update=overlapped all_reduce=mesh",
+         f"pass_tokens=512 global_batch_size=40 {SENTENCES}", is_slow=False),
     Case("gnmt", 2, "weight_update=sharded", f"global_batch_size=16 {SENTENCES}"),
     Case("gnmt", 2, "weight_update=overlapped", f"global_batch_size=16 {SENTENCES}"),
     Case("ssd", 2, "spatial_partitions=2", GENTLE, is_slow=False),
@@ -62,7 +52,7 @@ CASES = (
     Case("mask_rcnn", 2, "spatial_partitions=2", GENTLE, is_slow=False),
     Case("mask_rcnn", 4, "spatial_partitions=4", GENTLE),
     Case("mask_rcnn", 4, "spatial_partitions=2", GENTLE),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

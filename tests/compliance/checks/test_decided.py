@@ -52,24 +52,16 @@ def find(judged_in: Round, decisions: str) -> tuple[list[str], bool, str]:
     [
         ("receipts:\n - {path: acme, on: 2026-06-30}", [], False, "scored"),
         ("receipts:\n - {path: acme, on: 2026-07-01}", ["S10.late"], True, "rejected"),
-        (
-            "receipts:\n - {path: acme, on: 2026-07-09}\n - {path: acme, on: 2026-06-30}",
-            [],
-            False,
-            "scored",
-        ),
+        ("receipts:\n - {path: acme, on: 2026-07-09}\n - {path: acme, on: 2026-06-30}", [], False,
+         "scored"),
         (f"withdrawals:\n - {{{SAID}}}", ["S8.withdrawn"], False, "withdrawn"),
         (f"not_confirmed:\n - {{{SAID}}}", ["S13.not_confirmed"], False, "scored"),
         (f"reproduced:\n - {{{SAID}}}", [], False, "scored"),
         (f"objections:\n - {{{AGAINST}}}", ["S11.open"], False, "scored"),
         (f"objections:\n - {{{AGAINST}, verdict: refused}}", [], False, "scored"),
         (f"objections:\n - {{{AGAINST}, verdict: upheld}}", ["S11.upheld"], True, "rejected"),
-        (
-            f"objections:\n - {{{AGAINST}, verdict: upheld}}\nwithdrawals:\n - {{{SAID}}}",
-            ["S8.withdrawn"],
-            False,
-            "withdrawn",
-        ),
+        (f"objections:\n - {{{AGAINST}, verdict: upheld}}\nwithdrawals:\n - {{{SAID}}}",
+         ["S8.withdrawn"], False, "withdrawn"),
         (
             "receipts:\n - {path: acme, on: 2026-07-01}\nwaivers:\n - {rule: S10, path: acme, "
             "reason: the server was down, who: Jane Doe, until: 2026-06-30}",
@@ -78,7 +70,7 @@ def find(judged_in: Round, decisions: str) -> tuple[list[str], bool, str]:
             "scored",
         ),
     ],
-)
+)  # fmt: skip
 def test_a_decision_has_its_effect(
     entry: str, codes: list[str], has_error: bool, verdict: str, due: Round
 ) -> None:

@@ -290,38 +290,20 @@ def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
     [
         ("too few", [resnet_40(k) for k in range(4)], "M2.number_of_runs", "error"),
         ("too many", [resnet_40(k) for k in range(6)], "M2.number_of_runs", "error"),
-        (
-            "same seed",
-            [change(resnet_40(k), "seed", value=1) for k in range(5)],
-            "T15.repeated",
-            "error",
-        ),
-        (
-            "two break rules",
-            [change(resnet_40(k), "lars_epsilon", value=k // 3) for k in range(5)],
-            "M2.too_many_broken",
-            "error",
-        ),
-        (
-            "copy",
-            [change(resnet_40(k // 2), "seed", value=k) for k in range(5)],
-            "T19.copied_quality",
-            "error",
-        ),
-        (
-            "one not converged",
-            [resnet_40(k, status="aborted" if k == 3 else "success") for k in range(5)],
-            "T17.not_converged",
-            "note",
-        ),
-        (
-            "two not converged",
-            [resnet_40(k, status="aborted" if k > 2 else "success") for k in range(5)],
-            "T17.too_many",
-            "error",
-        ),
+        ("same seed", [change(resnet_40(k), "seed", value=1) for k in range(5)], "T15.repeated",
+         "error"),
+        ("two break rules", [change(resnet_40(k), "lars_epsilon", value=k // 3) for k in range(5)],
+         "M2.too_many_broken", "error"),
+        ("copy", [change(resnet_40(k // 2), "seed", value=k) for k in range(5)],
+         "T19.copied_quality", "error"),
+        ("one not converged",
+         [resnet_40(k, status="aborted" if k == 3 else "success") for k in range(5)],
+         "T17.not_converged", "note"),
+        ("two not converged",
+         [resnet_40(k, status="aborted" if k > 2 else "success") for k in range(5)], "T17.too_many",
+         "error"),
     ],
-)
+)  # fmt: skip
 def test_a_result(
     name: str, runs: list[list[Entry]], code: str, severity: str, tmp_path: Path
 ) -> None:

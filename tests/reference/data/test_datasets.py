@@ -53,29 +53,17 @@ CASES = (
     Case("galaxies", 3, 2, "galaxies-5-", {"bands": "gri", "pixels": 32}),
     Case("scenes", 3, 2, "scenes-5-", {}),
     Case("videos", 3, 2, "videos-sky-5-", {}),
-    Case(
-        "videos",
-        3,
-        2,
-        "videos-KITTI-5-",
-        {"source": "KITTI", "frames": 4},
-        lambda root: write_kitti(root / "KITTI", {"training": [9, 5], "testing": [3, 11]}),
-    ),
+    Case("videos", 3, 2, "videos-KITTI-5-", {"source": "KITTI", "frames": 4},
+         lambda root: write_kitti(root / "KITTI", {"training": [9, 5], "testing": [3, 11]})),
     Case("imagenet", 12, 6, "imagenet-shapes-18-", {"source": "shapes", "classes": 3}),
-    Case(
-        *("imagenet", 12, 6, "imagenet-ILSVRC2012-18-"),
-        {"source": "ILSVRC2012", "classes": 3},
-        pictures.write_set,
-    ),
+    Case(*("imagenet", 12, 6, "imagenet-ILSVRC2012-18-"), {"source": "ILSVRC2012", "classes": 3},
+         pictures.write_set),
     Case("radiographs", 6, 4, "radiographs-drawings-10-", {"source": "drawings"}),
-    Case(
-        *("radiographs", 4, 3, "radiographs-ChestX-ray14-7-"),
-        {"source": "ChestX-ray14"},
-        chests.write_replica,
-    ),
+    Case(*("radiographs", 4, 3, "radiographs-ChestX-ray14-7-"), {"source": "ChestX-ray14"},
+         chests.write_replica),
     Case("coco", 9, 4, "coco-13-", {}, photographs.write_replica),
     Case("coco", 9, 4, "coco-13-", {"masks": True}, photographs.write_replica),
-)
+)  # fmt: skip
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.title.rstrip("-"))
 
 

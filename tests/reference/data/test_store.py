@@ -79,37 +79,27 @@ def put_file_in_place(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (
-            lambda folder: replace_bytes(folder / "numbers.npy", b"<i8", b"<u8"),
-            r"numbers\.npy: holds uint64 \(23,\), expected <i8",
-        ),
+        (lambda folder: replace_bytes(folder / "numbers.npy", b"<i8", b"<u8"),
+         r"numbers\.npy: holds uint64 \(23,\), expected <i8"),
         (
             lambda folder: replace_bytes(
                 folder / "stamps.npy", b"'fortran_order': False", b"'fortran_order': True "
             ),
             r"stamps\.npy: damaged \(columns first\)",
         ),
-        (
-            lambda folder: os.truncate(folder / "labels.npy", 311),
-            r"labels\.npy: the file has 311 bytes, expected 312",
-        ),
-        (
-            lambda folder: (folder / "labels.npy").unlink(),
-            r"labels\.npy: the file is missing\. Delete",
-        ),
+        (lambda folder: os.truncate(folder / "labels.npy", 311),
+         r"labels\.npy: the file has 311 bytes, expected 312"),
+        (lambda folder: (folder / "labels.npy").unlink(),
+         r"labels\.npy: the file is missing\. Delete"),
         (lambda folder: (folder / store.MANIFEST).unlink(), r"manifest\.json: missing"),
         (shutil.rmtree, "Prepare the dataset first"),
         (put_file_in_place, "not a folder"),
-        (
-            lambda folder: edit_manifest(folder, lambda facts: facts.update(format_version=2)),
-            "format version 2, this program reads 1",
-        ),
-        (
-            lambda folder: os.truncate(folder / store.MANIFEST, store.LARGEST_MANIFEST_BYTES + 1),
-            "expected at most",
-        ),
+        (lambda folder: edit_manifest(folder, lambda facts: facts.update(format_version=2)),
+         "format version 2, this program reads 1"),
+        (lambda folder: os.truncate(folder / store.MANIFEST, store.LARGEST_MANIFEST_BYTES + 1),
+         "expected at most"),
     ],
-)
+)  # fmt: skip
 def test_damage_is_found(folder: Path, damage: Callable[[Path], object], message: str) -> None:
     damage(folder)
     with pytest.raises(StoreError, match=message):

@@ -280,38 +280,24 @@ def test_a_list_without_a_class_for_each_image_is_refused(source: Path, text: st
     [
         (lambda source: shutil.rmtree(source), r"train: there is no such folder\. Put ImageNet"),
         (lambda source: shutil.rmtree(source / "val"), r"val: there is no such folder"),
-        (
-            lambda source: shutil.rmtree(source / "train/n02"),
-            r"train: 2 class folders with images, expected 3\. Unpack",
-        ),
-        (
-            lambda source: [path.unlink() for path in (source / "train/n02").iterdir()],
-            r"2 class folders with images, expected 3; without images: n02",
-        ),
-        (
-            lambda source: (source / "train/n02.tar").touch(),
-            r"train: 1 archive \(n02\.tar\) is not unpacked",
-        ),
-        (
-            lambda source: (source / "train/n03/train_005.JPEG").unlink(),
-            r"train: 11 images, expected 12\. The folders with fewest are n03 with 3, n01 with 4",
-        ),
-        (
-            lambda source: shutil.rmtree(source / "val/n01"),
-            r"val: has no class folder n01, which train has",
-        ),
+        (lambda source: shutil.rmtree(source / "train/n02"),
+         r"train: 2 class folders with images, expected 3\. Unpack"),
+        (lambda source: [path.unlink() for path in (source / "train/n02").iterdir()],
+         r"2 class folders with images, expected 3; without images: n02"),
+        (lambda source: (source / "train/n02.tar").touch(),
+         r"train: 1 archive \(n02\.tar\) is not unpacked"),
+        (lambda source: (source / "train/n03/train_005.JPEG").unlink(),
+         r"train: 11 images, expected 12\. The folders with fewest are n03 with 3, n01 with 4"),
+        (lambda source: shutil.rmtree(source / "val/n01"),
+         r"val: has no class folder n01, which train has"),
         (lambda source: (source / "val/n04").mkdir(), r"val: has a class folder n04, which train"),
         (lambda source: (source / "val/n01/val_012.JPEG").unlink(), r"val: 5 images, expected 6"),
-        (
-            lambda source: (source / "val/n01/val_012.JPEG").rename(source / "val/val_012.JPEG"),
-            r"class folders and images beside them \(val_012\.JPEG\)",
-        ),
-        (
-            lambda source: (source / "val/n01/val_012.JPEG").write_bytes(b""),
-            r"1 file \(val/n01/val_012\.JPEG\) is empty",
-        ),
+        (lambda source: (source / "val/n01/val_012.JPEG").rename(source / "val/val_012.JPEG"),
+         r"class folders and images beside them \(val_012\.JPEG\)"),
+        (lambda source: (source / "val/n01/val_012.JPEG").write_bytes(b""),
+         r"1 file \(val/n01/val_012\.JPEG\) is empty"),
     ],
-)
+)  # fmt: skip
 def test_an_incomplete_set_is_refused(
     source: Path, damage: Callable[[Path], object], message: str
 ) -> None:
