@@ -169,37 +169,25 @@ DEEP = {
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        (
-            {"ground/long.py": "pass\n" * 21},
-            ["long_modules ground: 1 modules are too long, the ceiling is 0", "long.py (21)"],
-        ),
+        ({"ground/long.py": "pass\n" * 21},
+         ["long_modules ground: 1 modules are too long, the ceiling is 0", "long.py (21)"]),
         ({"ground/empty.py": ""}, ["short_modules ground: 1 modules are too short"]),
-        (
-            {f"ground/{name}.py": "pass\n" for name in "abc"},
-            ["folders ground: 4 modules in the folder, the ceiling is 3", "ground/a.py"],
-        ),
-        (
-            {"ground/base.py": "\ndef sell(a, b, /, c, *d, e, f, **g): ...\n"},
-            ["parameters ground: 1 functions have too many", "ground/base.py:2 sell (7)"],
-        ),
-        (
-            {"ground/base.py": "class A:\n  @staticmethod\n  def f(a, b, c, d, e, f, g): ...\n"},
-            ["ground/base.py:3 f (7)"],
-        ),
+        ({f"ground/{name}.py": "pass\n" for name in "abc"},
+         ["folders ground: 4 modules in the folder, the ceiling is 3", "ground/a.py"]),
+        ({"ground/base.py": "\ndef sell(a, b, /, c, *d, e, f, **g): ...\n"},
+         ["parameters ground: 1 functions have too many", "ground/base.py:2 sell (7)"]),
+        ({"ground/base.py": "class A:\n  @staticmethod\n  def f(a, b, c, d, e, f, g): ...\n"},
+         ["ground/base.py:3 f (7)"]),
         (DEEP, ["deep_classes roof: 1 classes have", "roof/tile.py:3 Three (4)"]),
         (DEEP, ["deepest_class roof: 4 classes of ours in one MRO, the ceiling is 3"]),
-        (
-            {f"ground/part{n}/a.py": "pass\n" * 20 for n in range(5)},
-            ["lines.ground python: 101 lines, the ceiling is 100", "ground/part0/a.py (20)"],
-        ),
-        (
-            {f"ground/part{n}/a.py": "pass\n" * 20 for n in range(5)},
-            ["python outside_tests: 104 lines, the ceiling is 100"],
-        ),
+        ({f"ground/part{n}/a.py": "pass\n" * 20 for n in range(5)},
+         ["lines.ground python: 101 lines, the ceiling is 100", "ground/part0/a.py (20)"]),
+        ({f"ground/part{n}/a.py": "pass\n" * 20 for n in range(5)},
+         ["python outside_tests: 104 lines, the ceiling is 100"]),
         ({"ground/a.yaml": "a: 1\n"}, ["lines.ground yaml: 1 lines", "ground/a.yaml"]),
         ({"attic/chest.py": "import shop\n"}, ["lines.elsewhere python: 1 lines", "attic/chest"]),
     ],
-)
+)  # fmt: skip
 def test_a_number_above_its_ceiling_is_found(
     files: dict[str, str], expected: list[str], tmp_path: Path
 ) -> None:

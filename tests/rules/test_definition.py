@@ -157,17 +157,13 @@ def test_what_the_closed_division_allows(
         ({"closed": [1, 2]}, {"default": 1, "choices": [1, 2]}),
         ({"default": 2, "closed": [1, 2]}, {"default": 2, "choices": [1, 2]}),
         ({"default": 2, "closed": {"from": 1}}, {"default": 2, "min": 1}),
-        (
-            {"default": 2, "closed": {"to": 9, "at_most": {"b": 0.5}}},
-            {"default": 2, "max": 9, "max_of": {"b": 0.5}},
-        ),
-        (
-            {"default": 2, "closed": {"from": 0.5, "at_least": {"b": 1}}},
-            {"default": 2, "min": 0.5, "min_of": {"b": 1}},
-        ),
+        ({"default": 2, "closed": {"to": 9, "at_most": {"b": 0.5}}},
+         {"default": 2, "max": 9, "max_of": {"b": 0.5}}),
+        ({"default": 2, "closed": {"from": 0.5, "at_least": {"b": 1}}},
+         {"default": 2, "min": 0.5, "min_of": {"b": 1}}),
         ({"default": 0.5, "closed": "any"}, {"default": 0.5}),
     ],
-)
+)  # fmt: skip
 def test_digests_are_those_of_the_earlier_notation(
     rule: dict[str, Any], earlier: dict[str, Any]
 ) -> None:

@@ -50,18 +50,14 @@ def test_sound_evidence_has_no_problem() -> None:
     [
         (lambda e: replace(e, definition_digest="x"), "measured for another definition"),
         (lambda e: replace(e, curves=e.curves[1:]), "9 seeds of the correct model"),
-        (
-            lambda e: replace(e, curves=(Curve("correct", 0, 1.0, ((9, POOR),)), *e.curves[1:])),
-            "the correct model misses the targets with seed 0",
-        ),
+        (lambda e: replace(e, curves=(Curve("correct", 0, 1.0, ((9, POOR),)), *e.curves[1:])),
+         "the correct model misses the targets with seed 0"),
         (lambda e: replace(e, curves=e.curves[:-1]), "the broken variant frozen was not tried"),
-        (
-            lambda e: add(e, Curve("frozen", 2, 1.0, ((100, GOOD), (LAST, POOR)))),
-            "the broken variant frozen reaches the targets",
-        ),
+        (lambda e: add(e, Curve("frozen", 2, 1.0, ((100, GOOD), (LAST, POOR)))),
+         "the broken variant frozen reaches the targets"),
         (lambda e: add(e, broken("frozen", LAST - 1)), "frozen was not run to the full budget"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_said(change: Callable[[Evidence], Evidence], problem: str) -> None:
     (found,) = problems(change(SOUND))
     assert problem in found

@@ -44,16 +44,9 @@ VARIANTS = {
     ),
     "shards": replace(BASE, shard_update=True, average_gradients=True),
     "all": replace(
-        BASE,
-        symmetric=True,
-        factor_format="float21",
-        overlap=True,
-        stale=True,
-        stale_tolerance=0.3,
-        shard_update=True,
-        average_gradients=True,
-    ),
-}
+        BASE, symmetric=True, factor_format="float21", overlap=True, stale=True,
+        stale_tolerance=0.3, shard_update=True, average_gradients=True),
+}  # fmt: skip
 STEPS = 4
 
 

@@ -145,37 +145,23 @@ def test_launchers_that_contradict_each_other(environment: dict[str, str], messa
         *(
             ({"TF_CONFIG": text}, "TF_CONFIG=.*fix: correct it, or unset it")
             for text in (
-                "here",
-                "[1]",
-                '"text"',
-                "7",
-                '{"cluster": 7}',
-                '{"cluster": {"worker": 7}}',
-                "[" * 9999,
-                '{"cluster": {"worker": ["a:1"]}}',
+                "here", "[1]", '"text"', "7", '{"cluster": 7}', '{"cluster": {"worker": 7}}',
+                "[" * 9999, '{"cluster": {"worker": ["a:1"]}}',
                 '{"cluster": {"worker": ["a:1"]}, "task": []}',
             )
         ),
         *(
             (tf_config(*task, **cluster), "TF_CONFIG=.*where the task is one of the workers")
             for task, cluster in (
-                (("worker", 4), {}),
-                (("worker", -1), {}),
-                (("worker", "x"), {}),
-                (("worker", None), {}),
-                (("ps", 0), {}),
-                (("chief", 0), {}),
-                (([], 0), {}),
-                (("evaluator", 0), {}),
-                (("worker", 0), {"worker": ["a"]}),
-                (("worker", 0), {"worker": ["a:1", "b:x"]}),
-                (("worker", 0), {"worker": [None]}),
-                (("worker", 0), {"worker": "a:1"}),
-                (("worker", 0), {"worker": ["http://a/b:1"]}),
+                *((task, {}) for task in (
+                    ("worker", 4), ("worker", -1), ("worker", "x"), ("worker", None), ("ps", 0),
+                    ("chief", 0), ([], 0), ("evaluator", 0))),
+                *((("worker", 0), {"worker": workers}) for workers in (
+                    ["a"], ["a:1", "b:x"], [None], "a:1", ["http://a/b:1"])),
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_incomplete_and_wrong_variables_are_refused(
     environment: dict[str, str], message: str
 ) -> None:
