@@ -153,9 +153,9 @@ def test_launchers_that_contradict_each_other(environment: dict[str, str], messa
         *(
             (tf_config(*task, **cluster), "TF_CONFIG=.*where the task is one of the workers")
             for task, cluster in (
-                *((task, {}) for task in (
-                    ("worker", 4), ("worker", -1), ("worker", "x"), ("worker", None), ("ps", 0),
-                    ("chief", 0), ([], 0), ("evaluator", 0))),
+                (("worker", 4), {}), (("worker", -1), {}), (("worker", "x"), {}),
+                (("worker", None), {}), (("ps", 0), {}), (("chief", 0), {}), (([], 0), {}),
+                (("evaluator", 0), {}),
                 *((("worker", 0), {"worker": workers}) for workers in (
                     ["a"], ["a:1", "b:x"], [None], "a:1", ["http://a/b:1"])),
             )
