@@ -93,10 +93,8 @@ def list_columns(request: Request, measured: Measured) -> Sequence[Column]:
         Column("missed", lambda row: row[1].count(None)),
         Column("epochs of each", lambda row: list(filter(None, row[1])), _join),
         Column("mean", lambda row: _mean(list(filter(None, row[1]))), "{:.1f}"),
-        Column(
-            f"of {comparison.arms[0].own_name}",
-            lambda row: compare_by_seed(find_first(comparison, row[0]), row[0], runs),
-        ),
+        Column(f"of {comparison.arms[0].own_name}",
+               lambda row: compare_by_seed(find_first(comparison, row[0]), row[0], runs)),
         Column("published", lambda row: row[0].published_epochs or None),
         *(
             Column(
@@ -109,7 +107,7 @@ def list_columns(request: Request, measured: Measured) -> Sequence[Column]:
             Column(f"best {target.metric}", partial(_describe_best, runs, target.metric))
             for target in request.definition.quality
         ),
-    )
+    )  # fmt: skip
 
 
 def _describe_quality(runs: Sequence[Run], metric: str, epoch: float, row: Any) -> str:

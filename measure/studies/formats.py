@@ -219,16 +219,12 @@ STUDY = Study(
         Column("", "name"),
         Column("files", "files", "{:,}"),
         Column("cold, in order", "cold_in_order", format_rates),
-        Column(
-            "cold, random order",
-            "cold_shuffled",
-            lambda rates: format_rates(rates) if rates else "not possible",
-        ),
+        Column("cold, random order", "cold_shuffled",
+               lambda rates: format_rates(rates) if rates else "not possible"),
         Column("warm, in order", "warm_in_order", format_rates),
-        Column(
-            "cold, all readers", "cold_shared", lambda rates: format_rates(rates) if rates else ""
-        ),
+        Column("cold, all readers", "cold_shared",
+               lambda rates: format_rates(rates) if rates else ""),
     ),
     is_timed=True,
     **read_command("formats"),
-)
+)  # fmt: skip

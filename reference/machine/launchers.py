@@ -29,18 +29,13 @@ class Variables:
 
 LAUNCHERS = (  # the innermost first
     Variables("torchrun", "RANK", ("WORLD_SIZE",), "LOCAL_RANK", "LOCAL_WORLD_SIZE"),
-    Variables(
-        "Open MPI",
-        "OMPI_COMM_WORLD_RANK",
-        ("OMPI_COMM_WORLD_SIZE",),
-        "OMPI_COMM_WORLD_LOCAL_RANK",
-        "OMPI_COMM_WORLD_LOCAL_SIZE",
-    ),
+    Variables("Open MPI", "OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",),
+              "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     # MPICH, Intel MPI, and Slurm with --mpi=pmi2, which tells nothing about the node this way.
     Variables("MPICH", "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     Variables("Slurm", "SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), "SLURM_LOCALID"),
     Variables("PMIx", "PMIX_RANK", ()),  # it has no variable with the number of ranks
-)
+)  # fmt: skip
 
 
 TF_CONFIG = "TF_CONFIG"
