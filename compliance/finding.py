@@ -69,8 +69,7 @@ class Finding:
     def text(self, *, explain: bool = True) -> str:
         """Format the finding for a terminal; ``explain`` points to the text of the rule."""
         see = f"`cepheid check --explain {self.rule}` says why" if explain and self.hint else ""
-        lines = [f"{self.place}: {self.headline}", *self.details(see)]
-        return "\n    ".join(lines)
+        return "\n    ".join([f"{self.place}: {self.headline}", *self.details(see)])
 
     def details(self, see: str = "") -> list[str]:
         """Return lines that say what was expected, what is there, and how to fix it."""

@@ -78,8 +78,7 @@ def show_status(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps({**content, "not_confirmed": lost}, indent=2))
     else:
-        shown = [list(one) for one in statuses]
-        print("\n".join(lay_out([list(HEADER), *shown])))
+        print("\n".join(lay_out([list(HEADER), *map(list, statuses)])))
         today = datetime.datetime.now(datetime.UTC).date()
         coming = [(day, what) for day, what in list_dates(judged_in) if day >= today]
         if coming:

@@ -165,8 +165,7 @@ def _find_places(config: RunConfig, output: Path, runs: int) -> Iterator[str]:
 def plan(session: Session, division: str) -> Plan:
     """Plan the runs of a session, and find everything that they would refuse."""
     config, request = replace(session.config, division=division), session.request
-    present = find_result_folder(request.output, config).present()
-    count = request.wanted.count(len(present))
+    count = request.wanted.count(len(find_result_folder(request.output, config).present()))
     refusals: list[str] = list(_find_all(session, config, count))
     notes: Sequence[str] = request.notes
     if not any(find_refusals(config)):  # a task may not know a value that the division forbids
@@ -198,8 +197,7 @@ def _describe_ranks(session: Session) -> str:
     request = session.request
     if not request.planned_ranks:
         return ""
-    per_node = request.planned_ranks_per_node
-    nodes = -(-request.planned_ranks // per_node)
+    nodes = -(-request.planned_ranks // request.planned_ranks_per_node)
     schedule = session.config.definition.generation
     if schedule is not None:
         most = max(schedule.counts)

@@ -121,8 +121,7 @@ def _read(benchmark: str) -> dict[str, Any]:
             f"{benchmark} names no steps whose costs could be measured ({path} is missing); "
             f"benchmarks that do: {', '.join(others)}"
         )
-    text = path.read_text(encoding="utf-8")
-    return _name_overrides(yaml.safe_load(text))
+    return _name_overrides(yaml.safe_load(path.read_text(encoding="utf-8")))
 
 
 def _name_overrides(value: Any) -> Any:

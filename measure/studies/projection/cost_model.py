@@ -182,13 +182,11 @@ def predict_step(
     costs: Costs, network: Network, devices: int, batch_size: int, replica: int = 1
 ) -> Step:
     """Predict the seconds of a step; the device with the most samples decides."""
-    share = find_share(devices, batch_size, replica)
-    of_samples = costs.samples_seconds(share, replica)
+    of_samples = costs.samples_seconds(find_share(devices, batch_size, replica), replica)
     compute = costs.fixed_seconds + of_samples
     communication = network.all_reduce_seconds(devices, costs.gradient_bytes)
     hidden = costs.overlap * BACKWARD_SHARE * of_samples
-    exposed = max(0.0, communication - hidden)
-    return Step(compute, exposed)
+    return Step(compute, max(0.0, communication - hidden))
 
 
 def predict_seconds(

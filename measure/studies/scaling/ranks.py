@@ -196,8 +196,7 @@ def keep_to_processors(count: int) -> None:
 def _measure(
     job: Job, alone: Companion, execution: "Execution", ranks: "TorchRanks", load: float
 ) -> Point:
-    config = job.configure(execution)
-    together = make_scaled_task(job, config, ranks)
+    together = make_scaled_task(job, job.configure(execution), ranks)
     seconds = _time_arms(job, alone, together, ranks)
     kind = job.inputs[0]
     phases = ranks.all_gather_object(profile_turn(together, kind))
