@@ -93,7 +93,7 @@ class Curve:
     """The quality at each evaluation of one run: ``(samples, metrics)``, in order.
 
     ``code`` is the digest of the code that made it, "" where it was not kept. ``measured``
-    describes the machine and the implementation.
+    describes the machine and the implementation. A run that diverged, not ``is_finite``, ends.
     """
 
     variant: str
@@ -102,6 +102,7 @@ class Curve:
     evaluations: tuple[tuple[int, Mapping[str, float]], ...]
     code: str = ""
     measured: Mapping[str, Any] = field(default_factory=dict)
+    is_finite: bool = True
 
     def count_samples_to_target(self, definition: Definition) -> int | None:
         """Return the samples at the evaluation at which the run ends, or None."""
@@ -152,6 +153,7 @@ def load(definition: Definition, file: str = FILE) -> Evidence | None:
             tuple((point.pop("samples"), point) for point in curve["evaluations"]),
             curve.get("code", ""),
             entry["measured"][curve.get("on", 0)],
+            curve.get("is_finite", True),
         )
         for curve in entry["curves"]
     )
@@ -177,6 +179,7 @@ def save(name: str, scale: str, evidence: Evidence, file: str = FILE) -> None:
                 "seconds": round(curve.seconds, 1),
                 **({"code": curve.code} if curve.code else {}),
                 **({"on": place} if (place := measured.index(curve.measured)) else {}),
+                **({} if curve.is_finite else {"is_finite": False}),
                 "evaluations": [
                     {"samples": samples, **quality} for samples, quality in curve.evaluations
                 ],
@@ -193,7 +196,7 @@ def find_problems(
     """Return the reasons why ``evidence`` does not support the definition's targets, if any.
 
     ``variants`` are the broken variants that the benchmark declares. Each one must have run to the
-    full budget without reaching the targets.
+    full budget, or diverged, without reaching the targets.
     """
     found = []
     asked = definition.generation
@@ -214,7 +217,7 @@ def find_problems(
     for curve in evidence.broken:
         if curve.count_samples_to_target(definition) is not None:
             found.append(f"the broken variant {curve.variant} reaches the targets")
-        elif not curve.evaluations or curve.evaluations[-1][0] < budget:
+        elif curve.is_finite and (not curve.evaluations or curve.evaluations[-1][0] < budget):
             found.append(f"the broken variant {curve.variant} was not run to the full budget")
     return found
 

@@ -90,7 +90,7 @@ def train(training: Training, ranks: "TorchRanks", on_progress: "OnProgress") ->
     from cepheid.reference.torch.backend import free_earlier_tasks
 
     evaluations: list[tuple[int, Mapping[str, float]]] = []
-    start = 0.0
+    start, is_finite = 0.0, True
 
     def record(progress: "Progress") -> None:
         nonlocal start
@@ -109,11 +109,11 @@ def train(training: Training, ranks: "TorchRanks", on_progress: "OnProgress") ->
         images = task.decode(task.sample(asked.counts[-1], asked.repetitions[-1] - 1))
         evaluations.append((asked.images, task.evaluate(images)))
     else:
-        run_task(task, training.config, RunLogWriter(None), record)
+        is_finite = run_task(task, training.config, RunLogWriter(None), record).is_finite
     seconds = time.monotonic() - start
     measured = _drop_reasons(task.implementation())
     return Curve(
-        training.variant, training.config.seed, seconds, tuple(evaluations), measured=measured
+        training.variant, training.config.seed, seconds, tuple(evaluations), "", measured, is_finite
     )
 
 

@@ -29,7 +29,9 @@ def broken(variant: str, last: int = LAST) -> Curve:
     return Curve(variant, 1, 1.0, ((100, HALF), (last, POOR)))
 
 
-SOUND = Evidence(MINI.digest, (*map(correct, range(10)), broken("shuffled"), broken("frozen")))
+DIVERGED = replace(broken("shuffled", 200), seed=2, is_finite=False)
+BROKEN = (DIVERGED, broken("shuffled"), broken("frozen"))
+SOUND = Evidence(MINI.digest, (*map(correct, range(10)), *BROKEN))
 
 
 def add(recorded: Evidence, curve: Curve) -> Evidence:
