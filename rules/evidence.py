@@ -195,8 +195,7 @@ def find_problems(
 ) -> list[str]:
     """Return the reasons why ``evidence`` does not support the definition's targets, if any.
 
-    ``variants`` are the broken variants that the benchmark declares. Each one must have run to the
-    full budget, or diverged, without reaching the targets.
+    ``variants`` are the declared broken ones; each must miss the targets in its budget, or diverge.
     """
     found = []
     asked = definition.generation
