@@ -133,8 +133,8 @@ def test_logs_and_results_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert record["score_minutes"] > 0
     monkeypatch.undo()
     pytest.importorskip("pandas")
-    frame = cepheid.results(folder, folder.with_name("galaxy_vae-mini-closed"))
-    assert list(frame["benchmark"]) == ["galaxy_shape", "galaxy_vae"]
+    frame = cepheid.results(folder, folder.with_name("transformer-mini-closed"))
+    assert list(frame["benchmark"]) == ["galaxy_shape", "transformer"]
 
 
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
