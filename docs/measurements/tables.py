@@ -36,7 +36,7 @@ def read_files(folder: Path) -> Iterator[tuple[str, Facts]]:
 
 def list_profiles(name: str, facts: Facts) -> Iterator[list[str]]:
     """Yield a row for each profile of a step."""
-    for found in filter(None, [facts.get("profile")]):
+    if found := facts.get("profile"):
         seconds = statistics.median(found["seconds"])
         shares, flops = found["shares"], found.get("flops", {})
         others = (f"{phase} {share:.1%}" for phase, share in shares.items() if phase not in PHASES)

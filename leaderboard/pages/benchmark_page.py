@@ -101,20 +101,35 @@ def list_device_columns(entries: Sequence[Entry]) -> list[Column]:
         return family.find_efficiency(entry.devices, entry.standing.cost)
 
     columns = (
-        Column("score",
-               lambda entry: (entry.time or entry.main) if kind is TRAINING else entry.main,
-               lambda entry, value: format_value(kind, value, unit),
-               "time to train" if kind is TRAINING else "images/s", kind is GENERATION),
-        Column("device_minutes", find_device_minutes,
-               lambda _, value: format_number(value * unit.factor), f"device-{name_unit(unit)}"),
+        Column(
+            "score",
+            lambda entry: (entry.time or entry.main) if kind is TRAINING else entry.main,
+            lambda entry, value: format_value(kind, value, unit),
+            "time to train" if kind is TRAINING else "images/s",
+            kind is GENERATION,
+        ),
+        Column(
+            "device_minutes",
+            find_device_minutes,
+            lambda _, value: format_number(value * unit.factor),
+            f"device-{name_unit(unit)}",
+        ),
         Column("throughput", find_throughput, name=f"{done} per device", has_most_first=True),
         Column("efficiency", find_efficiency, lambda _, v: f"{100 * v:.0f}%", has_most_first=True),
-        Column("peak", lambda entry: entry.peak_share.share if entry.peak_share else None,
-               lambda entry, value: str(entry.peak_share), "share of peak", True),
+        Column(
+            "peak",
+            lambda entry: entry.peak_share.share if entry.peak_share else None,
+            lambda entry, value: str(entry.peak_share),
+            "share of peak",
+            True,
+        ),
         Column("energy", lambda entry: entry.kilojoules, name="kJ a run"),
-        Column("device_energy", lambda entry: entry.kilojoules and entry.kilojoules / entry.devices,
-               name="kJ per device"),
-    )  # fmt: skip
+        Column(
+            "device_energy",
+            lambda entry: entry.kilojoules and entry.kilojoules / entry.devices,
+            name="kJ per device",
+        ),
+    )
     return keep_columns(columns, entries)
 
 
@@ -127,14 +142,20 @@ def list_columns(entries: Sequence[Entry], definition: Definition | None) -> lis
     has_epochs = any(entry.progress.epochs is not None for entry in entries)
     way = "epochs" if has_epochs else "samples"
     columns = [
-        Column("resolution",
-               lambda entry: entry.level.resolution if entry.level and definition else None,
-               lambda _, value: f"{100 * value:.2g}%"),
+        Column(
+            "resolution",
+            lambda entry: entry.level.resolution if entry.level and definition else None,
+            lambda _, value: f"{100 * value:.2g}%",
+        ),
         Column(way, lambda entry: getattr(entry.progress, way), lambda _, v: f"{v:,.0f}"),
-        Column("rcp",
-               lambda entry: (entry.reference.factor or 1.0) if format_reference(entry) else None,
-               lambda entry, _: format_reference(entry), "RCP", is_seldom=True),
-    ]  # fmt: skip
+        Column(
+            "rcp",
+            lambda entry: (entry.reference.factor or 1.0) if format_reference(entry) else None,
+            lambda entry, _: format_reference(entry),
+            "RCP",
+            is_seldom=True,
+        ),
+    ]
     quality = [
         Column(
             target.metric,
