@@ -6,7 +6,7 @@ VENV ?= .venv
 VENV_CORE ?= .venv-core
 OUTPUT ?= results/first
 # Our own result, beside which the table and the pages show yours.
-COMPARED := submissions/cepheid/results/2x-amd-epyc/galaxy_shape-mini-closed
+COMPARED := submissions/cepheid/results/2x-amd-epyc-zen4/galaxy_shape-mini-closed
 RUNS ?= +1
 # The extras that `make test` installs, and the files that it tests: all if empty.
 EXTRAS ?= torch,galsim,imagenet,translation,detection,site,keras,jax,test

@@ -377,7 +377,7 @@ def test_the_stopwatch_counts_what_there_is() -> None:
     told = [int(number) for number in re.findall(r"(?m)^\| .* \| (\d+) \|$", page)]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     ours = ROOT / "submissions/cepheid"
-    result = ours / "results/2x-amd-epyc/galaxy_shape-mini-closed"
+    result = ours / "results/2x-amd-epyc-zen4/galaxy_shape-mini-closed"
     ended = ending.describe_end(definition.load("galaxy_shape", "mini"), result, ours, 5)
     example = (ROOT / "docs/python.md").read_text(encoding="utf-8").split("```")[1]
     lines = re.findall(r"(?m)^(?:import cepheid|.*datasets\.load.*)$", example)

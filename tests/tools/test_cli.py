@@ -185,7 +185,7 @@ def test_every_dataset_has_a_size_and_our_results_a_time() -> None:
 def test_the_last_lines_say_what_the_number_means() -> None:
     chosen = definition.load("galaxy_shape", "mini")
     folder = ROOT / "submissions/cepheid"
-    result = folder / "results/2x-amd-epyc/galaxy_shape-mini-closed"
+    result = folder / "results/2x-amd-epyc-zen4/galaxy_shape-mini-closed"
     text = ending.describe_end(chosen, result, folder, 6)
     for words in ("5 of 6 runs", "the targets were reached", "target 0.093 (error of", "compare: ",
                   "--runs +1 makes one", "benchmarks/galaxy_shape/README.md"):  # fmt: skip

@@ -18,7 +18,7 @@ from tests.compliance.mixed import write_mixed
 from tests.processes import Line, run_lines
 
 ROOT = Path(__file__).resolve().parents[3]
-OURS = ROOT / "submissions/cepheid/results/2x-amd-epyc"
+OURS = ROOT / "submissions/cepheid/results/2x-amd-epyc-zen4"
 NAMES = definition.names()
 RULES = read_rules()
 HELP = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]
