@@ -55,7 +55,7 @@ def test_everything_that_the_closed_division_refuses_is_told(tmp_path: Path) -> 
 
 
 def test_a_description_of_other_devices_is_refused(tmp_path: Path) -> None:
-    described = json.loads((ROOT / "submissions/cepheid/systems/2x-amd-epyc.json").read_text())
+    described = json.loads((ROOT / "submissions/cepheid/systems/2x-amd-epyc-zen4.json").read_text())
     described |= {"accelerators_per_node": 8, "accelerator": "NVIDIA H100", "system": "box"}
     (tmp_path / "box.json").write_text(json.dumps(described))
     line = ["--system", tmp_path / "box.json", "--output", tmp_path / "out"]
