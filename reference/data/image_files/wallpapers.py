@@ -1,16 +1,14 @@
-"""Wallpapers of simple shapes, one shape for each class or two in turn: pictures for mini scale.
+"""Wallpapers of simple shapes, one for each class: pictures that settings were compared on.
 
 Each picture is a wallpaper: one shape, repeated on a lattice of any scale, turned by any angle,
 stretched a little, in any two colours, light on dark or dark on light, on a background with a
 gradient, stripes and blots, behind noise. What class it is of shows in every part of it, as crops
-of a tenth of an ImageNet photograph mostly still do; no pixel by itself says anything. The first
-classes have one shape; the others have two, like the fields of a chessboard: a hundred in all.
+of a tenth of an ImageNet photograph mostly still do; no pixel by itself says anything.
 
 Picture ``i`` of a class is a function of (seed, class, i) only.
 """
 
 import math
-from itertools import combinations
 
 import numpy as np
 
@@ -21,7 +19,6 @@ GENERATOR_VERSION = 1  # to be raised by every change that draws other pictures
 CLASSES = (
     *("arch", "bars", "crescent", "disc", "frame", "letter_t"),
     *("plus", "ring", "square", "star", "triangle", "two_discs"),
-    *(f"{one}_and_{other}" for one, other in combinations(SHAPES, 2)),
 )
 SMALLEST_PIXELS, LARGEST_PIXELS = 64, 96
 RADIUS = (0.16, 0.32)  # of a shape, in shorter sides of the picture
@@ -72,16 +69,13 @@ def _draw_texture(
 
 def _cover_with(random: np.random.Generator, label: str, height: int, width: int) -> np.ndarray:
     """Return the share of each pixel that the shapes of a class cover, (height, width)."""
-    shapes, side = [SHAPES[name] for name in label.split("_and_")], min(height, width)
-    radius = side * random.uniform(*RADIUS)
+    radius = min(height, width) * random.uniform(*RADIUS)
     centre_x, centre_y = random.uniform(0, width), random.uniform(0, height)
     y, x = np.mgrid[0 : height * SUPERSAMPLING, 0 : width * SUPERSAMPLING] / SUPERSAMPLING
     across, down = rotate(x - centre_x, y - centre_y, random.uniform(0, 2 * math.pi))
     stretch = random.uniform(0.85, 1.18)
     across, down = across / radius * stretch, down / radius / stretch
-    is_first = np.floor(across / PERIOD) % 2 == np.floor(down / PERIOD) % 2
-    across, down = _fold_into_cell(across), _fold_into_cell(down)
-    points = np.where(is_first, shapes[0](across, down), shapes[-1](across, down)).astype(float)
+    points = SHAPES[label](_fold_into_cell(across), _fold_into_cell(down)).astype(float)
     fine = points.reshape(height, SUPERSAMPLING, width, SUPERSAMPLING)
     return np.asarray(fine.mean(axis=(1, 3)))
 
