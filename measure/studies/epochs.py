@@ -65,8 +65,8 @@ class Comparison:
     """Settings whose epochs to the target are compared, and the source that compared them.
 
     On fewer ranks than ``needs_ranks`` they would not differ. ``switches`` are settings that only
-    this study has, with their choices. ``changes`` of ``model``, ``data`` and ``targets`` of the
-    definition make the problem another one.
+    this study has, with their choices. ``changes`` of ``model``, ``data``, ``targets``, ``timing``
+    and ``hyperparameters``, their defaults, make the problem another one.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Comparison:
 def _change(definition: Definition, changes: Changes) -> Definition:
     if not changes:
         return definition
-    targets = changes.get("targets", {})
+    targets, defaults = changes.get("targets", {}), changes.get("hyperparameters", {})
     return replace(
         definition,
         model={**definition.model, **changes.get("model", {})},
@@ -106,6 +106,11 @@ def _change(definition: Definition, changes: Changes) -> Definition:
             replace(each, target=targets.get(each.metric, each.target))
             for each in definition.quality
         ),
+        timing=replace(definition.timing, **changes.get("timing", {})),
+        hyperparameters={
+            name: replace(each, default=defaults.get(name, each.default))
+            for name, each in definition.hyperparameters.items()
+        },
         data_digest=None,
         flops_per_sample=None,
         digest=hashlib.sha256(f"{definition.digest}{changes}".encode()).hexdigest(),

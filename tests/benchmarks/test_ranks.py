@@ -31,7 +31,7 @@ class Case:
 
 CASES = (
     Case("resnet50", 4, "weight_update=sharded all_reduce=two_level",
-         "opt_name=lars model_bn_span=4", is_slow=False),
+         f"opt_name=lars model_bn_span=4 {GENTLE}", is_slow=False),
     Case("ssd", 4, "weight_update=sharded all_reduce=two_level", f"model_bn_span=4 {GENTLE}"),
     Case("transformer", 4, "weight_update=overlapped all_reduce=mesh",
          f"pass_tokens=512 global_batch_size=40 {SENTENCES}", is_slow=False),
@@ -43,7 +43,7 @@ CASES = (
     Case("ssd", 4, "spatial_partitions=2", f"model_bn_span=4 {GENTLE}"),
     Case("resnet50", 2, "spatial_partitions=2", is_slow=False),
     Case("resnet50", 4, "spatial_partitions=4"),
-    Case("resnet50", 4, "spatial_partitions=2x2", "model_variant=d"),
+    Case("resnet50", 4, "spatial_partitions=2x2", f"model_variant=d {GENTLE}"),
     Case("resnet50", 4, "spatial_partitions=2", "model_bn_span=4"),
     Case("resnet50", 4, "spatial_partitions=2 weight_update=sharded"),
     Case("mask_rcnn", 2, "pipeline=2:1f1b:2", GENTLE, is_slow=False),

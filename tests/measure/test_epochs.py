@@ -72,7 +72,7 @@ def test_settings_are_compared(training: FakeTraining, tmp_path: Path, capsys: P
     )
     assert len(training.runs) == 4
     last = training.runs[-1].config
-    assert last.definition.timing.eval_every_samples == EPOCH
+    assert last.definition.timing.eval_every_samples == EPOCH // 2
     assert (last.hyperparameters["opt_momentum_form"], last.hyperparameters["opt_momentum"]) == (
         "unscaled",
         0.929,
@@ -224,7 +224,7 @@ def test_other_cycles_are_measured_again(training: FakeTraining, tmp_path: Path)
         run.create(TorchRanks(0, 1, torch.device("cpu"))).shape.schedule.peak
         for run in training.runs
     ]
-    assert peaks == [0.5, 0.4, 0.25]  # the other setting is the same
+    assert peaks == [0.5, 0.1, 0.25]  # the other setting is the same
 
 
 def test_a_setting_may_change_what_no_setting_reaches() -> None:
@@ -296,13 +296,15 @@ def test_every_comparison_is_what_open_allows(name: str, scale: str, compared: s
 
 
 def test_a_problem_of_a_study_has_records_of_its_own() -> None:
-    mini = definition.load("kfac", "mini")
-    assert epochs.load_comparison("kfac", "mini", "formats").vary(mini) == mini
-    harder = epochs.load_comparison("kfac", "mini", "claims").vary(mini)
-    assert (harder.model["pixels"], harder.data["source"]) == (48, "trios")
-    assert [str(target) for target in harder.quality] != [str(target) for target in mini.quality]
-    assert harder.digest != mini.digest
-    assert harder.data_digest is None
+    mini, full = (definition.load("kfac", scale) for scale in ("mini", "full"))
+    assert epochs.load_comparison("kfac", "full", "formats").vary(full) == full
+    other = epochs.load_comparison("kfac", "mini", "formats").vary(mini)
+    assert (other.data["source"], other.train_samples) == ("shapes", 4000)
+    assert [str(target) for target in other.quality] == ["accuracy >= 0.85"]
+    assert (other.timing.eval_every_samples, other.timing.max_samples) == (4000, 64_000)
+    assert configure(other).hyperparameters["opt_learning_rate_decay_epochs"] == 7
+    assert other.digest != mini.digest
+    assert other.data_digest is None
 
 
 def test_settings_of_another_scale_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

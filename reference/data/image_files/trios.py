@@ -1,11 +1,12 @@
-"""Trios of shapes, of which two stand near each other and the third apart: what to learn first.
+"""Trios of shapes, of which two stand near each other and the third apart: pictures for mini scale.
 
 A class is the pair that stands together: ten classes of five shapes. Whoever knows which three are
 in a picture can only guess one of three pairs. All three lie on one circle about the middle,
 turned by any angle, so no place of a picture says anything, and no window smaller than the gap
 between two shapes holds what makes the class: it is learnt layer on layer. In two of five pictures
 the third is missing, which teaches the shapes early. Colours, brightness and noise do not depend on
-the class. The mini scale of chest_xray starts from a network that tells these pictures.
+the class. The mini scales of resnet50 and kfac tell these pictures, and that of chest_xray starts
+from a network that does.
 
 Picture ``i`` of a class is a function of (seed, class, i) only.
 """

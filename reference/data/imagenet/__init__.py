@@ -3,8 +3,8 @@
 Source
     The folder layout in which ImageNet is distributed, see ``layout``: for ``source: ILSVRC2012``
     the folder ``ILSVRC2012`` under the data root, put or linked there by hand because of its
-    licence; for ``source: shapes`` wallpapers of shapes
-    and for ``source: trios`` trios of them, which we draw there.
+    licence; for ``source: trios`` trios of shapes
+    and for ``source: shapes`` wallpapers of them, which we draw there.
 
 Stored arrays
     ``images``  ragged: the JPEG files as they are, one after the other

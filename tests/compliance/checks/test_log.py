@@ -105,18 +105,18 @@ def test_a_rule_has_one_check() -> None:
         rule("T8", Needs.RECORDS)(lambda run, place: iter(()))
 
 
-MINI = definition.load("resnet50", "mini")
+FULL = definition.load("resnet50", "full")
 
 
 def findings(
     path: Path, values: Mapping[str, object], logged: object = None, division: str = "closed"
 ) -> list[Finding]:
     """Of a log whose evaluations follow ``values`` and that says another offset, if any."""
-    records = run_records(MINI, division=division, hyperparameters=values)
+    records = run_records(FULL, division=division, hyperparameters=values)
     if logged is not None:
         records = put(records, "eval_offset_epochs", value=logged)
     path.write_text("".join(line_of(record) + "\n" for record in records), encoding="utf-8")
-    place = Place("v1.0", "acme", "box", "resnet50", "mini", division, in_result=True)
+    place = Place("v1.0", "acme", "box", "resnet50", "full", division, in_result=True)
     return [f for f in check_log(runlog.read(path), place, rounds.load("v1.0")) if f.is_error]
 
 

@@ -79,7 +79,7 @@ def test_a_scaled_loss_is_scaled_in_pieces_too(name: str, data_root: Path) -> No
     moved = max(
         float((value - before[key]).abs().max()) for key, value in copy_weights(task).items()
     )
-    assert 0 < moved < 1
+    assert 0 < moved < 10
 
 
 def test_a_run_goes_on_in_pieces_bit_for_bit(data_root: Path) -> None:
