@@ -117,7 +117,7 @@ def test_the_command(quick: None, capsys: pytest.CaptureFixture[str], tmp_path: 
     assert "scatter by 3% between runs" in text
     assert "standard error" in text
     (found,) = json.loads(file.read_text())["resolutions"]
-    assert (found["runs"], found["reference_runs"], found["spread"]) == (7, 10, 0.03)
+    assert (found["runs"], found["reference_runs"], found["spread"]) == (7, 20, 0.03)
     assert 0.9 < found["coverage"] < 1
     assert found["early"][0] < 0.1 < found["early"][1] < found["early"][2]
     again = tmp_path / "again.json"
