@@ -76,8 +76,8 @@ def test_targets_must_be_those_of_the_quality_metrics() -> None:
 def test_the_digest_covers_scale_and_runs() -> None:
     runs = {"required": 3, "drop": {"fastest": 1, "slowest": 1}}
     assert parse().digest not in (parse("full").digest, parse(runs=runs).digest)
-    runs = [definition.load("video_prediction", each).runs for each in ("full", "mini")]
-    assert [each.required for each in runs] == [5, 30]
+    full, mini = (definition.load("video_prediction", scale).runs for scale in ("full", "mini"))
+    assert (full.required, mini.required) == (5, 30)
 
 
 def test_a_definition_cannot_be_changed() -> None:
