@@ -42,7 +42,7 @@ SETTINGS = (  # a linear decay: what is learnt under a steeper one serves the dr
 
 
 def configure_pretraining(data_root: Path) -> RunConfig:
-    """Return the configuration of resnet50 at mini scale that drawings are trained from."""
+    """Return the configuration of resnet50 at mini scale with the settings of this training."""
     mini = definition.load("resnet50", "mini")
     return configure(mini, division="open", overrides=SETTINGS, data_root=data_root, seed=SEED)
 

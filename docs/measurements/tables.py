@@ -20,8 +20,8 @@ HEAD = """\
 `docs/measurements/tables.py` writes this page from the JSON files in this folder. `make
 measurements` records them on a quiet machine; [Full width without a dataset](README.md) says what
 they hold. Times are medians. A load above 0.3 before a measurement began makes its times
-unreliable; shares are then approximate, memory and bytes exact. At mini scale those of resnet50 and
-kfac have pictures of 40 × 40 pixels, as it had before.
+unreliable; shares are then approximate, memory and bytes exact. At mini scale resnet50 and kfac
+were measured on the pictures that they had before, of 40 × 40 pixels.
 """
 PHASES = ("data", "forward", "backward", "communication", "update")
 Facts = Mapping[str, Any]

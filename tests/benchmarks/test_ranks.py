@@ -31,7 +31,7 @@ class Case:
 
 CASES = (
     Case("resnet50", 4, "weight_update=sharded all_reduce=two_level",
-         f"opt_name=lars model_bn_span=4 {GENTLE}", is_slow=False),
+         "opt_name=lars model_bn_span=4 opt_base_learning_rate=0.05", is_slow=False),
     Case("ssd", 4, "weight_update=sharded all_reduce=two_level", f"model_bn_span=4 {GENTLE}"),
     Case("transformer", 4, "weight_update=overlapped all_reduce=mesh",
          f"pass_tokens=512 global_batch_size=40 {SENTENCES}", is_slow=False),
