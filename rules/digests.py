@@ -98,20 +98,8 @@ def derive_seed(nonce: str, submitter: str, system: str, benchmark: str, index: 
     line feeds (UTF-8, the index in decimal). ``nonce`` is that of the round, ``benchmark`` its name
     and scale, as in ``kfac-mini``. Raises ValueError for a negative index.
     """
-    return _hash_fields((nonce, submitter, system, benchmark), index)
-
-
-def derive_seed_of_code(definition_digest: str, system: str, code_digest: str, index: int) -> int:
-    """Return the seed as it was derived before, for the logs that a round lists.
-
-    It followed from the code, so that any change of the code gave other seeds.
-    """
-    return _hash_fields((definition_digest, system, code_digest), index)
-
-
-def _hash_fields(fields: tuple[str, ...], index: int) -> int:
     if index < 0:
         raise ValueError(f"run index is {index}, expected 0 or more")
-    text = "\n".join((*fields, str(index)))
+    text = "\n".join((nonce, submitter, system, benchmark, str(index)))
     # A log may hold any string, lone surrogates too: they must give a seed, not an exception.
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4], "big")

@@ -102,7 +102,6 @@ class Round:
     ``carries`` are earlier rounds whose results may be submitted again where their definition is
     the same. ``checker`` is the version of this program that judges the round, empty until it is
     frozen, and ``published`` the day of its tables.
-    ``seeds_of_code`` are the SHA-256 of the records of the logs whose seeds follow from their code.
     ``nonce`` is a text from which seeds follow, drawn when the round began (T15).
     """
 
@@ -117,7 +116,6 @@ class Round:
     of_mlcommons: frozenset[str] = frozenset()
     description_fields: tuple[str, ...] = ()
     statuses: tuple[str, ...] = ()
-    seeds_of_code: frozenset[str] = frozenset()
     nonce: str = ""
     due: datetime.date | None = None
     carries: tuple[str, ...] = ()
@@ -187,7 +185,6 @@ def load(name: str = CURRENT, as_published: bool = False) -> Round:
         _read_rules(document),
         layout=document.get("layout", "cepheid"),
         log=_read_form(document.get("log", {})),
-        seeds_of_code=frozenset(document.get("seeds_of_code", ())),
         nonce=document.get("nonce", ""),
         due=_read_day(document, "due"),
         carries=tuple(document.get("carries", ())),

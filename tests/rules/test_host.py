@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cepheid.rules import definition
-from cepheid.rules.digests import derive_seed, derive_seed_of_code
+from cepheid.rules.digests import derive_seed
 from cepheid.rules.errors import (
     cannot_read,
     describe_system_error,
@@ -130,8 +130,7 @@ def test_a_file_that_cannot_be_read_is_named() -> None:
 
 
 def test_the_seed_never_changes_between_versions() -> None:
-    """Values of ``printf 'definition\\nsystem\\ncode\\n0' | sha256sum | cut -c1-8``."""
-    assert derive_seed_of_code("definition", "system", "code", 0) == 0xDA16CACA
+    """The value of ``printf '%s\\n%s\\n%s\\n%s\\n0'`` of these, ``| sha256sum | cut -c1-8``."""
     assert derive_seed("nonce", "submitter", "system", "benchmark", 0) == 0xFCC6C9A5
 
 

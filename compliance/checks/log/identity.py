@@ -1,7 +1,5 @@
 """T14, T25 and T27: what a log says that it is, and of its machine, its weights and its data."""
 
-import hashlib
-import json
 import re
 from collections.abc import Iterator
 
@@ -155,21 +153,6 @@ def check_data_read(run: RunLog, definition: Definition, place: Place) -> Iterat
     if stop is None or not run.converged or not run.is_complete or run.grows:
         return
     yield breach(run, stop, "T27.missing")
-
-
-def digest_records(run: RunLog) -> str:
-    """Return the SHA-256 of what the records of a log say, in hexadecimal.
-
-    The text around the records, and the lines of code that wrote them, are left out.
-    """
-    digest = hashlib.sha256()
-    for event in run.events:
-        facts = {
-            key: value for key, value in event.metadata.items() if key not in ("file", "lineno")
-        }
-        said = [event.time_ms, event.event_type, event.key, event.value, facts]
-        digest.update(json.dumps(said, sort_keys=True).encode())
-    return digest.hexdigest()
 
 
 @rule("T25", Needs.TIMELINE)

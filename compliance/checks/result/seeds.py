@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from cepheid.compliance.checks.log.identity import digest_records
 from cepheid.compliance.checks.registry import Needs, Place, find_division, has_digest_of, rule
 from cepheid.compliance.checks.result.aside import check_set_aside
 from cepheid.compliance.finding import Finding, breach, encode_canonically, format_value
@@ -12,7 +11,7 @@ from cepheid.compliance.read.log.runlog import RunLog
 from cepheid.compliance.read.logs import ResultLogs
 from cepheid.rules import rounds
 from cepheid.rules.definition import Definition
-from cepheid.rules.digests import derive_seed, derive_seed_of_code
+from cepheid.rules.digests import derive_seed
 from cepheid.rules.events import CURRENT_ROUND, is_blank, is_integer
 from cepheid.rules.rounds import Round, RoundBenchmark
 
@@ -168,18 +167,6 @@ def _name(definition: Definition) -> str:
     return f"{definition.name}-{definition.scale}"
 
 
-def _follows_from_code(run: RunLog, definition: Definition, number: int) -> bool:
-    """Return True for a log that is older than the rule, with the seed that it had by the old one.
-
-    What a log says of itself excuses nothing: the round lists all that its records say.
-    """
-    system, code = run.text("submission_platform"), run.text("code_digest")
-    if system is None or code is None:
-        return False
-    seed = derive_seed_of_code(definition.digest, system, code, number)
-    return run.value("seed") == seed and digest_records(run) in _find_round(run).seeds_of_code
-
-
 def _check_derived(run: RunLog, definition: Definition, first: int) -> Finding | None:
     """Return a finding if the log says ``origin: derived`` but the seed is another one.
 
@@ -192,7 +179,7 @@ def _check_derived(run: RunLog, definition: Definition, first: int) -> Finding |
         return None  # T2 or T14 reports it
     number = run.index - first
     expected = derive_seed(*who, _name(definition), number)
-    if event.value == expected or _follows_from_code(run, definition, number):
+    if event.value == expected:
         return None
     of_run = [
         index

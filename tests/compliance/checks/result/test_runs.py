@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.compliance.checks.log.identity import digest_records
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
-from cepheid.compliance.read.log import runlog
 from cepheid.rules import definition, rounds
-from cepheid.rules.digests import derive_seed, derive_seed_of_code
+from cepheid.rules.digests import derive_seed
 from tests.compliance.builder import (
-    CODE_DIGEST,
     SYSTEM,
     Record,
     copy_quality,
@@ -247,22 +244,6 @@ def test_seeds_that_were_chosen(name: str, tmp_path: Path) -> None:
     assert [finding.code for finding in found] == [planted.code] * planted.runs, found
     assert found[0].line == line_number(run_records(MINI), "seed")
     assert found[0].hint
-
-
-def test_a_seed_of_the_code_is_derived_in_the_logs_of_the_round_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The old rule holds for logs whose records the round lists, and for no others."""
-    folder = write_result(tmp_path, MINI)
-    for index in range(MINI.runs.required):
-        seed = derive_seed_of_code(MINI.digest, "box", CODE_DIGEST, index)
-        write_log(folder / f"result_{index}.txt", put(run_records(MINI, index), "seed", value=seed))
-    assert [finding.code for finding in find_errors(tmp_path)] == ["T15.not_derived"] * 5
-    listed = [digest_records(runlog.read(path)) for path in sorted(folder.glob("result_*.txt"))]
-    known = replace(rounds.load("v1.0"), seeds_of_code=frozenset(listed[1:]))
-    monkeypatch.setattr(rounds, "load", lambda *_: known)
-    (found,) = find_errors(tmp_path)
-    assert (found.code, found.path.name) == ("T15.not_derived", "result_0.txt")
 
 
 @pytest.mark.parametrize("changed", range(5))
