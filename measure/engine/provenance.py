@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cepheid.measure.engine.own_process import run_alone
 from cepheid.reference.session.code_digest import digest_code
+from cepheid.rules.definition import load
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import locate_file, read_file, write_file
 from cepheid.rules.host import ROOT
@@ -48,11 +49,12 @@ class Fingerprint:
 
 @dataclass(frozen=True)
 class Taken:
-    """A fingerprint, the kind of machine on which it was taken, and the commits by code digest."""
+    """A fingerprint: its kind of machine, commits by code digest, and digest of a definition."""
 
     fingerprint: Fingerprint
     machine: Mapping[str, str]
     code: Mapping[str, str]
+    definition: str = ""
 
     def is_like(self, other: "Taken") -> bool:
         """Return True where both compute the same: the same bits on one kind of machine."""
@@ -83,7 +85,7 @@ def load_taken(name: str) -> list[Taken]:
     """Return the recorded fingerprints of a benchmark. Raises UserError for a damaged file."""
     try:
         return [
-            Taken(Fingerprint(digest, entry["values"]), entry["machine"], entry["code"])
+            Taken(Fingerprint(digest, entry.pop("values")), **entry)
             for digest, entry in read_file(name, FILE).items()
         ]
     except (KeyError, TypeError) as error:
@@ -106,7 +108,7 @@ def keep_current(name: str, data_root: Path) -> str:
     """
     code = digest_code(ROOT, name)
     with lock_record(name, FILE):
-        if any(code in taken.code for taken in load_taken(name)):
+        if _find_known(name, code):
             return code
         now = take_all([name], data_root)[name]
         document = read_file(name, FILE)
@@ -114,7 +116,7 @@ def keep_current(name: str, data_root: Path) -> str:
         entry["code"] |= now.code
         document[now.fingerprint.digest] = {
             "machine": dict(now.machine), "values": dict(now.fingerprint.values),
-            "code": entry["code"],
+            "definition": now.definition, "code": entry["code"],
         }  # fmt: skip
         write_file(name, FILE, document)
     return code
@@ -123,32 +125,40 @@ def keep_current(name: str, data_root: Path) -> str:
 def find_current_code(names: Iterable[str], data_root: Path) -> Mapping[str, frozenset[str]]:
     """Return for each benchmark the digests of code that computes what today's code computes.
 
-    A fingerprint is taken, in seconds, where the file does not know today's code.
+    A fingerprint is taken, in seconds, where the file does not know today's code and definition.
+    Code that computed the same under an earlier definition counts: a record names its own.
     """
     known = {name: load_taken(name) for name in names}
-    codes = {name: digest_code(ROOT, name) for name in known}
-    now = {
-        name: next((taken for taken in known[name] if code in taken.code), None)
-        for name, code in codes.items()
-    }
+    now = {name: _find_known(name, digest_code(ROOT, name)) for name in known}
     unknown = [name for name, taken in now.items() if taken is None]
     now |= take_all(unknown, data_root) if unknown else {}
     return {
         name: frozenset(
-            code for taken in (*known[name], mine) if taken.is_like(mine) for code in taken.code
+            code
+            for taken in (*known[name], mine)
+            if taken.is_like(mine) or taken.code.keys() & mine.code.keys()
+            for code in taken.code
         )
         for name, mine in now.items()
         if mine is not None
     }
 
 
+def _find_known(name: str, code: str) -> Taken | None:
+    """Return the recorded fingerprint of code under today's definition, None if there is none."""
+    now = load(name, "mini").digest
+    taken = load_taken(name)
+    return next((each for each in taken if each.definition == now and code in each.code), None)
+
+
 def take_all(names: list[str], data_root: Path) -> Mapping[str, Taken]:
     """Take the fingerprints of benchmarks as they are now, in a process of its own."""
     machine, digests = run_alone(_take_all, names, data_root)
     commit = find_commit()
+    now = [(name, digest_code(ROOT, name), load(name, "mini").digest) for name in names]
     return {
-        name: Taken(Fingerprint(*digests[name]), machine, {digest_code(ROOT, name): commit})
-        for name in names
+        name: Taken(Fingerprint(*digests[name]), machine, {code: commit}, definition)
+        for name, code, definition in now
     }
 
 

@@ -126,7 +126,7 @@ def test_logs_and_results_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     log = cepheid.read_log(folder / "result_0.txt")
     assert isinstance(log, RunLog)
     assert log.converged
-    assert log.quality_curve[-1].metrics["e_rmse"] <= 0.093
+    assert log.quality_curve[-1].metrics["e_rmse"] <= 0.117
     monkeypatch.setattr("cepheid.logs.find_spec", lambda name: None)  # without pandas
     (record,) = cepheid.results(folder)
     assert record["benchmark"] == "galaxy_shape"

@@ -1,4 +1,4 @@
-"""Simulated LSST stamps of isolated galaxies, and the truth about each.
+"""Simulated LSST stamps of galaxies, and the truth about each.
 
 The problem is that of Arcelin, "Comparison of Graphcore IPUs and Nvidia GPUs for cosmology
 applications" (2021), section 3.1, and of Arcelin et al. 2021, MNRAS 500, 531, section 2.1: six
@@ -16,6 +16,11 @@ Stored arrays
 
     Pixels are in units of the band's sky noise: value × sqrt(sky electrons per pixel) = electrons.
     float16 rounds them by at most 1/2048 of the value: a tenth of the noise in the brightest pixel.
+
+Neighbours
+    A galaxy has a number of them where the definition asks for it. They are galaxies of the same
+    population, at NEIGHBOUR_PIXELS from the centre of the stamp, uniform in area, in any direction.
+    Their light is in the images; no label tells of them.
 
 Shape
     e = e1 + i·e2 is the reduced shear g = (1 − q)/(1 + q)·exp(2iβ) of an ellipse with axis ratio q
@@ -43,7 +48,7 @@ Which galaxies there are is said in ``population``; how they become images, in `
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
@@ -83,7 +88,9 @@ TEMPLATES = {name: f"CWW_{name}_ext_more.sed" for name in ("E", "Sbc", "Scd")}
 REDSHIFT_STEP = 0.005
 WAVELENGTH_STEP_NM = 0.25
 
-_GALAXY_STREAM, _NOISE_STREAM = 0, 1
+NEIGHBOUR_PIXELS = (6.0, 16.0)  # 1.2″ to 3.2″: the light overlaps, the centres do not
+
+_GALAXY_STREAM, _NOISE_STREAM, _NEIGHBOUR_STREAM = 0, 1, 2
 
 
 @dataclass(frozen=True)
@@ -92,8 +99,8 @@ class SkyParameters(dataset.Parameters):
 
     ``exposure_seconds`` and ``sky_electrons`` (mean per pixel) have a value for each band; empty
     stands for LSST's ten years. ``catalogue`` is a COSMOS catalogue file with its ``_fits`` and
-    ``_selection`` files beside it; None stands for the parametric prior. Raises StoreError for
-    values that make no sense.
+    ``_selection`` files beside it; None stands for the parametric prior. Each galaxy has so many
+    ``neighbours``. Raises StoreError for values that make no sense.
     """
 
     generator = "galaxies"
@@ -114,6 +121,7 @@ class SkyParameters(dataset.Parameters):
     sky_electrons: tuple[float, ...] = ()
     collecting_area_cm2: float = math.pi * 334**2
     catalogue: Path | None = None
+    neighbours: int = 0
 
     def __post_init__(self) -> None:
         unknown = set(self.bands) - set(LSST_SKY)
@@ -122,9 +130,10 @@ class SkyParameters(dataset.Parameters):
                 f'bands are "{self.bands}", expected letters of "{"".join(LSST_SKY)}", each '
                 f"once, and r among them"
             )
-        if self.samples < 1 or self.pixels < 1:
+        if self.samples < 1 or self.pixels < 1 or self.neighbours < 0:
             raise StoreError(
-                f"samples is {self.samples} and pixels {self.pixels}, expected 1 or more"
+                f"samples is {self.samples} and pixels {self.pixels}, expected 1 or more, and "
+                f"neighbours {self.neighbours}, expected 0 or more"
             )
         for name, usual in (("exposure_seconds", LSST_SECONDS), ("sky_electrons", LSST_SKY)):
             values = tuple(getattr(self, name)) or tuple(usual[band] for band in self.bands)
@@ -165,7 +174,8 @@ class SkyParameters(dataset.Parameters):
 
     def describe(self) -> dict[str, Any]:
         """Return which galaxies there are."""
-        return {"population": self.prior}
+        more = {"neighbours": self.neighbours, "neighbour_pixels": NEIGHBOUR_PIXELS}
+        return {"population": self.prior, **(more if self.neighbours else {})}
 
 
 @dataclass(frozen=True)
@@ -192,19 +202,33 @@ def draw(parameters: SkyParameters, indices: range) -> dict[str, np.ndarray]:
     sky = np.array(parameters.sky_electrons)[:, None, None]
     for row, index in enumerate(indices):
         galaxy = draw_galaxy(parameters, index)
-        signal = compute_electrons(parameters, galaxy)
+        own = compute_electrons(parameters, replace(galaxy, neighbours=()))
+        signal = own + sum(compute_electrons(parameters, each) for each in galaxy.neighbours)
         photons = _make_generator(parameters, index, _NOISE_STREAM).poisson(
             np.maximum(signal + sky, 0)
         )
         stamps[row] = _scale_to_sky_noise(photons - sky, sky)
         noise_free[row] = _scale_to_sky_noise(signal, sky)
-        labels[row] = _make_labels(parameters, galaxy, signal)
+        labels[row] = _make_labels(parameters, galaxy, own)
     return {"stamps": stamps, "noise_free": noise_free, "labels": labels}
 
 
 def draw_galaxy(parameters: SkyParameters, index: int) -> Galaxy:
-    """Draw galaxy number ``index`` of the sky, before it is observed."""
-    random = _make_generator(parameters, index, _GALAXY_STREAM)
+    """Draw galaxy number ``index`` of the sky with its neighbours, before it is observed."""
+    galaxy = _draw_one(parameters, _make_generator(parameters, index, _GALAXY_STREAM))
+    random = _make_generator(parameters, index, _NEIGHBOUR_STREAM)
+    neighbours = (_draw_neighbour(parameters, random) for _ in range(parameters.neighbours))
+    return replace(galaxy, neighbours=tuple(neighbours))
+
+
+def _draw_neighbour(parameters: SkyParameters, random: np.random.Generator) -> Galaxy:
+    near, far = NEIGHBOUR_PIXELS
+    radius, angle = math.sqrt(random.uniform(near**2, far**2)), random.uniform(0, 2 * math.pi)
+    x, y = radius * math.cos(angle), radius * math.sin(angle)
+    return replace(_draw_one(parameters, random), dx_pixels=x, dy_pixels=y)
+
+
+def _draw_one(parameters: SkyParameters, random: np.random.Generator) -> Galaxy:
     if parameters.catalogue is None:
         return population.draw_from_prior(random, parameters.largest_offset_pixels)
     return population.draw_from_catalogue(
@@ -219,12 +243,14 @@ def compute_electrons(
 
     All bands share PSF and shape, so each component is drawn once, at unit flux, and the bands are
     its multiples. ``psf_shear`` is the reduced shear of the PSF, which the datasets leave round.
+    The light of the neighbours is added.
     """
     optics, profiles, electrons = _split_into_profiles(parameters, galaxy, psf_shear)
     unit_images = drawing.draw_profiles(
         optics, profiles, (galaxy.e1, galaxy.e2), (galaxy.dx_pixels, galaxy.dy_pixels)
     )
-    return np.tensordot(electrons, unit_images, axes=1)
+    own: np.ndarray = np.tensordot(electrons, unit_images, axes=1)
+    return own + sum(compute_electrons(parameters, each, psf_shear) for each in galaxy.neighbours)
 
 
 def draw_with_galsim(parameters: SkyParameters, galaxy: Galaxy) -> np.ndarray:
@@ -278,7 +304,7 @@ def _scale_to_sky_noise(electrons: np.ndarray, sky: np.ndarray) -> np.ndarray:
 def _make_labels(
     parameters: SkyParameters, galaxy: Galaxy, signal: np.ndarray
 ) -> tuple[float, ...]:
-    """Return the labels of a galaxy in the order of LABELS."""
+    """Return the labels of a galaxy, whose own electrons are ``signal``, in the order of LABELS."""
     r = parameters.bands.index("r")
     variance = signal[r] + parameters.sky_electrons[r]
     snr = math.sqrt(np.sum(signal[r] ** 2 / variance))

@@ -89,7 +89,10 @@ class Component:
 
 @dataclass(frozen=True)
 class Galaxy:
-    """One galaxy as it is on the sky, before telescope and noise. Fields as the labels."""
+    """One galaxy as it is on the sky, before telescope and noise. Fields as the labels.
+
+    ``neighbours`` are galaxies whose light lies on that of this one; they have no labels.
+    """
 
     magnitude: float
     redshift: float
@@ -100,6 +103,7 @@ class Galaxy:
     e2: float
     dx_pixels: float
     dy_pixels: float
+    neighbours: tuple["Galaxy", ...] = ()
 
 
 def describe_prior(catalogue: Path | None) -> dict[str, Any]:
@@ -131,7 +135,7 @@ def describe_prior(catalogue: Path | None) -> dict[str, Any]:
 
 def _draw_placement(
     random: np.random.Generator, shape: float, largest_offset_pixels: float
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Draw an orientation and a place within a pixel, both uniformly."""
     angle = random.uniform(0, math.pi)
     limit = largest_offset_pixels

@@ -238,3 +238,11 @@ def test_margins_are_in_deviations_of_the_correct_seeds(
     assert found.shallow.variant == "random_patches"
     assert found.shallow.deviations == pytest.approx(deviations, abs=1e-6)
     assert ("without learning the task" in margins.describe(MINI)) == warns
+
+
+@pytest.mark.parametrize("name", sorted(baselines.ROWS))
+def test_no_recorded_baseline_comes_near_a_target(name: str) -> None:
+    """The nearest lies three standard deviations of the correct seeds from the target, or more."""
+    shallow = margins.find_margins(definition.load(name, "mini")).shallow
+    assert shallow is not None
+    assert shallow.deviations <= -3

@@ -1,6 +1,7 @@
 """`cepheid measure pending`: what is stale, in which order it is made, and what a repeat says."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -190,7 +191,16 @@ HERE, THERE = {"vectors": "AVX2"}, {"vectors": "AVX512"}
 
 
 def take(digest: str, loss: float, code: str, machine: dict[str, str] = HERE) -> Taken:
-    return Taken(Fingerprint(digest, {"loss 1": loss}), machine, {code: "commit"})
+    values = {"loss 1": loss}
+    return Taken(Fingerprint(digest, values), machine, {code: "commit"}, MINI.digest)
+
+
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make ``tmp_path`` the folder of definitions, of galaxy_shape alone."""
+    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
+    (tmp_path / "galaxy_shape").mkdir()
+    source = definition.BENCHMARKS / "galaxy_shape" / "benchmark.yaml"
+    shutil.copy(source, tmp_path / "galaxy_shape")
 
 
 @pytest.mark.parametrize(
@@ -206,25 +216,47 @@ def take(digest: str, loss: float, code: str, machine: dict[str, str] = HERE) ->
 def test_code_is_current_that_computes_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Taken, is_current: bool
 ) -> None:
-    monkeypatch.setenv(definition.BENCHMARKS_VARIABLE, str(tmp_path))
-    (tmp_path / "kfac").mkdir()
+    install(tmp_path, monkeypatch)
     asked = []
 
     def take_all(names: list[str], root: Path) -> dict[str, Taken]:
         asked.append(names)
-        return {"kfac": next(now)}
+        return {"galaxy_shape": next(now)}
 
     now = iter([before, *[take("x", 1.0, NOW)] * 2])
     codes = iter([BEFORE, NOW, NOW, NOW])
     monkeypatch.setattr(provenance, "take_all", take_all)
     monkeypatch.setattr(provenance, "digest_code", lambda root, name: next(codes))
-    provenance.keep_current("kfac", tmp_path)
-    found = provenance.find_current_code(["kfac"], tmp_path)["kfac"]
+    provenance.keep_current("galaxy_shape", tmp_path)
+    found = provenance.find_current_code(["galaxy_shape"], tmp_path)["galaxy_shape"]
     assert found == ({NOW, BEFORE} if is_current else {NOW})
-    provenance.keep_current("kfac", tmp_path)
-    assert {code for each in provenance.load_taken("kfac") for code in each.code} == {NOW, BEFORE}
-    assert provenance.find_current_code(["kfac"], tmp_path)["kfac"] == found
+    provenance.keep_current("galaxy_shape", tmp_path)
+    assert {code for each in provenance.load_taken("galaxy_shape") for code in each.code} == {
+        NOW,
+        BEFORE,
+    }
+    assert provenance.find_current_code(["galaxy_shape"], tmp_path)["galaxy_shape"] == found
     assert len(asked) == 3  # the last answer came from the file
+
+
+def test_another_definition_has_a_fingerprint_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that computed the same under the earlier definition counts: full may be as it was."""
+    install(tmp_path, monkeypatch)
+    changed = replace(MINI, digest="c" * 64)
+    taken = [take("x", 1.0, BEFORE), take("x", 1.0, NOW), take("y", 1.2, NOW)]
+    taken[2] = replace(taken[2], definition=changed.digest)
+    code, now = iter([BEFORE, NOW, NOW, NOW, NOW]), iter(taken)
+    monkeypatch.setattr(provenance, "digest_code", lambda root, name: next(code))
+    monkeypatch.setattr(provenance, "take_all", lambda names, root: {"galaxy_shape": next(now)})
+    for _ in range(3):
+        provenance.keep_current("galaxy_shape", tmp_path)  # the third is known
+    monkeypatch.setattr(provenance, "load", lambda name, scale: changed)
+    provenance.keep_current("galaxy_shape", tmp_path)
+    found = provenance.find_current_code(["galaxy_shape"], tmp_path)
+    assert found == {"galaxy_shape": frozenset({NOW, BEFORE})}
+    assert next(now, None) is None
 
 
 @pytest.mark.slow

@@ -76,6 +76,34 @@ def test_observation_is_the_published_one() -> None:
     )
 
 
+# Neighbours ---------------------------------------------------------------------------------------
+
+
+def test_neighbours_add_their_light_and_change_no_label(drawn: dict[str, np.ndarray]) -> None:
+    sky = replace(SKY, neighbours=2)
+    blended = galaxies.draw(sky, range(8))
+    np.testing.assert_array_equal(blended["labels"], drawn["labels"][:8])
+    light = blended["noise_free"].astype(float) - drawn["noise_free"][:8]
+    assert light.min() > -0.01 * light.max()
+    first = sum(signal(each) for each in galaxies.draw_galaxy(sky, 0).neighbours)
+    noise = np.sqrt(np.array(sky.sky_electrons))[:, None, None]
+    np.testing.assert_allclose(light[0], first / noise, atol=2e-3 * light[0].max())
+
+
+def test_neighbours_lie_around_the_galaxy() -> None:
+    sky, (near, far) = replace(SKY, neighbours=3), galaxies.NEIGHBOUR_PIXELS
+    shown = [each for at in range(200) for each in galaxies.draw_galaxy(sky, at).neighbours]
+    places = np.array([(each.dx_pixels, each.dy_pixels) for each in shown])
+    radii = np.hypot(*places.T)
+    assert near <= radii.min() < near + 1
+    assert far - 1 < radii.max() <= far
+    assert np.mean(radii**2) == pytest.approx((near**2 + far**2) / 2, rel=0.1)  # uniform in area
+    assert np.abs(places.mean(0)).max() < 2
+    assert sky.as_json == {**SKY.as_json, "neighbours": 3, "neighbour_pixels": [near, far]}
+    with pytest.raises(StoreError, match="neighbours -1, expected 0 or more"):
+        replace(SKY, neighbours=-1)
+
+
 # Drawing ------------------------------------------------------------------------------------------
 
 
