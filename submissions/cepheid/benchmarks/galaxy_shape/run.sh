@@ -1,7 +1,4 @@
 #!/usr/bin/env bash
 # Makes the runs of a result again, in the root of a checkout of the commit that the README names.
 set -euo pipefail
-scale="${2:-mini}"
-threads=()
-[ "$scale" = full ] && threads=(--set threads=1)
-exec cepheid run galaxy_shape --scale "$scale" "${threads[@]}" --submitter cepheid --output "${1:?give an output folder, and mini or full}"
+exec cepheid run galaxy_shape --scale "${2:-mini}" --submitter cepheid --output "${1:?give an output folder, and mini or full}"
