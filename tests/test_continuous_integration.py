@@ -31,7 +31,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("template") / "checkout"
     for name, block_ms in (("acme", 2000.0), ("umbrella", 2100.0)):
         system, folder = {**SYSTEM, "submitter": name}, root / "submissions" / name
-        write_result(folder, MINI, system=system, blocks=lambda index: 7, block_ms=block_ms)
+        write_result(folder, MINI, system=system, blocks=lambda index: 11, block_ms=block_ms)
     (root / "rules").mkdir()
     (root / "rules" / "training.md").touch()
     with pytest.MonkeyPatch.context() as patch:

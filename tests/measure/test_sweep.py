@@ -407,11 +407,11 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
     assert "0.215 (0.21 to 0.22)" in capsys.readouterr().out
     assert (out / "quality.png").read_bytes().startswith(b"\x89PNG")
     kept = json.loads((out / "quality.json").read_text())
-    assert kept["configuration"]["samples"] == 80_000  # over which the learning rate decays
+    assert kept["configuration"]["samples"] == 68_000  # over which the learning rate decays
     assert len(kept["points"]) == 6
     assert main(["sweep", *call, "--seeds", "3"]) == 0  # another seed joins them
     assert len(json.loads((out / "quality.json").read_text())["points"]) == 9
-    with pytest.raises(UserError, match="samples was 80000, is 100"):
+    with pytest.raises(UserError, match="samples was 68000, is 100"):
         main(["sweep", *call, "--samples", "100"])
 
 

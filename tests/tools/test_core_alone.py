@@ -36,7 +36,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Mapping[str, 
     lacking = run_lines([line for line, *_ in LACKING], HIDE, folder)
     assert [path.name for path in folder.iterdir()] == ["out"]
     mini = definition.load("galaxy_shape", "mini")
-    write_result(folder / "submissions/acme", mini, blocks=lambda index: 7)
+    write_result(folder / "submissions/acme", mini, blocks=lambda index: 11)
     return folder, lacking | run_lines(ENOUGH, HIDE, folder)
 
 

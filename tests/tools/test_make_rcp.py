@@ -44,7 +44,7 @@ def test_nothing_measured_yet(training: FakeTraining, capsys: Printed) -> None:
 
 
 def test_measures_five_seeds_of_each_batch_size(training: FakeTraining, capsys: Printed) -> None:
-    rate = "opt_base_learning_rate=0.002"
+    rate = "opt_base_learning_rate=0.003"
     assert cepheid_rcp("--batch-size", "16", "32", "64", "--set", rate) == 0
     assert training.sizes == [(size, seed) for size in (16, 32, 64) for seed in range(1, 6)]
     points = rcp.load("galaxy_shape", "mini")
@@ -52,13 +52,13 @@ def test_measures_five_seeds_of_each_batch_size(training: FakeTraining, capsys: 
     assert points.definition_digest == MINI.digest
     assert rcp.find_problems(points, MINI) == []
     first = points.points[0]
-    assert first.hyperparameters["opt_base_learning_rate"] == 0.002
+    assert first.hyperparameters["opt_base_learning_rate"] == 0.003
     assert first.measured == (MACHINE,)
-    assert first.runs[4] == rcp.Run(5, 6016, round(6016 / 6000, 4), 1.2, GOOD, 5736.256)
+    assert first.runs[4] == rcp.Run(5, 6016, round(6016 / 6000, 4), 1.2, GOOD, 5664.064)
     printed = capsys.readouterr().out
     assert "problem" not in printed
     line = next(line for line in printed.splitlines() if line.startswith("32"))
-    for said in ("5 of 5", "6,016", "5,736", "1.00", rate):
+    for said in ("5 of 5", "6,016", "5,664", "1.00", rate):
         assert said in line
 
 
@@ -125,8 +125,8 @@ def test_a_run_that_misses_is_recorded_and_is_exit_code_1(
 def test_other_hyperparameters_do_not_replace_what_was_measured(training: FakeTraining) -> None:
     cepheid_rcp("--batch-size", "32")
     before = (definition.BENCHMARKS / "galaxy_shape" / "rcp.json").read_bytes()
-    with pytest.raises(UserError, match=r"opt_base_learning_rate 0\.0015, not 0\.002") as error:
-        cepheid_rcp("--batch-size", "16", "32", "--set", "opt_base_learning_rate=2e-3")
+    with pytest.raises(UserError, match=r"opt_base_learning_rate 0\.002, not 0\.003") as error:
+        cepheid_rcp("--batch-size", "16", "32", "--set", "opt_base_learning_rate=3e-3")
     assert "rcp.json" in str(error.value)
     assert (definition.BENCHMARKS / "galaxy_shape" / "rcp.json").read_bytes() == before
 

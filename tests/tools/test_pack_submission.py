@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cepheid.compliance.checks.alike import near
 from cepheid.compliance.read import manifest
 from cepheid.rules import definition
 from cepheid.rules.digests import digest_code, digest_files
@@ -25,10 +26,11 @@ Printed = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A compliant submission that is not packed yet."""
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A compliant submission that is not packed yet; its runs may be alike."""
+    monkeypatch.setattr(near, "EVALUATIONS", 99)
     root = tmp_path / "submissions" / "acme"
-    write_result(root, MINI, blocks=lambda index: 7)  # with fewer T21 finds them too fast
+    write_result(root, MINI, blocks=lambda index: 11)  # with fewer T21 finds them too fast
     return root
 
 
@@ -152,7 +154,7 @@ def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path
 def log_digest(root: Path, digest: str) -> None:
     """Let all logs name the digest of the submitter's code."""
     for index in range(MINI.runs.required):
-        records = run_records(MINI, index, blocks=7)
+        records = run_records(MINI, index, blocks=11)
         at = next(n for n, record in enumerate(records) if record["key"] == "code_digest")
         records.insert(at + 1, records[at] | {"key": "task_digest", "value": digest})
         write_log(root / RESULT / f"result_{index}.txt", records)
@@ -170,7 +172,7 @@ def test_code_that_was_added_after_the_runs_is_noticed(root: Path) -> None:
     assert find_codes(root) == []
     (root / CODE / "run.sh").write_text("python train.py --twice-as-fast\n")
     assert find_codes(root) == [("S4.code", "error")]
-    write_result(root, MINI, blocks=lambda index: 7)
+    write_result(root, MINI, blocks=lambda index: 11)
     (root / CODE / "train.py").unlink()
     assert find_codes(root) == [("S4.unbound", "note")]
 

@@ -93,8 +93,9 @@ def test_generator_stands_for_its_benchmarks_only_if_they_share_their_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     same, other = tmp_path / "same", tmp_path / "other"
-    tiny.write(same, "galaxy_shape", data=FEW)
-    tiny.install(same, monkeypatch, "galaxy_bnn", data=FEW)
+    alone = {**FEW, "neighbours": 0}
+    tiny.write(same, "galaxy_shape", data=alone)
+    tiny.install(same, monkeypatch, "galaxy_bnn", data=alone)
     assert prepare_data._find_benchmark("galaxies", "mini") == "galaxy_bnn"
     assert prepare_data._find_benchmark("galaxies", "full") == "galaxies"  # which is then refused
     tiny.write(other, "galaxy_shape", data=FEW)

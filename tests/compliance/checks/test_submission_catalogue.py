@@ -472,7 +472,7 @@ CASES = [
          copy_values(0, 0, "data_digest data_read", lambda record, _: record.update(
              value="0" * 64)), at("data_digest"), "data_digest"),
     Case("a learning rate for one seed", "T18.differs", f"{RESULT}/result_2.txt",
-         log(2, "opt_base_learning_rate", value=0.002), at("opt_base_learning_rate")),
+         log(2, "opt_base_learning_rate", value=0.0015), at("opt_base_learning_rate")),
     Case("the quality of another run", "T19.copied_quality", f"{RESULT}/result_3.txt",
          copy_values(3, 1, "eval_accuracy", copy_quality), STEP, "result_1.txt"),
     Case("a copy of another run, a day later", "T19.copied_quality",

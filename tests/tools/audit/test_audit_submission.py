@@ -32,7 +32,7 @@ from tests.compliance.builder import SYSTEM, Record, edit, put, run_records, wri
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 
 MINI = definition.load("galaxy_shape", "mini")
-BLOCKS = 9  # about as many as the reference needs (T21)
+BLOCKS = 11  # about as many as the reference needs (T21)
 Printed = pytest.CaptureFixture[str]
 needs_bwrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
 
@@ -124,9 +124,9 @@ def test_two_runs_are_compared(
 
 def test_converged_runs_that_scatter_widen_the_tolerance_up_to_a_limit(tmp_path: Path) -> None:
     logged = write(tmp_path / "result_0.txt", run_records(MINI))
-    again = write(tmp_path / "result_1.txt", change_metrics(2, e_rmse=0.13))
+    again = write(tmp_path / "result_1.txt", change_metrics(2, e_rmse=0.16))
     assert not verdict_of(judge_curves(logged, again, [logged], MINI))[0]
-    near = write(tmp_path / "result_2.txt", change_metrics(2, e_rmse=0.11))
+    near = write(tmp_path / "result_2.txt", change_metrics(2, e_rmse=0.135))
     agrees, found = verdict_of(judge_curves(logged, again, [logged, near], MINI))
     assert agrees
     assert "tolerance 10%" not in found.split("e_rmse: ")[1].split("\n")[0]
@@ -296,7 +296,7 @@ def test_foreign_code_runs_only_if_asked_and_then_alone(
     assert (
         audit_submission.main([str(folder / "result_0.txt"), *data, "--against", str(other)]) == 1
     )
-    assert "differs: evaluations: 9 in the log, 14 in" in capsys.readouterr().out
+    assert "differs: evaluations: 11 in the log, 14 in" in capsys.readouterr().out
 
 
 def test_only_the_arithmetic_may_be_repeated_otherwise(tmp_path: Path) -> None:
