@@ -79,7 +79,7 @@ def test_what_another_process_records_meanwhile_is_kept(training: FakeTraining) 
     assert recorded() == {("frozen", 1), (CORRECT, 1), (CORRECT, 2)}
 
 
-# Margins: MINI has e_rmse <= 0.117, nll <= -1.97,72,000 samples -----------------------------------
+# Margins: MINI has e_rmse <= 0.117, nll <= -1.97, 72,000 samples ----------------------------------
 
 EVERY, BUDGET = MINI.timing.eval_every_samples, MINI.timing.max_samples
 GENERATION = definition.load("galaxy_generation", "mini")
