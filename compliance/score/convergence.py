@@ -5,10 +5,11 @@ rejected, one that crosses late is charged with its own crossings (rule T20).
 
 With y the logarithms of the crossings of a result's n runs, and m those of the reference's M runs:
 
-    e = s √(1/n + 1/M), s the standard deviation of m;  early: ȳ − m̄ < −t₀.₉₉(M − 1) e;
-    late: ȳ − m̄ > t₀.₉₈(M − 1) e
+    e = s √(1/n + 1/M), s the standard deviation of m;  early: ȳ − m̄ < −t₀.₉₉(M − 1) e, and 5%
+    at least;  late: ȳ − m̄ > t₀.₉₈(M − 1) e
 
-The result's own scatter is not in it, so that nobody passes by tripling it.
+The result's own scatter is not in it, so that nobody passes by tripling it. Nobody gains by less
+than 5%, as S is in the score (T20), but where s is small, one unusual run is beyond t e too often.
 """
 
 import hashlib
@@ -26,6 +27,7 @@ from cepheid.rules.rcp import Point, ReferencePoints
 Verdict = Literal["equal", "early", "late", "missing point", "not measured"]
 
 EARLY, LATE = 0.99, 0.98  # confidence of the two one-sided tests
+LEAST_EARLY = 0.05  # of the reference's mean: what is less early than that is not rejected
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class Expected:
         """Return the least and the greatest plausible mean of a result of so many runs."""
         error = self.find_error(runs)
         early, late = (one_sided_quantile(one, self.degrees) for one in (EARLY, LATE))
-        return math.exp(self.log_mean - early * error), math.exp(self.log_mean + late * error)
+        least = math.exp(self.log_mean - early * error)
+        return min(least, (1 - LEAST_EARLY) * self.mean), math.exp(self.log_mean + late * error)
 
 
 @dataclass(frozen=True)

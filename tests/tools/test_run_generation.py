@@ -24,7 +24,7 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Program:
     """Start a small run, of the definition as it is but for sizes and targets."""
-    images = {"counts": [1, 3, 40], "repetitions": [repetitions, 15, 2], "warm_up_images": 4}
+    images = {"counts": [1, 3, 40], "repetitions": [repetitions, 15, 12], "warm_up_images": 4}
     folder = tiny.folder_of(
         "galaxy_generation", reachable=True, data=tiny.SIZES, generation=images, data_digest=None
     )
@@ -51,7 +51,7 @@ def test_runs_and_goes_on(data_root: Path, tmp_path: Path) -> None:
     assert first.returncode == 0, first.stdout + first.stderr
     lines = first.stdout.splitlines()
     assert [line for line in lines if "3 images:" in line and "(p50; p99" in line]
-    assert "all targets reached after 325 images" in first.stdout
+    assert "all targets reached after 725 images" in first.stdout
     assert "Warning" not in first.stderr
     here = folder(tmp_path)
     kept = sorted(path.name for path in here.iterdir())

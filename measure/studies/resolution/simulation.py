@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from cepheid.compliance.score.convergence import EARLY, LATE
+from cepheid.compliance.score.convergence import EARLY, LATE, LEAST_EARLY
 from cepheid.compliance.score.levels import CHARGED_SHARE
 from cepheid.compliance.score.trimmed import one_sided_quantile
 
@@ -78,6 +78,7 @@ def draw_results(
     times = speeds + crossings
     apart = crossings.mean(-1) - reference.mean(-1)
     error = reference.std(-1, ddof=1) * math.sqrt(1 / n + 1 / m)
+    early = np.maximum(one_sided_quantile(EARLY, m - 1) * error, -math.log1p(-LEAST_EARLY))
     is_late = apart > one_sided_quantile(LATE, m - 1) * error
     return Draws(
         value=np.where(is_late, times.mean(-1), speeds.mean(-1) + reference.mean(-1)),
@@ -87,7 +88,7 @@ def draw_results(
         own_variance=times.var(-1, ddof=1) / n,
         reference_mean=reference.mean(-1),
         reference_variance=reference.var(-1, ddof=1) / m,
-        is_early=apart < -one_sided_quantile(EARLY, m - 1) * error,
+        is_early=apart < -early,
         runs=n,
         reference_runs=m,
     )
