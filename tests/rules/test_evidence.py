@@ -73,15 +73,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
-def test_saved_and_loaded() -> None:
+def test_evidence_is_saved_and_loaded_for_its_own_definition_alone() -> None:
     assert evidence.load(MINI) is None
     evidence.save("galaxy_shape", "mini", SOUND)
     evidence.save("galaxy_shape", "full", replace(SOUND, curves=()))
     assert evidence.load(MINI) == SOUND
-
-
-@pytest.mark.usefixtures("folder")
-def test_evidence_of_another_definition_is_not_used() -> None:
     evidence.save("galaxy_shape", "mini", replace(SOUND, definition_digest="0" * 64))
     assert evidence.load(MINI) is None
 
@@ -90,7 +86,8 @@ SAMPLES = {16: [21_000] * 5, 32: [24_000] * 5, 64: [27_008] * 6}
 POINTS = reference_points(MINI, SAMPLES)
 
 
-def test_points_are_saved_and_loaded(folder: Path) -> None:
+def test_points_are_saved_and_loaded_in_the_order_of_batch_sizes(folder: Path) -> None:
+    assert reference_points(MINI, dict(reversed(SAMPLES.items()))) == POINTS
     assert rcp.load("galaxy_shape", "mini") is None
     rcp.save("galaxy_shape", "mini", POINTS)
     rcp.save("galaxy_shape", "full", replace(POINTS, points=()))
@@ -107,10 +104,6 @@ def test_a_run_keeps_on_what_it_was_measured() -> None:
     evidence.save(MINI.name, MINI.scale, Evidence(MINI.digest, curves))
     assert len(evidence.read_file(MINI.name, evidence.FILE)["mini"]["measured"]) == 2
     assert evidence.load(MINI) == Evidence(MINI.digest, curves)
-
-
-def test_points_are_in_the_order_of_batch_sizes() -> None:
-    assert reference_points(MINI, dict(reversed(SAMPLES.items()))) == POINTS
 
 
 def test_runs_are_added_and_machines_named_once() -> None:
@@ -131,8 +124,10 @@ def test_one_batch_size_has_one_set_of_hyperparameters() -> None:
         POINTS.add_run(others, {}, point.runs[0])
 
 
-def test_sound_points_lack_nothing() -> None:
+def test_sound_points_lack_nothing_and_an_inversion_within_an_interval_is_chance() -> None:
     assert rcp.find_problems(POINTS, MINI) == []
+    inverted = reference_points(MINI, {16: [27_000] * 5, 32: [24_000] * 5, 64: [24_000] * 5})
+    assert rcp.find_problems(inverted, MINI) == []
 
 
 def add_point(**changes: Any) -> ReferencePoints:
@@ -168,11 +163,6 @@ def test_what_is_wrong_with_points_is_said(points: ReferencePoints, problem: str
     assert problem in found
 
 
-def test_an_inversion_within_an_evaluation_interval_is_chance() -> None:
-    points = reference_points(MINI, {16: [27_000] * 5, 32: [24_000] * 5, 64: [24_000] * 5})
-    assert rcp.find_problems(points, MINI) == []
-
-
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -190,17 +180,10 @@ def test_a_broken_file_is_refused_with_the_place(
     change: Callable[[dict[str, Any]], object], problem: str, folder: Path
 ) -> None:
     rcp.save("galaxy_shape", "mini", POINTS)
-    path = folder / "rcp.json"
-    document = json.loads(path.read_text())
+    document = json.loads((folder / "rcp.json").read_text())
     change(document)
-    path.write_text(json.dumps(document))
-    with pytest.raises(UserError, match=r"rcp\.json") as error:
-        rcp.load("galaxy_shape", "mini")
-    assert problem in str(error.value)
-
-
-@pytest.mark.parametrize("text", ["{", "[]"])
-def test_what_is_no_object_is_refused(text: str, folder: Path) -> None:
-    (folder / "rcp.json").write_text(text)
-    with pytest.raises(UserError, match=r"rcp\.json"):
-        rcp.load("galaxy_shape", "mini")
+    for text, said in ((json.dumps(document), problem), ("{", ""), ("[]", "")):
+        (folder / "rcp.json").write_text(text)
+        with pytest.raises(UserError, match=r"rcp\.json") as error:
+            rcp.load("galaxy_shape", "mini")
+        assert said in str(error.value)

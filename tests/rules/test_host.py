@@ -19,12 +19,7 @@ from cepheid.rules.errors import (
     explain_system_error,
     find_meant,
 )
-from cepheid.rules.host import (
-    ROOT,
-    atomic_path,
-    atomic_write,
-    end_on_interruption,
-)
+from cepheid.rules.host import ROOT, atomic_path, atomic_write, end_on_interruption
 from tests.full_disk import files_end_after
 from tests.processes import run
 
