@@ -3,7 +3,6 @@
 import doctest
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -316,19 +315,7 @@ def test_bad_input_is_named() -> None:
             use(other, blocks)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"losses": functional.cross_entropy}, 'losses have no effect with fisher="exact"'),
-        ({"fisher": "empirical", "samples": 4}, "samples is 4, but nothing is drawn"),
-    ],
-)
-def test_settings_without_effect_are_refused(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(UseError, match=message):
-        information.fisher_blocks(make_network(), make_data(4), **settings)
-
-
-def test_data_without_meaning_are_refused() -> None:
+def test_data_without_meaning_and_settings_without_effect_are_refused() -> None:
     model, (inputs, targets) = make_network(), make_data(4)[0]
     with pytest.raises(UseError, match="batch 1 of data is no pair"):
         information.fisher_blocks(model, [(inputs, targets), inputs])  # type: ignore[list-item]
@@ -340,6 +327,10 @@ def test_data_without_meaning_are_refused() -> None:
         information.fisher_blocks(nn.Linear(3, 1), [(torch.ones(2, 3), torch.ones(2))])
     with pytest.raises(UseError, match="batch 0 of data has 4 inputs and 2 targets"):
         information.fisher_blocks(model, [(inputs, targets[:2])])
+    with pytest.raises(UseError, match='losses have no effect with fisher="exact"'):
+        information.fisher_blocks(model, make_data(4), losses=functional.cross_entropy)
+    with pytest.raises(UseError, match="samples is 4, but nothing is drawn"):
+        information.fisher_blocks(model, make_data(4), fisher="empirical", samples=4)
 
 
 def test_products_refuse_what_has_no_softmax_over_classes() -> None:

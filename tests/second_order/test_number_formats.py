@@ -164,14 +164,6 @@ def test_sums_are_rounded_on_their_way_round_a_ring_and_within_nodes_first() -> 
     assert torch.equal(found, round_to(nodes[0] + nodes[1], "bfloat16"))
 
 
-def test_a_factor_that_float16_cannot_hold_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    network = nn.Linear(3, 2)
-    kfac = KFAC(network, Options(simulated_ranks=2, factor_format="float16"))
-    network(1000 * INPUTS).sum().backward()
-    kfac.step()
-    assert "float16 holds at most 65,504" in caplog.text
-
-
 def test_more_ranks_than_samples() -> None:
     with pytest.raises(UseError, match="8 samples cannot be shared among 9 simulated ranks"):
         compute_factor(simulated_ranks=9)

@@ -43,6 +43,13 @@ def _gradients(network: nn.Module) -> list[Tensor]:
     return [p.grad.clone() for p in network.parameters() if p.grad is not None]
 
 
+def _backward(network: nn.Module, seed: int = 0) -> None:
+    """Leave the gradients of a batch, and of nothing before it."""
+    images, targets = _batch(seed=seed)
+    network.zero_grad()
+    functional.cross_entropy(network(images), targets).backward()
+
+
 def _precondition(
     network: nn.Module, options: Options, inputs: Tensor, targets: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -123,10 +130,9 @@ def test_pieces_accumulate_with_stale_factors_as_whole_batches() -> None:
 def test_all_factors_are_refreshed_every_so_many_steps() -> None:
     network = _network()
     kfac = KFAC(network, Options(stale=True, stale_interval=4, stale_tolerance=1e9, damping=0.1))
-    images, targets = _batch()
     for step in range(10):
         assert {each.due <= step for each in kfac.intervals.values()} == {step % 4 == 0}
-        functional.cross_entropy(network(images), targets).backward()
+        _backward(network)
         kfac.step()
 
 
@@ -184,9 +190,7 @@ def test_norms_are_kept_or_the_step_is_bounded() -> None:
 def test_a_saved_state_goes_on_with_the_same_steps(options: Options) -> None:
     def train(network: nn.Module, kfac: KFAC, optimizer: torch.optim.SGD, steps: range) -> None:
         for step in steps:
-            images, targets = _batch(seed=step % 2)
-            optimizer.zero_grad()
-            functional.cross_entropy(network(images), targets).backward()
+            _backward(network, seed=step % 2)
             kfac.step()
             optimizer.step()
 
@@ -214,12 +218,11 @@ def test_a_state_of_another_model_is_refused() -> None:
 
 
 def test_stale_factors_are_refreshed_less_often_and_say_so() -> None:
-    network, (images, targets) = _network(), _batch()
+    network = _network()
     kfac = KFAC(network, Options(stale=True))
     for _ in range(20):
-        functional.cross_entropy(network(images), targets).backward()
+        _backward(network)
         kfac.step()  # no optimizer: nothing but the sum of gradients changes
-        network.zero_grad()
     assert kfac.intervals["0.A"].refreshes == 6  # at 0, 1, 3, 6, 11, 19
     assert kfac.refreshed_share == pytest.approx(6 / 20)
 
@@ -230,9 +233,7 @@ def test_stale_is_exact_while_everything_changes() -> None:
         network = _network()
         kfac = KFAC(network, options)
         for seed in range(4):
-            images, targets = _batch(seed=seed)
-            network.zero_grad()
-            functional.cross_entropy(network(images), targets).backward()
+            _backward(network, seed)
             kfac.step()
         results.append(_gradients(network))
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
@@ -240,9 +241,7 @@ def test_stale_is_exact_while_everything_changes() -> None:
 
 def test_a_changed_damping_reaches_stale_inverses() -> None:
     def precondition(kfac: KFAC, network: nn.Module) -> list[Tensor]:
-        images, targets = _batch()
-        network.zero_grad()
-        functional.cross_entropy(network(images), targets).backward()
+        _backward(network)
         kfac.step()
         return _gradients(network)
 
@@ -274,7 +273,7 @@ def test_layers_are_left_out_by_name_and_by_kind() -> None:
     network.append(nn.Sequential(nn.Linear(2, 2)))
     network.append(nn.MultiheadAttention(2, 1))
     network.append(nn.utils.parametrizations.weight_norm(nn.Linear(2, 2)))
-    network.append(nn.Linear(2, 2))
+    network.extend([nn.Linear(2, 2), nn.Embedding(5, 3, padding_idx=0)])
     kfac = KFAC(network, Options(skip=("4",)))
     assert [layer.name for layer in kfac.layers] == ["7"]
     assert kfac.left_out == {
@@ -287,6 +286,7 @@ def test_layers_are_left_out_by_name_and_by_kind() -> None:
         "5.out_proj": "MultiheadAttention uses its weight without calling it",
         "6": "its weight is computed from other parameters",
         "6.parametrizations.weight": "no factors for ParametrizationList",
+        "8": "an embedding with padding_idx, whose row has no gradient; weigh its positions 0",
     }
     with pytest.raises(UseError, match=r'"0" \(Conv2d\) is not supported: a convolution in 2'):
         KFAC(network, Options(unsupported="refuse"))
@@ -339,8 +339,7 @@ def test_wrong_use_of_a_model_and_of_damping() -> None:
 def test_loading_forgets_what_was_known() -> None:
     used, fresh = _network(), _network()
     kfac, other = KFAC(used), KFAC(fresh)
-    images, targets = _batch(seed=1)
-    functional.cross_entropy(used(images), targets).backward()
+    _backward(used, seed=1)
     kfac.step()
     kfac.load_state_dict(other.state_dict())
     assert not any(saved["tensors"] for saved in kfac.state_dict()["factors"].values())
@@ -352,14 +351,6 @@ def test_other_parameters_keep_their_gradients() -> None:
     before, after = _precondition(network, Options(skip=("2",)), inputs, torch.zeros(5).long())
     changed = [not torch.equal(a, b) for a, b in zip(before, after, strict=True)]
     assert changed == [True, True, False, False, False]
-
-
-def test_a_layer_that_no_pass_reaches_is_no_trouble() -> None:
-    network = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
-    kfac = KFAC(network)
-    network[0](torch.randn(3, 2)).sum().backward()
-    kfac.step()
-    assert not kfac.layers[1].is_ready
 
 
 def test_nothing_is_observed_without_gradients() -> None:
@@ -440,13 +431,13 @@ def test_the_page_has_all_options_and_methods() -> None:
 
 
 def test_what_a_step_needs_is_asked_for() -> None:
-    network, (images, targets) = _network(), _batch()
+    network = _network()
     with pytest.raises(UseError, match=r"call step\(learning_rate"):
         KFAC(network, Options(rescaling="kl_clip")).step()
     with pytest.raises(UseError, match='needs the option fisher="sampled"'):
         KFAC(network).observe_sampled(torch.zeros(()))
     kfac = KFAC(network, Options(fisher="sampled"))
-    functional.cross_entropy(network(images), targets).backward()
+    _backward(network)
     with pytest.raises(UseError, match="or observe_sampled before step"):
         kfac.step()
 
@@ -529,16 +520,13 @@ def test_a_layer_that_was_trained_but_not_seen_is_named() -> None:
         kfac.step()
 
 
-def test_a_layer_that_no_pass_reached_may_have_a_gradient_of_zero() -> None:
+@pytest.mark.parametrize("has_gradient", [False, True])
+def test_a_layer_that_no_pass_reached_may_have_a_gradient_of_zero(has_gradient: bool) -> None:
     network = nn.ModuleList([nn.Linear(3, 2), nn.Linear(3, 2)])
     kfac = KFAC(network, EXACT)
     for parameter in network[1].parameters():
-        parameter.grad = torch.zeros_like(parameter)
+        parameter.grad = torch.zeros_like(parameter) if has_gradient else None
     network[0](torch.randn(4, 3)).square().sum().backward()
     kfac.step()
+    assert has_gradient or not kfac.layers[1].is_ready
     assert not any(bool(each.any()) for each in _gradients(network[1]))
-
-
-def test_an_embedding_with_a_padding_row_is_refused() -> None:
-    with pytest.raises(UseError, match="an embedding with padding_idx"):
-        KFAC(nn.Sequential(nn.Embedding(5, 3, padding_idx=0)), Options(unsupported="refuse"))

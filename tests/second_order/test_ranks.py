@@ -249,22 +249,17 @@ def test_a_sum_of_packed_numbers_is_within_its_bound_and_unbiased() -> None:
         assert abs(error.mean()) < bound / 50  # without float21's half bit it would be half of it
 
 
-@pytest.mark.parametrize(
-    ("name", "other"),
-    [
-        ("float21", "base"),
-        ("float16", "base"),
-        ("bfloat16", "base"),
-        ("gradients in float16", "base"),
-        ("gradients in bfloat16", "averages gradients"),
-    ],
-)
-def test_other_formats_are_really_used(name: str, other: str) -> None:
+FORMATTED = [name for name in VARIANTS if "float" in name]
+
+
+@pytest.mark.parametrize("name", FORMATTED)
+def test_other_formats_are_really_used(name: str) -> None:
     first = _on_two_ranks()[0]
+    other = "averages gradients" if VARIANTS[name].average_gradients else "base"
     assert _difference(first[name], first[other]) > 1e-6
 
 
-@pytest.mark.parametrize("name", ["float21", "float16", "bfloat16", "gradients in float16"])
+@pytest.mark.parametrize("name", FORMATTED[:4])
 def test_simulated_ranks_round_as_real_ones(name: str) -> None:
     """What is left is float32's rounding, which at times moves a number to the next one."""
     real = _on_two_ranks()[0]

@@ -32,20 +32,15 @@ def test_pi_is_one_beside_a_factor_of_zeros(inputs: float, outputs: float) -> No
     assert [share.item() for share in shares] == pytest.approx([0.2, 0.2])
 
 
-def test_both_inverses_precondition() -> None:
+def test_solving_and_explicit_inverses_precondition() -> None:
     inputs, outputs, gradient = _definite(5, 1), _definite(4, 2), torch.randn(4, 5)
     shares = [torch.tensor(0.3), torch.tensor(0.2)]
     first, second = statistic.factorize_cholesky(["A", "B"], [inputs, outputs], shares)
     damped = [inputs + 0.3 * torch.eye(5), outputs + 0.2 * torch.eye(4)]
     expected = damped[1].inverse() @ gradient @ damped[0].inverse()
-    for steps in ((1, 1), (9, 1), (9, 9)):  # by solving and by explicit inverses
+    for steps in ((1, 1), (9, 1), (9, 9)):
         found = statistic.precondition(gradient, first, second, 0.06, steps)
         assert torch.allclose(found, expected, atol=1e-5)
-    first, second = statistic.factorize_eigen([inputs, outputs], shares)
-    dense = torch.kron(outputs, inputs) + 0.06 * torch.eye(20)
-    expected = torch.linalg.solve(dense, gradient.flatten()).view(4, 5)
-    found = statistic.precondition(gradient, first, second, 0.06)
-    assert torch.allclose(found, expected, atol=1e-4)
 
 
 def test_equal_sizes_are_inverted_together_and_come_back_in_order() -> None:
