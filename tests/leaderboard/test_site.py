@@ -17,7 +17,7 @@ import pytest
 from cepheid.compliance.judge.judgement import judge
 from cepheid.compliance.read import package
 from cepheid.leaderboard.build import make_site_files
-from cepheid.leaderboard.rows import changes, index
+from cepheid.leaderboard.rows import index
 from cepheid.leaderboard.rows.entry import list_entries, make_slug
 from cepheid.leaderboard.site.reported import load_scores, load_sets
 from cepheid.leaderboard.site.view import Site
@@ -409,26 +409,6 @@ def test_the_aggregate_ignores_competitors(star_shape: Definition) -> None:
 
 def test_there_is_no_aggregate_of_one_benchmark(mixed: dict[str, str]) -> None:
     assert "Aggregate" not in mixed["mini-closed.html"]
-
-
-def test_what_changed_between_two_builds(star_shape: Definition) -> None:
-    write_mixed(Path("out"), star_shape)
-    old = json.loads(build_site(Path("out"))["results.json"])
-    assert list(changes.find_changes(old, old)) == []
-    write_result(Path("out"), star_shape, block_ms=15_000)
-    write_result(Path("out"), star_shape, system={**SYSTEM, "system": "new"})
-    new = json.loads(build_site(Path("out"))["results.json"])
-    new["results"] = [r for r in new["results"] if r["division"] != "open"]
-    found = {change.id: change for change in changes.find_changes(old, new)}
-    assert found["acme/new/star_shape-mini-closed"].kind == "added"
-    assert found["acme/box/star_shape-mini-open"].kind == "removed"
-    changed = found["acme/box/star_shape-mini-closed"]
-    assert changed.kind == "changed"
-    text = str(changed)
-    assert re.search(r"score minutes: 1\.\d+ → 0\.\d+ \(-", text)
-    assert re.search(r"faster: 1\.\d+ times as fast, 95% interval 1\.\d+–1\.\d+\n", text)
-    assert re.search(r"run 0 minutes: 1\.\d+ → ", text)
-    assert "acme/odd/star_shape-mini-closed" not in found
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"results": []}', "[" * 100_000])

@@ -1,6 +1,7 @@
 """`cepheid leaderboard` as its user meets it."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import build_leaderboard, diff_leaderboards
 from tests.compliance.builder import SYSTEM, write_result
+from tests.compliance.mixed import write_mixed
 
 Printed = pytest.CaptureFixture[str]
 
@@ -89,20 +91,30 @@ def test_an_unknown_round_and_an_unknown_reference(star_shape: Definition) -> No
 
 
 def test_what_changed_since_the_last_build(star_shape: Definition, capsys: Printed) -> None:
-    write_result(Path("out"), star_shape)
+    write_mixed(Path("out"), star_shape)
     build_leaderboard.main(["out", "--output", "old"])
     assert diff_leaderboards.main(["old", "old/results.json"]) == 0
-    write_result(Path("out"), star_shape, block_ms=10_000)
+    write_result(Path("out"), star_shape, block_ms=15_000)
+    write_result(Path("out"), star_shape, system={**SYSTEM, "system": "new"})
+    shutil.rmtree("out/results/box/star_shape-mini-open")
     build_leaderboard.main(["out", "--output", "new"])
     capsys.readouterr()
     assert diff_leaderboards.main(["old", "new"]) == 1
     text = capsys.readouterr().out
-    assert text.startswith("changed  acme/box/star_shape-mini-closed\n           faster: 1.")
-    assert "score minutes: 1." in text
-    assert text.endswith("1 changed\n")
+    assert re.search(
+        r"^changed  acme/box/star_shape-mini-closed\n"
+        r"           faster: 1\.\d+ times as fast, 95% interval 1\.\d+–1\.\d+\n",
+        text, re.MULTILINE,
+    )  # fmt: skip
+    assert re.search(r"score minutes: 1\.\d+ → 0\.\d+ \(-", text)
+    assert re.search(r"run 0 minutes: 1\.\d+ → ", text)
     assert diff_leaderboards.main(["old", "new", "--format", "json"]) == 1
-    (change,) = json.loads(capsys.readouterr().out)
-    assert change["kind"] == "changed"
+    found = {change["id"]: change["kind"] for change in json.loads(capsys.readouterr().out)}
+    assert found == {
+        "acme/new/star_shape-mini-closed": "added",
+        "acme/box/star_shape-mini-open": "removed",
+        "acme/box/star_shape-mini-closed": "changed",
+    }
     with pytest.raises(UserError, match="nowhere: no such file"):
         diff_leaderboards.main(["old", "nowhere"])
 

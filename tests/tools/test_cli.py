@@ -7,8 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from importlib import import_module, metadata
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -26,7 +25,7 @@ from cepheid.tools.console import program
 from cepheid.tools.console.arguments import make_study_parser
 from cepheid.tools.measure.__main__ import MEASUREMENTS
 from cepheid.tools.run import costs, ending
-from tests.processes import Line, cepheid, run_lines
+from tests.processes import cepheid
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,12 +43,16 @@ def raising(error: BaseException) -> Callable[[Sequence[str] | None], int]:
     return tool
 
 
-def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_codes_and_that_only_a_bug_shows_a_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert exit_code(lambda argv: 1) == 1
     assert exit_code(raising(KeyboardInterrupt())) == 1
     assert "Traceback" not in capsys.readouterr().err
     assert exit_code(raising(UserError("no such thing"))) == 2
     assert capsys.readouterr().err == "cepheid: no such thing\n"
+    assert exit_code(raising(ValueError("ours"))) == 2
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,11 +61,6 @@ def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "galsim is not installed; it comes with the extra galsim" in said
     assert "Traceback" not in said
     assert exit_code(raising(ModuleNotFoundError("No module named 'x'", name="x"))) == 2
-    assert "Traceback" in capsys.readouterr().err
-
-
-def test_a_bug_shows_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(raising(ValueError("ours"))) == 2
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -85,23 +83,6 @@ def test_the_version_names_what_a_bug_report_needs(
 
 def test_there_are_few_commands() -> None:
     assert len(cli.COMMANDS) <= 16  # `rehearse` is for vendors, `doctor` for newcomers
-
-
-COMMAND_LINES = [*cli.COMMANDS, *(f"measure {name}" for name in MEASUREMENTS)]
-
-
-@cache
-def explain_all() -> Mapping[str, Line]:
-    """Return the help of all commands, one after the other in one interpreter."""
-    return run_lines([f"{command} --help" for command in COMMAND_LINES], "", ROOT)
-
-
-@pytest.mark.parametrize("command", COMMAND_LINES)
-def test_every_command_explains_itself_quickly(command: str) -> None:
-    ended = explain_all()[f"{command} --help"]
-    assert ended.returncode == 0, ended.stderr
-    assert f"usage: cepheid {command}" in ended.stdout
-    assert not ended.has_torch, f"cepheid {command} --help imports torch, or one before it does"
 
 
 def list_options() -> set[str]:

@@ -219,32 +219,6 @@ def test_damaged_data_are_reported_before_the_run_or_end_it(tmp_path: Path) -> N
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "setting", "message"),
-    [
-        ("galaxy_shape", "micro_batch=5", "a rank's 32 samples of a step cannot be taken"),
-        ("resnet50", "spatial_partitions=2", "1 rank cannot form replicas of 2 ranks"),
-    ],
-)
-def test_uneven_settings_are_refused_before_data_are_prepared(
-    benchmark: str, setting: str, message: str, tmp_path: Path
-) -> None:
-    where = ["--data", tmp_path / "data", "--output", tmp_path / "out"]
-    ended = cepheid("run", benchmark, *EAGER, "--set", setting, *where)
-    assert ended.returncode == 2, ended.stdout
-    assert f"{setting.split('=')[0]}" in ended.stderr
-    assert message in ended.stderr
-    assert ended.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_list_and_help() -> None:
-    for arguments, expected in ((["run", "--list"], "galaxy_shape"), (["--help"], "cepheid run")):
-        ended = cepheid(*arguments)
-        assert ended.returncode == 0, ended.stderr
-        assert expected in ended.stdout
-
-
 def test_the_list_of_a_benchmark_shows_all_that_can_be_set(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

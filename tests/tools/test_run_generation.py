@@ -9,11 +9,9 @@ pytest.importorskip("torch", reason="runs need the extra torch")
 pytest.importorskip("galsim", reason="runs need the extra galsim")
 
 from cepheid.rules.definition import BENCHMARKS_VARIABLE
-from tests import tiny
-from tests.processes import Ended, Program, end_all
+from tests import processes, tiny
+from tests.processes import Ended
 from tests.tools.test_run_benchmark import events
-
-USUAL = 200
 
 
 @pytest.fixture(scope="module")
@@ -22,23 +20,18 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("data")
 
 
-def start(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Program:
-    """Start a small run, of the definition as it is but for sizes and targets."""
-    images = {"counts": [1, 3, 40], "repetitions": [repetitions, 15, 12], "warm_up_images": 4}
+def cepheid(data_root: Path, output: Path, *more: str) -> Ended:
+    """Make a small run, of the definition as it is but for sizes and targets."""
+    images = {"counts": [1, 3, 40], "repetitions": [200, 15, 12], "warm_up_images": 4}
     folder = tiny.folder_of(
         "galaxy_generation", reachable=True, data=tiny.SIZES, generation=images, data_digest=None
     )
-    return Program(
-        "cepheid.tools.cli:console", "run", "galaxy_generation", "--scale", "mini",
+    return processes.cepheid(
+        "run", "galaxy_generation", "--scale", "mini",
         "--set", "compile=off", "--set", "precision=fp32", "--set", "threads=1",
         "--data", data_root, "--output", output, *more,
         environment={BENCHMARKS_VARIABLE: str(folder), "COLUMNS": "9999"},
     )  # fmt: skip
-
-
-def cepheid(data_root: Path, output: Path, *more: str, repetitions: int = USUAL) -> Ended:
-    """Run it to its end."""
-    return end_all([start(data_root, output, *more, repetitions=repetitions)], 300)[0]
 
 
 def folder(output: Path) -> Path:
@@ -70,10 +63,3 @@ def test_runs_and_goes_on(data_root: Path, tmp_path: Path) -> None:
     ]
     assert times[0] != times[1]
     assert json.loads((here / "report_1.json").read_text())["tables"][0]["rows"][2]["images"] == 40
-
-
-def test_wrong_use_is_one_line(data_root: Path, tmp_path: Path) -> None:
-    refused = cepheid(data_root, tmp_path, "--set", "global_batch_size=8")
-    assert refused.returncode == 2
-    assert "global_batch_size" in refused.stderr
-    assert len(refused.stderr.splitlines()) == 1

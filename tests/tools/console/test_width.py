@@ -73,6 +73,14 @@ def test_every_line_fits(line: str, folder: Path) -> None:
     assert find_long(ended.stdout + ended.stderr) == []
 
 
+@pytest.mark.parametrize("command", HELP)
+def test_every_command_explains_itself_without_torch(command: str, folder: Path) -> None:
+    ended = run_all(folder)[f"{command} --help"]
+    assert ended.returncode == 0, ended.stderr
+    assert f"usage: cepheid {command}" in " ".join(ended.stdout.split())
+    assert not ended.has_torch, f"cepheid {command} --help imports torch, or one before it does"
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_rules_and_codes_fit(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from cepheid.compliance.report.rulebook import explain
