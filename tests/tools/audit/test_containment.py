@@ -9,7 +9,6 @@ import socket
 import stat
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,75 +21,41 @@ from cepheid.tools.audit.containment import View, contain, make_environment, run
 
 needs_bwrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
 
-# Ways out of the container. Each succeeds without one, and so is worth trying.
+# Ways out of the container. Each succeeds without one, and so is worth trying. LIBC is the C
+# library, and a few modules are imported.
 ATTEMPTS = {
-    "connect to this machine": """
-        import socket
-        socket.create_connection(("127.0.0.1", {port}), timeout=5)
-    """,
-    "see its interfaces": """
-        import socket
-        assert [name for _, name in socket.if_nameindex() if name != "lo"]
-    """,
-    "connect to a socket in a file": """
-        import socket
-        socket.socket(socket.AF_UNIX).connect("{secrets}/socket")
-    """,
-    "connect to an abstract socket": """
-        import socket
-        socket.socket(socket.AF_UNIX).connect(chr(0) + "{marker}")
-    """,
-    "signal a process": "import os; os.kill({pid}, 0)",
+    "connect to this machine": "socket.create_connection(('127.0.0.1', {port}), timeout=5)",
+    "see its interfaces": "assert [name for _, name in socket.if_nameindex() if name != 'lo']",
+    "connect to a socket in a file": "socket.socket(socket.AF_UNIX).connect('{secrets}/socket')",
+    "connect to an abstract socket": "socket.socket(socket.AF_UNIX).connect(chr(0) + '{marker}')",
+    "signal a process": "os.kill({pid}, 0)",
     "list processes": "open('/proc/{pid}/cmdline')",
-    "use a key": """
-        import ctypes
-        assert ctypes.CDLL(None).syscall(250, 10, -3, b"user", b"{marker}", 0) > 0
-    """,
+    "use a key": "assert LIBC.syscall(250, 10, -3, b'user', b'{marker}', 0) > 0",
     "read the files of a process": "open('/proc/{pid}/root{secrets}/key')",
-    "use a queue of messages": """
-        import ctypes
-        assert ctypes.CDLL(None).msgget({pid}, 0) >= 0
-    """,
-    "use shared memory of System V": """
-        import ctypes
-        assert ctypes.CDLL(None).shmget({pid}, 0, 0) >= 0
-    """,
-    "use semaphores": """
-        import ctypes
-        assert ctypes.CDLL(None).semget({pid}, 0, 0) >= 0
-    """,
+    "use a queue of messages": "assert LIBC.msgget({pid}, 0) >= 0",
+    "use shared memory of System V": "assert LIBC.shmget({pid}, 0, 0) >= 0",
+    "use semaphores": "assert LIBC.semget({pid}, 0, 0) >= 0",
     "list abstract sockets": "assert '{marker}' in open('/proc/net/unix').read()",
-    "see packets": "import socket; socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 768)",
-    "trace a process": """
-        import ctypes
-        assert ctypes.CDLL(None).ptrace(0x4206, {pid}, 0, 0) == 0
-    """,
-    "enter the network of a process": """
-        import ctypes, os
-        assert ctypes.CDLL(None).setns(os.open("/proc/{pid}/ns/net", os.O_RDONLY), 0) == 0
-    """,
-    "take precedence over others": "import os; os.setpriority(os.PRIO_PROCESS, 0, -5)",
-    "read messages of the kernel": """
-        import ctypes
-        assert ctypes.CDLL(None).klogctl(3, ctypes.create_string_buffer(9), 9) >= 0
-    """,
-    "use a device": "import os; assert os.listdir('/dev/shm') or os.path.exists('/dev/mem')",
-    "use an open file": "import os; os.fstat({descriptor})",
-    "keep a privilege": """
-        status = open("/proc/self/status").read()
-        assert int(status.split("CapEff:")[1].split()[0], 16)
-    """,
-    "mount": """
-        import subprocess
-        subprocess.run(["unshare", "-rm", "true"], check=True)
-    """,
-    "know the name of the machine": "import socket; assert socket.gethostname() != 'audit'",
+    "see packets": "socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 768)",
+    "trace a process": "assert LIBC.ptrace(0x4206, {pid}, 0, 0) == 0",
+    "enter the network of a process": (
+        "assert LIBC.setns(os.open('/proc/{pid}/ns/net', os.O_RDONLY), 0) == 0"
+    ),
+    "take precedence over others": "os.setpriority(os.PRIO_PROCESS, 0, -5)",
+    "read messages of the kernel": "assert LIBC.klogctl(3, ctypes.create_string_buffer(9), 9) >= 0",
+    "use a device": "assert os.listdir('/dev/shm') or os.path.exists('/dev/mem')",
+    "use an open file": "os.fstat({descriptor})",
+    "keep a privilege": (
+        "assert int(open('/proc/self/status').read().split('CapEff:')[1].split()[0], 16)"
+    ),
+    "mount": "subprocess.run(['unshare', '-rm', 'true'], check=True)",
+    "know the name of the machine": "assert socket.gethostname() != 'audit'",
     "know its identity": "open('/etc/machine-id')",
-    "read a variable": "import os; assert os.environ['AUDIT_SECRET']",
+    "read a variable": "assert os.environ['AUDIT_SECRET']",
     "read a secret": "open('{secrets}/key')",
-    "read a folder beside its own": "import os; os.listdir('{secrets}')",
+    "read a folder beside its own": "os.listdir('{secrets}')",
     "read the logs beside its code": "open('{code}/../results/result_0.txt')",
-    "see a home": "import os; assert os.listdir('/home') is not None",
+    "see a home": "assert os.listdir('/home') is not None",
     "read passwords": "open('/etc/shadow')",
     "list users": "open('/etc/passwd')",
     "read shared memory": "open('/dev/shm/{marker}')",
@@ -99,7 +64,7 @@ ATTEMPTS = {
     "write beside the output": "open('{secrets}/written', 'w')",
     "write to its code": "open('{code}/written', 'w')",
     "write to the data": "open('{data}/written', 'w')",
-    "write to this Python": "import sys; open(sys.prefix + '/{marker}', 'w')",
+    "write to this Python": "open(sys.prefix + '/{marker}', 'w')",
     "write to programs": "open('/usr/{marker}', 'w')",
     "write to the root": "open('/{marker}', 'w')",
     "change a setting of the kernel": "open('/proc/sys/kernel/core_uses_pid', 'r+')",
@@ -113,11 +78,11 @@ FORBIDDEN_IN_SOME_CONTAINERS = (
 
 
 TRY = """
-import json, sys
-said = {}
+import ctypes, json, os, socket, subprocess, sys
+LIBC, said = ctypes.CDLL(None), {}
 for attempt, source in json.loads(sys.argv[1]).items():
     try:
-        exec(source, {})
+        exec(source)
         said[attempt] = "reached"
     except Exception as error:
         said[attempt] = repr(error)
@@ -135,10 +100,7 @@ class Host:
 
     def write(self, *attempts: str) -> list[str]:
         """Return a command that tries something and says what worked; it fails where all fail."""
-        tried = {
-            name: textwrap.dedent(ATTEMPTS.get(name, name)).format(**self.facts)
-            for name in attempts
-        }
+        tried = {name: ATTEMPTS.get(name, name).format(**self.facts) for name in attempts}
         return [sys.executable, "-c", TRY, json.dumps(tried)]
 
     def run(self, command: list[str], seconds: float = 60) -> int:
@@ -214,7 +176,7 @@ def test_the_code_may_do_what_a_run_needs(host: Host) -> None:
     assert (host.view.output / "written").read_text() == "x"
     for place in (host.view.output.parent, Path("/tmp"), Path("/dev/shm")):
         assert not (place / "written").exists()
-    assert host.run(host.write("import os; os.listdir('{code}'); os.listdir('{data}')")) == 0
+    assert host.run(host.write("os.listdir('{code}'); os.listdir('{data}')")) == 0
     assert host.run(host.write("import cepheid.rules, numpy, tempfile; tempfile.mkdtemp()")) == 0
 
 
