@@ -23,6 +23,8 @@ from cepheid.rules import definition
 from cepheid.tools.measure.__main__ import main
 from tests import tiny
 
+Printed = pytest.CaptureFixture[str]
+
 
 def test_published_ratios_are_those_of_table_1() -> None:
     found = load_costs("kfac", "full")
@@ -101,22 +103,25 @@ def test_what_is_counted_belongs_to_the_timed_turns(monkeypatch: pytest.MonkeyPa
 # The command -----------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def few_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A tiny definition; return the arguments of a command that makes few updates of it."""
+    data = {"train_samples": 48, "evaluation_samples": 21}
+    facts: dict[str, Any] = {"keep": [declared.FILE, epochs.COMPARISONS], "model": {"width": 4}}
+    tiny.install(tmp_path / "benchmarks", monkeypatch, "kfac", data=data, **facts)
+    monkeypatch.setattr(updates, "UPDATES", 1)
+    command = ["costs", "kfac", "--rounds", "3", "--settle", "1", "--set", "global_batch_size=8"]
+    return [*command, "--data", str(tmp_path / "data"), "--figures", str(tmp_path / "figures")]
+
+
 @pytest.mark.promise  # seven kinds of updates are timed in turns
 def test_all_of_it_on_a_few_pictures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    few_pictures: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
-    data = {"train_samples": 48, "evaluation_samples": 21}
-    files = [declared.FILE, epochs.COMPARISONS]
-    tiny.install(
-        tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, data=data, model={"width": 4}
-    )
-    monkeypatch.setattr(updates, "UPDATES", 1)
     runs = [Run("SGD", 1, 12.0, {}), Run("SGD", 2, None, {}), Run("K-FAC", 1, 6.0, {})]
     monkeypatch.setattr(epochs, "load_runs", lambda *arguments: runs)
-    arguments = ["kfac", "--rounds", "3", "--settle", "1", "--set", "global_batch_size=8"]
-    arguments += ["--set", "precision=fp32", "--data", str(tmp_path / "data")]
-    arguments += ["--figures", str(tmp_path / "figures"), "--output", str(tmp_path / "costs.json")]
-    assert main(["costs", *arguments]) == 0
+    line = [*few_pictures, "--set", "precision=fp32", "--output"]
+    assert main([*line, str(tmp_path / "costs.json")]) == 0
     printed = capsys.readouterr().out
     for text in ("distributed inverse", "4.40", "simulated", "1 of 2 seeds"):
         assert text in printed
@@ -136,8 +141,7 @@ def test_all_of_it_on_a_few_pictures(
     capsys.readouterr()
     runs = [Run("ResNet-50, SGD", 1, 12.0, {}), Run("ResNet-50, K-FAC", 1, 6.0, {})]
     monkeypatch.setattr(study, "load_compared", lambda *names: load_compared(*names)[2:3])
-    arguments[-1] = str(tmp_path / "networks.json")
-    assert main(["costs", *arguments, "--compare", "networks"]) == 0
+    assert main([*line, str(tmp_path / "networks.json"), "--compare", "networks"]) == 0
     printed = capsys.readouterr().out
     assert "ResNet-50, stale Fisher" in printed
     assert "Reported" not in printed
@@ -176,23 +180,14 @@ def test_a_ratio_outside_its_quartiles_is_drawn() -> None:
 
 @pytest.mark.promise  # three kinds of updates are timed in turns
 def test_the_ladder_leaves_out_what_does_not_run_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    few_pictures: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Printed
 ) -> None:
-    data = {"train_samples": 48, "evaluation_samples": 21}
-    files = [declared.FILE]
-    tiny.install(
-        tmp_path / "benchmarks", monkeypatch, "kfac", keep=files, data=data, model={"width": 4}
-    )
-    monkeypatch.setattr(updates, "UPDATES", 1)
 
     def fail(*arguments: object, **named: object) -> None:
         raise RuntimeError("no compiler")
 
     monkeypatch.setattr(torch, "compile", fail)
-    arguments = ["kfac", "--ladder", "--rounds", "3", "--settle", "1"]
-    arguments += ["--set", "global_batch_size=8", "--data", str(tmp_path / "data")]
-    arguments += ["--figures", str(tmp_path), "--output", str(tmp_path / "ladder.json")]
-    assert main(["costs", *arguments]) == 0
+    assert main([*few_pictures, "--ladder", "--output", str(tmp_path / "ladder.json")]) == 0
     printed = capsys.readouterr().out
     for text in ("channels last", "left out: bfloat16, compiled: compile=on, but", "MiB"):
         assert text in printed
@@ -205,4 +200,4 @@ def test_the_ladder_leaves_out_what_does_not_run_here(
     assert "needs an accelerator" in written["left_out"]["float16"]
     assert written["rungs"][0]["speedup"] == [1, 1, 1]
     assert len(written["rungs"][1]["timing"]["seconds"]) == 3
-    assert (tmp_path / "ladder.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "figures" / "ladder.png").read_bytes().startswith(b"\x89PNG")

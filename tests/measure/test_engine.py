@@ -1,7 +1,6 @@
 """The engine of studies, with a study that measures nothing; turns, processes, phases, memory."""
 
 import json
-import multiprocessing
 import os
 import signal
 import time
@@ -10,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import torch
 import yaml
@@ -24,7 +22,7 @@ from cepheid.measure.engine.turns import Comparison, time_in_turns
 from cepheid.measure.studies.speed.sharing import predict_bubble
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import make_study_parser
-from tests.processes import warm_context
+from tests.processes import have_ended, kill_after_a_line, warm_context
 
 COLUMNS = (Column("name", lambda row: row[0]), Column("time, s", lambda row: row[1], "{:.2f}"))
 OTHER = Study("other", lambda _: (), lambda *_: Measured(notes=["the other"]))
@@ -201,30 +199,16 @@ def test_a_size_has_a_process_of_its_own_and_may_lose_it() -> None:
         own_process.run_alone(signal.raise_signal, signal.SIGKILL)
 
 
-def _tell_and_sleep(place: Path) -> None:
-    place.write_text(str(os.getpid()))
+def _tell_and_sleep() -> None:
+    print(os.getpid(), flush=True)
     time.sleep(600)
 
 
-def test_a_measurement_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
-    place = tmp_path / "pid"
-    parent = multiprocessing.get_context("spawn").Process(
-        target=own_process.run_alone, args=(_tell_and_sleep, place)
-    )
-    parent.start()
-    for _ in range(600):
-        if place.is_file() and place.read_text():
-            break
-        time.sleep(0.1)
-    child = psutil.Process(int(place.read_text()))
-    parent.kill()
-    parent.join()
-    for _ in range(300):
-        if not child.is_running() or child.status() == psutil.STATUS_ZOMBIE:
-            return
-        time.sleep(0.1)
-    child.kill()
-    raise AssertionError("the measurement outlived the process that had started it")
+def test_a_measurement_ends_with_the_process_that_started_it() -> None:
+    script = "from tests.measure import test_engine as here\n"
+    script += "here.own_process.run_alone(here._tell_and_sleep)"
+    line, _ = kill_after_a_line(script)
+    assert have_ended([int(line)])
 
 
 def fail_on_the_last_rank() -> int:
@@ -246,12 +230,11 @@ def test_ranks_are_processes_with_places_and_end_together() -> None:
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 1), (2, 8), (4, 4)])
-def test_equal_stages_wait_as_the_formula_says(stages: int, micro_batches: int) -> None:
+def test_equal_stages_wait_as_the_formula_says_and_always_for_a_slow_one(
+    stages: int, micro_batches: int
+) -> None:
     formula = (stages - 1) / (micro_batches + stages - 1)
     assert predict_bubble([0.3] * stages, micro_batches) == pytest.approx(formula)
-
-
-def test_a_slow_stage_makes_the_others_wait_with_any_number_of_micro_batches() -> None:
     assert predict_bubble([1.0, 3.0], 1000) == pytest.approx(1 / 3, abs=1e-3)
 
 

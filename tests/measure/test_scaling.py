@@ -27,12 +27,8 @@ pytest.importorskip("matplotlib", reason="the figure needs the extra site")
 
 def point(ranks: int) -> Point:
     """Return a point with 100 ms a step alone and 125 ms together, and 80 MB of gradients."""
-    seconds = {
-        "alone, real": (0.1, 0.2, 0.1),
-        "together, real": (0.125, 0.25, 0.125),
-        "alone, synthetic": (0.1, 0.2, 0.1),
-        "together, synthetic": (0.1, 0.2, 0.1),
-    }
+    alike = ("alone, real", "alone, synthetic", "together, synthetic")
+    seconds = {**dict.fromkeys(alike, (0.1, 0.2, 0.1)), "together, real": (0.125, 0.25, 0.125)}
     if ranks > 1:
         seconds["independent, synthetic"] = (0.105, 0.21, 0.105)
     phases = {"data": 5.0, "forward": 30.0, "backward": 60.0, "communication": 20.0}
@@ -134,18 +130,14 @@ def test_a_launcher_has_the_say_on_ranks(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.usefixtures("two_processors")
 def test_one_and_two_ranks_of_a_tiny_benchmark(
-    two_processors: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     warm_context()
     data = {"train_samples": 48, "evaluation_samples": 21}
     folder = tmp_path / "benchmarks"
     tiny.install(folder, monkeypatch, "resnet50", data=data, model={"width": 4})
     call = ["resnet50", "--ranks", "1,2", "--batch-size", "4", "--rounds", "3"]
-    call += ["--turn-seconds", "0.01"]
-    call += ["--set", "precision=fp32", "--set", "model_bn_span=4"]
+    call += ["--turn-seconds", "0.01", "--set", "precision=fp32", "--set", "model_bn_span=4"]
     call += ["--data", str(tmp_path / "data"), "--output", str(tmp_path / "out")]
     assert main(["scaling", *call]) == 0
     said = capsys.readouterr().out
@@ -188,10 +180,7 @@ def test_one_and_two_ranks_generate(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.usefixtures("two_processors")
 def test_a_number_of_ranks_that_fails_is_named_and_tried_again(
-    two_processors: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tried: list[int] = []
 

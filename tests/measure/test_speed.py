@@ -102,13 +102,12 @@ def test_the_measurements_of_a_benchmark_are_listed(capsys: pytest.CaptureFixtur
     assert lines[2].endswith("timed loop, run log and display.")
 
 
-def test_a_measurement_that_is_not_possible_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_measurement_that_is_not_possible_says_why_and_is_left_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["speed", "kfac", "--list"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
     assert first.endswith("(not possible: benchmarks/kfac/plain.py is missing)")
-
-
-def test_what_cannot_be_compared_is_left_out() -> None:
     picked = speed.pick_measurements(definition.load("kfac", "mini"), ())
     assert list(picked) == ["harness", "memory"]
 

@@ -101,11 +101,8 @@ def test_what_changed_since_the_last_build(star_shape: Definition, capsys: Print
     capsys.readouterr()
     assert diff_leaderboards.main(["old", "new"]) == 1
     text = capsys.readouterr().out
-    assert re.search(
-        r"^changed  acme/box/star_shape-mini-closed\n"
-        r"           faster: 1\.\d+ times as fast, 95% interval 1\.\d+–1\.\d+\n",
-        text, re.MULTILINE,
-    )  # fmt: skip
+    assert "changed  acme/box/star_shape-mini-closed\n           faster: 1." in text
+    assert re.search(r"faster: 1\.\d+ times as fast, 95% interval 1\.\d+–1\.\d+\n", text)
     assert re.search(r"score minutes: 1\.\d+ → 0\.\d+ \(-", text)
     assert re.search(r"run 0 minutes: 1\.\d+ → ", text)
     assert diff_leaderboards.main(["old", "new", "--format", "json"]) == 1

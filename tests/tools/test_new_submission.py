@@ -164,15 +164,29 @@ def test_its_task_runs_and_its_code_is_in_the_log(tmp_path: Path) -> None:
     assert "code_digest was" in " ".join(other.stderr.split())
 
 
-def test_wrong_tasks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such file"):
-        find_own_task(tmp_path / "task.py")
-    (tmp_path / "task.txt").touch()
-    with pytest.raises(UserError, match="expected a Python file"):
-        find_own_task(tmp_path / "task.txt")
-    (tmp_path / "task.py").touch()
-    with pytest.raises(UserError, match="has no WORKLOAD"):
-        import_own_task(find_own_task(tmp_path))
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("task.py", None, "no such file"),
+        ("task.txt", "", "expected a Python file"),
+        ("task.py", "", "has no WORKLOAD"),
+        (
+            "task.py",  # of an earlier version
+            "import math\n\nfrom reference.torch.task import TorchTask\n",
+            r"task\.py:3: imports reference, which is now cepheid.reference",
+        ),
+        (
+            "task.py",
+            "import math\n\nfrom cepheid.reference.torch.task import TorchTask\n",
+            r"task\.py:3: imports .* is gone; fix: .* WORKLOAD",
+        ),
+    ],
+)
+def test_wrong_tasks_are_refused(name: str, text: str | None, says: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match=says):
+        import_own_task(find_own_task(tmp_path / name))
 
 
 def _link(path: Path) -> None:
@@ -219,16 +233,3 @@ def test_files_that_only_look_like_text_are_code(name: str, tmp_path: Path) -> N
 def test_a_missing_system_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="describe-system --output"):
         system.read_description(tmp_path / "box.json")
-
-
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("from reference.torch.task import TorchTask", "reference, which is now cepheid.reference"),
-        ("from cepheid.reference.torch.task import TorchTask", ".* is gone; fix: .* WORKLOAD"),
-    ],
-)
-def test_imports_of_an_earlier_version_are_refused(line: str, says: str, tmp_path: Path) -> None:
-    (tmp_path / "task.py").write_text(f"import math\n\n{line}\n")
-    with pytest.raises(UserError, match=rf"task\.py:3: imports {says}"):
-        import_own_task(find_own_task(tmp_path))

@@ -2,7 +2,6 @@
 
 import json
 import random
-import shutil
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -18,23 +17,16 @@ from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import audit_submission, new_submission
-from cepheid.tools.audit import rerun
+from cepheid.tools.audit import comparison, rerun
 from cepheid.tools.audit.choice import choose_run
-from cepheid.tools.audit.comparison import (
-    Verdict,
-    describe_other_arithmetic,
-    describe_other_machine,
-    judge_curves,
-    judge_times,
-    judge_values,
-)
+from cepheid.tools.audit.comparison import Verdict
 from tests.compliance.builder import SYSTEM, Record, edit, put, run_records, write_log, write_result
+from tests.tools.audit.test_containment import needs_bwrap
 from tests.tools.test_run_benchmark import FAST, cepheid_run, environment
 
 MINI = definition.load("galaxy_shape", "mini")
 BLOCKS = 11  # about as many as the reference needs (T21)
 Printed = pytest.CaptureFixture[str]
-needs_bwrap = pytest.mark.skipif(not shutil.which("bwrap"), reason="bubblewrap is not installed")
 
 
 def value_of(arguments: list[str], key: str) -> str:
@@ -115,9 +107,9 @@ def test_two_runs_are_compared(
     logged = write(tmp_path / "result_0.txt", run_records(MINI))
     other = write(tmp_path / "result_1.txt", again)
     if compared == VALUES:
-        found = verdict_of(judge_values(logged, other, MINI, 0.1))
+        found = verdict_of(comparison.judge_values(logged, other, MINI, 0.1))
     else:
-        found = verdict_of(judge_curves(logged, other, [logged], MINI))
+        found = verdict_of(comparison.judge_curves(logged, other, [logged], MINI))
     assert found[0] == agrees
     assert says in found[1]
 
@@ -125,30 +117,33 @@ def test_two_runs_are_compared(
 def test_converged_runs_that_scatter_widen_the_tolerance_up_to_a_limit(tmp_path: Path) -> None:
     logged = write(tmp_path / "result_0.txt", run_records(MINI))
     again = write(tmp_path / "result_1.txt", change_metrics(2, e_rmse=0.165))
-    assert not verdict_of(judge_curves(logged, again, [logged], MINI))[0]
+    assert not verdict_of(comparison.judge_curves(logged, again, [logged], MINI))[0]
     near = write(tmp_path / "result_2.txt", change_metrics(2, e_rmse=0.14))
-    agrees, found = verdict_of(judge_curves(logged, again, [logged, near], MINI))
+    agrees, found = verdict_of(comparison.judge_curves(logged, again, [logged, near], MINI))
     assert agrees
     assert "tolerance 10%" not in found.split("e_rmse: ")[1].split("\n")[0]
     far = write(tmp_path / "result_3.txt", change_metrics(2, e_rmse=9.0))
-    assert "e_rmse: not judged" in verdict_of(judge_curves(logged, again, [logged, far], MINI))[1]
+    assert (
+        "e_rmse: not judged"
+        in verdict_of(comparison.judge_curves(logged, again, [logged, far], MINI))[1]
+    )
 
 
 def test_times_are_judged_on_the_machine_of_the_log_only(tmp_path: Path) -> None:
     logged = write(tmp_path / "result_0.txt", run_records(MINI, block_ms=10_000))
     again = write(tmp_path / "result_1.txt", run_records(MINI, block_ms=20_000))
-    assert verdict_of(judge_times(again, logged, ""))[0]  # a log may be slow
-    (verdict,) = judge_times(logged, again, "")
+    assert verdict_of(comparison.judge_times(again, logged, ""))[0]  # a log may be slow
+    (verdict,) = comparison.judge_times(logged, again, "")
     assert verdict.agrees is False
     assert "x 1.8" in verdict.found
-    (verdict,) = judge_times(logged, again, "another machine: processor A, here B")
+    (verdict,) = comparison.judge_times(logged, again, "another machine: processor A, here B")
     assert verdict.agrees is None
     assert "another machine: processor A, here B" in verdict.found
     short = write(tmp_path / "result_2.txt", run_records(MINI, block_ms=10, blocks=1))
-    (verdict,) = judge_times(short, again, "")
+    (verdict,) = comparison.judge_times(short, again, "")
     assert verdict.agrees is None
-    assert describe_other_machine(SYSTEM, SYSTEM) == ""
-    assert "processor Example CPU 9000, here B" in describe_other_machine(
+    assert comparison.describe_other_machine(SYSTEM, SYSTEM) == ""
+    assert "processor Example CPU 9000, here B" in comparison.describe_other_machine(
         SYSTEM, {**SYSTEM, "processor": "B"}
     )
 
@@ -319,7 +314,7 @@ def test_times_of_other_arithmetic_are_not_judged(tmp_path: Path) -> None:
         how = {"framework": "torch", "device": "cpu", "precision": precision, "ranks": 1}
         records = put(run_records(MINI), "implementation", value=how)
         logged = write(tmp_path / "result_0.txt", records)
-        return describe_other_arithmetic(logged, overrides, has_bfloat16=has_bfloat16)
+        return comparison.describe_other_arithmetic(logged, overrides, has_bfloat16=has_bfloat16)
 
     assert differs("bfloat16", has_bfloat16=True) == ""
     assert differs("float32", has_bfloat16=False) == ""

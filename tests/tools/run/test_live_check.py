@@ -14,7 +14,6 @@ from cepheid.tools.run.live_check import LiveCheck, SessionTerminal, judge_finis
 from tests.compliance.builder import Record, line_of, run_records, write_result
 
 MINI = definition.load("galaxy_shape", "mini")
-AT_SAMPLES = 3008  # of the first evaluation
 BLOCKS = 11  # fewer are implausible (T21)
 
 
@@ -57,24 +56,6 @@ def test_a_compliant_run_gets_no_message(log: Log, monkeypatch: pytest.MonkeyPat
     log.partial.rename(log.path)
     log.live.judge_result()
     assert log.said() == ""
-
-
-def test_what_nothing_can_fix_is_reported_once_and_immediately(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(live_check, "SHARE_OF_TIME", 1e9)
-    before, after = records()
-    before[-1]["time_ms"] -= 3_600_000
-    log.write(before)
-    log.live.watch(lambda progress: None)(Progress(Stage.EVALUATED, AT_SAMPLES))
-    told = log.said()
-    assert told.startswith("this run can no longer count:")
-    assert f"{PARTIAL}:{len(before)}: T4" in told
-    log.write(after)
-    log.live.judge_so_far()
-    log.partial.rename(log.path)
-    log.live.judge_result()
-    assert log.said().count(f":{len(before)}: T4") == 1
 
 
 def test_judging_takes_no_more_of_the_clock_than_its_share(
@@ -122,18 +103,6 @@ def test_finished_runs_without_an_error_get_no_message(log: Log) -> None:
     """Also where runs are missing, which the runs to come fix."""
     assert judge_finished(log.path.parent, log.messages.append)
     assert log.said() == ""
-
-
-def test_a_rejected_log_among_finished_runs_is_told_with_a_way_on(log: Log) -> None:
-    whole = run_records(MINI, 1, blocks=BLOCKS)
-    for record in whole[len(whole) // 2 :]:
-        record["time_ms"] += 60_000
-    rejected = log.path.with_name("result_1.txt")
-    rejected.write_text("".join(f"{line_of(record)}\n" for record in whole))
-    assert not judge_finished(log.path.parent, log.messages.append)
-    assert "T4.clocks_apart" in log.messages[0]
-    told = [message for message in log.messages if "repeat the command" in message]
-    assert [message.partition(": ")[0] for message in told] == [str(rejected)]
 
 
 def test_a_result_without_a_score_among_finished_runs_is_told(tmp_path: Path) -> None:

@@ -203,19 +203,15 @@ def test_a_plan_says_that_a_limited_run_never_counts(tmp_path: Path) -> None:
 
 
 def test_a_plan_asks_for_the_share_of_a_disk_that_a_limited_run_needs(tmp_path: Path) -> None:
-    line = ["--limit", "1281", "--output", tmp_path / "out", "--data", tmp_path, "--dry-run"]
-    planned = cepheid("run", "resnet50", "--scale", "full", *line)
+    line = ["--scale", "full", "--output", tmp_path / "out", "--data", tmp_path, "--dry-run"]
+    planned = cepheid("run", "resnet50", *line, "--limit", "1281")
     assert "(about 0.155 + 0.153 GB, " in planned.stdout
     assert "`cepheid data resnet50 --scale full --limit 1281` prepares it" in planned.stdout
     assert "are needed for the data" not in planned.stdout
     assert "runs:    0 of 1 are present" in planned.stdout, "a try is one run"
-
-
-def test_a_plan_writes_a_small_share_of_a_disk_without_exponents(tmp_path: Path) -> None:
-    line = ["--limit", "20", "--output", tmp_path / "out", "--data", tmp_path, "--dry-run"]
-    planned = cepheid("run", "gnmt", "--scale", "full", *line).stdout
-    assert "(about 0.001 + 0.001 GB, " in planned
-    assert "if the disk reads" not in planned
+    planned = cepheid("run", "gnmt", *line, "--limit", "20")
+    assert "(about 0.001 + 0.001 GB, " in planned.stdout, "without exponents"
+    assert "if the disk reads" not in planned.stdout
 
 
 def test_a_plan_refuses_a_disk_that_is_too_small(
