@@ -70,6 +70,19 @@ class Visitor:
         if not request.url.startswith((inside, "data:", "blob:")):
             self.complaints.append(f"asked for {request.url}")
 
+    @property
+    def excess_pixels(self) -> int:
+        """How much wider the page is than what shows it."""
+        root = "document.documentElement"
+        found: int = self.page.evaluate(f"{root}.scrollWidth - {root}.clientWidth")
+        return found
+
+    def come_back(self) -> None:
+        """Leave the page, and open it again by its address."""
+        address = self.page.url
+        self.page.goto("about:blank")
+        self.page.goto(address)
+
     def open(self, name: str) -> "Page":
         """Open a page anew, also where only what follows # is another."""
         self.page.goto("about:blank")

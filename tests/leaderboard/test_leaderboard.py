@@ -66,9 +66,8 @@ def test_a_warning_stands_below_a_score(
     small.install(Path("known data").absolute(), monkeypatch, data_digest="d" * 64)
     (row,) = found = _rows(Path("out"))
     assert row.standing.verdict == "scored"
-    assert row.reasons == (
-        "T10.data warning: the data are not those of the reference (in 5 files)",
-    )
+    reason = "T10.data warning: the data are not those of the reference (in 5 files)"
+    assert row.reasons == (reason,)
     assert [finding.severity for finding in row.findings] == ["warning"] * 5
     assert "  acme/box: scored, with a warning\n    T10.data warning" in write_table(found)
 
@@ -175,9 +174,8 @@ def test_an_update_that_does_more_is_compared_with_a_plain_one(star_shape: Defin
         after = {**records[-1], "event_type": "POINT_IN_TIME", **measured}
         write_log(folder / f"result_{index}.txt", [*records, after])
     (row,) = found = _rows(Path("out"))
-    assert row.progress.update_time_ratio == pytest.approx(
-        0.3 * 1.06, rel=1e-3
-    )  # the median is of run 2
+    ratio = 0.3 * 1.06  # the median is of run 2
+    assert row.progress.update_time_ratio == pytest.approx(ratio, rel=1e-3)
     for text in (write_table(found), write_markdown(found)):
         assert "update" in text
         assert "0.32×" in text
@@ -226,9 +224,8 @@ def test_a_measured_peak_that_is_too_low_is_a_warning(star_shape: Definition) ->
     write_result(Path("out"), star_shape, system={**SYSTEM, "peak_tflops": low})
     (row,) = _rows(Path("out"))
     assert row.has_score
-    assert {found.code for found in row.findings if found.severity == "warning"} == {
-        "T14.above_peak"
-    }
+    warnings = {found.code for found in row.findings if found.severity == "warning"}
+    assert warnings == {"T14.above_peak"}
 
 
 def run_updates(chosen: Definition) -> int:

@@ -466,10 +466,8 @@ def test_the_glossary_explains_terms_metrics_and_rules(field: dict[str, str]) ->
     for words in ("Reference convergence points", "error of the shape", "model FLOPs utilisation"):
         assert words in text
     assert {"T21", "T23", "S2", "M1"} <= set(Page(text).ids)
-    assert (
-        'href="../../../glossary.html#T12"'
-        in field["results/dodgy/odd/star_shape-mini-closed.html"]
-    )
+    rejected = field["results/dodgy/odd/star_shape-mini-closed.html"]
+    assert 'href="../../../glossary.html#T12"' in rejected
 
 
 def test_the_start_page_says_what_it_is_who_publishes_it_and_counts_right(

@@ -77,12 +77,11 @@ def count_rows(visitor: Visitor) -> int:
 
 
 def test_pages_fit_and_nothing_complains(visitor: Visitor) -> None:
-    excess = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
     for name in PAGES:
         page = visitor.open(name)
         for width, height in SIZES:
             page.set_viewport_size({"width": width, "height": height})
-            assert page.evaluate(excess) <= 0, (name, width)
+            assert visitor.excess_pixels <= 0, (name, width)
 
 
 def test_a_complaint_is_heard(browser: Any, folder: Path) -> None:

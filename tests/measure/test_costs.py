@@ -61,9 +61,8 @@ def test_networks_are_compared_with_sgd_of_their_own(scale: str) -> None:
             assert costs.name(step) == f"{costs.group}, {step.name}"
         arms = epochs.load_comparison("kfac", scale, costs.comparison).arms
         assert [arm.own_name for arm in arms if arm.group == costs.group] == ["SGD", "K-FAC"]
-    assert networks == [
-        name for name in ("resnet18", "resnet34", None, "resnet101") for _ in range(3)
-    ]
+    four = ("resnet18", "resnet34", None, "resnet101")
+    assert networks == [name for name in four for _ in range(3)]
 
 
 def test_a_ratio_is_that_of_medians_with_the_quartiles_of_the_turns() -> None:
@@ -127,10 +126,8 @@ def test_all_of_it_on_a_few_pictures(
         assert text in printed
     assert "float21" not in printed  # nothing travels on one rank
     written = json.loads((tmp_path / "costs.json").read_text())
-    assert [update["name"] for update in written["updates"]] == [
-        "distributed inverse",
-        "stale Fisher",
-    ]
+    names = [update["name"] for update in written["updates"]]
+    assert names == ["distributed inverse", "stale Fisher"]
     assert written["updates"][0]["ratio"] > 0
     assert written["updates"][0]["phases_ms"][0]["inverse"] > 0
     for least, most in (update["memory"] for update in written["updates"]):
@@ -192,11 +189,8 @@ def test_the_ladder_leaves_out_what_does_not_run_here(
     for text in ("channels last", "left out: bfloat16, compiled: compile=on, but", "MiB"):
         assert text in printed
     written = json.loads((tmp_path / "ladder.json").read_text())
-    assert [rung["name"] for rung in written["rungs"]] == [
-        "float32, channels first",
-        "channels last",
-        "bfloat16",
-    ]
+    names = [rung["name"] for rung in written["rungs"]]
+    assert names == ["float32, channels first", "channels last", "bfloat16"]
     assert "needs an accelerator" in written["left_out"]["float16"]
     assert written["rungs"][0]["speedup"] == [1, 1, 1]
     assert len(written["rungs"][1]["timing"]["seconds"]) == 3

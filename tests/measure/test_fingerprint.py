@@ -10,16 +10,7 @@ import torch
 
 from cepheid.benchmarks.resnet50 import task
 from cepheid.measure.engine import fingerprint_cases
-from cepheid.measure.engine.fingerprint_cases import (
-    ALONE,
-    BATCH,
-    Case,
-    digest,
-    list_cases,
-    shrink,
-    take_case,
-    take_fingerprint,
-)
+from cepheid.measure.engine.fingerprint_cases import digest, take_case, take_fingerprint
 from cepheid.measure.engine.provenance import Fingerprint, find_difference
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.trainer import Trainer
@@ -41,7 +32,7 @@ def keep_threads() -> Iterator[None]:
 def prepare_data(data_root: Path) -> None:
     """Prepare the data in turns with the other workers, which use the same folders."""
     for name in ("galaxy_shape", "resnet50", "transformer"):
-        prepared.prepare(shrink(definition.load(name, "mini")).data, data_root)
+        prepared.prepare(fingerprint_cases.shrink(definition.load(name, "mini")).data, data_root)
 
 
 def test_equal_code_has_an_equal_fingerprint_whatever_ran_before(data_root: Path) -> None:
@@ -123,12 +114,13 @@ def test_a_file_that_is_no_record_is_named_with_the_fix(text: str, tmp_path: Pat
 
 
 def test_cases_have_names_of_their_own_and_settings_that_the_benchmark_knows() -> None:
-    cases = [case for name in definition.names() for case in list_cases(name)]
+    cases = [case for name in definition.names() for case in fingerprint_cases.list_cases(name)]
     assert len(set(map(str, cases))) == len(cases) > 50
     for case in cases:
-        small = shrink(definition.load(case.benchmark, "mini"))
-        configure(small, division="open", overrides=[f"global_batch_size={BATCH}", *case.settings])
-    assert list_cases("galaxy_generation") == []
+        small = fingerprint_cases.shrink(definition.load(case.benchmark, "mini"))
+        overrides = [f"global_batch_size={fingerprint_cases.BATCH}", *case.settings]
+        configure(small, division="open", overrides=overrides)
+    assert fingerprint_cases.list_cases("galaxy_generation") == []
 
 
 def test_all_cases_are_shown_and_kept(
@@ -150,12 +142,12 @@ def test_all_cases_are_shown_and_kept(
 def test_a_state_that_forgets_the_optimizer_does_not_resume(
     data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usual, case = Trainer.state, Case("galaxy_shape", 1)
+    usual, case = Trainer.state, fingerprint_cases.Case("galaxy_shape", 1)
 
     def forget(task: Trainer) -> dict[str, object]:
         state = usual(task)
         return {**state, "optimizer": {**state["optimizer"], "state": {}}}
 
-    assert take_case(case, data_root, ALONE)[1]["resumes"] == 1
+    assert take_case(case, data_root, fingerprint_cases.ALONE)[1]["resumes"] == 1
     monkeypatch.setattr(Trainer, "state", forget)
-    assert take_case(case, data_root, ALONE)[1]["resumes"] == 0
+    assert take_case(case, data_root, fingerprint_cases.ALONE)[1]["resumes"] == 0

@@ -96,20 +96,13 @@ def gather(*curves: Curve) -> Evidence:
 
 @given(needed=st.lists(st.integers(2, 14), min_size=2, max_size=12))
 def test_the_chance_of_a_miss_is_that_of_student(needed: list[int]) -> None:
-    """With a spread of one evaluation interval at least."""
+    """With a spread of one evaluation interval at least, and of two seeds or more."""
+    assert estimate_miss_probability(gather(correct(1, EVERY * needed[0])), MINI) is None
     samples = [EVERY * each for each in needed]
     found = estimate_miss_probability(gather(*map(correct, range(12), samples)), MINI)
     count, mean = len(samples), sum(samples) / len(samples)
     spread = max(EVERY, statistics.stdev(samples)) * (1 + 1 / count) ** 0.5
     assert found == pytest.approx(stats.t.sf((BUDGET - mean) / spread, count - 1))
-
-
-def test_more_seeds_make_a_miss_less_probable() -> None:
-    few, many = (gather(*(correct(k, 8 * EVERY) for k in range(n))) for n in (2, 10))
-    assert (estimate_miss_probability(few, MINI) or 0) > (
-        estimate_miss_probability(many, MINI) or 1
-    )
-    assert estimate_miss_probability(gather(correct(1, EVERY * 2)), MINI) is None
 
 
 def test_a_run_that_generates_misses_by_its_metrics() -> None:

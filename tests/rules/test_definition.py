@@ -115,14 +115,10 @@ def test_a_wrong_file_is_named(
         ("higher", 0.49, False), ("lower", float("-inf"), False), ("higher", float("nan"), False),
     ],
 )  # fmt: skip
-def test_a_target_holds(better: Any, value: float, holds: bool) -> None:
+def test_a_target_holds_and_all_targets_must(better: Any, value: float, holds: bool) -> None:
     assert QualityTarget("m", better, 0.5).holds(value) is holds
-
-
-def test_all_targets_must_hold() -> None:
-    found = parse()
-    assert found.is_reached_by({"rmse": 0.1, "accuracy": 0.8})
-    assert not found.is_reached_by({"rmse": 0.1, "accuracy": 0.7})
+    assert parse().is_reached_by({"rmse": 0.1, "accuracy": 0.8})
+    assert not parse().is_reached_by({"rmse": 0.1, "accuracy": 0.7})
 
 
 @pytest.mark.parametrize(

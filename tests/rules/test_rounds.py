@@ -9,32 +9,12 @@ import pytest
 import yaml
 
 from cepheid.compliance.checks import CHECKS
-from cepheid.rules import definition, rounds
+from cepheid.rules import definition, events, rounds, systems
 from cepheid.rules.documents import find_schema_problem
 from cepheid.rules.errors import UserError
-from cepheid.rules.events import (
-    CHOICES,
-    CLOCK_METADATA,
-    EVENTS,
-    IMPLEMENTATION_TYPES,
-    INTERRUPTED_METADATA,
-    METADATA_TYPES,
-    REASON_METADATA,
-    EventRule,
-    Phase,
-    find_event_type,
-    has_type,
-    make_hyperparameter_rule,
-)
+from cepheid.rules.events import EVENTS, METADATA_TYPES, EventRule, Phase
 from cepheid.rules.host import ROOT
-from cepheid.rules.systems import (
-    Peak,
-    compute_share,
-    find_bound,
-    find_device,
-    find_peak,
-    load_devices,
-)
+from cepheid.rules.systems import Peak, find_peak
 
 BOOKS = ("training.md", "submission.md", "mlperf.md")
 
@@ -147,7 +127,7 @@ def test_the_rule_book_has_the_tables_of_events() -> None:
     shared = [key for key, rule in training.items() if rule.phase < Phase.TIMED]
     shared.remove("weights_digest")  # most trainings start from none
     assert [training[key] for key in shared] == [generation[key] for key in shared]
-    rule = make_hyperparameter_rule("opt_name")
+    rule = events.make_hyperparameter_rule("opt_name")
     assert hyperparameters[0] == rule.phase.name.lower()
     assert hyperparameters[2:4] == [rule.count, f"`{rule.event_type}`"]
 
@@ -155,26 +135,27 @@ def test_the_rule_book_has_the_tables_of_events() -> None:
 def test_the_rule_book_tells_every_field_of_metadata_and_of_the_implementation() -> None:
     types = {field.strip("`"): type_name for field, type_name, _ in rows("| field |")}
     assert types.pop("file`, `lineno") == "string, integer"
-    asked = {CLOCK_METADATA: "number", REASON_METADATA: "string", INTERRUPTED_METADATA: "true"}
-    assert types == {**METADATA_TYPES, **IMPLEMENTATION_TYPES, **asked}
+    asked = {events.CLOCK_METADATA: "number", events.REASON_METADATA: "string"}
+    asked |= {events.INTERRUPTED_METADATA: "true"}
+    assert types == {**METADATA_TYPES, **events.IMPLEMENTATION_TYPES, **asked}
     meanings = {field.strip("`"): meaning for field, _, meaning in rows("| field |")}
-    for name in set(CHOICES) & set(METADATA_TYPES):
-        assert all(f"`{choice}`" in meanings[name] for choice in CHOICES[name])
+    for name in set(events.CHOICES) & set(METADATA_TYPES):
+        assert all(f"`{choice}`" in meanings[name] for choice in events.CHOICES[name])
 
 
 @pytest.mark.parametrize("rule", ALL, ids=lambda rule: rule.key)
 def test_an_event_is_described(rule: EventRule) -> None:
-    assert find_event_type(rule.key) == rule.event_type
+    assert events.find_event_type(rule.key) == rule.event_type
     assert rule.key == rule.key.lower()
     assert rule.meaning
-    assert set(rule.metadata) <= set(METADATA_TYPES) - {CLOCK_METADATA}
+    assert set(rule.metadata) <= set(METADATA_TYPES) - {events.CLOCK_METADATA}
     assert rule.key.endswith(("_start", "_stop")) == (rule.event_type != "POINT_IN_TIME")
 
 
 def test_each_phase_has_events_and_choices_are_of_known_events_or_metadata() -> None:
     for known in EVENTS.values():
         assert {rule.phase for rule in known.values()} >= set(Phase) - {Phase.AFTER}
-    assert set(CHOICES) <= {rule.key for rule in ALL} | set(METADATA_TYPES)
+    assert set(events.CHOICES) <= {rule.key for rule in ALL} | set(METADATA_TYPES)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +168,7 @@ def test_each_phase_has_events_and_choices_are_of_known_events_or_metadata() -> 
 )  # fmt: skip
 def test_a_value_has_these_types_only(value: object, types: set[str]) -> None:
     every = ("null", "true", "integer", "number", "string", "object", "any")
-    assert {name for name in every if has_type(value, name)} == types  # type: ignore[arg-type]
+    assert {name for name in every if events.has_type(value, name)} == types  # type: ignore[arg-type]
 
 
 H200 = {"nodes": 2, "accelerators_per_node": 8, "accelerator": "NVIDIA H200"}
@@ -240,12 +221,12 @@ CPU |= {"peak_tflops": {"fp32": {"measured": 0.15}}}
 def test_devices_are_known_by_many_names_and_none_is_guessed(
     name: object, device: str | None
 ) -> None:
-    found = find_device(name)
+    found = systems.find_device(name)
     assert (found.device if found else None) == device
 
 
 def test_every_number_has_a_source_and_a_known_precision() -> None:
-    for known in load_devices():
+    for known in systems.load_devices():
         assert known.source
         for precision, tflops in known.peak_tflops.items():
             system = {**H200, "nodes": 1, "accelerators_per_node": 1, "accelerator": None}
@@ -296,14 +277,14 @@ def test_a_bound_needs_no_optional_field_and_is_above_every_peak(
     system: dict[str, Any], precision: str
 ) -> None:
     cores = {"processor_cores_per_node": 8}
-    bound = find_bound({**system, **cores}, precision)
+    bound = systems.find_bound({**system, **cores}, precision)
     assert bound is not None
     peak = find_peak(system, precision)
     assert peak is None or bound.tflops > 5 * peak.tflops
-    assert find_bound(system, precision) is None
+    assert systems.find_bound(system, precision) is None
 
 
 def test_the_share() -> None:
-    found = compute_share(10**9, 500.0, Peak("bf16", 2.0, "datasheet"))
+    found = systems.compute_share(10**9, 500.0, Peak("bf16", 2.0, "datasheet"))
     assert found.share == pytest.approx(0.25)
     assert str(found) == "25% (bf16, datasheet)"

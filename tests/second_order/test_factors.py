@@ -65,9 +65,8 @@ def test_unfolding_in_parts_is_unfolding(monkeypatch: pytest.MonkeyPatch) -> Non
     window = factors.make_window(module)
     at_once = factors.compute_convolution_input_factor(images, window, with_bias=False)
     monkeypatch.setattr(factors, "UNFOLDED_AT_ONCE", 2000)
-    assert torch.allclose(
-        factors.compute_convolution_input_factor(images, window, False), at_once, atol=1e-5
-    )
+    in_parts = factors.compute_convolution_input_factor(images, window, with_bias=False)
+    assert torch.allclose(in_parts, at_once, atol=1e-5)
 
 
 @pytest.mark.parametrize("columns", [3, 4, 7, 8])

@@ -74,10 +74,8 @@ def test_bits_are_those_of_figure_7() -> None:
     assert len(words) == 3
     for place in range(3):
         a, b, c = [*numbers, 0.0, 0.0][3 * place : 3 * place + 3]
-        assert (
-            words[place].item()
-            == (_bits(a) >> 11) | (_bits(b) >> 11) << 21 | (_bits(c) >> 11) << 42
-        )
+        packed = (_bits(a) >> 11) | (_bits(b) >> 11) << 21 | (_bits(c) >> 11) << 42
+        assert words[place].item() == packed
     for number, back in zip(numbers, unpack_float21(words, 7).tolist(), strict=True):
         assert _bits(back) == _bits(number) >> 11 << 11 | 1 << 10
 

@@ -2,13 +2,16 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cepheid.compliance.checks.alike import near
+from cepheid.compliance.finding import Finding
 from cepheid.compliance.read import manifest
 from cepheid.rules import definition
 from cepheid.rules.digests import digest_code, digest_files
@@ -38,6 +41,16 @@ def pack(root: Path) -> int:
     return pack_submission.main([str(root)])
 
 
+def pack_and_edit(root: Path, change: Callable[[Any], object]) -> Finding:
+    """Change the manifest after packing; return the one finding."""
+    pack(root)
+    content = json.loads((root / "manifest.json").read_text())
+    change(content)
+    (root / "manifest.json").write_text(json.dumps(content))
+    (found,) = find_all(root)
+    return found
+
+
 def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None:
     (before,) = find_all(root)
     assert (before.code, before.severity) == ("S4.no_manifest", "warning")
@@ -54,9 +67,7 @@ def test_a_packed_submission_raises_nothing(root: Path, capsys: Printed) -> None
 
 def test_byte_code_and_decisions_are_not_in_a_manifest(root: Path) -> None:
     pack(root)
-    (root.parent / "decisions.yaml").write_text(
-        "waivers: []\n"
-    )  # the organisers add it after packing
+    (root.parent / "decisions.yaml").write_text("waivers: []\n")  # added after packing
     assert find_all(root) == []
     (root / CODE / "__pycache__").mkdir()
     (root / CODE / "__pycache__" / "train.pyc").touch()
@@ -111,12 +122,8 @@ def test_a_change_after_packing_is_found_and_packed_again(change: Change, root: 
 
 @pytest.mark.parametrize(("field", "value"), [("round", "v0.9"), ("submitter", "umbrella")])
 def test_a_manifest_of_another_round_or_submitter(field: str, value: str, root: Path) -> None:
-    pack(root)
-    content = json.loads((root / "manifest.json").read_text())
-    (root / "manifest.json").write_text(json.dumps({**content, field: value}))
-    (found,) = find_all(root)
-    code = {"round": "S4.round", "submitter": "S4.submitter"}[field]
-    assert (found.code, found.is_error, found.got) == (code, True, f'"{value}"')
+    found = pack_and_edit(root, lambda content: content.update({field: value}))
+    assert (found.code, found.is_error, found.got) == (f"S4.{field}", True, f'"{value}"')
 
 
 def test_many_files_that_differ_are_counted(root: Path) -> None:
@@ -128,11 +135,7 @@ def test_many_files_that_differ_are_counted(root: Path) -> None:
 
 
 def test_a_manifest_that_binds_a_result_to_something_else(root: Path) -> None:
-    pack(root)
-    content = json.loads((root / "manifest.json").read_text())
-    content["results"][RESULT]["code"] = "0" * 64
-    (root / "manifest.json").write_text(json.dumps(content))
-    (found,) = find_all(root)
+    found = pack_and_edit(root, lambda content: content["results"][RESULT].update(code="0" * 64))
     assert (found.code, found.is_error) == ("S4.results", True)
     assert RESULT in found.message
 
@@ -141,11 +144,7 @@ def test_a_manifest_that_binds_a_result_to_something_else(root: Path) -> None:
     "name", ["../../etc/passwd", "/etc/passwd", "a\nb", "<script>", "\x1b[31m"]
 )
 def test_hostile_names_in_a_manifest_are_told_and_not_read(name: str, root: Path) -> None:
-    pack(root)
-    content = json.loads((root / "manifest.json").read_text())
-    content["files"][name] = "0" * 64
-    (root / "manifest.json").write_text(json.dumps(content))
-    (found,) = find_all(root)
+    found = pack_and_edit(root, lambda content: content["files"].update({name: "0" * 64}))
     assert found.code == "S4.missing_file"
     assert "not there" in found.message
     assert found.text().replace("\n    ", "").isprintable()

@@ -146,8 +146,7 @@ def test_the_pages_have_what_is_recorded(name: str) -> None:
         known = evidence.read_file(name, evidence.RESOLUTION_FILE).get(scale)
         assert (known is None) == (found is None or len(found.correct) < 3)
         if known:
-            assert known["definition_digest"] == one.digest, (
-                f"cepheid measure resolution {name} --record"
-            )
+            command = f"cepheid measure resolution {name} --record"
+            assert known["definition_digest"] == one.digest, command
             assert known["runs"] == one.runs.required
             assert describe_resolution(one).startswith(f"with {one.runs.required} runs")

@@ -131,9 +131,8 @@ def test_hours_end_the_work_and_the_same_command_goes_on(
     training: FakeTraining, tmp_path: Path
 ) -> None:
     save(*(make_curve(seed, "", seconds=360.0) for seed in range(1, 11)))  # an hour in all
-    assert CORRECT in [
-        one["what"] for one in list_pending(tmp_path, "--run", "--hours", "0.9")["pending"]
-    ]
+    left = list_pending(tmp_path, "--run", "--hours", "0.9")["pending"]
+    assert CORRECT in [one["what"] for one in left]
     assert CORRECT not in {name for name, _ in training.names}
     assert list_pending(tmp_path, "--run", "--hours", "1.1")["runs"] >= 5
     assert CORRECT in {name for name, _ in training.names}
@@ -231,10 +230,8 @@ def test_code_is_current_that_computes_the_same(
     found = provenance.find_current_code(["galaxy_shape"], tmp_path)["galaxy_shape"]
     assert found == ({NOW, BEFORE} if is_current else {NOW})
     provenance.keep_current("galaxy_shape", tmp_path)
-    assert {code for each in provenance.load_taken("galaxy_shape") for code in each.code} == {
-        NOW,
-        BEFORE,
-    }
+    taken = provenance.load_taken("galaxy_shape")
+    assert {code for each in taken for code in each.code} == {NOW, BEFORE}
     assert provenance.find_current_code(["galaxy_shape"], tmp_path)["galaxy_shape"] == found
     assert len(asked) == 3  # the last answer came from the file
 

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -123,10 +123,8 @@ def test_converged_runs_that_scatter_widen_the_tolerance_up_to_a_limit(tmp_path:
     assert agrees
     assert "tolerance 10%" not in found.split("e_rmse: ")[1].split("\n")[0]
     far = write(tmp_path / "result_3.txt", change_metrics(2, e_rmse=9.0))
-    assert (
-        "e_rmse: not judged"
-        in verdict_of(comparison.judge_curves(logged, again, [logged, far], MINI))[1]
-    )
+    _, found = verdict_of(comparison.judge_curves(logged, again, [logged, far], MINI))
+    assert "e_rmse: not judged" in found
 
 
 def test_times_are_judged_on_the_machine_of_the_log_only(tmp_path: Path) -> None:
@@ -188,11 +186,15 @@ def add_task_digest(records: list[Record], digest: str) -> list[Record]:
             *records[at + 1 :]]  # fmt: skip
 
 
+def write_logs(folder: Path, change: Callable[[list[Record]], list[Record]]) -> None:
+    """Write the logs of all five runs of a result again, changed."""
+    for index in range(5):
+        write_log(folder / f"result_{index}.txt", change(run_records(MINI, index, blocks=BLOCKS)))
+
+
 def test_code_that_is_not_there_is_not_replaced_by_ours(tmp_path: Path) -> None:
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS)
-    for index in range(5):
-        records = add_task_digest(run_records(MINI, index, blocks=BLOCKS), "0" * 64)
-        write_log(folder / f"result_{index}.txt", records)
+    write_logs(folder, partial(add_task_digest, digest="0" * 64))
     with pytest.raises(UserError, match="not the code that wrote"):
         audit_submission.main([str(folder)])
 
@@ -201,14 +203,8 @@ def test_code_that_is_not_there_is_not_replaced_by_ours(tmp_path: Path) -> None:
 def test_a_log_without_our_settings_is_not_ours(framework: str, tmp_path: Path) -> None:
     system = {**SYSTEM, "framework": framework}
     folder = write_result(tmp_path / "acme", MINI, blocks=lambda index: BLOCKS, system=system)
-    for index in range(5):
-        how = {"framework": framework, "device": "cpu", "precision": "fp32", "ranks": 1}
-        records = edit(
-            run_records(MINI, index, blocks=BLOCKS),
-            "implementation",
-            partial(dict.update, value=how),
-        )
-        write_log(folder / f"result_{index}.txt", records)
+    how = {"framework": framework, "device": "cpu", "precision": "fp32", "ranks": 1}
+    write_logs(folder, lambda records: put(records, "implementation", value=how))
     with pytest.raises(UserError, match=r"repeat the run as .*README.md says \(no run.sh there\)"):
         audit_submission.main([str(folder)])
     with pytest.raises(UserError, match=r"run\.sh: missing"):
@@ -255,11 +251,7 @@ def write_foreign(root: Path, program: str = PROGRAM) -> Path:
     for index in range(5):
         write_log(code / f"recorded_{index}.txt", run_records(MINI, index, blocks=BLOCKS))
     digest = digest_own_code(code)
-    for index in range(5):
-        write_log(
-            folder / f"result_{index}.txt",
-            add_task_digest(run_records(MINI, index, blocks=BLOCKS), digest),
-        )
+    write_logs(folder, partial(add_task_digest, digest=digest))
     return folder
 
 
@@ -288,9 +280,8 @@ def test_foreign_code_runs_only_if_asked_and_then_alone(
     assert content["containment"] == "bwrap"
     # A log that differs, repeated elsewhere:
     other = write_log(tmp_path / "other.txt", run_records(MINI, blocks=14))
-    assert (
-        audit_submission.main([str(folder / "result_0.txt"), *data, "--against", str(other)]) == 1
-    )
+    line = [str(folder / "result_0.txt"), *data, "--against", str(other)]
+    assert audit_submission.main(line) == 1
     assert "differs: evaluations: 11 in the log, 14 in" in capsys.readouterr().out
 
 
@@ -319,9 +310,8 @@ def test_times_of_other_arithmetic_are_not_judged(tmp_path: Path) -> None:
     assert differs("bfloat16", has_bfloat16=True) == ""
     assert differs("float32", has_bfloat16=False) == ""
     assert "no instructions for bfloat16" in differs("bfloat16", has_bfloat16=False)
-    assert (
-        differs("bfloat16", "precision=fp32", has_bfloat16=True) == "repeated with precision=fp32"
-    )
+    repeated = differs("bfloat16", "precision=fp32", has_bfloat16=True)
+    assert repeated == "repeated with precision=fp32"
 
 
 @pytest.mark.parametrize("overrides", [(), ("precision=fp32",)])

@@ -23,9 +23,9 @@ from tests.tools.audit.test_audit_submission import (
     MINI,
     PROGRAM,
     Printed,
-    needs_bwrap,
     write_foreign,
 )
+from tests.tools.audit.test_containment import needs_bwrap
 
 COPY = 'cp "$(dirname "$0")/recorded_$run.txt" "$folder/result_$run.txt"'
 WRITE = PROGRAM.splitlines()[-2].strip()

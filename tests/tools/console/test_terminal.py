@@ -31,8 +31,11 @@ def test_a_line_for_every_evaluation() -> None:
     assert "\x1b" not in output.getvalue()
 
 
-def test_counted_work_says_what_and_how_long() -> None:
+def test_counted_work_says_what_and_how_long_and_nothing_where_there_is_none() -> None:
     output = io.StringIO()
+    with show_count("preparing data", "samples", Console(file=output)):
+        pass
+    assert output.getvalue() == ""
     with show_count("preparing data", "samples", Console(file=output, width=200)) as on_progress:
         for done in range(0, 1001, 250):
             on_progress(done, 1000)
@@ -57,10 +60,3 @@ def test_counted_work_says_how_long_it_takes_as_measured_on_the_first(
         "preparing data: about 2 min left at 250.0 samples/s, as measured on the first 6,000",
     ]
     assert len(lines) < 8
-
-
-def test_nothing_to_do_says_nothing() -> None:
-    output = io.StringIO()
-    with show_count("preparing data", "samples", Console(file=output)):
-        pass
-    assert output.getvalue() == ""

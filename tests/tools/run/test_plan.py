@@ -140,10 +140,8 @@ def test_a_plan_for_many_ranks_needs_none_of_them(tmp_path: Path) -> None:
     line = ["resnet50", "--scale", "mini", "--dry-run", "--output", tmp_path, "--ranks", "32"]
     planned = cepheid("run", *line, "--ranks-per-node", "4")
     assert planned.returncode == 0, planned.stdout + planned.stderr
-    assert (
-        "ranks:   32 on 8 nodes, each 1 of the 32 samples of a batch; --system is missing"
-        in planned.stdout
-    )
+    said = "ranks:   32 on 8 nodes, each 1 of the 32 samples of a batch; --system is missing"
+    assert said in planned.stdout
     uneven = cepheid("run", *line, "--set", "model_bn_span=24")
     assert uneven.returncode == 1
     assert "refused: model_bn_span 24: 32 ranks with 1 samples each cannot" in uneven.stdout
