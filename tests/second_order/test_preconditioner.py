@@ -210,13 +210,6 @@ def test_a_saved_state_goes_on_with_the_same_steps(options: Options) -> None:
     assert kfac.intervals == other.intervals
 
 
-def test_a_state_of_another_model_is_refused() -> None:
-    state = KFAC(nn.Linear(3, 2)).state_dict()
-    kfac = KFAC(nn.Sequential(nn.Linear(3, 2)))
-    with pytest.raises(UseError, match=r"no 0\.A of size 4"):
-        kfac.load_state_dict(state)
-
-
 def test_stale_factors_are_refreshed_less_often_and_say_so() -> None:
     network = _network()
     kfac = KFAC(network, Options(stale=True))
@@ -324,7 +317,7 @@ def test_two_passes_of_a_batch_norm_before_one_backward() -> None:
     assert torch.allclose(found[0], found[1], rtol=1e-4)
 
 
-def test_wrong_use_of_a_model_and_of_damping() -> None:
+def test_wrong_use_of_a_model_of_damping_and_of_a_state() -> None:
     network = nn.Linear(2, 2)
     kfac = KFAC(network)
     with pytest.raises(UseError, match="by keyword"):
@@ -334,6 +327,8 @@ def test_wrong_use_of_a_model_and_of_damping() -> None:
             kfac.damping = damping  # type: ignore[assignment]
     with pytest.raises(UseError, match=r"no .*\.A of size 3"):
         kfac.load_state_dict({})
+    with pytest.raises(UseError, match=r"no 0\.A of size 4"):  # of another model
+        KFAC(nn.Sequential(nn.Linear(3, 2))).load_state_dict(KFAC(nn.Linear(3, 2)).state_dict())
 
 
 def test_loading_forgets_what_was_known() -> None:
@@ -434,6 +429,8 @@ def test_what_a_step_needs_is_asked_for() -> None:
     network = _network()
     with pytest.raises(UseError, match=r"call step\(learning_rate"):
         KFAC(network, Options(rescaling="kl_clip")).step()
+    with pytest.raises(UseError, match="none of its layers has a gradient; fix: call backward"):
+        KFAC(_network()).step()
     with pytest.raises(UseError, match='needs the option fisher="sampled"'):
         KFAC(network).observe_sampled(torch.zeros(()))
     kfac = KFAC(network, Options(fisher="sampled"))

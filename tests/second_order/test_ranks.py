@@ -327,7 +327,8 @@ def _reach_unevenly(rank: int, is_first_skipped: bool) -> str:
 
 
 def _differ() -> list[str]:
-    """What is said where ranks reach other layers, then where their models and options differ."""
+    """What is said where ranks reach other layers, where their models and options differ, and where
+    a node should have three."""
     with start_ranks() as ranks:
         said = [_reach_unevenly(ranks.rank, is_first_skipped) for is_first_skipped in (True, False)]
         for what in ("nothing", "model", "options"):
@@ -338,12 +339,14 @@ def _differ() -> list[str]:
             elif what == "options" and ranks.rank:
                 options = Options(symmetric=False, skip=("1",))
             said.append(_refuse(partial(KFAC, network, options)))
+        said.append(_refuse(partial(KFAC, _network(), Options(ranks_per_node=3))))
     return said
 
 
-def test_ranks_that_differ_are_named_on_all() -> None:
+def test_ranks_that_differ_or_do_not_fill_their_nodes_are_named_on_all() -> None:
     """Those that reach other layers, have another model or other options."""
-    for skipped, uneven, alike, model, options in on_ranks(2, _differ):
+    for skipped, uneven, alike, model, options, nodes in on_ranks(2, _differ):
+        assert "2 ranks do not fill whole nodes" in nodes
         assert 'layer "1" was not reached by all ranks alike: rank 0 2 samples, ' in skipped
         assert "rank 1 0 samples and no gradient; fix: pass as many samples" in skipped
         assert 'layer "0" was not reached by all ranks alike: rank 0 2 samples, rank 1 3' in uneven
@@ -469,16 +472,6 @@ def test_a_state_of_two_ranks_loads_on_one() -> None:
             saved["tensors"], _alone("stale")["state"]["factors"][name]["tensors"], strict=True
         ):
             assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
-
-
-def test_ranks_must_fill_their_nodes() -> None:
-    (message, _) = on_ranks(2, _with_nodes_of_three)
-    assert "2 ranks do not fill whole nodes" in message
-
-
-def _with_nodes_of_three() -> str:
-    with start_ranks():
-        return _refuse(partial(KFAC, _network(), Options(ranks_per_node=3)))
 
 
 class LostError(Exception):

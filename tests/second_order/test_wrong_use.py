@@ -178,13 +178,6 @@ def test_layers_that_compute_something_else_or_have_no_shape_yet_are_left_out() 
     assert [layer.name for layer in KFAC(lazy).layers] == ["0"]
 
 
-def test_a_step_without_gradients_is_refused() -> None:
-    network = make_network()
-    kfac = KFAC(network)
-    with pytest.raises(UseError, match=r"none of its layers has a gradient; fix: call backward"):
-        kfac.step()
-
-
 def test_the_whole_model_is_called_by_its_class(caplog: pytest.LogCaptureFixture) -> None:
     network = nn.Linear(3, 2)
     kfac = KFAC(network, Options(simulated_ranks=2, gradient_format="float16"))
