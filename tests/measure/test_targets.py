@@ -31,7 +31,7 @@ def make_points(run: Training) -> Points:
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
     fake = FakeTraining(make_points)
-    replace_training(fake, tmp_path, monkeypatch)
+    replace_training(fake, tmp_path / "benchmarks", monkeypatch)
     return fake
 
 

@@ -46,7 +46,7 @@ class FakeTraining:
         return [(run.config.global_batch_size, run.config.seed) for run in self.runs]
 
 
-def replace_training(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ``fake`` take the place of training, in a folder with nothing measured."""
-    tiny.install(tmp_path / "benchmarks", monkeypatch, "galaxy_shape")
+def replace_training(fake: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let ``fake`` take the place of training, with a folder in which nothing is measured."""
+    tiny.install(folder, monkeypatch, "galaxy_shape")
     monkeypatch.setattr(trainings, "train_all", fake)

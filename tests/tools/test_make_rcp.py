@@ -29,7 +29,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
     fake = FakeTraining(make_points)
     fake.describe = lambda run: MACHINE
-    replace_training(fake, tmp_path, monkeypatch)
+    replace_training(fake, tmp_path / "benchmarks", monkeypatch)
     return fake
 
 

@@ -108,12 +108,9 @@ def test_generator_stands_for_its_benchmarks_only_if_they_share_their_data(
 
 @pytest.fixture
 def few_images(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    data: dict[str, Any] = {
-        "generator": "imagenet", "source": imagenet.REAL, "classes": len(pictures.CLASSES),
-        "train_samples": pictures.TRAIN, "evaluation_samples": pictures.EVALUATION,
-    }  # fmt: skip
-    folder = tmp_path_factory.mktemp("benchmarks")
-    tiny.install(folder, monkeypatch, "resnet50", "full", data=data, data_digest=None)
+    few = {"train_samples": pictures.TRAIN, "evaluation_samples": pictures.EVALUATION}
+    data = {**few, "classes": len(pictures.CLASSES)}
+    tiny.install(tmp_path_factory.mktemp("few"), monkeypatch, "resnet50", "full", data=data)
 
 
 @pytest.mark.usefixtures("few_images")
@@ -145,11 +142,10 @@ def test_missing_set_damaged_image_and_export_are_told(tmp_path: Path) -> None:
 # Their own layouts --------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("few_images")
 def test_data_in_another_layout_are_prepared_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = {"classes": 3, "train_samples": pictures.TRAIN, "evaluation_samples": pictures.EVALUATION}
-    tiny.install(tmp_path / "benchmarks", monkeypatch, "resnet50", "full", data=few)
     archives(write_imagenet(tmp_path), tmp_path / "given")
     command = ["resnet50", "--data", str(tmp_path / "data"), "--source", str(tmp_path / "given")]
     assert prepare_data.main(command) == 0

@@ -5,15 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.measure.engine import trainings
 from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies import staleness
 from cepheid.reference.torch.parallel.stale import StaleGradients
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.rules import definition, evidence
 from cepheid.tools.measure.__main__ import main as measure
-from tests import tiny
-from tests.tools.no_training import FakeTraining, Points
+from tests.tools.no_training import FakeTraining, Points, replace_training
 
 Printed = pytest.CaptureFixture[str]
 POOR, GOOD = {"e_rmse": 0.2, "nll": -1.0}, {"e_rmse": 0.09, "nll": -2.6}
@@ -32,9 +30,8 @@ def make_points(run: Training) -> Points:
 @pytest.fixture
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, and a folder of benchmarks with nothing measured."""
-    tiny.install(tmp_path, monkeypatch, "galaxy_shape")
     fake = FakeTraining(make_points)
-    monkeypatch.setattr(trainings, "train_all", fake)
+    replace_training(fake, tmp_path, monkeypatch)
     return fake
 
 

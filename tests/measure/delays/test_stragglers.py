@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from cepheid.measure.engine import trainings
 from cepheid.measure.engine.trainings import Training
 from cepheid.measure.studies.stragglers import RATE, SYNCHRONOUS, Way, find_best
 from cepheid.reference.torch.parallel.stale import StaleGradients, list_arrivals
 from cepheid.reference.torch.ranks.distributed import TorchRanks
 from cepheid.tools.measure.__main__ import main as measure
-from tests import tiny
-from tests.tools.no_training import FakeTraining, Points
+from tests.tools.no_training import FakeTraining, Points, replace_training
 
 POOR, GOOD = {"e_rmse": 0.2, "nll": -1.0}, {"e_rmse": 0.09, "nll": -2.6}
 
@@ -59,9 +57,8 @@ def test_the_best_rate_reaches_with_all_seeds_and_synchronous_workers_wait() -> 
 
 def make_points(run: Training) -> Points:
     """Return the curve of a run: with a server only the lower rate reaches the target."""
-    is_high = (
-        run.config.hyperparameters[RATE] == run.config.definition.hyperparameters[RATE].default
-    )
+    usual = run.config.definition.hyperparameters[RATE].default
+    is_high = run.config.hyperparameters[RATE] == usual
     if "workers" in run.variant and is_high:
         return [(3000, POOR), (6000, POOR)]
     return [(3000, POOR), (6000 if is_high else 9000, GOOD)]
@@ -72,9 +69,8 @@ def test_both_ways_are_compared(
 ) -> None:
     import torch
 
-    tiny.install(tmp_path, monkeypatch, "galaxy_shape")
     fake = FakeTraining(make_points)
-    monkeypatch.setattr(trainings, "train_all", fake)
+    replace_training(fake, tmp_path, monkeypatch)
     figure = tmp_path / "stragglers.png"
     asked = ["stragglers", "galaxy_shape", "--workers", "2", "--rates", "1", "0.3", "--seeds", "1",
              "2", "--figure", str(figure), "--data", str(tmp_path)]  # fmt: skip

@@ -46,7 +46,7 @@ class FakeWithCode(FakeTraining):
 def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeTraining:
     """No training, a folder with nothing measured, and code whose fingerprint is known."""
     fake = FakeWithCode(make_points)
-    replace_training(fake, tmp_path, monkeypatch)
+    replace_training(fake, tmp_path / "benchmarks", monkeypatch)
     monkeypatch.setattr(
         provenance, "find_current_code", lambda names, root: {n: frozenset({NOW}) for n in names}
     )
@@ -260,7 +260,7 @@ def test_another_definition_has_a_fingerprint_of_its_own(
 def test_the_fingerprint_of_a_benchmark_is_taken_and_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace_training(None, tmp_path, monkeypatch)
+    replace_training(None, tmp_path / "benchmarks", monkeypatch)
     code = provenance.keep_current("galaxy_shape", tmp_path / "data")
     (taken,) = provenance.load_taken("galaxy_shape")
     assert list(taken.code) == [code]
