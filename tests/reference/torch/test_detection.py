@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -35,12 +36,8 @@ PUBLISHED: dict[str, Any] = {
     "sizes": [21, 45, 99, 153, 207, 261, 315],
     "ratios": [[2], [2, 3], [2, 3], [2, 3], [2], [2]],
 }
-SMALL: dict[str, Any] = {
-    "cells": [4, 2],
-    "steps": [8, 16],
-    "sizes": [8, 16, 28],
-    "ratios": [[2], [2]],
-}
+SMALL: dict[str, Any] = {"steps": [8, 16], "sizes": [8, 16, 28], "ratios": [[2], [2]]}
+select = partial(select_detections, least_score=0.05, largest_overlap=0.3)
 
 
 def make_generator(seed: int) -> Any:
@@ -186,14 +183,7 @@ def test_detections_are_those_of_one_class_at_a_time(most_per_class: int, most: 
     scores = torch.rand(3, 50, 4, generator=make_generator(8), dtype=torch.float64)
     scores[..., 2] *= 0.05  # a class without detections
     scores[1] = 0  # and an image
-    found = select_detections(
-        boxes,
-        scores,
-        least_score=0.05,
-        largest_overlap=0.3,
-        most_per_class=most_per_class,
-        most=most,
-    )
+    found = select(boxes, scores, most_per_class=most_per_class, most=most)
     expected = []
     for image in range(3):
         of_image = []
@@ -211,12 +201,7 @@ def test_detections_are_those_of_one_class_at_a_time(most_per_class: int, most: 
 
 
 def test_no_detections_are_detections_too() -> None:
-    options: dict[str, Any] = {
-        "least_score": 0.05,
-        "largest_overlap": 0.5,
-        "most_per_class": 9,
-        "most": 9,
-    }
-    none = select_detections(draw_boxes(2, 5, seed=9), torch.zeros(2, 5, 3).double(), **options)
+    boxes, scores = draw_boxes(2, 5, seed=9), torch.zeros(2, 5, 3).double()
+    none = select(boxes, scores, most_per_class=9, most=9)
     assert none.boxes.shape == (0, 4)
     assert Detections.join([none, none]).images.shape == (0,)

@@ -87,19 +87,14 @@ def test_kernels_of_convolutions_are_measured_where_a_device_has_a_choice(
     """Once for a result: its later runs take what the first one has chosen."""
     machine = Machine({"convolutions": slow})
     given = Execution("fp32", "off", "1")
+    assert execution.autotune(given, machine.step, ALONE) == given
+    assert not machine.seen
     monkeypatch.setattr(Processor, "list_convolutions", Cuda.list_convolutions)
     settled = execution.autotune(given, machine.step, ALONE)
     assert settled.convolutions == {"usual": "searched", "searched": "usual"}[slow]
     assert settled.because["convolutions"].startswith("fastest step: usual ")
     machine.seen.clear()
     assert execution.autotune(Execution(**asdict(settled)), machine.step, ALONE) == settled
-    assert not machine.seen
-
-
-def test_given_settings_are_not_measured() -> None:
-    machine = Machine({})
-    given = Execution("fp32", "off", "1")
-    assert execution.autotune(given, machine.step, ALONE) == given
     assert not machine.seen
 
 
@@ -142,19 +137,29 @@ def test_ranks_agree() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle", "threads"), [(8.0, "8"), (7.8, "8"), (5.0, "5"), (0.4, "1"), (0.0, "1")]
+    ("usual", "idle", "threads"),
+    [
+        ("8", 8.0, "8"),
+        ("8", 7.8, "8"),
+        ("8", 5.0, "5"),
+        ("8", 0.4, "1"),
+        ("8", 0.0, "1"),
+        # A processor for each core, as Slurm may bind them, or two; more threads than processors.
+        ("4", 8.0, "4"),
+        ("16", 8.0, "16"),
+    ],
 )
 def test_beside_other_work_a_thread_for_each_idle_core(
-    idle: float, threads: str, monkeypatch: pytest.MonkeyPatch
+    usual: str, idle: float, threads: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(execution, "list_thread_counts", lambda device: ("8",))
+    monkeypatch.setattr(execution, "list_thread_counts", lambda device: (usual,))
     monkeypatch.setattr(execution, "measure_idle_processors", lambda: idle)
     monkeypatch.setattr(execution, "usable_processors", lambda: 8)
     chosen = execution.autotune(Execution("fp32", "off"), Machine({}).step, ALONE)
     assert chosen.threads == threads
-    is_busy = idle < 7
-    assert chosen.because["threads"].startswith("other work runs here: ") == is_busy
+    reason = "other work runs here: " if idle < 7 else "the only candidate"
+    assert chosen.because["threads"].startswith(reason)
 
 
 def test_the_user_decides_beside_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,17 +169,6 @@ def test_the_user_decides_beside_other_work(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     monkeypatch.setattr(execution, "list_thread_counts", lambda device: ("8",))
     assert execution.autotune(Execution("fp32", "off"), Machine({}).step, ALONE).threads == "8"
-
-
-@pytest.mark.parametrize("usual", ["4", "8", "16"])
-def test_an_idle_machine_is_never_called_busy(usual: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor for each core, as Slurm may bind them, or two; more threads than processors."""
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setattr(execution, "list_thread_counts", lambda device: (usual,))
-    monkeypatch.setattr(execution, "measure_idle_processors", lambda: 8.0)
-    monkeypatch.setattr(execution, "usable_processors", lambda: 8)
-    chosen = execution.autotune(Execution("fp32", "off"), Machine({}).step, ALONE)
-    assert (chosen.threads, chosen.because["threads"]) == (usual, "the only candidate")
 
 
 def _pick_threads_on_this_rank() -> Execution:
@@ -210,13 +204,19 @@ def failing_compile(function: object, **options: object) -> object:
     return raise_failure
 
 
-def test_falls_back_to_eager_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("enabled", "insist", "failure"),
+    [(True, False, "InvalidCxxCompiler: no C++ compiler found"), (False, True, "")],
+)
+def test_falls_back_to_eager_and_says_why(
+    enabled: bool, insist: bool, failure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody wants to compile, but then there is nothing to say."""
     monkeypatch.setattr(torch, "compile", failing_compile)
-    function = Compiled(double, enabled=True, insist=False)
-    assert function(torch.ones(1)).item() == 2
-    assert function(torch.ones(1)).item() == 2
+    function = Compiled(double, enabled=enabled, insist=insist)
+    assert [function(torch.ones(1)).item() for _ in range(2)] == [2, 2]
     assert function.note == "eager"
-    assert function.failure == "InvalidCxxCompiler: no C++ compiler found"
+    assert function.failure == failure
 
 
 def test_compile_on_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,10 +231,3 @@ def test_a_bug_in_the_function_is_not_taken_for_a_missing_compiler() -> None:
 
     with pytest.raises(RuntimeError, match=r"mat1 and mat2|size mismatch"):
         Compiled(broken, enabled=True, insist=False)(torch.ones(2, 3))
-
-
-def test_off_does_not_compile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", failing_compile)
-    function = Compiled(double, enabled=False, insist=True)
-    assert function(torch.ones(1)).item() == 2
-    assert function.note == "eager"

@@ -7,13 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from cepheid.reference.data.detection.colours import (
-    CHANGES,
-    Jitter,
-    Strengths,
-    change_colours,
-    draw_jitter,
-)
+from cepheid.reference.data.detection import colours
 from cepheid.reference.data.detection.crops import LEAST_OVERLAPS, WHOLE, cut_boxes, draw_parts
 from cepheid.reference.data.random_streams import draw_rows
 
@@ -105,7 +99,7 @@ def test_boxes_of_a_whole_image_stay_even_beyond_its_edge() -> None:
 
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
-SSD = Strengths(0.125, 0.5, 0.5, 0.05)
+SSD = colours.Strengths(0.125, 0.5, 0.5, 0.05)
 
 
 @pytest.fixture
@@ -146,14 +140,14 @@ def test_one_change_is_what_the_standard_library_computes(
     for image in images.float() / 255:
         expected = change_slowly(image.double().numpy(), number, amount)
         planes = image.permute(2, 0, 1).contiguous()
-        CHANGES[number](planes, amount)
+        colours.CHANGES[number](planes, amount)
         np.testing.assert_allclose(planes.permute(1, 2, 0), expected, atol=2e-6)
 
 
 def test_each_image_has_its_own_changes_in_its_own_order(images: Tensor) -> None:
-    jitter = draw_jitter(SSD, 3, 0, len(images))
+    jitter = colours.draw_jitter(SSD, 3, 0, len(images))
     assert len({tuple(order.tolist()) for order in jitter.order}) > 2
-    changed = change_colours(images, jitter)
+    changed = colours.change_colours(images, jitter)
     for image, amounts, order, found in zip(
         images, jitter.amounts.tolist(), jitter.order.tolist(), changed, strict=True
     ):
@@ -164,12 +158,12 @@ def test_each_image_has_its_own_changes_in_its_own_order(images: Tensor) -> None
 
 
 def test_nothing_changes_without_strength(images: Tensor) -> None:
-    jitter = draw_jitter(Strengths(), 3, 0, len(images))
-    assert torch.equal(change_colours(images, jitter), images)
+    jitter = colours.draw_jitter(colours.Strengths(), 3, 0, len(images))
+    assert torch.equal(colours.change_colours(images, jitter), images)
 
 
 def test_amounts_are_uniform_in_their_range_and_orders_equally_likely() -> None:
-    jitter = draw_jitter(SSD, 1, 0, 5000)
+    jitter = colours.draw_jitter(SSD, 1, 0, 5000)
     for number, (strength, centre) in enumerate(zip(SSD.all, (1, 1, 1, 0), strict=True)):
         amounts = jitter.amounts[:, number]
         assert float(amounts.min()) == pytest.approx(centre - strength, abs=0.002)
@@ -181,9 +175,9 @@ def test_amounts_are_uniform_in_their_range_and_orders_equally_likely() -> None:
 
 
 def test_changes_depend_on_seed_and_position_alone() -> None:
-    whole = draw_jitter(SSD, 1, 100, 400)
-    part = draw_jitter(SSD, 1, 250, 50)
+    whole = colours.draw_jitter(SSD, 1, 100, 400)
+    part = colours.draw_jitter(SSD, 1, 250, 50)
     for field in ("amounts", "order"):
         assert torch.equal(getattr(whole, field)[150:200], getattr(part, field))
-    assert isinstance(part, Jitter)
-    assert not torch.equal(part.amounts, draw_jitter(SSD, 2, 250, 50).amounts)
+    assert isinstance(part, colours.Jitter)
+    assert not torch.equal(part.amounts, colours.draw_jitter(SSD, 2, 250, 50).amounts)

@@ -9,15 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cepheid.reference.data.image_files.crops import (
-    Cropping,
-    make_evaluation_views,
-    make_training_views,
-)
+from cepheid.reference.data.image_files import crops
 from cepheid.reference.data.imagenet import Images
 from cepheid.reference.data.order import SampleStream
 
-CROPPING = Cropping(224, 256)
+CROPPING = crops.Cropping(224, 256)
 
 
 def images_of(widths: Any, heights: Any) -> Images:
@@ -31,7 +27,7 @@ sides = st.lists(st.integers(1, 5000), min_size=1, max_size=30)
 @given(sides=sides, seed=st.integers(0, 99), first=st.integers(0, 1000))
 def test_training_part_lies_within_the_image(sides: list[int], seed: int, first: int) -> None:
     images = images_of(sides, sides[::-1])
-    views = make_training_views(images, CROPPING, SampleStream(seed, len(sides)), first, 50)
+    views = crops.make_training_views(images, CROPPING, SampleStream(seed, len(sides)), first, 50)
     left, top, right, bottom = views.boxes.T
     assert (left >= 0).all()
     assert (top >= 0).all()
@@ -53,9 +49,9 @@ def test_a_position_looks_the_same_however_it_is_asked_for(
     images = images_of(np.arange(60, 160), np.arange(200, 100, -1))
     stream = SampleStream(seed, 100)
     middle = 1 + int(cut * (count - 2))
-    whole = make_training_views(images, CROPPING, stream, first, count)
-    head = make_training_views(images, CROPPING, stream, first, middle)
-    tail = make_training_views(images, CROPPING, stream, first + middle, count - middle)
+    whole = crops.make_training_views(images, CROPPING, stream, first, count)
+    head = crops.make_training_views(images, CROPPING, stream, first, middle)
+    tail = crops.make_training_views(images, CROPPING, stream, first + middle, count - middle)
     for name in ("rows", "boxes", "mirrored"):
         parts = [getattr(head, name), getattr(tail, name)]
         np.testing.assert_array_equal(getattr(whole, name), np.concatenate(parts))
@@ -63,7 +59,7 @@ def test_a_position_looks_the_same_however_it_is_asked_for(
 
 def test_shares_of_area_and_aspects_are_drawn_evenly_within_their_bounds() -> None:
     images = images_of([2000] * 500, [2000] * 500)
-    views = make_training_views(images, CROPPING, SampleStream(1, 500), 0, 20_000)
+    views = crops.make_training_views(images, CROPPING, SampleStream(1, 500), 0, 20_000)
     left, top, right, bottom = views.boxes.T
     width, height = right - left, bottom - top
     areas, aspects = width * height / 2000**2, width / height
@@ -87,7 +83,7 @@ def test_every_epoch_looks_elsewhere() -> None:
     stream = SampleStream(1, 40)
     seen = []
     for epoch in range(2):
-        views = make_training_views(images, CROPPING, stream, epoch * 40, 40)
+        views = crops.make_training_views(images, CROPPING, stream, epoch * 40, 40)
         order = np.argsort(views.rows)
         np.testing.assert_array_equal(views.rows[order], np.arange(40))
         seen.append(views.boxes[order])
@@ -96,8 +92,8 @@ def test_every_epoch_looks_elsewhere() -> None:
 
 @pytest.mark.parametrize(("width", "height"), [(5000, 3), (3, 5000), (1, 1)])
 def test_narrow_image_is_seen_in_its_centre(width: int, height: int) -> None:
-    whole = Cropping(224, 256, area=(1.0, 1.0))
-    views = make_training_views(images_of([width], [height]), whole, SampleStream(1, 1), 0, 1)
+    whole = crops.Cropping(224, 256, area=(1.0, 1.0))
+    views = crops.make_training_views(images_of([width], [height]), whole, SampleStream(1, 1), 0, 1)
     left, top, right, bottom = views.boxes[0]
     assert (right - left, bottom - top) == (min(width, 4), min(height, 4))
     assert abs(left - (width - right)) <= 1
@@ -106,7 +102,7 @@ def test_narrow_image_is_seen_in_its_centre(width: int, height: int) -> None:
 
 def test_evaluation_sees_the_centre() -> None:
     images = images_of([500, 256, 64], [375, 256, 96])
-    views = make_evaluation_views(images, CROPPING, np.arange(3))
+    views = crops.make_evaluation_views(images, CROPPING, np.arange(3))
     assert views.boxes.tolist() == [
         [86, 23, 414, 351],  # 328 = 375 · 224/256
         [16, 16, 240, 240],

@@ -15,21 +15,7 @@ from cepheid.reference.data.layouts import containers, laying_out
 from cepheid.reference.data.store import StoreError
 from tests.reference.data import pictures
 from tests.reference.data.coco import replica as photographs
-from tests.reference.data.layouts.replicas import (
-    IMAGENETS,
-    archives,
-    class_tars,
-    huggingface,
-    ignore,
-    kaggle_zip,
-    list_below,
-    list_images,
-    tfrecord,
-    webdataset,
-    write_imagenet,
-    write_tar,
-    write_zip,
-)
+from tests.reference.data.layouts import replicas
 from tests.reference.data.radiographs import replica as xrays
 from tests.reference.data.videos.test_clips import READ, write_kitti
 from tests.reference.data.wmt import replica as text
@@ -40,24 +26,24 @@ WMT16, WMT17 = "WMT16", "WMT17"
 
 def lay_out(root: Path, source: str, given: Path) -> Path:
     """Lay out below ``root``, which is new; returns the folder for what is prepared."""
-    laying_out.lay_out(source, given, root / source, ignore)
+    laying_out.lay_out(source, given, root / source, replicas.ignore)
     return root / "packed"
 
 
 # ImageNet -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("write", IMAGENETS)
+@pytest.mark.parametrize("write", replicas.IMAGENETS)
 def test_imagenet_in_any_layout_is_the_same(
     tmp_path: Path, write: Callable[[Path, Path], None]
 ) -> None:
-    source = write_imagenet(tmp_path / "distributed")
+    source = replicas.write_imagenet(tmp_path / "distributed")
     expected = store.read_manifest(pictures.pack(tmp_path / "distributed"))
     write(source, tmp_path / "given")
     lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
     assert store.read_manifest(pictures.pack(tmp_path / "data")).digest == expected.digest
     assert laying_out.lay_out(
-        imagenet.REAL, tmp_path / "given", tmp_path / "data" / imagenet.REAL, ignore
+        imagenet.REAL, tmp_path / "given", tmp_path / "data" / imagenet.REAL, replicas.ignore
     ) == [f"{tmp_path / 'data' / imagenet.REAL}: was laid out before"]
 
 
@@ -72,11 +58,11 @@ def write_coco(given: Path, source: Path, layout: str) -> None:
         for part in ("train2017", "val2017"):
             shutil.copytree(source / part, given / "images" / part)
     else:
-        annotations = list_below(source / "annotations", "annotations/")
-        write_zip(given / "annotations_trainval2017.zip", annotations)
+        annotations = replicas.list_below(source / "annotations", "annotations/")
+        replicas.write_zip(given / "annotations_trainval2017.zip", annotations)
         for part in ("train2017", "val2017"):
-            files = list_below(source / part, f"{part}/")
-            write_zip(given / f"{part}.zip", files, zipfile.ZIP_STORED)
+            files = replicas.list_below(source / part, f"{part}/")
+            replicas.write_zip(given / f"{part}.zip", files, zipfile.ZIP_STORED)
 
 
 @pytest.mark.parametrize("layout", ["mmdetection", "torchvision", "archives"])
@@ -95,17 +81,17 @@ def test_radiographs_in_any_layout_are_the_same(tmp_path: Path, layout: str) -> 
     expected = prepare(tmp_path / "distributed" / "packed", xrays.PARAMETERS, processes=1)
     given = tmp_path / "given"
     if layout == "one zip":  # as Kaggle has it
-        write_zip(given / "archive.zip", list_below(source))
+        replicas.write_zip(given / "archive.zip", replicas.list_below(source))
     else:
         shutil.copytree(source, given)
         for number in () if layout == "folders" else (1, 2):
             folder = given / f"images_{number:03}"
             name = Path(f"{folder}.{'zip' if layout == 'zips' else 'tar.gz'}")
-            files = list_below(folder)
+            files = replicas.list_below(folder)
             if layout == "zips":
-                write_zip(name, files)
+                replicas.write_zip(name, files)
             else:
-                write_tar(name, dict(files), "w:gz")
+                replicas.write_tar(name, dict(files), "w:gz")
             shutil.rmtree(folder)
     folder = lay_out(tmp_path / "data", radiographs.REAL, given)
     assert prepare(folder, xrays.PARAMETERS, processes=1).digest == expected.digest
@@ -117,7 +103,9 @@ def test_kitti_in_a_zip_is_the_same(tmp_path: Path, is_packed: bool) -> None:
     write_kitti(source, {"training": [9, 5], "testing": [3, 11]})
     expected = videos.prepare(tmp_path / "distributed" / "packed", READ, processes=1)
     if is_packed:
-        write_zip(tmp_path / "given" / "data_tracking_image_2.zip", list_below(source))
+        replicas.write_zip(
+            tmp_path / "given" / "data_tracking_image_2.zip", replicas.list_below(source)
+        )
         source = tmp_path / "given"
     folder = lay_out(tmp_path / "data", "KITTI", source)
     assert videos.prepare(folder, READ, processes=1).digest == expected.digest
@@ -129,8 +117,8 @@ def test_text_in_archives_is_the_same(tmp_path: Path, test_set: str) -> None:
     text.write_replica(source, OF_EACH, TEST)
     expected = wmt.prepare(tmp_path / "distributed" / "packed", ASKED, processes=1)
     for folder, archive in (("training", "training-parallel-europarl-v7"), ("dev", "dev")):
-        files = list_below(source / folder, f"{folder}/")
-        write_tar(tmp_path / f"given/{archive}.tgz", dict(files), "w:gz")
+        files = replicas.list_below(source / folder, f"{folder}/")
+        replicas.write_tar(tmp_path / f"given/{archive}.tgz", dict(files), "w:gz")
     for path in [*source.glob("commoncrawl*"), *source.glob("training-parallel-nc-v11/*")]:
         shutil.copy(path, tmp_path / "given")
     if test_set == "sacrebleu":
@@ -212,12 +200,12 @@ def flip_a_byte(path: Path) -> None:
 
 
 DAMAGED = {
-    "ILSVRC2012_img_train.tar": archives,
-    "ILSVRC2012_devkit_t12.tar.gz": archives,
-    "imagenet-object-localization-challenge.zip": kaggle_zip,
-    "data/train-00001-of-00002.parquet": huggingface,
-    "imagenet1k-validation-0000.tar": webdataset,
-    "train-00000-of-00001": tfrecord,
+    "ILSVRC2012_img_train.tar": replicas.archives,
+    "ILSVRC2012_devkit_t12.tar.gz": replicas.archives,
+    "imagenet-object-localization-challenge.zip": replicas.kaggle_zip,
+    "data/train-00001-of-00002.parquet": replicas.huggingface,
+    "imagenet1k-validation-0000.tar": replicas.webdataset,
+    "train-00000-of-00001": replicas.tfrecord,
 }
 
 
@@ -227,7 +215,7 @@ def test_half_a_download_and_a_damaged_one_are_named(
     tmp_path: Path, name: str, damage: Callable[[Path], None]
 ) -> None:
     """Where the end tells it, before anything is unpacked; nothing damaged is ever taken."""
-    DAMAGED[name](write_imagenet(tmp_path), tmp_path / "given")
+    DAMAGED[name](replicas.write_imagenet(tmp_path), tmp_path / "given")
     damage(tmp_path / "given" / name)
     is_told_by_the_end = not name.endswith((".gz", "00001")) and damage is cut_short
     refused: Any = pytest.raises(StoreError, match=f"{Path(name).name}|images cannot be decoded")
@@ -242,7 +230,7 @@ def test_half_a_download_and_a_damaged_one_are_named(
 def test_validation_images_without_labels_are_refused_before_they_are_unpacked(
     tmp_path: Path,
 ) -> None:
-    archives(write_imagenet(tmp_path / "distributed"), tmp_path / "given")
+    replicas.archives(replicas.write_imagenet(tmp_path / "distributed"), tmp_path / "given")
     (tmp_path / "given/ILSVRC2012_devkit_t12.tar.gz").unlink()
     with pytest.raises(StoreError, match=r"labels of the validation images.*looked for val\.txt"):
         lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
@@ -250,7 +238,7 @@ def test_validation_images_without_labels_are_refused_before_they_are_unpacked(
 
 
 def test_an_archive_that_came_later_is_unpacked_too(tmp_path: Path) -> None:
-    class_tars(write_imagenet(tmp_path / "distributed"), tmp_path / "given")
+    replicas.class_tars(replicas.write_imagenet(tmp_path / "distributed"), tmp_path / "given")
     late = tmp_path / "given/train/n00000002.tar"
     late.rename(tmp_path / late.name)
     lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
@@ -263,12 +251,12 @@ def test_an_archive_that_came_later_is_unpacked_too(tmp_path: Path) -> None:
 
 def test_shards_with_other_labels_are_refused(tmp_path: Path) -> None:
     """Labels decide what a network learns: those in another order are other data."""
-    source = write_imagenet(tmp_path / "distributed")
-    webdataset(source, tmp_path / "given")
+    source = replicas.write_imagenet(tmp_path / "distributed")
+    replicas.webdataset(source, tmp_path / "given")
     files: dict[str, Path | bytes] = {}
-    for path, _, label in list_images(source, "train"):
+    for path, _, label in replicas.list_images(source, "train"):
         files |= {f"{path.stem}.jpg": path, f"{path.stem}.cls": str(2 - label).encode()}
-    write_tar(tmp_path / "given/imagenet1k-train-0000.tar", files)
+    replicas.write_tar(tmp_path / "given/imagenet1k-train-0000.tar", files)
     with pytest.raises(StoreError, match="not in the order of the classes' names"):
         lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
 
@@ -279,16 +267,16 @@ def test_a_full_disk_is_found_before_anything_is_unpacked(
 ) -> None:
     """Also where only one of the two has room: what is unpacked, or what is made of it."""
     given, target = tmp_path / "given", tmp_path / "data" / imagenet.REAL
-    archives(write_imagenet(tmp_path / "distributed"), given)
+    replicas.archives(replicas.write_imagenet(tmp_path / "distributed"), given)
     size = sum(path.stat().st_size for path in given.iterdir())
     disk = shutil._ntuple_diskusage(1, 1, int(2**20 + free_share * size))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: disk)
     with pytest.raises(StoreError, match="not enough disk space"):
-        laying_out.lay_out(imagenet.REAL, given, target, ignore, prepared_share)
+        laying_out.lay_out(imagenet.REAL, given, target, replicas.ignore, prepared_share)
 
 
 def test_an_interrupted_unpacking_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    archives(write_imagenet(tmp_path / "distributed"), tmp_path / "given")
+    replicas.archives(replicas.write_imagenet(tmp_path / "distributed"), tmp_path / "given")
     with monkeypatch.context() as patch:
         patch.setattr(containers.Member, "read_pieces", interrupt_after(5))
         with pytest.raises(KeyboardInterrupt):

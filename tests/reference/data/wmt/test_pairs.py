@@ -8,18 +8,7 @@ import numpy as np
 import pytest
 
 from cepheid.reference.data import verification, wmt
-from cepheid.reference.data.sentences.batches import (
-    AS_DRAWN,
-    END,
-    PADDING,
-    Batches,
-    BatchOrder,
-    Bucketing,
-    Pairs,
-    Pass,
-    pad,
-    sort_by_length,
-)
+from cepheid.reference.data.sentences import batches as sentences
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.parameters import REAL, TextParameters
@@ -48,14 +37,14 @@ def write_text(root: Path, **changes: str | bytes) -> Path:
     return source
 
 
-def make_pairs(root: Path, parameters: TextParameters = DRAWN) -> Pairs:
+def make_pairs(root: Path, parameters: TextParameters = DRAWN) -> sentences.Pairs:
     folder = root / "packed"
     wmt.prepare(folder, parameters, processes=1)
     return wmt.load(folder)
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> sentences.Pairs:
     return make_pairs(tmp_path_factory.mktemp("drawn"))
 
 
@@ -68,7 +57,7 @@ def test_tokens_say_what_the_files_say(tmp_path: Path) -> None:
     assert pairs.text(pairs.source.row(1).tolist()) == "Two dogs."
     assert pairs.text(pairs.source.row(7).tolist()) == "A dog sees a cat."
     assert pairs.references == ("Der Mann schläft.", "Ein Hund sieht eine Katze.")
-    assert all(pairs.target.row(row)[-1] == END for row in range(8))
+    assert all(pairs.target.row(row)[-1] == sentences.END for row in range(8))
     assert pairs.manifest.parameters["left_out"] == {"empty": 1, "too_long": 0}
     assert (
         "1 with an empty side (the first: one.en, line 3)," in wmt.remarks(tmp_path / "packed")[1]
@@ -76,7 +65,7 @@ def test_tokens_say_what_the_files_say(tmp_path: Path) -> None:
 
 
 def test_digest_does_not_depend_on_processes_or_interruptions(
-    tmp_path: Path, drawn: Pairs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, drawn: sentences.Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*arguments: object) -> None:
         raise InterruptedError
@@ -188,22 +177,22 @@ def test_settings_that_make_no_sense(changes: dict[str, object], message: str) -
 
 
 def batches(
-    pairs: Pairs,
+    pairs: sentences.Pairs,
     rank: int = 0,
     world_size: int = 1,
     batch: int = 16,
-    bucketing: Bucketing = AS_DRAWN,
-) -> Batches:
-    order = BatchOrder(pairs.lengths[: pairs.train_samples], 3, batch, bucketing)
-    return Batches(pairs, order, rank, world_size)
+    bucketing: sentences.Bucketing = sentences.AS_DRAWN,
+) -> sentences.Batches:
+    order = sentences.BatchOrder(pairs.lengths[: pairs.train_samples], 3, batch, bucketing)
+    return sentences.Batches(pairs, order, rank, world_size)
 
 
-def sentences(made: Batches, samples: int) -> list[tuple[int, ...]]:
+def sentences(made: sentences.Batches, samples: int) -> list[tuple[int, ...]]:
     passes = made.make_batch(samples, 200).passes
-    return sorted(tuple(row[row != PADDING]) for one in passes for row in one.target)
+    return sorted(tuple(row[row != sentences.PADDING]) for one in passes for row in one.target)
 
 
-def test_ranks_share_a_batch_and_its_lengths(drawn: Pairs) -> None:
+def test_ranks_share_a_batch_and_its_lengths(drawn: sentences.Pairs) -> None:
     whole = batches(drawn).make_batch(32, 200)
     for world_size in (2, 4):
         shares = [batches(drawn, rank, world_size) for rank in range(world_size)]
@@ -215,8 +204,8 @@ def test_ranks_share_a_batch_and_its_lengths(drawn: Pairs) -> None:
     assert whole.target_tokens == sum(one.target_tokens for one in whole.passes)
 
 
-def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
-    def places(one: Pass) -> int:
+def test_passes_keep_to_their_budget_and_pad_little(drawn: sentences.Pairs) -> None:
+    def places(one: sentences.Pass) -> int:
         return int(one.source.size + one.target.size)
 
     for samples in range(0, 160, 16):
@@ -227,11 +216,11 @@ def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
         assert sum(map(places, cut.passes)) < 0.9 * places(whole.passes[0])
 
 
-def test_lengths_rise(drawn: Pairs) -> None:
-    rows = sort_by_length(drawn.lengths, np.arange(60))
+def test_lengths_rise(drawn: sentences.Pairs) -> None:
+    rows = sentences.sort_by_length(drawn.lengths, np.arange(60))
     lengths = [len(drawn.target.row(row)) for row in rows]
     assert lengths == sorted(lengths)
-    one = pad(drawn, rows[[0, -1]])
+    one = sentences.pad(drawn, rows[[0, -1]])
     assert one.target.shape == (2, lengths[-1])
     assert one.target_tokens == lengths[0] + lengths[-1]
 
