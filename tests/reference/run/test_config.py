@@ -20,19 +20,13 @@ RESNET50 = definition.load("resnet50", "mini")
 KFAC = definition.load("kfac", "mini")
 
 
-def test_defaults_are_the_definition() -> None:
-    config = configure(MINI)
-    assert dict(config.hyperparameters) == {
-        name: rule.default for name, rule in MINI.hyperparameters.items()
-    }
-
-
-def test_overrides_keep_the_type_of_the_default() -> None:
-    config = configure(
-        MINI, overrides=["opt_base_learning_rate=1e-4", "global_batch_size=32", "threads=3"]
-    )
-    assert config.hyperparameters["opt_base_learning_rate"] == 1e-4
-    assert config.hyperparameters["global_batch_size"] == 32
+def test_values_are_the_defaults_or_overrides_of_their_type() -> None:
+    defaults = {name: rule.default for name, rule in MINI.hyperparameters.items()}
+    assert dict(configure(MINI).hyperparameters) == defaults
+    asked = {"opt_base_learning_rate": 1e-4, "global_batch_size": 32}
+    overrides = [f"{name}={value}" for name, value in asked.items()]
+    config = configure(MINI, overrides=[*overrides, "threads=3"])
+    assert dict(config.hyperparameters) == {**defaults, **asked}
     assert config.execution.threads == "3"
 
 
@@ -106,22 +100,15 @@ def test_the_open_division_allows_other_values_that_the_code_knows() -> None:
 
 
 def test_code_digest_covers_the_benchmarks_that_are_imported(tmp_path: Path) -> None:
-    for name, text in (
-        ("kfac", "from cepheid.benchmarks.resnet50 import model\n"),
-        ("resnet50", ""),
-        ("x", ""),
-    ):
-        (tmp_path / "benchmarks" / name).mkdir(parents=True)
+    def write(name: str, text: str) -> str:
+        (tmp_path / "benchmarks" / name).mkdir(parents=True, exist_ok=True)
         (tmp_path / "benchmarks" / name / "model.py").write_text(text)
-
-    def after(name: str) -> str:
-        path = tmp_path / "benchmarks" / name / "model.py"
-        path.write_text(path.read_text() + "# changed\n")
         return digest_code(tmp_path, "kfac")
 
-    before = digest_code(tmp_path, "kfac")
-    assert after("x") == before
-    assert after("resnet50") != before
+    write("kfac", "from cepheid.benchmarks.resnet50 import model\n")
+    before = write("resnet50", "")
+    assert write("x", "") == write("x", "# changed\n") == before
+    assert write("resnet50", "# changed\n") != before
 
 
 def test_derived_seeds_differ_by_run_submitter_system_and_benchmark() -> None:

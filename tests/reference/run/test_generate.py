@@ -115,10 +115,9 @@ def test_exactly_one_run_stop_on_errors(
 def test_progress_reports_the_stages(config: RunConfig) -> None:
     reports: list[Progress] = []
     run(config.definition, ScriptedGenerator(GOOD), config, RunLogWriter(None), reports.append)
-    stages = [progress.stage for progress in reports]
-    first = [Stage.GENERATING] * 3 + [Stage.GENERATED]
-    second = [Stage.GENERATING] * 2 + [Stage.GENERATED]
-    assert stages == [Stage.INITIALISING, *first, *second, Stage.EVALUATING, Stage.EVALUATED]
+    stages = " ".join(progress.stage.name for progress in reports)
+    both = "GENERATING GENERATING GENERATING GENERATED GENERATING GENERATING GENERATED"
+    assert stages == f"INITIALISING {both} EVALUATING EVALUATED"
     assert isinstance(reports[4], GenerationProgress)
     assert reports[4].times is not None
     assert reports[-1].quality == GOOD
