@@ -1,6 +1,5 @@
 """What a machine is made of, and how busy it is: made-up trees, tools and counters."""
 
-import dataclasses
 import errno
 import importlib
 import json
@@ -8,10 +7,12 @@ import os
 import platform
 import sys
 from collections import namedtuple
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -114,10 +115,6 @@ def test_a_container_that_may_not_look_at_its_disk(
     assert hardware.read_hardware(Path("/home/data"), root)["storage"] == "ext4 (/dev/sda1)"
 
 
-def missing() -> None:
-    raise FileNotFoundError
-
-
 def test_facts_that_cannot_be_read_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,7 +122,7 @@ def test_facts_that_cannot_be_read_are_left_out(
         "processor", "processor_cores_per_node", "processor_threads_per_node",
         "memory_gib_per_node",
     }  # fmt: skip
-    monkeypatch.setattr(platform, "freedesktop_os_release", missing)
+    monkeypatch.setattr(platform, "freedesktop_os_release", Mock(side_effect=FileNotFoundError))
     assert hardware.read_operating_system().startswith("Linux ")
 
 
@@ -188,72 +185,47 @@ def nvml(count: int = 2, links: int = 4) -> SimpleNamespace:
     )
 
 
-def no_driver() -> None:
-    raise NVMLError
-
-
 def test_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib, "import_module", lambda name: nvml())
     driver = "NVIDIA 550.54 (CUDA 12.4)"
     expected = Accelerators(2, "NVIDIA H100", 80.0, driver, "NVLink, 4 links per GPU", 700.0)
     assert accelerators.find_nvidia() == expected
     monkeypatch.setattr(importlib, "import_module", lambda name: nvml(links=0))
-    assert accelerators.find_accelerators() == dataclasses.replace(expected, interconnect="PCIe")
-
-
-def test_no_nvidia(monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = nvml()
-    absent.nvmlInit = no_driver
-    for found in (absent, nvml(count=0)):
+    assert accelerators.find_accelerators() == replace(expected, interconnect="PCIe")
+    no_driver = nvml()
+    no_driver.nvmlInit = Mock(side_effect=NVMLError)
+    for found in (no_driver, nvml(count=0)):
         monkeypatch.setattr(importlib, "import_module", lambda name, found=found: found)
         assert accelerators.find_nvidia() is None
+
+
+SMI = "NVIDIA A100-SXM4-40GB, 40960, 535.54.03, 400.00\n"
+A100 = Accelerators(2, "NVIDIA A100-SXM4-40GB", 40.0, "NVIDIA 535.54.03", max_watts=400.0)
 
 
 @pytest.mark.parametrize(
     ("tool", "answer", "expected"),
     [
+        ("nvidia-smi", 2 * SMI, A100),
+        ("nvidia-smi", 2 * SMI.replace("400.00", "[N/A]"), replace(A100, max_watts=None)),
         ("rocm-smi", AMD, Accelerators(2, "AMD Instinct MI300X", 192.0, "amdgpu 6.7.0")),
         ("xpu-smi", INTEL, Accelerators(1, "Intel Max 1550", 128.0)),
         ("rocm-smi", {}, None),
         ("xpu-smi", ["unexpected"], None),
+        ("rocm-smi", "no driver'; exit 1; '", None),
     ],
 )
 def test_a_vendors_tool(
     tool: str, answer: object, expected: Accelerators | None, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    program = tmp_path / tool
-    program.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(accelerators, "find_nvidia", lambda: None)
-    assert accelerators.find_accelerators() == expected
-
-
-SMI = "NVIDIA A100-SXM4-40GB, 40960, 535.54.03, 400.00"
-
-
-@pytest.mark.parametrize("watts", ["400.00", "[N/A]"])
-def test_nvidia_without_its_bindings(
-    watts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     """The driver's tool is always there: no GPU is overlooked for want of a Python package."""
-    line = SMI.replace("400.00", watts)
-    (tmp_path / "nvidia-smi").write_text(f"#!/bin/sh\necho '{line}'\necho '{line}'\n")
-    (tmp_path / "nvidia-smi").chmod(0o755)
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    (tmp_path / tool).write_text(f"#!/bin/sh\necho '{text}'\n")
+    (tmp_path / tool).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setitem(sys.modules, "pynvml", None)  # importing it raises ImportError
-    limit = None if watts == "[N/A]" else 400.0
-    driver = "NVIDIA 535.54.03"
-    expected = Accelerators(2, "NVIDIA A100-SXM4-40GB", 40.0, driver, max_watts=limit)
     assert accelerators.find_accelerators() == expected
-
-
-def test_a_tool_that_fails_finds_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "rocm-smi").write_text("#!/bin/sh\necho no driver; exit 1\n")
-    (tmp_path / "rocm-smi").chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert accelerators.find_amd() is None
 
 
 # How many processors other work leaves ------------------------------------------------------------
@@ -263,11 +235,8 @@ Times = namedtuple("Times", ["user", "idle", "iowait"])
 
 
 def test_idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    before, after = (
-        [Times(0, 0, 0)] * 4,
-        [Times(1, 0, 0), Times(0, 1, 0), Times(1, 0, 1), Times(0, 0, 0)],
-    )
-    counters = cycle([before, after])
+    after = [Times(1, 0, 0), Times(0, 1, 0), Times(1, 0, 1), Times(0, 0, 0)]
+    counters = cycle([[Times(0, 0, 0)] * 4, after])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(counters))
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 2, 3})
     assert autotune.measure_idle_processors(0) == pytest.approx(0 + 1 + 0.5 + 1)
@@ -280,11 +249,7 @@ def test_a_processor_that_the_system_hides_counts_as_idle(monkeypatch: pytest.Mo
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(busy))
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 40, 41})
     assert autotune.measure_idle_processors(0) == 2
-
-    def fail(percpu: bool) -> None:
-        raise FileNotFoundError("/proc/stat")
-
-    monkeypatch.setattr(psutil, "cpu_times", fail)
+    monkeypatch.setattr(psutil, "cpu_times", Mock(side_effect=FileNotFoundError("/proc/stat")))
     assert autotune.measure_idle_processors(0) == 3
 
 

@@ -252,13 +252,16 @@ def test_ranks_without_a_meeting_place_are_refused(
 # Nodes: by the launcher's word, or by the names of the hosts --------------------------------------
 
 
-def seats(hosts: str, told: list[tuple[int | None, int | None]] | None = None) -> list[Seat]:
+Told = list[tuple[int | None, int | None]]
+
+
+def seats(hosts: str, told: Told | None = None) -> list[Seat]:
     """Return one seat for each letter, which names host and machine."""
     told = told or [(None, None)] * len(hosts)
     return [Seat(host, f"boot-{host}", *each) for host, each in zip(hosts, told, strict=True)]
 
 
-def arrange(these: list[Seat]) -> list[tuple[int | None, int | None]]:
+def arrange(these: list[Seat]) -> Told:
     """Return local rank and ranks per node of all ranks."""
     places = [
         seat_rank(Placement(rank, len(these), seat.local_rank, seat.local_size), these)
@@ -267,84 +270,61 @@ def arrange(these: list[Seat]) -> list[tuple[int | None, int | None]]:
     return [(place.local_rank, place.local_size) for place in places]
 
 
-def test_hosts_tell_what_the_launcher_does_not() -> None:
-    assert arrange(seats("aabb")) == [(0, 2), (1, 2), (0, 2), (1, 2)]
-    assert arrange(seats("aaa")) == [(0, 3), (1, 3), (2, 3)]
-    assert arrange(seats("ab")) == [(0, 1), (0, 1)]
-    only_local_ranks = seats("aabb", [(0, None), (1, None), (0, None), (1, None)])
-    assert arrange(only_local_ranks) == [(0, 2), (1, 2), (0, 2), (1, 2)]
+def driving(*accelerators: str) -> list[Seat]:
+    """Return seats of one node; each string names what its rank may use, one letter each."""
+    return [Seat("a", "boot", None, None, tuple(each)) for each in accelerators]
 
 
-def test_machines_of_the_same_name_are_two_nodes() -> None:
-    these = [Seat("localhost", machine, None, None) for machine in ("x", "x", "y", "y")]
-    assert arrange(these) == [(0, 2), (1, 2), (0, 2), (1, 2)]
-
-
-def test_the_launchers_word_counts_on_virtual_nodes() -> None:
-    told: list[tuple[int | None, int | None]] = [(0, 2), (1, 2), (0, 2), (1, 2)]
-    assert arrange(seats("aaaa", told)) == told
-    containers = [Seat(host, "boot", *each) for host, each in zip("abcd", told, strict=True)]
-    assert arrange(containers) == told
+OF_TWO: Told = [(0, 2), (1, 2)] * 2
+OF_THREE: Told = [(0, 3), (1, 3), (2, 3)]
 
 
 @pytest.mark.parametrize(
-    ("hosts", "told", "message"),
+    ("these", "places"),
     [
-        ("aab", None, r"different numbers of ranks \(a: 2, b: 1\)"),
-        ("abab", None, r"the ranks on a are not consecutive \(0, 2, …\).*--distribution=block"),
-        ("aabb", [(0, 2), (1, 2), (0, 2), (2, 2)], r"rank 3 \(b\) is local rank 2 of 2 ranks"),
-        ("aab", [(0, 2), (1, 2), (0, 1)], r"different numbers of ranks \(1, 2\)"),
-        ("aab", [(0, 2), (1, 2), (0, 2)], "3 ranks do not fill nodes of 2"),
-        ("abab", [(0, 2), (0, 2), (1, 2), (1, 2)], r"rank 1 \(b\) is local rank 0 of 2.*block"),
-        ("abcd", [(0, 2), (1, 2)] * 2, r"ranks 0 \(a\) and 1 \(b\) share a node"),
-        (
-            "aabb",
-            [(0, None), (0, None)] * 2,
-            r"rank 1 \(a\) is local rank 0, as .* expected local rank 1",
-        ),
-        ("aaaa", [(None, 2)] * 4, r"rank 0 \(a\) is on a node of 2"),
+        (seats("aabb"), OF_TWO),
+        (seats("aaa"), OF_THREE),
+        (seats("ab"), [(0, 1), (0, 1)]),
+        (seats("aabb", [(0, None), (1, None)] * 2), OF_TWO),
+        # Machines of the same name are two nodes.
+        ([Seat("localhost", machine, None, None) for machine in "xxyy"], OF_TWO),
+        # The launcher's word counts on virtual nodes and in containers.
+        (seats("aaaa", OF_TWO), OF_TWO),
+        ([Seat(host, "boot", *OF_TWO[rank]) for rank, host in enumerate("abcd")], OF_TWO),
+        # Each sees all accelerators, or the launcher has chosen one for each, or there are none.
+        (driving("xy", "xy"), OF_TWO[:2]),
+        (driving("x", "y", "z"), OF_THREE),
+        (driving("", ""), OF_TWO[:2]),
     ],
 )
-def test_impossible_nodes_are_refused(
-    hosts: str, told: list[tuple[int | None, int | None]] | None, message: str
-) -> None:
-    these = seats(hosts, told)
+def test_nodes_are_those_of_the_launcher_or_of_hosts(these: list[Seat], places: Told) -> None:
+    assert arrange(these) == places
+
+
+@pytest.mark.parametrize(
+    ("these", "message"),
+    [
+        (seats("aab"), r"different numbers of ranks \(a: 2, b: 1\)"),
+        (seats("abab"), r"ranks on a are not consecutive \(0, 2, …\).*--distribution=block"),
+        (seats("aabb", [*OF_TWO[:3], (2, 2)]), r"rank 3 \(b\) is local rank 2 of 2 ranks"),
+        (seats("aab", [*OF_TWO[:2], (0, 1)]), r"different numbers of ranks \(1, 2\)"),
+        (seats("aab", OF_TWO[:3]), "3 ranks do not fill nodes of 2"),
+        (seats("abab", sorted(OF_TWO)), r"rank 1 \(b\) is local rank 0 of 2.*block"),
+        (seats("abcd", OF_TWO), r"ranks 0 \(a\) and 1 \(b\) share a node"),
+        (seats("aabb", [(0, None)] * 4), r"rank 1 \(a\) is local rank 0, .* expected local rank 1"),
+        (seats("aaaa", [(None, 2)] * 4), r"rank 0 \(a\) is on a node of 2"),
+        (driving("x", "x"), r"ranks 0 and 1 \(a\) would drive the same .* see 1; fix: .*=cpu"),
+        (driving("xy", "xy", "xy"), r"ranks 0 and 2 .* 3 ranks on a node see 2"),
+        (driving("xy", ""), r"rank 0 \(a\) has an accelerator and rank 1 \(a\) has none"),
+    ],
+)
+def test_impossible_nodes_are_refused(these: list[Seat], message: str) -> None:
     raised = set()
     for rank in range(len(these)):
         with pytest.raises(UserError, match=message) as caught:
             seat_rank(Placement(rank, len(these)), these)
         raised.add(str(caught.value))
     assert len(raised) == 1  # all ranks raise the same, so that one of them can print it
-
-
-def driving(*accelerators: str) -> list[Seat]:
-    """Return seats of one node; each string names what its rank may use, one letter each."""
-    return [Seat("a", "boot", None, None, tuple(each)) for each in accelerators]
-
-
-@pytest.mark.parametrize(
-    "these",
-    [
-        pytest.param(driving("xy", "xy"), id="each sees all"),
-        pytest.param(driving("x", "y", "z"), id="the launcher has chosen one for each"),
-        pytest.param(driving("", ""), id="processors"),
-    ],
-)
-def test_each_rank_drives_an_accelerator_of_its_own(these: list[Seat]) -> None:
-    assert arrange(these) == [(rank, len(these)) for rank in range(len(these))]
-
-
-@pytest.mark.parametrize(
-    ("these", "message"),
-    [
-        (driving("x", "x"), r"ranks 0 and 1 \(a\) would drive the same .* see 1; fix: .*=cpu"),
-        (driving("xy", "xy", "xy"), r"ranks 0 and 2 .* 3 ranks on a node see 2"),
-        (driving("xy", ""), r"rank 0 \(a\) has an accelerator and rank 1 \(a\) has none"),
-    ],
-)
-def test_ranks_that_would_share_an_accelerator_are_refused(these: list[Seat], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        arrange(these)
 
 
 def test_a_seat_travels_as_json() -> None:

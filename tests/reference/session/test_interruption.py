@@ -246,22 +246,17 @@ def test_the_log_of_a_killed_run_gets_its_last_record(tmp_path: Path) -> None:
     assert abs(metadata["monotonic_ms"] / 1000 - time.monotonic()) < 10
 
 
-def test_no_second_end_is_written(tmp_path: Path) -> None:
+def test_a_log_ends_once_and_no_other_one_is_overwritten(tmp_path: Path) -> None:
     partial = tmp_path / "result_0.txt.partial"
-    file = logfile.RecordFile(partial, is_new=True)
-    file.write("init_start")
-    file.close()
-    logfile.write_end(partial, "first")
-    logfile.write_end(partial, "second")
-    assert [r["key"] for r in read_events(partial)] == ["init_start", "init_aborted"]
-    assert logfile.close_log(partial, "third").name == "interrupted_result_0_0.txt"
-
-
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
     for number in range(3):
-        partial = tmp_path / "result_0.txt.partial"
-        logfile.RecordFile(partial, is_new=True).close()
-        assert logfile.close_log(partial, "x").name == f"interrupted_result_0_{number}.txt"
+        file = logfile.RecordFile(partial, is_new=True)
+        file.write("init_start")
+        file.close()
+        for reason in ("first", "second"):
+            logfile.write_end(partial, reason)
+        closed = logfile.close_log(partial, "third")
+        assert closed.name == f"interrupted_result_0_{number}.txt"
+        assert [r["key"] for r in read_events(closed)] == ["init_start", "init_aborted"]
 
 
 def test_a_value_that_is_no_json_is_a_bug_and_not_overlooked(tmp_path: Path) -> None:
@@ -311,8 +306,6 @@ def test_both_clocks_are_read_at_one_moment(
     monkeypatch.setattr(time, "time", clocks.time)
     time_ms, monotonic_ms = logfile.read_clocks()
     apart_ms = (time_ms - 1.7e12) - monotonic_ms
-    is_always_busy = (
-        len(lost_seconds) > 10
-    )  # then the best of a limited number of readings is taken
-    assert abs(apart_ms) < (51 if is_always_busy else 1.1)
+    # Where it is always busy, the best of a limited number of readings is taken.
+    assert abs(apart_ms) < (51 if len(lost_seconds) > 10 else 1.1)
     assert len(clocks.lost_seconds) == max(0, len(lost_seconds) - logfile.READINGS_MAX)
