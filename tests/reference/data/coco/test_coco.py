@@ -13,6 +13,7 @@ mask = pytest.importorskip("faster_coco_eval", reason="comes with the extra dete
 from cepheid.reference.data import coco, verification
 from cepheid.reference.data.coco import CocoParameters, Photographs, masks
 from cepheid.reference.data.coco.masks import RunLengths
+from cepheid.reference.data.detection import average_precision
 from cepheid.reference.data.store import StoreError
 from tests.reference.data.coco.replica import (
     BEYOND,
@@ -103,31 +104,9 @@ def test_oddities_are_treated_as_the_reference_does(photographs: Photographs) ->
     assert boxes[:, 2].max() == pytest.approx(width + 0.01, abs=1e-4)
 
 
-def test_truth_of_perfect_detections(photographs: Photographs) -> None:
-    pytest.importorskip("faster_coco_eval", reason="comes with the extra detection")
-    from cepheid.reference.data.detection.average_precision import (
-        Detections,
-        compute_average_precision,
-    )
-
-    truth = coco.make_truth(photographs)
-    boxes, labels = photographs.read_boxes(TRAIN + np.arange(EVALUATION))
-    numbers, places = np.nonzero(labels)
-    found = Detections(
-        numbers, labels[numbers, places], np.ones(len(numbers)), boxes[numbers, places]
-    )
-    assert compute_average_precision(truth, found).ap == pytest.approx(1)
-    np.testing.assert_array_equal(truth.image_numbers, np.sort(numbers))
-    np.testing.assert_allclose(
-        truth.areas, 0.7 * (truth.boxes[:, 2:] - truth.boxes[:, :2]).prod(axis=1)
-    )
-
-
 def test_truth_knows_crowds(tmp_path: Path) -> None:
     source = write_replica(tmp_path)
-    content = read_annotations(source, "val2017")
-    content["annotations"][1]["iscrowd"] = 1
-    write_annotations(source, "val2017", content)
+    change(source, "val2017", lambda content: content["annotations"][1].update(iscrowd=1))
     truth = coco.make_truth(coco.load(pack(tmp_path)))
     assert np.count_nonzero(truth.is_crowd) == 1
 
@@ -135,12 +114,28 @@ def test_truth_knows_crowds(tmp_path: Path) -> None:
 # What stands in the way ---------------------------------------------------------------------------
 
 
-def rename(name: str) -> Callable[[dict[str, Any]], None]:
+Change = Callable[[dict[str, Any]], object]
+
+
+def change(source: Path, part: str, make_other: Change) -> None:
+    """Change the annotations of a part of the set."""
+    content = read_annotations(source, part)
+    make_other(content)
+    write_annotations(source, part, content)
+
+
+def rename(name: str) -> Change:
     return lambda content: content["images"][0].update(file_name=name)
 
 
+def lose_an_image(content: dict[str, Any]) -> None:
+    """Its objects go too."""
+    lost = content["images"].pop()["id"]
+    content["annotations"] = [a for a in content["annotations"] if a["image_id"] != lost]
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("make_other", "message"),
     [
         (lambda content: content["annotations"][3].pop("bbox"), "missing required field `bbox`"),
         (lambda content: content["annotations"][0].update(bbox=[1, 2, 3]), "length 4"),
@@ -148,9 +143,10 @@ def rename(name: str) -> Callable[[dict[str, Any]], None]:
         (lambda content: content["annotations"][0].update(category_id=4), "and category 4, of"),
         (lambda content: content["images"].append(content["images"][0]), "listed twice"),
         (lambda content: content["categories"].pop(), "are not those of training"),
+        (lambda content: content["categories"][0].update(name="persons"), "not those of training"),
         (lambda content: content["images"][0].update(width=33), "the annotations say .* × 33"),
         (lambda content: content["images"][0].update(height=0), "of 0 ×"),
-        (lambda content: content["images"].pop(), "3 images, expected 4"),
+        (lose_an_image, "3 images, expected 4"),
         (rename("../train2017/000000000001.jpg"), "expected the name of a file"),
         (rename(".."), "expected the name of a file"),
         (rename(""), "expected the name of a file"),
@@ -158,33 +154,16 @@ def rename(name: str) -> Callable[[dict[str, Any]], None]:
         (rename("other.jpg"), r"other\.jpg: cannot be read \(No such file"),
     ],
 )
-def test_annotations_that_contradict(
-    tmp_path: Path, change: Callable[[dict[str, Any]], None], message: str
-) -> None:
-    source = write_replica(tmp_path)
-    content = read_annotations(source, "val2017")
-    if message == "3 images, expected 4":  # its objects go too
-        number = content["images"][-1]["id"]
-        content["annotations"] = [a for a in content["annotations"] if a["image_id"] != number]
-    change(content)
-    write_annotations(source, "val2017", content)
+def test_annotations_that_contradict(tmp_path: Path, make_other: Change, message: str) -> None:
+    change(write_replica(tmp_path), "val2017", make_other)
     with pytest.raises(StoreError, match=message):
         pack(tmp_path)
 
 
-def test_other_categories_or_counts_are_told(tmp_path: Path) -> None:
+def test_other_counts_broken_annotations_and_damaged_images_are_told(tmp_path: Path) -> None:
     source = write_replica(tmp_path)
     with pytest.raises(StoreError, match=r"9 images with objects, expected 117,266\. Unpack"):
         pack(tmp_path, CocoParameters(117_266, 5000))
-    content = read_annotations(source, "val2017")
-    content["categories"][0]["name"] = "persons"
-    write_annotations(source, "val2017", content)
-    with pytest.raises(StoreError, match="its categories are not those of training"):
-        pack(tmp_path)
-
-
-def test_broken_annotations_and_damaged_images_are_named(tmp_path: Path) -> None:
-    source = write_replica(tmp_path)
     damaged = source / "train2017/000000000003.jpg"
     damaged.write_bytes(damaged.read_bytes()[:400])
     with pytest.raises(StoreError, match=r"1 of 13 images cannot be decoded(.|\n)*0003\.jpg"):
@@ -201,16 +180,9 @@ WITH_MASKS = replace(PARAMETERS, masks=True)
 
 
 @pytest.fixture(scope="module")
-def masked_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    masked_root = tmp_path_factory.mktemp("coco")
-    write_replica(masked_root)
-    pack(masked_root, WITH_MASKS)
-    return masked_root
-
-
-@pytest.fixture(scope="module")
-def masked(masked_root: Path) -> Photographs:
-    return coco.load(masked_root / "packed")
+def masked(root: Path) -> Photographs:
+    coco.prepare(root / "masked", WITH_MASKS, processes=1)
+    return coco.load(root / "masked")
 
 
 def decode(code: Any) -> np.ndarray:
@@ -254,9 +226,9 @@ def test_a_broken_outline_is_refused(outline: Any) -> None:
         masks.encode(outline, 10, 12)
 
 
-def test_every_object_has_the_mask_of_its_outline(masked_root: Path, masked: Photographs) -> None:
+def test_every_object_has_the_mask_of_its_outline(root: Path, masked: Photographs) -> None:
     for part in ("train2017", "val2017"):
-        content = read_annotations(masked_root / coco.REAL, part)
+        content = read_annotations(root / coco.REAL, part)
         sizes = {image["id"]: (image["height"], image["width"]) for image in content["images"]}
         for number, (height, width) in sizes.items():
             rows = np.flatnonzero(masked.image_ids == number)
@@ -291,23 +263,19 @@ def test_masks_within_boxes(masked: Photographs) -> None:
     assert inside[down + across > 1.1].mean() < 0.03
 
 
-def test_true_masks_are_perfect(masked: Photographs) -> None:
-    from cepheid.reference.data.detection.average_precision import (
-        Detections,
-        compute_average_precision,
-    )
-
+def test_true_boxes_and_masks_are_perfect(masked: Photographs) -> None:
     truth = coco.make_truth(masked, with_masks=True)
-    assert truth.masks is not None
-    sides = np.stack([truth.widths, truth.heights] * 2, axis=1)[truth.image_numbers]
-    found = Detections(
-        truth.image_numbers,
-        truth.labels,
-        np.ones(len(truth.labels)),
-        truth.boxes / sides,
-        truth.masks,
-    )
-    assert compute_average_precision(truth, found, of_masks=True).ap == pytest.approx(1)
+    boxes, labels = masked.read_boxes(TRAIN + np.arange(EVALUATION))
+    numbers, places = np.nonzero(labels)
+    scores = np.ones(len(numbers))
+    own = labels[numbers, places], scores, boxes[numbers, places]
+    found = average_precision.Detections(numbers, *own, truth.masks)
+    for of_masks in (False, True):
+        result = average_precision.compute_average_precision(truth, found, of_masks=of_masks)
+        assert result.ap == pytest.approx(1)
+    np.testing.assert_array_equal(truth.image_numbers, np.sort(numbers))
+    areas = (truth.boxes[:, 2:] - truth.boxes[:, :2]).prod(axis=1)
+    np.testing.assert_allclose(truth.areas, 0.7 * areas)
     assert truth.classes == len(CATEGORIES)
     assert len(truth.heights) == EVALUATION
 
@@ -319,10 +287,9 @@ def test_the_dataset_of_full_scale_keeps_its_name() -> None:
 
 @pytest.mark.parametrize("outline", [[[1.0, 2.0]], {"size": [1, 1], "counts": [1]}, "none"])
 def test_damaged_outlines_are_told(outline: Any, tmp_path: Path) -> None:
+    other = {"segmentation": outline}
     source = write_replica(tmp_path)
-    content = read_annotations(source, "train2017")
-    content["annotations"][0]["segmentation"] = outline
-    write_annotations(source, "train2017", content)
+    change(source, "train2017", lambda content: content["annotations"][0].update(other))
     with pytest.raises(StoreError, match=r"instances_train2017\.json: an object of image \d+"):
         pack(tmp_path, WITH_MASKS)
     pack(tmp_path)  # who needs no masks does not read them

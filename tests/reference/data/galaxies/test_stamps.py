@@ -70,10 +70,8 @@ def test_observation_is_the_published_one() -> None:
     assert noted["exposure_seconds"] == [15 * n for n in (56, 80, 184, 184, 160, 160)]
     assert noted["sky_electrons"] == [884, 12746, 65329, 93565, 126597, 145354]
     assert noted["collecting_area_cm2"] == pytest.approx(math.pi * 334**2)
-    assert replace(SKY, bands="ri", exposure_seconds=(), sky_electrons=()).sky_electrons == (
-        65329,
-        93565,
-    )
+    of_two_bands = replace(SKY, bands="ri", exposure_seconds=(), sky_electrons=())
+    assert of_two_bands.sky_electrons == (65329, 93565)
 
 
 # Neighbours ---------------------------------------------------------------------------------------
@@ -149,13 +147,9 @@ def test_fluxes_are_galsims(template: str, redshift: float) -> None:
     f814w = galsim.Bandpass("ACS_wfc_F814W.dat", wave_type="nm").withZeropoint("AB")
     sed = galsim.SED(f"CWW_{template}_ext_more.sed", "Ang", "flambda")
     sed = sed.atRedshift(redshift).withMagnitude(22.0, f814w)
-    per_cm2_and_second = np.array(
-        [
-            sed.calculateFlux(galsim.Bandpass(f"LSST_{band}.dat", wave_type="nm"))
-            for band in "ugrizy"
-        ]
-    )
-    expected = per_cm2_and_second * np.array(SKY.exposure_seconds) * math.pi * 334**2
+    bandpasses = [galsim.Bandpass(f"LSST_{band}.dat", wave_type="nm") for band in "ugrizy"]
+    per_cm2_and_second = [sed.calculateFlux(bandpass) for bandpass in bandpasses]
+    expected = np.multiply(per_cm2_and_second, SKY.exposure_seconds) * math.pi * 334**2
     shown = replace(galaxy(), magnitude=22.0, redshift=redshift)
     electrons = galaxies.compute_component_electrons(SKY, shown, Component(1.0, template, 1.0, 0.5))
     np.testing.assert_allclose(electrons, expected, rtol=5e-3, atol=1e-4 * expected.max())
@@ -240,10 +234,8 @@ def test_rounding_is_below_an_eighth_of_the_noise_even_of_the_brightest_pixel() 
 
 
 def test_galaxy_that_float16_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "cepheid.reference.data.galaxies.draw_galaxy",
-        lambda parameters, index: replace(galaxy(), magnitude=12.0),
-    )
+    bright = replace(galaxy(), magnitude=12.0)
+    monkeypatch.setattr(galaxies, "draw_galaxy", lambda parameters, index: bright)
     with pytest.raises(StoreError, match="more than float16 holds"):
         galaxies.draw(SKY, range(1))
 
@@ -251,17 +243,9 @@ def test_galaxy_that_float16_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPa
 def test_labels_are_the_galaxy(drawn: dict[str, np.ndarray]) -> None:
     one = galaxies.draw_galaxy(SKY, 5)
     label = drawn["labels"][5]
-    for name, value in (
-        ("e1", one.e1),
-        ("e2", one.e2),
-        ("redshift", one.redshift),
-        ("magnitude", one.magnitude),
-        ("bulge_fraction", one.bulge_fraction),
-        ("half_light_radius_arcsec", one.half_light_radius_arcsec),
-        ("dx", one.dx_pixels),
-        ("dy", one.dy_pixels),
-    ):
-        assert label[name] == np.float32(value)
+    names = "e1 e2 redshift magnitude bulge_fraction half_light_radius_arcsec dx_pixels dy_pixels"
+    for name in names.split():
+        assert label[name.removesuffix("_pixels")] == np.float32(getattr(one, name))
 
 
 def test_signal_to_noise_is_that_of_a_matched_filter(drawn: dict[str, np.ndarray]) -> None:

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -27,11 +28,10 @@ from tests.reference.data.pictures import (
 )  # fmt: skip
 
 
-def test_packed_files_are_the_files(tmp_path: Path) -> None:
-    source = write_set(tmp_path)
+def test_packed_files_are_the_files(source: Path, tmp_path: Path) -> None:
     folder = pack(tmp_path)
     images = imagenet.load(folder)
-    names = sorted(path for path in source.glob("train/*/*")) + sorted(source.glob("val/*/*"))
+    names = sorted(source.glob("train/*/*")) + sorted(source.glob("val/*/*"))
     assert len(images.labels) == len(names) == TRAIN + EVALUATION
     for row, path in enumerate(names):
         assert bytes(images.files.read(row)) == path.read_bytes()
@@ -40,6 +40,11 @@ def test_packed_files_are_the_files(tmp_path: Path) -> None:
     assert (images.train_samples, images.evaluation_samples) == (TRAIN, EVALUATION)
     assert verification.verify(folder) == images.manifest
     assert imagenet.DATASET.remark(folder) == []
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return write_set(tmp_path)
 
 
 def test_files_may_be_anywhere_behind_a_link(tmp_path: Path) -> None:
@@ -52,8 +57,7 @@ def test_files_may_be_anywhere_behind_a_link(tmp_path: Path) -> None:
 # Unusual and damaged images -----------------------------------------------------------------------
 
 
-def test_unusual_images_are_named_and_counted(tmp_path: Path) -> None:
-    source = write_set(tmp_path)
+def test_unusual_images_are_named_and_counted(source: Path, tmp_path: Path) -> None:
     unusual = {
         "grey": ("train/n01/train_000.JPEG", jpeg(0, "L")),
         "cmyk": ("train/n02/train_001.JPEG", jpeg(1, "CMYK")),
@@ -71,8 +75,7 @@ def test_unusual_images_are_named_and_counted(tmp_path: Path) -> None:
     assert [KINDS[code] for code in kinds[[0, 4, TRAIN]]] == ["grey", "cmyk", "other"]
 
 
-def test_damaged_images_are_all_named_and_nothing_is_left(tmp_path: Path) -> None:
-    source = write_set(tmp_path)
+def test_damaged_images_are_all_named_and_nothing_is_left(source: Path, tmp_path: Path) -> None:
     whole = {}
     for name in ("train/n01/train_003.JPEG", "val/n03/val_014.JPEG"):
         whole[name] = (source / name).read_bytes()
@@ -91,14 +94,14 @@ def test_many_damaged_images_are_named_in_a_file(
 ) -> None:
     for path in write_set(tmp_path).glob("val/*/*"):
         path.write_bytes(b"no image")
-    monkeypatch.setattr("cepheid.reference.data.image_files.packing.MOST_NAMED", 2)
+    monkeypatch.setattr(packing, "MOST_NAMED", 2)
     with pytest.raises(StoreError, match=r"and 4 more; .*packed-damaged\.txt names all"):
         pack(tmp_path)
     assert len((tmp_path / "packed-damaged.txt").read_text().splitlines()) == EVALUATION
 
 
-def test_unreadable_file_is_told(tmp_path: Path) -> None:
-    broken = write_set(tmp_path) / "train/n01/train_000.JPEG"
+def test_unreadable_file_is_told(source: Path, tmp_path: Path) -> None:
+    broken = source / "train/n01/train_000.JPEG"
     broken.unlink()
     broken.symlink_to(tmp_path / "nowhere")
     with pytest.raises(StoreError, match=r"train_000\.JPEG: cannot be read \(No such file"):
@@ -106,27 +109,20 @@ def test_unreadable_file_is_told(tmp_path: Path) -> None:
 
 
 def test_file_that_changes_while_it_is_read_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = write_set(tmp_path)
     examine = decoding.examine
 
     def examine_and_cut_another(content: bytes) -> tuple[int, int, int]:
         os.truncate(source / "val/n03/val_014.JPEG", 100)
         return examine(content)
 
-    monkeypatch.setattr(
-        "cepheid.reference.data.image_files.packing.examine", examine_and_cut_another
-    )
+    monkeypatch.setattr(packing, "examine", examine_and_cut_another)
     with pytest.raises(StoreError, match=r"val_014\.JPEG: changed while it was read"):
         pack(tmp_path)
 
 
-# What stands in the way ---------------------------------------------------------------------------
-
-
-def test_packed_set_needs_its_source_no_longer(tmp_path: Path) -> None:
-    source = write_set(tmp_path)
+def test_packed_set_needs_its_source_no_longer(source: Path, tmp_path: Path) -> None:
     folder = pack(tmp_path)
     shutil.rmtree(source)
     assert pack(tmp_path) == folder
@@ -158,11 +154,10 @@ def test_an_interrupted_drawing_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_unfinished_packing_of_other_files_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source = write_set(tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr("cepheid.reference.data.image_files.packing.examine", interrupting)
+        patch.setattr(packing, "examine", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             pack(tmp_path)
     (source / "train/n01/train_000.JPEG").write_bytes(jpeg(5))
@@ -171,12 +166,7 @@ def test_unfinished_packing_of_other_files_is_kept(
     assert (tmp_path / "packed.partial" / preparation.JOURNAL).exists()
 
 
-def interrupting(content: bytes) -> tuple[int, int, int]:
-    raise KeyboardInterrupt
-
-
-def test_damaged_index_is_found(tmp_path: Path) -> None:
-    write_set(tmp_path)
+def test_damaged_index_is_found(source: Path, tmp_path: Path) -> None:
     folder = pack(tmp_path)
     ends = np.load(folder / "images_ends.npy")
     ends[3] = ends[2] - 1
@@ -188,11 +178,6 @@ def test_damaged_index_is_found(tmp_path: Path) -> None:
 # What is found, and what is missing ---------------------------------------------------------------
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return write_set(tmp_path)
-
-
 def list_source(source: Path) -> Listing:
     return imagenet_layout.list_files(source, len(CLASSES), TRAIN, EVALUATION)
 
@@ -200,10 +185,8 @@ def list_source(source: Path) -> Listing:
 def test_lists_training_then_validation_in_the_order_of_classes(source: Path) -> None:
     found = list_source(source)
     assert found.classes == CLASSES
-    assert found.names[:5] == (
-        "train/n01/train_000.JPEG", "train/n01/train_003.JPEG", "train/n01/train_006.JPEG",
-        "train/n01/train_009.JPEG", "train/n02/train_001.JPEG",
-    )  # fmt: skip
+    places = ("n01/train_000", "n01/train_003", "n01/train_006", "n01/train_009", "n02/train_001")
+    assert found.names[:5] == tuple(f"train/{place}.JPEG" for place in places)
     assert found.names[TRAIN] == "val/n01/val_012.JPEG"
     assert found.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4 + [0, 0, 1, 1, 2, 2]
     sizes = [(source / name).stat().st_size for name in found.names]
@@ -211,11 +194,6 @@ def test_lists_training_then_validation_in_the_order_of_classes(source: Path) ->
 
 
 # Validation images in one folder ------------------------------------------------------------------
-
-
-def kaggle(source: Path, truth: list[tuple[str, str]]) -> None:
-    lines = [f"{name.removesuffix('.JPEG')},{folder} 1 2 3 4 " for name, folder in truth]
-    (source / "LOC_val_solution.csv").write_text("\n".join(["ImageId,PredictionString", *lines]))
 
 
 def caffe(source: Path, truth: list[tuple[str, str]]) -> None:
@@ -228,25 +206,11 @@ def tensorflow(source: Path, truth: list[tuple[str, str]]) -> None:
     path.write_text("".join(f"{folder}\n" for _, folder in truth))
 
 
-def devkit(source: Path, truth: list[tuple[str, str]]) -> None:
-    from scipy.io import savemat
-
-    folder = source / "ILSVRC2012_devkit_t12" / "data"
-    folder.mkdir(parents=True)
-    numbers = {"n02": 1, "n03": 2, "n01": 3}  # in no order, as those of the real one
-    synsets = np.array(
-        [(number, name) for name, number in numbers.items()],
-        dtype=[("ILSVRC2012_ID", object), ("WNID", object)],
-    )
-    savemat(folder / "meta.mat", {"synsets": synsets.reshape(-1, 1)})
-    path = folder / "ILSVRC2012_validation_ground_truth.txt"
-    path.write_text("".join(f"{numbers[name]}\n" for _, name in truth))
-
-
-@pytest.mark.parametrize("write_list", [kaggle, caffe, tensorflow, devkit])
+@pytest.mark.parametrize("write_list", [caffe, tensorflow])
 def test_flat_validation_images_get_their_classes_from_a_list(
     source: Path, write_list: Callable[[Path, list[tuple[str, str]]], None]
 ) -> None:
+    """Tests of layouts have the lists of Kaggle and of the devkit."""
     truth = flatten(source)
     write_list(source, truth)
     found = list_source(source)

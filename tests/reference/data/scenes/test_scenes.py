@@ -10,7 +10,6 @@ import pytest
 from cepheid.reference.data import scenes, store
 from cepheid.reference.data.detection.average_precision import Detections, compute_average_precision
 from cepheid.reference.data.scenes import SceneParameters, Scenes, encode_masks, make_truth, objects
-from cepheid.reference.data.store import Manifest
 
 PARAMETERS = SceneParameters(train_samples=12, evaluation_samples=4)
 SIDE = PARAMETERS.pixels
@@ -26,6 +25,11 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def drawn(prepared: Path) -> dict[str, np.memmap]:
     return store.open_arrays(prepared)
+
+
+@pytest.fixture(scope="module")
+def loaded(prepared: Path) -> Scenes:
+    return scenes.load(prepared)
 
 
 def unpack(packed: np.ndarray) -> np.ndarray:
@@ -110,14 +114,10 @@ def test_levels_are_finer_than_the_noise() -> None:
 def test_a_lens_lies_at_the_centre_of_the_circle_of_its_arc() -> None:
     random = np.random.default_rng(0)
     scene = [each for _ in range(40) for each in objects.draw_objects(random, PARAMETERS.sky, 8, 8)]
-    pairs = [
-        (arc, lens)
-        for arc, lens in pairwise(scene)
-        if arc.label == objects.ARC and lens.label == objects.SPHEROID
-    ]
     distances = [
         np.linalg.norm(arc.parts[0].offsets_pixels - lens.parts[0].offsets_pixels, axis=1)
-        for arc, lens in pairs
+        for arc, lens in pairwise(scene)
+        if (arc.label, lens.label) == (objects.ARC, objects.SPHEROID)
     ]
     concentric = [each for each in distances if np.ptp(each) < 1e-6]
     assert len(concentric) >= 10
@@ -128,8 +128,7 @@ def test_a_lens_lies_at_the_centre_of_the_circle_of_its_arc() -> None:
 # Datasets -----------------------------------------------------------------------------------------
 
 
-def test_a_dataset_has_what_was_drawn(prepared: Path, drawn: dict[str, np.memmap]) -> None:
-    loaded = scenes.load(prepared)
+def test_a_dataset_has_what_was_drawn(loaded: Scenes, drawn: dict[str, np.memmap]) -> None:
     assert (loaded.train_samples, loaded.evaluation_samples) == (12, 4)
     np.testing.assert_array_equal(loaded.images, drawn["images"])
     np.testing.assert_array_equal(loaded.boxes, drawn["boxes"])
@@ -141,52 +140,33 @@ def test_a_dataset_has_what_was_drawn(prepared: Path, drawn: dict[str, np.memmap
 # Truth: perfect detections have an average precision of 1 -----------------------------------------
 
 
-@pytest.fixture(scope="module")
-def few() -> Scenes:
-    rows = scenes.draw(SceneParameters(2, 6), range(8))
-    return Scenes(
-        2,
-        6,
-        rows["images"],
-        rows["boxes"],
-        rows["labels"].astype(np.int64),
-        rows["signal_to_noise"],
-        rows["masks"],
-        Manifest("scenes", {}, {}, 8, 250, {}, ""),
-    )
-
-
-def test_perfect_boxes_and_masks_are_perfect(few: Scenes) -> None:
-    truth = make_truth(few, with_masks=True)
-    numbers, places = np.nonzero(few.labels[2:])
-    found = Detections(
-        numbers,
-        few.labels[2:][numbers, places],
-        np.linspace(1, 0.5, len(numbers)),
-        few.boxes[2:][numbers, places],
-        encode_masks(few.packed_masks[2:][numbers, places], 64, 64),
-    )
+def test_perfect_boxes_and_masks_are_perfect(loaded: Scenes) -> None:
+    truth = make_truth(loaded, with_masks=True)
+    labels, boxes, packed = (x[12:] for x in (loaded.labels, loaded.boxes, loaded.packed_masks))
+    at = numbers, _ = np.nonzero(labels)
+    scores, masks = np.linspace(1, 0.5, len(numbers)), encode_masks(packed[at], SIDE, SIDE)
+    found = Detections(numbers, labels[at], scores, boxes[at], masks)
     for of_masks in (False, True):
         result = compute_average_precision(truth, found, of_masks=of_masks)
         assert result.ap == pytest.approx(1)
         assert result.by_class == pytest.approx((1, 1, 1))
 
 
-def test_areas_are_those_of_the_masks(few: Scenes) -> None:
-    truth = make_truth(few)
-    expected = few.read_masks(np.arange(2, 8)).sum(axis=(2, 3))[few.labels[2:] > 0]
+def test_areas_are_those_of_the_masks(loaded: Scenes) -> None:
+    truth = make_truth(loaded)
+    expected = loaded.read_masks(np.arange(12, 16)).sum(axis=(2, 3))[loaded.labels[12:] > 0]
     np.testing.assert_array_equal(truth.areas, expected)
     sides = truth.boxes[:, 2:] - truth.boxes[:, :2]
     assert np.all(truth.areas <= sides.prod(axis=1))
     np.testing.assert_allclose(truth.boxes, np.rint(truth.boxes), atol=1e-5)
 
 
-def test_masks_within_boxes_are_those_of_the_pixels(few: Scenes) -> None:
+def test_masks_within_boxes_are_those_of_the_pixels(loaded: Scenes) -> None:
     rows = np.arange(4)
-    cropped, masks = few.read_mask_crops(rows, 64), few.read_masks(rows)
-    assert few.read_sizes(rows).tolist() == [list(few.images.shape[1:3])] * 4
-    for image, place in np.argwhere(few.labels[rows] > 0):
-        box = few.boxes[image, place] * masks.shape[-1]
+    cropped, masks = loaded.read_mask_crops(rows, 64), loaded.read_masks(rows)
+    assert loaded.read_sizes(rows).tolist() == [list(loaded.images.shape[1:3])] * 4
+    for image, place in np.argwhere(loaded.labels[rows] > 0):
+        box = loaded.boxes[image, place] * masks.shape[-1]
         left, top, right, bottom = np.rint(box).astype(int)
         inside = masks[image, place, top:bottom, left:right]
         down = (np.arange(64) + 0.5) * (bottom - top) // 64
@@ -194,4 +174,4 @@ def test_masks_within_boxes_are_those_of_the_pixels(few: Scenes) -> None:
         expected = inside[down.astype(int)[:, None], across.astype(int)]
         assert np.array_equal(cropped[image, place], expected)
         assert inside.sum() == masks[image, place].sum()
-    assert not cropped[few.labels[rows] == 0].any()
+    assert not cropped[loaded.labels[rows] == 0].any()
