@@ -18,8 +18,10 @@ from cepheid.reference.data.store import StoreError
 from cepheid.rules.errors import UserError
 from tests.reference.data.numbered import LAYOUT, PARAMETERS, ROWS, change_byte, draw, row_position
 
+Change = Callable[[dict[str, Any]], object]
 
-def edit_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+
+def edit_manifest(folder: Path, change: Change) -> None:
     facts = json.loads((folder / store.MANIFEST).read_text())
     change(facts)
     (folder / store.MANIFEST).write_text(json.dumps(facts))
@@ -139,7 +141,7 @@ def test_hostile_header_is_found(folder: Path, header: str) -> None:
         lambda facts: facts["arrays"]["labels"]["chunks"].reverse(),
     ],
 )
-def test_edited_manifest_is_found(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+def test_edited_manifest_is_found(folder: Path, change: Change) -> None:
     edit_manifest(folder, change)
     with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
         store.read_manifest(folder)
@@ -161,7 +163,7 @@ def test_edited_manifest_is_found(folder: Path, change: Callable[[dict[str, Any]
     ],
 )
 def test_hostile_manifest_is_found_though_its_digest_fits(
-    folder: Path, change: Callable[[dict[str, Any]], object], monkeypatch: pytest.MonkeyPatch
+    folder: Path, change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "compute_digest", lambda manifest: manifest.digest)
     edit_manifest(folder, lambda facts: None)
@@ -178,13 +180,9 @@ def test_a_manifest_without_its_json_is_found(folder: Path, text: str) -> None:
         store.read_manifest(folder)
 
 
-REFUSALS = {
-    **{
-        errno.errorcode[number]: OSError(number, os.strerror(number))
-        for number in (errno.ENOMEM, errno.EMFILE, errno.EACCES, errno.EIO)
-    },
-    "ulimit -v": MemoryError(),
-}
+NUMBERS = (errno.ENOMEM, errno.EMFILE, errno.EACCES, errno.EIO)
+REFUSALS: dict[str, Exception] = {errno.errorcode[n]: OSError(n, os.strerror(n)) for n in NUMBERS}
+REFUSALS["ulimit -v"] = MemoryError()
 
 
 @pytest.mark.parametrize("message", REFUSALS)

@@ -49,12 +49,7 @@ def test_nothing_is_counted_twice(powercap: Path) -> None:
     assert sensors.reason_for_none == ""
 
 
-def test_missing_counters_are_named(tmp_path: Path) -> None:
-    zone(tmp_path, "intel-rapl:0", "package-0", 0)
-    assert energy.find_sensors(tmp_path).not_measured == f"memory, {energy.NEVER_MEASURED}"
-
-
-def test_no_sensors_are_told_with_the_reason(tmp_path: Path) -> None:
+def test_missing_counters_are_named_and_no_sensors_told_with_the_reason(tmp_path: Path) -> None:
     sensors = energy.find_sensors(tmp_path)
     assert sensors.reason_for_none == f"no sensors (no {tmp_path}/intel-rapl*)"
     with Meter(sensors) as meter:
@@ -62,6 +57,8 @@ def test_no_sensors_are_told_with_the_reason(tmp_path: Path) -> None:
     assert meter.trace is None
     measured = energy.gather(meter, SingleProcess("none"))
     assert "no sensors" in measured.report(0, 1)["none"]
+    zone(tmp_path, "intel-rapl:0", "package-0", 0)
+    assert energy.find_sensors(tmp_path).not_measured == f"memory, {energy.NEVER_MEASURED}"
 
 
 def test_a_counter_that_may_not_be_read(powercap: Path) -> None:
@@ -112,12 +109,8 @@ def test_reading_takes_less_than_a_hundredth_of_the_time_and_is_done_every_secon
 
 
 def test_a_sensor_that_fails_costs_no_run() -> None:
-    answers: list[float] = [1.0]
-
-    def read() -> float:
-        return answers.pop()
-
-    with Meter(Sensors((Counter("gpu0", read),), "")) as meter:
+    answers = [1.0]
+    with Meter(Sensors((Counter("gpu0", answers.pop),), "")) as meter:
         pass
     assert meter.trace is None
     assert "IndexError" in meter.failure
@@ -130,12 +123,8 @@ FIRST = Trace(
     ("package-0",), "storage", (10.0, 10.5, 11.0, 12.0), ((0.0,), (40.0,), (90.0,), (110.0,))
 )
 # Its clock is 490 s behind; it starts at 9.9 s on the clock of the first node.
-SECOND = Trace(
-    ("package-0", "gpu0"),
-    "memory, storage",
-    (500.0, 501.0, 502.0),
-    ((0.0, 0.0), (50.0, 5.0), (100.0, 9.0)),
-)
+READINGS = ((0.0, 0.0), (50.0, 5.0), (100.0, 9.0))
+SECOND = Trace(("package-0", "gpu0"), "memory, storage", (500.0, 501.0, 502.0), READINGS)
 
 
 @dataclass(frozen=True)
@@ -248,11 +237,8 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def test_shares_are_of_the_processors_that_may_be_used(clocks: SimpleNamespace) -> None:
     start = use.read()
-    clocks.times = [
-        Times(9, 1, 0, 0, 0, 5, 0),
-        Times(2, 0, 3, 1, 4, 0, 0),
-        Times(0, 0, 10, 0, 0, 0, 0),
-    ]
+    passed = (9, 1, 0, 0, 0, 5, 0), (2, 0, 3, 1, 4, 0, 0), (0, 0, 10, 0, 0, 0, 0)
+    clocks.times = [Times(*seconds) for seconds in passed]
     clocks.own = 8.0
     stop = use.read()
     assert start

@@ -75,11 +75,8 @@ def class_tars(source: Path, given: Path) -> None:
 
 
 def kaggle(source: Path, given: Path) -> None:
-    shutil.copytree(source, given / "ILSVRC/Data/CLS-LOC")
-    write_kaggle_labels(given / "ILSVRC/Data/CLS-LOC", given)
-
-
-def write_kaggle_labels(tree: Path, given: Path) -> None:
+    tree = given / "ILSVRC/Data/CLS-LOC"
+    shutil.copytree(source, tree)
     truth = pictures.flatten(tree)
     lines = [f"{name.removesuffix('.JPEG')},{folder} 1 2 3 4 " for name, folder in truth]
     (given / "LOC_val_solution.csv").write_text("\n".join(["ImageId,PredictionString", *lines]))
@@ -98,47 +95,36 @@ def archives(source: Path, given: Path) -> None:
     from scipy.io import savemat
 
     given.mkdir(parents=True)
-    nested: dict[str, Path | bytes] = {}
-    for name in CLASSES:
-        write_tar(given / f"{name}.tar", dict(list_below(source / "train" / name)))
-        nested[f"{name}.tar"] = (given / f"{name}.tar").read_bytes()
-        (given / f"{name}.tar").unlink()
-    write_tar(given / "ILSVRC2012_img_train.tar", nested)
+    class_tars(source, given / "tars")
+    write_tar(given / "ILSVRC2012_img_train.tar", dict(list_below(given / "tars/train")))
+    shutil.rmtree(given / "tars")
     flat = {path.name: (path, name) for path, name, _ in list_images(source, "val")}
-    write_tar(
-        given / "ILSVRC2012_img_val.tar",
-        {f"./{name}": flat[name][0] for name in sorted(flat, reverse=True)},
-    )
+    files = {f"./{name}": flat[name][0] for name in sorted(flat, reverse=True)}
+    write_tar(given / "ILSVRC2012_img_val.tar", dict(files))
     numbers = {CLASSES[1]: 1, CLASSES[2]: 2, CLASSES[0]: 3}
-    synsets = np.array(
-        [(number, name) for name, number in numbers.items()],
-        dtype=[("ILSVRC2012_ID", object), ("WNID", object)],
-    )
-    savemat(given / "meta.mat", {"synsets": synsets.reshape(-1, 1)})
+    fields = [("ILSVRC2012_ID", object), ("WNID", object)]
+    synsets = np.array([(number, name) for name, number in numbers.items()], fields)
+    meta = io.BytesIO()
+    savemat(meta, {"synsets": synsets.reshape(-1, 1)})
     truth = "".join(f"{numbers[flat[name][1]]}\n" for name in sorted(flat))
-    data = "ILSVRC2012_devkit_t12/data"
-    write_tar(
-        given / "ILSVRC2012_devkit_t12.tar.gz",
-        {
-            f"{data}/meta.mat": given / "meta.mat",
-            f"{data}/ILSVRC2012_validation_ground_truth.txt": truth.encode(),
-        },
-        "w:gz",
-    )
-    (given / "meta.mat").unlink()
+    written = {
+        "meta.mat": meta.getvalue(),
+        "ILSVRC2012_validation_ground_truth.txt": truth.encode(),
+    }
+    devkit: dict[str, Path | bytes] = {
+        f"ILSVRC2012_devkit_t12/data/{name}": content for name, content in written.items()
+    }
+    write_tar(given / "ILSVRC2012_devkit_t12.tar.gz", devkit, "w:gz")
 
 
 def huggingface(source: Path, given: Path) -> None:
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     (given / "data").mkdir(parents=True)
     for part, split in (("train", "train"), ("val", "validation")):
-        rows = [
-            {
-                "image": {"bytes": path.read_bytes(), "path": f"{path.stem}_{name}.JPEG"},
-                "label": label,
-            }
-            for path, name, label in list_images(source, part)
-        ]
+        rows: list[dict[str, Any]] = []
+        for path, name, label in list_images(source, part):
+            image = {"bytes": path.read_bytes(), "path": f"{path.stem}_{name}.JPEG"}
+            rows.append({"image": image, "label": label})
         for number in range(2):
             table = pyarrow.Table.from_pylist(rows[number::2])
             parquet.write_table(table, given / f"data/{split}-{number:05}-of-00002.parquet")
@@ -167,17 +153,13 @@ def tfrecord(source: Path, given: Path, is_script: bool = True) -> None:
     for part, split in (("train", "train"), ("val", "validation")):
         with tf.io.TFRecordWriter(str(given / f"{split}-00000-of-00001")) as writer:
             for image, name, label in list_images(source, part):
-                features = {
-                    "image/encoded": image.read_bytes(),
-                    "image/filename": image.name.encode(),
-                    "image/class/label": label + 1,
-                    "image/class/synset": name.encode(),
-                }
-                if not is_script:
-                    features = {
-                        "image": image.read_bytes(),
-                        "file_name": image.name.encode(),
-                        "label": label,
+                content, file = image.read_bytes(), image.name.encode()
+                features = {"image": content, "file_name": file, "label": label}
+                if is_script:
+                    features = {"image/encoded": content, "image/filename": file}
+                    features |= {
+                        "image/class/label": label + 1,
+                        "image/class/synset": name.encode(),
                     }
                 record = {key: pack(value) for key, value in features.items()}
                 example = tf.train.Example(features=tf.train.Features(feature=record))

@@ -5,6 +5,7 @@ import json
 import os
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +113,9 @@ def test_merges_by_hand(toy: Any) -> None:
     assert toy.split(["low", "lower"]) == ["low", "lo@@", "w@@", "er"]
     assert toy.encode("low lower x") == [4, 4 + 1, 4 + 2, 4 + 3, UNKNOWN]
     assert toy.decode([4, 5, 6, 7]) == "low lower"
-    assert len(toy) == 9
-
-
-def test_numbers_that_are_no_subwords_are_left_out(toy: Any) -> None:
-    assert toy.decode([0, 1, 2, 3, 4, 99]) == "low"
+    assert toy.decode([0, 1, 2, 3, 4, 99]) == "low", "numbers that are no subwords are left out"
     assert toy.decode([5]) == "lo"
+    assert len(toy) == 9
 
 
 # Preparation --------------------------------------------------------------------------------------
@@ -280,8 +278,8 @@ def test_changed_files_are_read_anew(tmp_path: Path, pairs: Pairs) -> None:
     assert wmt.load(tmp_path / "again").manifest.digest == pairs.manifest.digest
 
 
-def remove(path: Path) -> None:
-    path.unlink()
+remove = Path.unlink
+empty = partial(Path.write_text, data="<refset></refset>")
 
 
 def shorten(path: Path) -> None:
@@ -295,10 +293,6 @@ def copy(path: Path) -> None:
 
 def spoil(path: Path) -> None:
     path.write_bytes(b"<seg>\xe4</seg>")
-
-
-def empty(path: Path) -> None:
-    path.write_text("<refset></refset>")
 
 
 @pytest.mark.parametrize(

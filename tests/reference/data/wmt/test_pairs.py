@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from cepheid.reference.data import verification, wmt
-from cepheid.reference.data.sentences import batches as sentences
+from cepheid.reference.data.sentences.batches import (
+    AS_DRAWN,
+    END,
+    PADDING,
+    Batches,
+    BatchOrder,
+    Pairs,
+    Pass,
+    pad,
+    sort_by_length,
+)
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.parameters import REAL, TextParameters
@@ -37,14 +47,14 @@ def write_text(root: Path, **changes: str | bytes) -> Path:
     return source
 
 
-def make_pairs(root: Path, parameters: TextParameters = DRAWN) -> sentences.Pairs:
+def make_pairs(root: Path, parameters: TextParameters = DRAWN) -> Pairs:
     folder = root / "packed"
     wmt.prepare(folder, parameters, processes=1)
     return wmt.load(folder)
 
 
 @pytest.fixture(scope="module")
-def drawn(tmp_path_factory: pytest.TempPathFactory) -> sentences.Pairs:
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Pairs:
     return make_pairs(tmp_path_factory.mktemp("drawn"))
 
 
@@ -57,7 +67,7 @@ def test_tokens_say_what_the_files_say(tmp_path: Path) -> None:
     assert pairs.text(pairs.source.row(1).tolist()) == "Two dogs."
     assert pairs.text(pairs.source.row(7).tolist()) == "A dog sees a cat."
     assert pairs.references == ("Der Mann schläft.", "Ein Hund sieht eine Katze.")
-    assert all(pairs.target.row(row)[-1] == sentences.END for row in range(8))
+    assert all(pairs.target.row(row)[-1] == END for row in range(8))
     assert pairs.manifest.parameters["left_out"] == {"empty": 1, "too_long": 0}
     assert (
         "1 with an empty side (the first: one.en, line 3)," in wmt.remarks(tmp_path / "packed")[1]
@@ -65,7 +75,7 @@ def test_tokens_say_what_the_files_say(tmp_path: Path) -> None:
 
 
 def test_digest_does_not_depend_on_processes_or_interruptions(
-    tmp_path: Path, drawn: sentences.Pairs, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, drawn: Pairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(*arguments: object) -> None:
         raise InterruptedError
@@ -109,7 +119,11 @@ def test_what_is_wrong_with_the_text_is_told(
     assert not (tmp_path / "packed").exists()
 
 
-def test_a_vocabulary_without_room_for_the_characters_is_told(tmp_path: Path) -> None:
+def test_missing_text_and_a_vocabulary_without_room_for_its_characters_are_told(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(StoreError, match=r"WMT17/one\.en: cannot be read \(No such file"):
+        make_pairs(tmp_path, GIVEN)
     write_text(tmp_path)
     with pytest.raises(StoreError, match=r"more different characters than the 12 tokens"):
         make_pairs(tmp_path, replace(GIVEN, vocabulary=12))
@@ -128,11 +142,6 @@ def test_the_first_pairs_that_are_left_are_used(tmp_path: Path) -> None:
     wmt.prepare(tmp_path / "more", GIVEN, processes=1)
     assert vocabulary.stat().st_mtime_ns == written_ns
     assert list(tmp_path.glob("*.model")) == [vocabulary]
-
-
-def test_missing_text_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"WMT17/one\.en: cannot be read \(No such file"):
-        make_pairs(tmp_path, GIVEN)
 
 
 def test_long_pairs_are_left_out_of_training_only(tmp_path: Path) -> None:
@@ -176,23 +185,17 @@ def test_settings_that_make_no_sense(changes: dict[str, object], message: str) -
 # Batches -----------------------------------------------------------------------------------------
 
 
-def batches(
-    pairs: sentences.Pairs,
-    rank: int = 0,
-    world_size: int = 1,
-    batch: int = 16,
-    bucketing: sentences.Bucketing = sentences.AS_DRAWN,
-) -> sentences.Batches:
-    order = sentences.BatchOrder(pairs.lengths[: pairs.train_samples], 3, batch, bucketing)
-    return sentences.Batches(pairs, order, rank, world_size)
+def batches(pairs: Pairs, rank: int = 0, world_size: int = 1) -> Batches:
+    order = BatchOrder(pairs.lengths[: pairs.train_samples], 3, 16, AS_DRAWN)
+    return Batches(pairs, order, rank, world_size)
 
 
-def sentences(made: sentences.Batches, samples: int) -> list[tuple[int, ...]]:
+def sentences(made: Batches, samples: int) -> list[tuple[int, ...]]:
     passes = made.make_batch(samples, 200).passes
-    return sorted(tuple(row[row != sentences.PADDING]) for one in passes for row in one.target)
+    return sorted(tuple(row[row != PADDING]) for one in passes for row in one.target)
 
 
-def test_ranks_share_a_batch_and_its_lengths(drawn: sentences.Pairs) -> None:
+def test_ranks_share_a_batch_and_its_lengths(drawn: Pairs) -> None:
     whole = batches(drawn).make_batch(32, 200)
     for world_size in (2, 4):
         shares = [batches(drawn, rank, world_size) for rank in range(world_size)]
@@ -204,8 +207,8 @@ def test_ranks_share_a_batch_and_its_lengths(drawn: sentences.Pairs) -> None:
     assert whole.target_tokens == sum(one.target_tokens for one in whole.passes)
 
 
-def test_passes_keep_to_their_budget_and_pad_little(drawn: sentences.Pairs) -> None:
-    def places(one: sentences.Pass) -> int:
+def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
+    def places(one: Pass) -> int:
         return int(one.source.size + one.target.size)
 
     for samples in range(0, 160, 16):
@@ -216,11 +219,11 @@ def test_passes_keep_to_their_budget_and_pad_little(drawn: sentences.Pairs) -> N
         assert sum(map(places, cut.passes)) < 0.9 * places(whole.passes[0])
 
 
-def test_lengths_rise(drawn: sentences.Pairs) -> None:
-    rows = sentences.sort_by_length(drawn.lengths, np.arange(60))
+def test_lengths_rise(drawn: Pairs) -> None:
+    rows = sort_by_length(drawn.lengths, np.arange(60))
     lengths = [len(drawn.target.row(row)) for row in rows]
     assert lengths == sorted(lengths)
-    one = sentences.pad(drawn, rows[[0, -1]])
+    one = pad(drawn, rows[[0, -1]])
     assert one.target.shape == (2, lengths[-1])
     assert one.target_tokens == lengths[0] + lengths[-1]
 
