@@ -30,17 +30,16 @@ from cepheid.reference.data.radiographs.drawings import (
     place_marks,
 )
 from cepheid.reference.data.store import StoreError
+from tests.reference.data.numbered import change_byte
 from tests.reference.data.radiographs import replica
 from tests.reference.data.radiographs.replica import ENTRIES, PARAMETERS, TEST, TRAIN
 
-DATA = {"generator": "radiographs", "source": radiographs.REAL, "train_samples": len(TRAIN)}
 Change = Callable[[Path], object]
 
 
 def prepare(root: Path) -> radiographs.Radiographs:
-    folder = root / radiographs.parameters_of({**DATA, "evaluation_samples": len(TEST)}).folder_name
-    radiographs.prepare(folder, PARAMETERS, processes=1)
-    return radiographs.load(folder)
+    radiographs.prepare(root / PARAMETERS.folder_name, PARAMETERS, processes=1)
+    return radiographs.load(root / PARAMETERS.folder_name)
 
 
 def test_the_distributed_files_are_packed_with_their_labels(tmp_path: Path) -> None:
@@ -55,10 +54,7 @@ def test_the_distributed_files_are_packed_with_their_labels(tmp_path: Path) -> N
         assert image.shape == (replica.PIXELS, replica.PIXELS, 1)
         assert image[0, 0, 0] == 255
         assert image[20, 20, 0] == 20 * tuple(ENTRIES).index(name)
-    folder = (
-        tmp_path / radiographs.parameters_of({**DATA, "evaluation_samples": len(TEST)}).folder_name
-    )
-    (remark,) = radiographs.remarks(folder)
+    (remark,) = radiographs.remarks(tmp_path / PARAMETERS.folder_name)
     assert "1 no JPEG, or one in other colours" in remark  # not the grey ones
 
 
@@ -71,19 +67,12 @@ def replace(file: str, old: str, new: str) -> Change:
     return change
 
 
-def cut_short(source: Path) -> None:
-    path = source / "images_001/images/00000001_000.png"
-    path.write_bytes(path.read_bytes()[:-30])
-
-
-def flip_a_bit(source: Path) -> None:
-    path = source / "images_001/images/00000001_000.png"
-    content = bytearray(path.read_bytes())
-    content[60] ^= 1
-    path.write_bytes(content)
-
-
 TABLE, TEST_LIST = "Data_Entry_2017.csv", "test_list.txt"
+IMAGE = "images_001/images/00000001_000.png"
+
+
+def cut_short(source: Path) -> None:
+    (source / IMAGE).write_bytes((source / IMAGE).read_bytes()[:-30])
 
 
 @pytest.mark.parametrize(
@@ -103,10 +92,10 @@ TABLE, TEST_LIST = "Data_Entry_2017.csv", "test_list.txt"
         (lambda source: (source / TABLE).unlink(), "there is no such file. Put ChestX-ray14 there"),
         (lambda source: (source / TEST_LIST).unlink(), "Put the official list there"),
         (lambda source: (source / TABLE).write_bytes(b"\xff\xfe\x00"), "is no text"),
-        (lambda source: (source / "images_001/images/00000001_000.png").unlink(),
+        (lambda source: (source / IMAGE).unlink(),
          "there is no such file, nor 0 others. Unpack all twelve archives"),
         (cut_short, r"1 of 7 images cannot be decoded.*images_001/images/00000001_000\.png"),
-        (flip_a_bit, r"1 of 7 images cannot be decoded"),
+        (lambda source: change_byte(source / IMAGE, 60), r"1 of 7 images cannot be decoded"),
     ],
 )  # fmt: skip
 def test_wrong_files_are_refused_in_one_sentence(
