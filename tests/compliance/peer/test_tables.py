@@ -135,11 +135,8 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         agreement.require_repositories()
 
 
-LOGS = (*test_catalogue.CASES, *test_catalogue.WARNED)
-CASES = [
-    *((case.name, case.rule) for case in LOGS),
-    *((case.name, case.rule) for case in test_submission_catalogue.CASES),
-]
+CATALOGUES = (*test_catalogue.CASES, *test_submission_catalogue.CASES)
+CASES = [(case.name, case.rule) for case in CATALOGUES]
 
 
 def test_names_of_the_catalogues_are_unique() -> None:
