@@ -10,15 +10,10 @@ from hypothesis import strategies as st
 from cepheid.compliance.finding import Finding, escape, format_value, limit_findings, sort_findings
 
 LATE = Finding(
-    "T8.late",
-    "error",
-    Path("results/h200/galaxy_shape-full-closed/result_2.txt"),
-    118,
-    "evaluation at 24,000 samples is late",
-    "an evaluation after every 8,000 samples",
-    "none after 16,000",
-    "evaluate after each block",
-)
+    "T8.late", "error", Path("results/h200/galaxy_shape-full-closed/result_2.txt"), 118,
+    "evaluation at 24,000 samples is late", "an evaluation after every 8,000 samples",
+    "none after 16,000", "evaluate after each block",
+)  # fmt: skip
 
 
 def test_text_is_that_of_the_design() -> None:
@@ -82,7 +77,6 @@ def test_the_eleventh_of_a_rule_is_counted_only() -> None:
 
 def test_no_error_hides_behind_ten_warnings() -> None:
     mild = [Finding("M1.repeated", "warning", Path("log"), line, "twice") for line in range(1, 20)]
-    counted = limit_findings(
-        [*mild, Finding("M1.repeated", "error", Path("log"), 30, "two values")]
-    )[-1]
+    worse = Finding("M1.repeated", "error", Path("log"), 30, "two values")
+    counted = limit_findings([*mild, worse])[-1]
     assert (counted.severity, counted.line) == ("error", 30)

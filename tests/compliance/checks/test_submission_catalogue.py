@@ -302,7 +302,11 @@ def give_readings(lines: list[str]) -> None:
 
 
 def remove(*names: str) -> Change:
-    return lambda root: [(root / name).unlink() for name in names]
+    def change(root: Path) -> None:
+        for name in names:
+            (root / name).unlink()
+
+    return change
 
 
 def remove_run(index: int) -> Change:
@@ -542,12 +546,12 @@ CASES = [
         {"software": {"torch": ""}}, {"software": {"": "1"}})],
     *[Case(f"contradictions: {fields}", "S2.contradiction", BOX, system(**fields), 1)
       for fields in ({"processor_sockets_per_node": 4}, {"software": {"torch": "2.9.1"}})],
-    *[Case(f"no peak: {fields}", "S2.value", BOX, system(**fields)) for fields in (
+    *[Case(f"no peak: {fields}", "S2.value", BOX, system(**fields)) for fields in list[dict[str, Any]]((
         *({"peak_tflops": peaks} for peaks in (
             {}, {"int8": {"measured": 1.0}}, {"fp32": 1.0}, {"fp32": {"measured": 0}},
             {"fp32": {"measured": 5e-324}},  # its share would be infinite
             {"fp32": {"guessed": 1.0}})),
-        {"memory_gb_per_second": 20.0})],
+        {"memory_gb_per_second": 20.0}))],
     Case("an accelerator of which there is none", "S2.value", BOX, system(accelerator="A100")),
     *[Case(f"loose JSON: {text}", "S2.unreadable", BOX, loose(text)) for text in (
         '"nodes": 1, ', '"memory_gib_per_node": NaN, ', '"a": 1e999, ', '"a": Infinity, ',

@@ -57,19 +57,19 @@ def judge_growing_log(lines: list[str], path: Path, place: Place = PLACE) -> dic
     return told
 
 
-@pytest.mark.parametrize("place", [PLACE, ALONE], ids=["in a result", "alone"])
-def test_no_prefix_of_a_compliant_log_has_a_finding(place: Place, tmp_path: Path) -> None:
-    compliant = [RECORDS, run_records(MINI, blocks=8)]
-    compliant += [ABORTED] if place is PLACE else []  # by itself an aborted run is an error
-    for records_ in compliant:
+LONGER = run_records(MINI, blocks=8)
+COMPLIANT = {
+    "in a result": (PLACE, [RECORDS, LONGER, ABORTED]),
+    "alone": (ALONE, [RECORDS, LONGER]),  # by itself an aborted run is an error
+    "open": (OPEN, [run_records(MINI, division="open")]),
+}
+
+
+@pytest.mark.parametrize("where", COMPLIANT)
+def test_no_prefix_of_a_compliant_log_has_a_finding(where: str, tmp_path: Path) -> None:
+    place, logs = COMPLIANT[where]
+    for records_ in logs:
         assert judge_growing_log(text(records_), tmp_path / "result_0.txt", place) == {}
-
-
-@pytest.mark.parametrize("division", ["open", "closed"])
-def test_no_prefix_has_a_finding_in_either_division(division: str, tmp_path: Path) -> None:
-    lines = text(run_records(MINI, division=division))
-    place = OPEN if division == "open" else PLACE
-    assert judge_growing_log(lines, tmp_path / "result_0.txt", place) == {}
 
 
 @pytest.mark.parametrize(
@@ -189,10 +189,12 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "result_0.txt"
 
 
-def append(path: Path, lines: list[str]) -> Callable[[], object]:
+def append(path: Path, lines: list[str], more: str = "") -> Callable[[], object]:
+    """Write lines, and a part of one."""
+
     def step() -> None:
         with path.open("a", encoding="utf-8") as file:
-            file.write("".join(line + "\n" for line in lines))
+            file.write("".join(line + "\n" for line in lines) + more)
 
     return step
 
@@ -218,23 +220,12 @@ def test_a_log_that_is_written_in_place(log: Path) -> None:
     writer = Writer(append(log, GOOD[:30]), append(log, GOOD[30:]), lambda: None)
     assert writer.follow(log) == []
     assert len(writer.said) == 2
-
-
-def test_a_log_that_is_complete_already(log: Path) -> None:
-    append(log, GOOD)()
-    assert Writer().follow(log) == []
+    assert Writer().follow(log) == []  # now it is complete
 
 
 def test_half_a_line_is_not_judged(log: Path) -> None:
-    def half() -> None:
-        with log.open("a", encoding="utf-8") as file:
-            file.write(GOOD[20][:40])
-
-    def rest() -> None:
-        with log.open("a", encoding="utf-8") as file:
-            file.write(GOOD[20][40:] + "\n")
-
-    writer = Writer(append(log, GOOD[:20]), half, lambda: None, rest, append(log, GOOD[21:]))
+    rest = [GOOD[20][40:], *GOOD[21:]]
+    writer = Writer(append(log, GOOD[:20], GOOD[20][:40]), lambda: None, append(log, rest))
     assert writer.follow(log) == []
 
 
@@ -256,23 +247,26 @@ def test_a_log_that_is_written_anew(log: Path) -> None:
     assert any("replaced by another log" in said for said in writer.said)
 
 
-def test_a_log_that_is_moved_away_by_rotation(log: Path) -> None:
-    writer = Writer(
-        append(log, GOOD[:30]), lambda: log.rename(log.with_suffix(".1")), append(log, GOOD)
-    )
+def replace(log: Path) -> None:
+    other = log.with_suffix(".new")
+    append(other, GOOD)()
+    os.replace(other, log)
+
+
+@pytest.mark.parametrize(
+    ("change", "rest", "says"),
+    [
+        (lambda log: log.rename(log.with_suffix(".1")), GOOD, "was removed"),
+        (replace, [], "replaced by another log"),
+    ],
+    ids=["moved away by rotation", "replaced by another file"],
+)
+def test_a_log_that_another_one_follows(
+    change: Callable[[Path], object], rest: list[str], says: str, log: Path
+) -> None:
+    writer = Writer(append(log, GOOD[:30]), lambda: change(log), append(log, rest))
     assert writer.follow(log) == []
-    assert any("was removed" in said for said in writer.said)
-
-
-def test_a_log_that_another_file_replaces(log: Path) -> None:
-    def replace() -> None:
-        other = log.with_suffix(".new")
-        append(other, GOOD)()
-        os.replace(other, log)
-
-    writer = Writer(append(log, GOOD[:30]), replace, lambda: None)
-    assert writer.follow(log) == []
-    assert any("replaced by another log" in said for said in writer.said)
+    assert any(says in said for said in writer.said)
 
 
 def test_only_what_is_new_is_read(log: Path) -> None:

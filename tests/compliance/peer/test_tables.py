@@ -135,8 +135,10 @@ def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         agreement.require_repositories()
 
 
-CATALOGUES = (*test_catalogue.CASES, *test_submission_catalogue.CASES)
-CASES = [(case.name, case.rule) for case in CATALOGUES]
+CASES = [
+    *((case.name, case.rule) for case in test_catalogue.CASES),
+    *((case.name, case.rule) for case in test_submission_catalogue.CASES),
+]
 
 
 def test_names_of_the_catalogues_are_unique() -> None:

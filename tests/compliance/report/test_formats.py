@@ -30,9 +30,8 @@ def make_finding(**changes: Any) -> Finding:
 
 def test_the_last_line_counts() -> None:
     assert report.format_verdict([], 1) == "pass: 1 log, 0 errors"
-    assert (
-        report.format_verdict([make_finding(severity="note")], 1) == "pass: 1 log, 0 errors, 1 note"
-    )
+    note = make_finding(severity="note")
+    assert report.format_verdict([note], 1) == "pass: 1 log, 0 errors, 1 note"
     both = [make_finding(), make_finding(severity="warning"), make_finding(severity="warning")]
     assert report.format_verdict(both, 5) == "fail: 5 logs, 1 error, 2 warnings"
 
@@ -72,15 +71,12 @@ def test_many_findings_of_one_cause_are_one_and_a_table_counts_them() -> None:
     assert report.format_text([], 8, "a table") == "a table\n\npass: 8 logs, 0 errors"
 
 
-def test_a_report_replaces_a_file_as_a_whole(tmp_path: Path) -> None:
+def test_a_report_replaces_a_file_as_a_whole_or_says_that_it_cannot(tmp_path: Path) -> None:
     path = tmp_path / "findings.txt"
     path.write_text("before")
     report.write_report("after", path)
     assert path.read_text() == "after\n"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_report_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="choose another --output"):
         report.write_report("text", tmp_path / "no" / "such" / "folder" / "file")
 
@@ -91,9 +87,8 @@ RULES = read_rules()
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_says_how_it_is_checked_why_and_how_to_comply(rule: str) -> None:
     body = RULES[rule].body
-    assert body.startswith(("*Checked", "*Reviewed", "*Computed by", "*Kept by")), (
-        "how is it checked?"
-    )
+    is_checked = body.startswith(("*Checked", "*Reviewed", "*Computed by", "*Kept by"))
+    assert is_checked, "how is it checked?"
     assert body.count("*Why:* ") == 1, "why does it exist?"
     assert body.count("*To comply:* ") == 1, "how does a vendor comply?"
     assert body.index("*Why:*") < body.index("*To comply:*")
@@ -109,41 +104,37 @@ def test_first_sentences_fit_beside_a_finding() -> None:
         assert not re.match(r"\*|Checked", sentence), rule.id
 
 
-def test_a_rule_is_explained_whatever_its_case() -> None:
-    assert explain("t8").startswith("T8 Evaluation cadence\n*Checked.*")
-    assert explain("T8").endswith("(rules/training.md)")
+EXPLAINED: dict[str, tuple[str, ...]] = {  # how it begins, and what else it says
+    "t8": ("T8 Evaluation cadence\n*Checked.*", "(rules/training.md)"),
+    "T8.more": ("T8 Evaluation cadence\n", "(rules/training.md)"),  # the counting code
+    "t8.late": (
+        "T8.late (error): an evaluation comes after the samples",
+        "    T8.late evaluation at 24,000 samples is late\n",
+        "\n\nWhy: a run that evaluates less often", "`cepheid check --explain T8`"),
+    "T16.too_few": (
+        "T16.too_few (note or error): ", "or\n    T16.too_few provisional: 4 of 5 runs\n"),
+    "T7": ("T7 ", "*Codes:*\n\n- `T7.no_time`: `run_stop` is not later than `run_start`"),
+}  # fmt: skip
 
 
-def test_a_code_is_explained_by_an_example_and_a_reason() -> None:
-    text = explain("t8.late")
-    assert text.startswith("T8.late (error): an evaluation comes after the samples")
-    assert "    T8.late evaluation at 24,000 samples is late\n" in text
-    assert "\n\nWhy: a run that evaluates less often" in text
-    assert "`cepheid check --explain T8`" in text
+@pytest.mark.parametrize("asked", EXPLAINED)
+def test_rules_and_codes_are_explained_with_examples_and_reasons(asked: str) -> None:
+    beginning, *parts = EXPLAINED[asked]
+    assert explain(asked).startswith(beginning)
+    assert all(part in explain(asked).replace("`\n  ", "` ") for part in parts)
 
 
-def test_the_cases_of_a_code_are_explained_too() -> None:
-    text = explain("T16.too_few")
-    assert text.startswith("T16.too_few (note or error): ")
-    assert "or\n    T16.too_few provisional: 4 of 5 runs\n" in text
-
-
-def test_the_counting_code_is_explained_by_its_rule() -> None:
-    assert explain("T8.more") == explain("T8")
-
-
-def test_an_unknown_rule_or_code_names_those_that_there_are() -> None:
-    with pytest.raises(UserError, match='no rule "T99"'):
-        explain("T99")
-    with pytest.raises(UserError, match=r'T8 has no finding "T8.lat"; did you mean "T8.late"'):
-        explain("T8.lat")
-    with pytest.raises(UserError, match="people check this rule"):
-        explain("S7.late")
-
-
-def test_a_rule_lists_its_codes_from_the_data() -> None:
-    listed = "*Codes:*\n\n- `T7.no_time`: `run_stop` is not later than `run_start`"
-    assert listed in explain("T7").replace("\n  ", " ")
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("T99", 'no rule "T99"'),
+        ("T8.lat", r'T8 has no finding "T8.lat"; did you mean "T8.late"'),
+        ("S7.late", "people check this rule"),
+    ],
+)
+def test_an_unknown_rule_or_code_names_those_that_there_are(asked: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        explain(asked)
 
 
 SCHEMA = json.loads((Path(__file__).parent / "sarif.schema.json").read_text(encoding="utf-8"))
@@ -240,6 +231,5 @@ def test_the_schema_of_the_standard() -> None:
     official = json.loads(Path(OFFICIAL).read_text(encoding="utf-8"))
     findings = [make_finding(), make_finding(line=None, severity="note", path=Path("/é"))]
     document = json.loads(format_sarif(findings, 1, rounds.CURRENT))
-    jsonschema.Draft4Validator(official, format_checker=jsonschema.FormatChecker()).validate(
-        document
-    )
+    formats = jsonschema.FormatChecker()
+    jsonschema.Draft4Validator(official, format_checker=formats).validate(document)

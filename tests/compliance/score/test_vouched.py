@@ -36,37 +36,29 @@ def withhold_after(code: str, path: Path, severity: str = "error") -> list[set[s
     """Return the names of the numbers that each run loses."""
     found = Finding(code, severity, path, None, "wrong")  # type: ignore[arg-type]
     left = withhold(ResultSummary(RUNS), [found]).runs
-    return [
-        {
-            name
-            for name in VOUCHED_BY
-            if getattr(now, name) in (None, {}) and getattr(run, name) not in (None, {})
-        }
-        for run, now in zip(RUNS, left, strict=True)
-    ]
+
+    def list_known(run: RunSummary) -> set[str]:
+        return {name for name in VOUCHED_BY if getattr(run, name) not in (None, {})}
+
+    return [list_known(run) - list_known(now) for run, now in zip(RUNS, left, strict=True)]
 
 
-def test_an_error_of_a_power_log_takes_the_energy_of_its_run() -> None:
-    assert withhold_after("T23.gap", FOLDER / "power_1.csv") == [set(), {"joules"}, set()]
+TIMED = {"seconds", "generation", "update_time_ratio", "joules"}
+LOST: dict[str, tuple[str, str, list[set[str]]]] = {
+    "of a power log, the energy": ("T23.gap", "power_1.csv", [set(), {"joules"}, set()]),
+    "of a folder, that of all its runs": ("T23.missing", "", [{"joules"}] * 3),
+    "of a clock, all that was timed": ("T4.backwards", "result_0.txt", [TIMED, set(), set()]),
+    "of judging, everything": (
+        "S15.not_judged", "result_2.txt", [set(), set(), VOUCHED_BY.keys() - {"pace"}]),
+    "of a hyperparameter, nothing": ("T12.not_allowed", "", [set()] * 3),
+    "of a description, nothing": ("S2.schema", "", [set()] * 3),
+}  # fmt: skip
 
 
-def test_an_error_of_a_folder_concerns_all_its_runs() -> None:
-    assert withhold_after("T23.missing", FOLDER) == [{"joules"}] * 3
-
-
-def test_an_error_of_a_clock_takes_all_that_was_timed() -> None:
-    timed = {"seconds", "generation", "update_time_ratio", "joules"}
-    assert withhold_after("T4.backwards", FOLDER / "result_0.txt") == [timed, set(), set()]
-
-
-def test_a_result_that_could_not_be_judged_has_no_number() -> None:
-    names = VOUCHED_BY.keys() - {"pace"}
-    assert withhold_after("S15.not_judged", FOLDER / "result_2.txt") == [set(), set(), names]
-
-
-@pytest.mark.parametrize("code", ["T12.not_allowed", "S2.schema"])
-def test_other_rules_vouch_for_no_number(code: str) -> None:
-    assert withhold_after(code, FOLDER) == [set()] * 3
+@pytest.mark.parametrize("error", LOST)
+def test_an_error_takes_the_numbers_that_its_rule_vouches_for(error: str) -> None:
+    code, name, lost = LOST[error]
+    assert withhold_after(code, FOLDER / name) == lost
 
 
 def test_a_warning_withholds_no_number() -> None:
@@ -84,29 +76,18 @@ def shift_power(lines: list[str], by_ms: float) -> list[str]:
 BREACHES: dict[str, tuple[Callable[[Path, Definition], object], set[str]]] = {
     "the power log begins after run_stop": (
         lambda folder, mini: (folder / "power_1.csv").write_text(
-            "\n".join(shift_power(power_lines(run_records(mini, 1), {"node0": 900.0}), 1_000_000.0))
-        ),
-        {"energy_joules"},
-    ),
+            "\n".join(shift_power(power_lines(run_records(mini, 1), {"node0": 900.0}), 1e6))),
+        {"energy_joules"}),
     "an evaluation is late": (
-        lambda folder, mini: write_log(
-            folder / "result_1.txt",
-            [
-                record
-                for record in run_records(mini, 1)
-                if record["metadata"].get("samples_count") not in (50, 100)
-            ],
-        ),
-        {"samples_to_target"},
-    ),
+        lambda folder, mini: write_log(folder / "result_1.txt", [
+            record for record in run_records(mini, 1)
+            if record["metadata"].get("samples_count") not in (50, 100)]),
+        {"samples_to_target"}),
     "the log is for another place": (
         lambda folder, mini: write_log(
-            folder / "result_1.txt",
-            put(run_records(mini, 1), "submission_org", value="bolt"),
-        ),
-        {"minutes", "samples_to_target", "energy_joules"},
-    ),
-}
+            folder / "result_1.txt", put(run_records(mini, 1), "submission_org", value="bolt")),
+        {"minutes", "samples_to_target", "energy_joules"}),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("breach", BREACHES)

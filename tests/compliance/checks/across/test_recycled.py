@@ -5,6 +5,7 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ from tests.compliance.builder import (
     delay,
     derive_seed_of,
     find,
-    power_lines,
     run_records,
     write_log,
+    write_power,
 )
 from tests.compliance.judging import judge_folder
 
@@ -36,6 +37,7 @@ MINI = definition.load("galaxy_shape", "mini")
 IMAGES = definition.load("galaxy_generation", "mini")
 DAY_MS = 86_400_000
 System = dict[str, Any]
+Runs = list[list[Record]]
 BOX: System = {**SYSTEM}
 TWIN: System = {**SYSTEM, "system": "twin"}
 RIVAL: System = {**SYSTEM, "submitter": "rival"}
@@ -46,7 +48,7 @@ def find_copies(root: Path) -> list[Finding]:
     return [finding for finding in found if finding.rule in ("T19", "T23")]
 
 
-def make_runs(asked: Definition, system: System = BOX) -> list[list[Record]]:
+def make_runs(asked: Definition, system: System = BOX) -> Runs:
     """Honest runs: each has times and a quality of its own."""
     runs = []
     for index in range(asked.runs.required):
@@ -66,7 +68,7 @@ def make_runs(asked: Definition, system: System = BOX) -> list[list[Record]]:
     return runs
 
 
-def write(root: Path, asked: Definition, system: System, runs: list[list[Record]]) -> Path:
+def write(root: Path, asked: Definition, system: System, runs: Runs) -> Path:
     home = root / str(system["submitter"])
     folder = home / "results" / str(system["system"]) / f"{asked.name}-mini-closed"
     for index, records in enumerate(runs):
@@ -77,30 +79,31 @@ def write(root: Path, asked: Definition, system: System, runs: list[list[Record]
     return folder
 
 
-def pose_as(runs: list[list[Record]], asked: Definition, system: System) -> list[list[Record]]:
+def pose_as(runs: Runs, asked: Definition, system: System) -> Runs:
     """The same runs under another name, a day later, with seeds that are right there."""
-    copied: list[list[Record]] = json.loads(json.dumps(runs))
+    copied: Runs = json.loads(json.dumps(runs))
     for index, records in enumerate(copied):
         delay(records, DAY_MS)
-        for record in records:
-            if record["key"] == "submission_org":
-                record["value"] = system["submitter"]
-            if record["key"] == "submission_platform":
-                record["value"] = system["system"]
-            if record["key"] == "seed":
-                record["value"] = derive_seed_of(asked, index, system)
+        find(records, "submission_org")["value"] = system["submitter"]
+        find(records, "submission_platform")["value"] = system["system"]
+        find(records, "seed")["value"] = derive_seed_of(asked, index, system)
     return copied
 
 
-def vary(runs: list[list[Record]], values: float = 0.0, ms: float = 0.0, factor: float = 1.0) -> (
-    list[list[Record]]
-):  # fmt: skip
+def change_metrics(record: Record, change: Callable[[Any], Any]) -> None:
+    """Let an evaluation have other metrics; nothing happens to another record."""
+    if metrics := record["metadata"].get("metrics"):
+        changed = {name: change(value) for name, value in metrics.items()}
+        record["metadata"]["metrics"] = changed
+        record["value"] = next(iter(changed.values()))
+
+
+def vary(runs: Runs, values: float = 0.0, ms: float = 0.0, factor: float = 1.0) -> Runs:
     """Other last digits of all values, and other times of all events."""
     noise = random.Random(3)
 
-    def change(value: object) -> object:
-        is_value = isinstance(value, float)
-        return value * (1 + noise.uniform(-values, values)) if is_value else value  # type: ignore[operator]
+    def change(value: Any) -> Any:
+        return value * (1 + noise.uniform(-values, values)) if isinstance(value, float) else value
 
     for records in runs:
         first_ms, first_clock = records[0]["time_ms"], records[0]["metadata"]["monotonic_ms"]
@@ -110,9 +113,7 @@ def vary(runs: list[list[Record]], values: float = 0.0, ms: float = 0.0, factor:
             passed = metadata["monotonic_ms"] - first_clock
             record["time_ms"] = first_ms + int(passed * factor + later)
             metadata["monotonic_ms"] = first_clock + passed * factor + later
-            if "metrics" in metadata:
-                metadata["metrics"] = {k: change(v) for k, v in metadata["metrics"].items()}
-                record["value"] = metadata["metrics"][next(iter(metadata["metrics"]))]
+            change_metrics(record, change)
             if "train_loss" in metadata:
                 metadata["train_loss"] = change(metadata["train_loss"])
             if record["key"] == "generation_times":
@@ -120,26 +121,20 @@ def vary(runs: list[list[Record]], values: float = 0.0, ms: float = 0.0, factor:
     return runs
 
 
-def other_curve(runs: list[list[Record]]) -> list[list[Record]]:
+def other_curve(runs: Runs) -> Runs:
     """Quality and losses of its own, under the times of another run."""
-    for records in runs:
-        for record in records:
-            metadata = record["metadata"]
-            if "metrics" in metadata:
-                metadata["metrics"] = {k: 1.003 * v for k, v in metadata["metrics"].items()}
-                record["value"] = metadata["metrics"][next(iter(metadata["metrics"]))]
-            if "train_loss" in metadata:
-                metadata["train_loss"] *= 1.003
+    for record in chain(*runs):
+        change_metrics(record, lambda value: 1.003 * value)
+        if "train_loss" in record["metadata"]:
+            record["metadata"]["train_loss"] *= 1.003
     return runs
 
 
-def later_blocks(runs: list[list[Record]]) -> list[list[Record]]:
+def later_blocks(runs: Runs) -> Runs:
     """Only the last six of eight evaluations are those of the other runs."""
     for records in runs:
-        for record in [r for r in records if "metrics" in r["metadata"]][:2]:
-            metadata = record["metadata"]
-            metadata["metrics"] = {k: 1.1 * v for k, v in metadata["metrics"].items()}
-            record["value"] = metadata["metrics"][next(iter(metadata["metrics"]))]
+        for nth in (0, 1):
+            change_metrics(find(records, "eval_accuracy", nth), lambda value: 1.1 * value)
     return runs
 
 
@@ -148,7 +143,7 @@ class Copy:
     """Where runs of ``BOX`` are handed in again, and what was changed in them."""
 
     system: System
-    change: Callable[[list[list[Record]]], list[list[Record]]] = list
+    change: Callable[[Runs], Runs] = list
     asked: Definition = MINI
     runs: int = 5
 
@@ -194,7 +189,7 @@ def test_a_result_that_is_handed_in_twice(name: str, tmp_path: Path) -> None:
 def test_a_near_copy_within_a_result(values: float, ms: float, tmp_path: Path) -> None:
     runs = make_runs(MINI)
     (copied,) = vary(json.loads(json.dumps([runs[1]])), values, ms)
-    runs[3] = pose_as([[]] * 3 + [copied], MINI, BOX)[3]
+    runs[3] = pose_as([copied] * 4, MINI, BOX)[3]
     folder = write(tmp_path, MINI, BOX, runs)
     (found,) = find_copies(tmp_path)
     assert (found.code, found.path) == ("T19.recycled", folder / "result_3.txt")
@@ -202,14 +197,9 @@ def test_a_near_copy_within_a_result(values: float, ms: float, tmp_path: Path) -
     assert found.hint
 
 
-def write_power(folder: Path, runs: list[list[Record]], change: Callable[[float], float]) -> None:
+def write_powers(folder: Path, runs: Runs) -> None:
     for index, records in enumerate(runs):
-        rows = power_lines(records, {"node0": 812.0})
-        changed = [
-            ",".join([time, repr(change(float(watts)))])
-            for time, watts in (row.split(",") for row in rows[2:])
-        ]
-        (folder / f"power_{index}.csv").write_text("\n".join([*rows[:2], *changed]))
+        write_power(folder, records, index, {"node0": 812.0})
 
 
 @pytest.mark.parametrize("system", [TWIN, RIVAL], ids=["own", "of a rival"])
@@ -219,9 +209,9 @@ def test_power_logs_of_another_result(
 ) -> None:
     factor, offset, later = change
     runs, others = make_runs(MINI), make_runs(MINI, system)
-    write_power(write(tmp_path, MINI, BOX, runs), runs, float)
+    write_powers(write(tmp_path, MINI, BOX, runs), runs)
     folder = write(tmp_path, MINI, system, others)
-    write_power(folder, others, float)
+    write_powers(folder, others)
     assert find_copies(tmp_path) == []
     rows = (tmp_path / "acme/results/box/galaxy_shape-mini-closed/power_1.csv").read_text()
     watts = [row.split(",")[1] for row in rows.splitlines()[2:]]
@@ -270,7 +260,7 @@ def test_a_deterministic_program_with_the_same_seeds_is_a_warning(tmp_path: Path
 def test_coarse_metrics_may_agree(tmp_path: Path) -> None:
     """Accuracies over few samples and losses with three digits tell no runs apart."""
 
-    def coarse(runs: list[list[Record]]) -> list[list[Record]]:
+    def coarse(runs: Runs) -> Runs:
         for records in runs:
             for record in records:
                 metadata = record["metadata"]

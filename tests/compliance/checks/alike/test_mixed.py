@@ -34,16 +34,19 @@ def measure(courses: Sequence[Course], scale: Scale) -> list[Steps]:
 
 
 def mix(one: Course, other: Course, weight: float, digits: int = 9) -> Course:
-    return change(
-        one,
-        lambda key, at, value: float(
-            f"{weight * value + (1 - weight) * other[at][key]:.{digits}g}"
-        ),
-    )  # fmt: skip
+    def between(key: str, at: int, value: float) -> float:
+        return float(f"{weight * value + (1 - weight) * other[at][key]:.{digits}g}")
+
+    return change(one, between)
 
 
 def shift(course: Course) -> Course:
     return change(course, lambda key, at, value: value + 0.003)
+
+
+def find(steps: Sequence[Steps], scale: Scale) -> set[tuple[int, ...]]:
+    """Find mixtures: the run, then those that it is made of."""
+    return {(close.run, *sorted(close.others)) for close in mixed.find_mixtures(steps, scale)}
 
 
 MIXTURES: dict[str, Callable[[Course, Course], Course]] = {
@@ -63,8 +66,7 @@ def test_a_mixture_is_found(name: str, at: int) -> None:
     runs = simulate("galaxy_shape", "mini", 60, random.Random(at))
     parents = (0, 3) if at == 1 else (5, 21)
     runs[at] = MIXTURES[name](runs[parents[0]], runs[parents[1]])
-    found = {(close.run, *sorted(close.others)) for close in mixed.find_mixtures(
-        measure(runs, scale), scale)}  # fmt: skip
+    found = find(measure(runs, scale), scale)
     assert (at, *parents) in found
     assert {run for run, *_ in found} == {at}  # a line through its parents may pass a third run
 
@@ -178,7 +180,7 @@ def test_mixtures_of_many_results_are_found_in_bounded_time(results: int, number
     courses = [tuple(map(float, course)) for course in many]
     start = time.process_time()
     list(near.find_close(courses, [at // 5 for at in range(count)], scale))
-    found = {(close.run, *sorted(close.others)) for close in mixed.find_mixtures(courses, scale)}
+    found = find(courses, scale)
     assert time.process_time() - start < 10  # 5 s beside other work on the same core
     expected = {(run, *sorted(others)) for run, *others in planted.tolist()}
     missed = expected - found
@@ -194,11 +196,9 @@ def test_without_numpy_the_runs_nearest_to_the_middle_are_tried(
     runs = simulate("galaxy_shape", "mini", 180, random.Random(5))
     runs[9] = mix(runs[100], runs[20], 0.5)
     steps = measure(runs, scale)
-    known = list(mixed.find_mixtures(steps, scale))
+    assert find(steps, scale) == {(9, 20, 100)}
     monkeypatch.setattr(mixed, "find_spec", lambda name: None)
-    again = list(mixed.find_mixtures(steps, scale))
-    assert [(close.run, *sorted(close.others)) for close in known] == [(9, 20, 100)]
-    assert [(close.run, *sorted(close.others)) for close in again] == [(9, 20, 100)]
+    assert find(steps, scale) == {(9, 20, 100)}
 
 
 @pytest.mark.parametrize("clusters", [1, 2, 3])
@@ -206,11 +206,9 @@ def test_runs_that_were_made_to_cost_time_do_not(clusters: int) -> None:
     """500 runs that are nearly the same, or lie on one line."""
     scale, chance = load("galaxy_shape", "mini"), random.Random(clusters)
     (first, second) = measure(simulate("galaxy_shape", "mini", 2, chance), scale)
+    pairs = list(zip(first, second, strict=True))
     runs = [
-        tuple(
-            a + at % clusters * (b - a) + chance.gauss(0, 1e-3)
-            for a, b in zip(first, second, strict=True)
-        )
+        tuple(a + at % clusters * (b - a) + chance.gauss(0, 1e-3) for a, b in pairs)
         for at in range(500)
     ]
     start = time.process_time()
@@ -227,9 +225,8 @@ def test_the_mean_of_two_rivals_is_told_beside_the_score(tmp_path: Path) -> None
         system = {**SYSTEM, "submitter": name, "system": f"box{number}"}
         folder = write_result(root / name, MINI, system=system)
         for index in range(MINI.runs.required):
-            records = run_records(
-                MINI, index, blocks=11, system=system, block_ms=20_000 + 777 * number
-            )
+            pace = 20_000 + 777 * number
+            records = run_records(MINI, index, blocks=11, system=system, block_ms=pace)
             points = iter(courses[5 * number + index])
             for record in records:
                 if record["key"] == "eval_accuracy" and (point := next(points, None)):
@@ -241,8 +238,7 @@ def test_the_mean_of_two_rivals_is_told_beside_the_score(tmp_path: Path) -> None
     judgement = judge([package.read(root)], rounds.load())
     alike = [finding for finding in judgement.findings if finding.code == "T19.near"]
     assert {finding.severity for finding in alike} == {"warning"}
-    told = {finding.path.parent.parent.parent.parent.name: finding for finding in alike}
+    told = {finding.path.parents[3].name: finding for finding in alike}
     assert told.keys() == {"acme", "beta", "copier"}
     assert told["copier"].path.name == "result_2.txt"
-    assert "acme" in told["copier"].message
-    assert "beta" in told["copier"].message
+    assert all(name in told["copier"].message for name in ("acme", "beta"))

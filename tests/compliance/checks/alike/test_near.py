@@ -38,20 +38,19 @@ def simulate(name: str, scale: str, count: int, chance: random.Random) -> list[C
         {key: sum(course[at][key] for course in courses) / len(courses) for key in courses[0][at]}
         for at in range(near.EVALUATIONS)
     ]
-    made: list[Course] = []
-    for _ in range(count):
+
+    def draw() -> Course:
         weights = [chance.gauss(0, 1) / math.sqrt(len(courses) - 1) for _ in courses]
-        made.append([
+        pairs = list(zip(weights, courses, strict=True))
+        return [
             {
-                key: mean + sum(
-                    weight * (course[at][key] - mean)
-                    for weight, course in zip(weights, courses, strict=True)
-                )
+                key: mean + sum(weight * (course[at][key] - mean) for weight, course in pairs)
                 for key, mean in point.items()
             }
             for at, point in enumerate(means)
-        ])  # fmt: skip
-    return made
+        ]
+
+    return [draw() for _ in range(count)]
 
 
 def find(courses: Sequence[Course], scale: Scale, of_result: int = 5) -> list[Close]:
@@ -95,11 +94,11 @@ def change(course: Course, how: Callable[[str, int, float], float]) -> Course:
 def add_noise(course: Course, scale: Scale, share: float, chance: random.Random) -> Course:
     """Add a share of what is usual between two seeds."""
     spreads = dict(scale.spreads)
-    return change(
-        course,
-        lambda key, at, value: value + chance.gauss(0, share) * min(spreads[key]) if key in spreads
-        else value,
-    )  # fmt: skip
+
+    def add(key: str, at: int, value: float) -> float:
+        return value + chance.gauss(0, share) * min(spreads[key]) if key in spreads else value
+
+    return change(course, add)
 
 
 def mix(*runs: Course) -> Course:
