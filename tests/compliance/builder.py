@@ -26,15 +26,19 @@ SYSTEM: Mapping[str, Any] = {
     "accelerators_per_node": 0, "accelerator": None, "operating_system": "Linux 6.1",
     "framework": "torch 2.13.0",
 }  # fmt: skip
-_CHUNKS = {
-    b"IHDR": b"\0\0\0\1\0\0\0\1\x08\0\0\0\0",
-    b"IDAT": zlib.compress(b"\0\0"),
-    b"IEND": b"",
-}
-PNG = b"\x89PNG\r\n\x1a\n" + b"".join(
-    len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
-    for kind, content in _CHUNKS.items()
-)
+
+
+def make_png(side: int, rows: bytes) -> bytes:
+    """A grey picture of ``side`` × ``side`` pixels."""
+    size = side.to_bytes(4)
+    chunks = {b"IHDR": size + size + b"\x08\0\0\0\0", b"IDAT": zlib.compress(rows), b"IEND": b""}
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        len(content).to_bytes(4) + kind + content + zlib.crc32(kind + content).to_bytes(4)
+        for kind, content in chunks.items()
+    )
+
+
+PNG = make_png(1, b"\0\0")
 """A picture of one dark pixel."""
 README = """Prepare the data as the reference does, then start each run with its number:
 
@@ -59,16 +63,11 @@ class LogBuilder:
     def event(self, key: str, value: object = None, **metadata: object) -> None:
         """One record; its event type is the vocabulary's."""
         clock = {"monotonic_ms": BOOT_MS + self.now_ms}
-        self.records.append(
-            {
-                "namespace": "",
-                "time_ms": START_MS + int(self.now_ms),
-                "event_type": find_event_type(key),
-                "key": key,
-                "value": value,
-                "metadata": {"file": "train.py", "lineno": 7, **metadata, **clock},
-            }
-        )
+        self.records.append({
+            "namespace": "", "time_ms": START_MS + int(self.now_ms),
+            "event_type": find_event_type(key), "key": key, "value": value,
+            "metadata": {"file": "train.py", "lineno": 7, **metadata, **clock},
+        })  # fmt: skip
         self.now_ms += 0.5
 
     def wait(self, milliseconds: float) -> None:
@@ -109,24 +108,11 @@ def run_records(
         samples = block.samples
         log.event("block_start", block_num=block.number, samples_count=block.first_sample)
         log.wait(block_ms * (1 + 0.03 * index) + (own and 3 * noise.random()))
-        log.event(
-            "block_stop",
-            block_num=block.number,
-            samples_count=samples,
-            train_loss=1 / (block.number + index / 7.3 + own / 3),
-        )
+        loss = 1 / (block.number + index / 7.3 + own / 3)
+        log.event("block_stop", block_num=block.number, samples_count=samples, train_loss=loss)
         reached = converged and block.number == blocks
         metrics = quality(definition, block.number, reached, index, own)
-        log.event("eval_start", samples_count=samples)
-        log.wait(EVAL_MS)
-        log.event(
-            "eval_accuracy",
-            metrics[definition.quality[0].metric],
-            samples_count=samples,
-            epoch_num=samples / definition.train_samples,
-            metrics=metrics,
-        )
-        log.event("eval_stop", samples_count=samples)
+        _evaluate(log, samples, metrics, epoch_num=samples / definition.train_samples)
     _stop(log, samples, converged)
     return log.records
 
@@ -167,15 +153,21 @@ def generation_records(
         images += count * repetitions
     if counts is None:
         metrics = quality(definition, 1, converged, index, own)
-        log.event("eval_start", samples_count=images)
-        log.wait(EVAL_MS)
-        first = metrics[definition.quality[0].metric]
-        log.event("eval_accuracy", first, samples_count=images, metrics=metrics)
-        log.event("eval_stop", samples_count=images)
+        _evaluate(log, images, metrics)
     drawn = random.Random(f"images {own} {index}")
     projections = [drawn.gauss(0, 9) for _ in range(definition.generation.counts[-1])]
     _stop(log, images, converged, {"image_projections": projections} if counts is None else {})
     return log.records
+
+
+def _evaluate(
+    log: LogBuilder, samples: int, metrics: Mapping[str, float], **metadata: float
+) -> None:
+    log.event("eval_start", samples_count=samples)
+    log.wait(EVAL_MS)
+    first = metrics[log.definition.quality[0].metric]
+    log.event("eval_accuracy", first, samples_count=samples, **metadata, metrics=metrics)
+    log.event("eval_stop", samples_count=samples)
 
 
 def _stop(
@@ -210,12 +202,12 @@ def _before_the_clock(
 ) -> LogBuilder:
     """Identity and initialisation."""
     log = LogBuilder(definition, now_ms=index * 1e7)
-    log.event("submission_round", "v1.0")
-    log.event("submission_org", system["submitter"])
-    log.event("submission_platform", system["system"])
-    log.event("submission_division", division)
-    log.event("submission_benchmark", definition.name)
-    log.event("submission_scale", definition.scale)
+    identity = {
+        "round": "v1.0", "org": system["submitter"], "platform": system["system"],
+        "division": division, "benchmark": definition.name, "scale": definition.scale,
+    }  # fmt: skip
+    for name, value in identity.items():
+        log.event(f"submission_{name}", value)
     log.event("cache_clear", True)
     log.event("init_start")
     log.event("seed", derive_seed_of(definition, index, system), origin="derived")
@@ -349,14 +341,9 @@ def write_result(
     folder = root / "results" / str(system["system"]) / name
     for index in range(definition.runs.required if runs is None else runs):
         records = run_records(
-            definition,
-            index,
-            blocks=blocks(index),
-            converged=converged(index),
-            division=division,
-            block_ms=block_ms,
-            system=system,
-        )
+            definition, index, blocks=blocks(index), converged=converged(index),
+            division=division, block_ms=block_ms, system=system,
+        )  # fmt: skip
         write_log(folder / f"result_{index}.txt", records)
     description = root / "systems" / f"{system['system']}.json"
     description.parent.mkdir(parents=True, exist_ok=True)

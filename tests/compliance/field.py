@@ -1,8 +1,6 @@
 """A field of competitors for the site: scaling, batch sizes, energy, generation, hostile names."""
 
 import json
-import struct
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +9,10 @@ from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from tests.compliance.builder import (
     SYSTEM,
-    edit,
     generation_records,
+    make_png,
     power_lines,
+    put,
     run_records,
     write_log,
     write_result,
@@ -55,24 +54,16 @@ def write_field(root: Path, mini: Definition) -> Path:
     write_power(root / "acme" / "results" / "a100.x1" / "star_shape-mini-closed")
     picture = root / "cepheid" / "results" / "reference" / "star_shape-mini-closed"
     (picture / "pictures_0.png").write_bytes(png())
-    write_result(
-        root / "bolt",
-        mini,
-        runs=2,
-        division="open",
-        system=describe_system("bolt", "tpu-1", 1, **TPU),
-    )
+    tpu = describe_system("bolt", "tpu-1", 1, **TPU)
+    write_result(root / "bolt", mini, runs=2, division="open", system=tpu)
     odd = describe_system("dodgy", "odd", processor=HOSTILE, notes=LONG)
     folder = write_result(root / "dodgy", mini, system=odd)
     for index in (1, 3):
-        broken = edit(run_records(mini, index, system=odd), "opt_name", _use_sgd)
+        records = run_records(mini, index, system=odd)
+        broken = put(records, "opt_name", value="<script>alert(1)</script>sgd")
         write_log(folder / f"result_{index}.txt", broken)
     write_result(root / "dodgy", mini, system=describe_system("dodgy", HOSTILE_NAME))
     return root
-
-
-def _use_sgd(record: dict[str, Any]) -> None:
-    record["value"] = "<script>alert(1)</script>sgd"
 
 
 def write_training(
@@ -125,12 +116,5 @@ def write_power(folder: Path) -> None:
 
 def png(side: int = 24) -> bytes:
     """A small grey picture."""
-
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        checked = zlib.crc32(kind + content)
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", checked)
-
-    rows = b"".join(b"\x00" + bytes((x * y) % 256 for x in range(side)) for y in range(side))
-    head = struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)
-    parts = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + parts
+    rows = b"".join(b"\0" + bytes((x * y) % 256 for x in range(side)) for y in range(side))
+    return make_png(side, rows)

@@ -1,7 +1,7 @@
 """Writes synthetic logs of MLPerf rounds for tests, in both dialects: none is a published log."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -74,28 +74,18 @@ def resnet_40(
 def gnmt_06(index: int = 0, *, status: str = "success") -> list[Entry]:
     """A compliant GNMT log of Training v0.6."""
     entries = [
-        Entry("submission_benchmark", "gnmt"),
-        Entry("submission_org", "acme"),
-        Entry("submission_division", "closed"),
-        Entry("submission_status", "onprem"),
-        Entry("submission_platform", "1xbox"),
-        Entry("submission_poc_name", "Ada"),
-        Entry("submission_entry", "{}"),
-        Entry("cache_clear", True),
-        Entry("init_start"),
-        Entry("global_batch_size", 1024),
-        Entry("opt_learning_rate_alt_decay_func", True),
-        Entry("opt_base_learning_rate", 0.002),
-        Entry("opt_learning_rate_decay_interval", 809),
-        Entry("opt_learning_rate_decay_factor", 0.5),
-        Entry("opt_learning_rate_decay_steps", 4),
+        Entry("submission_benchmark", "gnmt"), Entry("submission_org", "acme"),
+        Entry("submission_division", "closed"), Entry("submission_status", "onprem"),
+        Entry("submission_platform", "1xbox"), Entry("submission_poc_name", "Ada"),
+        Entry("submission_entry", "{}"), Entry("cache_clear", True), Entry("init_start"),
+        Entry("global_batch_size", 1024), Entry("opt_learning_rate_alt_decay_func", True),
+        Entry("opt_base_learning_rate", 0.002), Entry("opt_learning_rate_decay_interval", 809),
+        Entry("opt_learning_rate_decay_factor", 0.5), Entry("opt_learning_rate_decay_steps", 4),
         Entry("opt_learning_rate_remain_steps", 6453),
         Entry("opt_learning_rate_alt_warmup_func", True),
-        Entry("opt_learning_rate_warmup_steps", 200),
-        Entry("max_sequence_length", 75),
-        Entry("init_stop", after_ms=60_000),
-        Entry("run_start"),
-    ]
+        Entry("opt_learning_rate_warmup_steps", 200), Entry("max_sequence_length", 75),
+        Entry("init_stop", after_ms=60_000), Entry("run_start"),
+    ]  # fmt: skip
     for epoch, bleu in enumerate((20.1, 24.3), 1):
         number = {"epoch_num": epoch}
         entries += [
@@ -137,28 +127,30 @@ def cosmoflow_20(index: int = 0) -> list[Entry]:
     return [*entries, Entry("run_stop", None, {"status": "success"})]
 
 
+def _time(entries: Sequence[Entry], index: int) -> Iterator[tuple[int, Entry]]:
+    now_ms = START_MS + index * 10_000_000
+    for entry in entries:
+        now_ms += entry.after_ms
+        yield now_ms, entry
+
+
 def mllog_lines(entries: Sequence[Entry], index: int = 0) -> list[str]:
     """The lines of a log in the dialect of v0.7 and later."""
-    lines, now_ms = [], START_MS + index * 10_000_000
-    for number, entry in enumerate(entries):
-        now_ms += entry.after_ms
+    lines = []
+    for number, (now_ms, entry) in enumerate(_time(entries, index)):
         record = {
-            "namespace": "",
-            "time_ms": now_ms,
-            "event_type": "POINT_IN_TIME",
-            "key": entry.key,
+            "namespace": "", "time_ms": now_ms, "event_type": "POINT_IN_TIME", "key": entry.key,
             "value": entry.value,
             "metadata": {"file": "train.py", "lineno": number, **entry.metadata},
-        }
+        }  # fmt: skip
         lines.append(f":::MLLOG {json.dumps(record)}")
     return lines
 
 
 def mll_lines(entries: Sequence[Entry], index: int = 0) -> list[str]:
     """The lines of a log in the dialect of v0.6."""
-    lines, now_ms = [], START_MS + index * 10_000_000
-    for number, entry in enumerate(entries):
-        now_ms += entry.after_ms
+    lines = []
+    for number, (now_ms, entry) in enumerate(_time(entries, index)):
         metadata = {"file": "train.py", "lineno": number, **entry.metadata}
         content = json.dumps({"value": entry.value, "metadata": metadata})
         lines.append(f":::MLL {now_ms / 1000:.3f} {entry.key}: {content}")

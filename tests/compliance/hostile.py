@@ -34,9 +34,9 @@ from tests.compliance.builder import (
     IMPLEMENTATION,
     PNG,
     SYSTEM,
-    power_lines,
     run_records,
     write_log,
+    write_power,
     write_result,
 )
 from tests.compliance.mutations import mutate
@@ -66,10 +66,8 @@ def write_submissions(root: Path, mini: Definition) -> Path:
         system = system_of(name)
         folder = write_result(root / name, mini, system=system)
         for index in range(mini.runs.required):
-            lines = power_lines(
-                run_records(mini, index, system=system), {"node0": 900.0, "node1": 100.0}
-            )
-            (folder / f"power_{index}.csv").write_text("\n".join(lines) + "\n")
+            records = run_records(mini, index, system=system)
+            write_power(folder, records, index, {"node0": 900.0, "node1": 100.0})
     write_result(root / BAD, definition.load("star_images", "mini"), system=system_of(BAD))
     write_result(root / BAD, mini, division="open", system=system_of(BAD))
     records = run_records(mini, 1, system=system_of(BAD))
@@ -81,9 +79,8 @@ def write_submissions(root: Path, mini: Definition) -> Path:
     }  # fmt: skip
     tables = [{"title": "steps", "rows": [{"p50 ms": 1.0, "p99 ms": 2.0, "images": 10}]}]
     (folder_of(root) / "configuration.json").write_text(json.dumps(configuration))
-    (folder_of(root) / "report_1.json").write_text(
-        json.dumps({**known, "run": 1, "tables": tables})
-    )
+    report = {**known, "run": 1, "tables": tables}
+    (folder_of(root) / "report_1.json").write_text(json.dumps(report))
     (folder_of(root) / "pictures_1.png").write_bytes(PNG)
     (root / "decisions.yaml").write_text(
         f"waivers:\n  - rule: T10\n    path: {BAD}/results/box/star_shape-mini-open\n"

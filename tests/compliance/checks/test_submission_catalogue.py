@@ -546,7 +546,8 @@ CASES = [
         {"software": {"torch": ""}}, {"software": {"": "1"}})],
     *[Case(f"contradictions: {fields}", "S2.contradiction", BOX, system(**fields), 1)
       for fields in ({"processor_sockets_per_node": 4}, {"software": {"torch": "2.9.1"}})],
-    *[Case(f"no peak: {fields}", "S2.value", BOX, system(**fields)) for fields in list[dict[str, Any]]((
+    *[Case(f"no peak: {fields}", "S2.value", BOX, system(**fields))
+      for fields in list[dict[str, Any]]((
         *({"peak_tflops": peaks} for peaks in (
             {}, {"int8": {"measured": 1.0}}, {"fp32": 1.0}, {"fp32": {"measured": 0}},
             {"fp32": {"measured": 5e-324}},  # its share would be infinite
