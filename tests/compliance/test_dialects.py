@@ -111,14 +111,9 @@ def test_flipped_bytes_can_be_read_and_checked(data: st.DataObject, tmp_path: Pa
 @ANY_TIME
 @given(key=st.sampled_from([line.split()[2][:-1] for line in LINES]), value=json_values)
 def test_any_value_can_be_judged(key: str, value: object, tmp_path: Path) -> None:
-    entries = [
-        f':::MLL 1.0 {key}: {{"value": {json.dumps(value)}, "metadata": {{"epoch_num": '
-        f'{json.dumps(value)}, "first_epoch_num": {json.dumps(value)}, "epoch_count": '
-        f"{json.dumps(value)}}}}}"
-        if line.split()[2] == f"{key}:"
-        else line
-        for line in LINES
-    ]
+    metadata = dict.fromkeys(("epoch_num", "first_epoch_num", "epoch_count"), value)
+    changed = f":::MLL 1.0 {key}: {json.dumps({'value': value, 'metadata': metadata})}"
+    entries = [changed if line.split()[2] == f"{key}:" else line for line in LINES]
     check_log(read("\n".join(entries).encode(), tmp_path), Place(ROUND.name), ROUND)
 
 

@@ -28,9 +28,13 @@ def test_changed_logs_bring_nothing_down() -> None:
     assert found > INPUTS / 2, "the changes are seen"
 
 
-@given(content=st.binary(max_size=300), place=st.sampled_from(PLACES))
-def test_any_bytes_after_a_compliant_beginning(content: bytes, place: Place) -> None:
-    judge(b"\n".join(CORPUS[0][:20]) + b"\n:::MLLOG " + content, PATHS[0], place)
+@given(
+    lines=st.sampled_from([0, 1, 20]),
+    content=st.binary(max_size=400).flatmap(lambda b: st.sampled_from([b, b":::MLLOG " + b])),
+    place=st.sampled_from(PLACES),
+)
+def test_any_bytes_after_a_compliant_beginning(lines: int, content: bytes, place: Place) -> None:
+    judge(b"\n".join([*CORPUS[0][:lines], content]), PATHS[0], place)
 
 
 def test_many_different_unknown_keys_take_no_long_time() -> None:

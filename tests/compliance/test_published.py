@@ -121,10 +121,8 @@ def test_drops_are_those_of_the_benchmark(tmp_path: Path) -> None:
     assert unet is not None
     for index in range(40):
         status = "aborted" if index < 4 else "success"
-        write(
-            tmp_path / f"result_{index}.txt",
-            mllog_lines(resnet_40(index, status=status, epoch_ms=10_000 + 10 * index), index),
-        )
+        entries = resnet_40(index, status=status, epoch_ms=10_000 + 10 * index)
+        write(tmp_path / f"result_{index}.txt", mllog_lines(entries, index))
     summary = judge_published(tmp_path, "mlperf-training-4.0").results[0].summary
     found = score_published(summary, unet)
     assert found is not None
@@ -159,11 +157,8 @@ def test_one_log_has_the_place_of_its_folder(tmp_path: Path) -> None:
     assert judgement.findings == ()
 
 
-@pytest.mark.parametrize("described", ["The Box", "BOX"])
-def test_a_description_may_have_another_name_than_the_folder(
-    described: str, tmp_path: Path
-) -> None:
-    system = {"The Box": "The Box", "BOX": "box"}[described]
+@pytest.mark.parametrize("system", ["The Box", "box"])
+def test_a_description_may_have_another_name_than_the_folder(system: str, tmp_path: Path) -> None:
     submit(tmp_path, [resnet_40(k) for k in range(5)], system=system, described="BOX")
     (row,) = rows(tmp_path, "mlperf-training-4.0")
     assert row.hardware.accelerators == 16
@@ -184,11 +179,8 @@ def test_v06_results_are_scored(tmp_path: Path) -> None:
     for index in range(10):
         write(tmp_path / f"result_{index}.txt", mll_lines(gnmt_06(index), index))
     (row,) = rows(tmp_path, "mlperf-training-0.6")
-    assert (row.names.submitter, row.names.benchmark, row.hardware.accelerators) == (
-        "acme",
-        "gnmt",
-        None,
-    )
+    assert (row.names.submitter, row.names.benchmark) == ("acme", "gnmt")
+    assert row.hardware.accelerators is None
     assert row.standing.cost == pytest.approx(68.11 / 60, rel=1e-3)
     assert row.progress.epochs == 2
 

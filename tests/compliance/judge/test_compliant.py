@@ -57,16 +57,12 @@ def each_line(change: Text) -> Text:
     return lambda log: "".join(change(line) + "\n" for line in log.splitlines())
 
 
-def move_source(line: str) -> str:
-    start, _, record = line.partition(" ")
-    content = json.loads(record)
-    content["metadata"] |= {"file": "C:\\run_stop\\träin.py", "lineno": 3}
-    return f"{start} {json.dumps(content)}"
+def change_record(change: Callable[[Record], Record]) -> Text:
+    def changed(line: str) -> str:
+        start, _, record = line.partition(" ")
+        return f"{start} {json.dumps(change(json.loads(record)))}"
 
-
-def reverse_keys(line: str) -> str:
-    start, _, record = line.partition(" ")
-    return f"{start} {json.dumps(dict(reversed(json.loads(record).items())))}"
+    return each_line(changed)
 
 
 FORMS: Mapping[str, Text] = {
@@ -82,15 +78,15 @@ FORMS: Mapping[str, Text] = {
     "sorted keys": each_line(partial(rewrite, sort_keys=True)),
     "no spaces": each_line(partial(rewrite, separators=(",", ":"))),
     "letters as they are": each_line(partial(rewrite, ensure_ascii=False)),
-    "from other lines of code": each_line(move_source),
-    "keys in another order": each_line(reverse_keys),
-    "output of another framework and locale": each_line(
-        lambda line: (
-            f"INFO:tensorflow:loss = 0,693, étape = 1 200 (:::)\nwandb: Run data saved\n{line}"
-        )
-    ),
+    "from other lines of code": change_record(lambda record: {
+        **record, "metadata": {
+            **record["metadata"], "file": "C:\\run_stop\\träin.py", "lineno": 3}}),
+    "keys in another order": change_record(
+        lambda record: dict(reversed(record.items()))),
+    "output of another framework and locale": each_line(lambda line: (
+        f"INFO:tensorflow:loss = 0,693, étape = 1 200 (:::)\nwandb: Run data saved\n{line}")),
     "spaces behind": each_line(lambda line: f"{line}  \t"),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

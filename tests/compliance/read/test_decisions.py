@@ -39,11 +39,8 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     assert found.problems == ()
     first, second = found.list_all(Waiver)
     assert (first.line, first.rule, first.until) == (3, "T8", datetime.date(2026, 12, 31))
-    assert (second.line, second.path, second.reason) == (
-        5,
-        PurePosixPath("results/b"),
-        "49,999 samples",
-    )
+    assert (second.line, second.path) == (5, PurePosixPath("results/b"))
+    assert second.reason == "49,999 samples"
 
 
 def test_one_bad_waiver_does_not_hide_the_others(tmp_path: Path) -> None:

@@ -182,13 +182,6 @@ def test_a_path_without_a_regular_file_is_a_problem(what: str, tmp_path: Path) -
     assert problem.kind == "file"
 
 
-@ANY_TIME
-@given(content=st.binary(max_size=400))
-def test_any_bytes_can_be_read_and_checked(content: bytes, tmp_path: Path) -> None:
-    for head in (b"", b":::MLLOG ", LINES[0].encode() + b"\n:::MLLOG "):
-        check_log(read(head + content, tmp_path), Place("v1.0"), rounds.load("v1.0"))
-
-
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: (
@@ -221,15 +214,6 @@ def test_any_mutation_of_a_log_can_be_read_and_checked(data: st.DataObject, tmp_
         for finding in check_log(run, place, rounds.load("v1.0")):
             assert all(part.isprintable() for part in finding.text().split("\n"))
             assert finding.rule
-
-
-@ANY_TIME
-@given(data=st.data())
-def test_flipped_bytes_can_be_read_and_checked(data: st.DataObject, tmp_path: Path) -> None:
-    content = bytearray("\n".join(LINES).encode())
-    for position in data.draw(st.lists(st.integers(0, len(content) - 1), max_size=5)):
-        content[position] = data.draw(st.integers(0, 255))
-    check_log(read(bytes(content), tmp_path), Place("v1.0"), rounds.load("v1.0"))
 
 
 LABELS = (
