@@ -61,11 +61,8 @@ def test_an_open_run_may_leave_out_hyperparameters(tmp_path: Path) -> None:
 def test_a_run_may_fail_within_a_block(last: str, tmp_path: Path) -> None:
     records = run_records(definition.load("galaxy_shape", "mini"), converged=False)
     failed = [*records[: line_number(records, last)], records[-1]]
-    stop = put_metadata(failed, "run_stop", samples_count=0)
-    counted = [r for r in stop if r["key"] == "block_stop"]
-    stop[-1]["metadata"]["samples_count"] = (
-        counted[-1]["metadata"]["samples_count"] if counted else 0
-    )
+    counted = [r["metadata"]["samples_count"] for r in failed if r["key"] == "block_stop"]
+    stop = put_metadata(failed, "run_stop", samples_count=max(counted, default=0))
     path = write_log(tmp_path / "result_0.txt", stop)
     assert check_log(runlog.read(path), PLACE, ROUND) == []
     alone = check_log(runlog.read(path), Place("v1.0"), ROUND)
@@ -120,12 +117,9 @@ def findings(
     return [f for f in check_log(runlog.read(path), place, rounds.load("v1.0")) if f.is_error]
 
 
-def test_every_allowed_offset_passes(tmp_path: Path) -> None:
+def test_evaluations_follow_the_offset(tmp_path: Path) -> None:
     for offset in range(4):
         assert not findings(tmp_path / "result_0.txt", {"eval_offset_epochs": offset})
-
-
-def test_evaluations_that_do_not_follow_the_offset_are_found(tmp_path: Path) -> None:
     (found,) = findings(tmp_path / "result_0.txt", {"eval_offset_epochs": 1}, logged=2)
     assert found.code == "T8.early"
 

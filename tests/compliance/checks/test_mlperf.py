@@ -50,12 +50,9 @@ def check_06(entries: Sequence[Entry], tmp_path: Path) -> list[Finding]:
     return check(mll_lines(entries), TRAINING_06.name, tmp_path)
 
 
-@pytest.mark.parametrize("entries", [CLOSED, OPEN, SGD], ids=["closed", "open", "sgd"])
-def test_a_compliant_v40_log_raises_nothing(entries: list[Entry], tmp_path: Path) -> None:
-    assert check_40(entries, tmp_path) == []
-
-
-def test_compliant_logs_of_other_rounds_raise_nothing(tmp_path: Path) -> None:
+def test_a_compliant_log_raises_nothing(tmp_path: Path) -> None:
+    for entries in (CLOSED, OPEN, SGD):
+        assert check_40(entries, tmp_path) == []
     assert check_06(V06, tmp_path) == []
     assert check(mllog_lines(HPC), HPC_20.name, tmp_path) == []
 
@@ -173,17 +170,9 @@ CASES_06 = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("case", CASES_40, ids=lambda case: case.name)
-def test_a_broken_v40_log_has_one_finding(case: Case, tmp_path: Path) -> None:
-    _assert_found(case, check_40(case.entries, tmp_path))
-
-
-@pytest.mark.parametrize("case", CASES_06, ids=lambda case: case.name)
-def test_a_broken_v06_log_has_one_finding(case: Case, tmp_path: Path) -> None:
-    _assert_found(case, check_06(case.entries, tmp_path))
-
-
-def _assert_found(case: Case, found: list[Finding]) -> None:
+@pytest.mark.parametrize("case", [*CASES_40, *CASES_06], ids=lambda case: case.name)
+def test_a_broken_log_has_one_finding(case: Case, tmp_path: Path) -> None:
+    found = (check_40 if case in CASES_40 else check_06)(case.entries, tmp_path)
     line = None
     if case.key is not None:
         line = [n for n, entry in enumerate(case.entries, 1) if entry.key == case.key][case.nth]
@@ -227,10 +216,9 @@ def test_steps_of_the_clock_are_one_finding(tmp_path: Path) -> None:
 
 
 def test_the_dialect_is_that_of_the_round(tmp_path: Path) -> None:
-    told = check(mll_lines(CLOSED), TRAINING_40.name, tmp_path)
-    assert [(f.code, f.line, f.severity) for f in told] == [("T1.dialect", 1, "error")]
-    told = check(mllog_lines(V06), TRAINING_06.name, tmp_path)
-    assert [(f.code, f.line, f.severity) for f in told] == [("T1.dialect", 1, "error")]
+    for lines, judged_in in ((mll_lines(CLOSED), TRAINING_40), (mllog_lines(V06), TRAINING_06)):
+        told = check(lines, judged_in.name, tmp_path)
+        assert [(f.code, f.line, f.severity) for f in told] == [("T1.dialect", 1, "error")]
 
 
 def test_a_glued_line_and_a_truncated_one_are_errors(tmp_path: Path) -> None:
@@ -240,10 +228,8 @@ def test_a_glued_line_and_a_truncated_one_are_errors(tmp_path: Path) -> None:
     path = tmp_path / "result_0.txt"
     path.write_text("\n".join(lines)[:-9], encoding="utf-8")
     found = check_log(runlog.read(path), Place(TRAINING_40.name), TRAINING_40)
-    assert [(f.code, f.line) for f in found] == [
-        ("T17.not_converged", len(lines) - 1),
-        ("T1.truncated", len(lines)),
-    ]
+    told = [(f.code, f.line) for f in found]
+    assert told == [("T17.not_converged", len(lines) - 1), ("T1.truncated", len(lines))]
 
 
 def test_a_log_of_a_round_is_followed(

@@ -28,20 +28,12 @@ COUNTS = {16: [24_000] * 5, 32: [24_000, 24_000, 27_008, 27_008, 27_008], 64: [3
 def make_points(crossings: dict[int, Sequence[float]]) -> rcp.ReferencePoints:
     """Points whose runs crossed the targets there, each with its curve."""
     counts = {size: [math.ceil(one) for one in known] for size, known in crossings.items()}
-    made = reference_points(MINI, counts)
-    return replace(
-        made,
-        points=tuple(
-            replace(
-                point,
-                runs=tuple(
-                    replace(run, crossing=float(crossing))
-                    for run, crossing in zip(point.runs, crossings[point.batch_size], strict=True)
-                ),
-            )
-            for point in made.points
-        ),
-    )
+    made, points = reference_points(MINI, counts), []
+    for point in made.points:
+        pairs = zip(point.runs, crossings[point.batch_size], strict=True)
+        runs = tuple(replace(run, crossing=float(crossing)) for run, crossing in pairs)
+        points.append(replace(point, runs=runs))
+    return replace(made, points=tuple(points))
 
 
 def test_the_table_is_students() -> None:
@@ -82,15 +74,6 @@ def test_verdict_and_factor(batch_size: int, share: float, verdict: str) -> None
 def test_nothing_is_extrapolated(batch_size: int) -> None:
     found = compare_crossings([1.0] * 5, batch_size, POINTS, MINI)
     assert (found.verdict, found.factor, found.expected) == ("missing point", None, None)
-
-
-def test_unusable_points_count_as_not_measured() -> None:
-    stale = replace(POINTS, definition_digest="0" * 64)
-    too_few = reference_points(MINI, {32: [24_000] * 4})
-    missed = reference_points(MINI, {32: [24_000] * 6 + [None]})
-    for points in (None, stale, too_few, missed):
-        found = compare_crossings([1] * 5, 32, points, MINI)
-        assert (found.verdict, found.factor) == ("not measured", None)
 
 
 def test_tripling_the_own_scatter_changes_no_verdict() -> None:
@@ -151,11 +134,8 @@ def share_of_verdicts(
             return [mean * math.exp(source.gauss(0, scatter)) for _ in range(count)]
 
         reference = cross(centre, 2 * runs)
-        points = (
-            make_points({32: reference})
-            if curves
-            else reference_points(MINI, {32: [EVERY * math.ceil(one / EVERY) for one in reference]})
-        )
+        counts = [EVERY * math.ceil(one / EVERY) for one in reference]
+        points = make_points({32: reference}) if curves else reference_points(MINI, {32: counts})
         found: Convergence = compare_crossings(cross(centre * (1 + later), runs), 32, points, MINI)
         counted += found.verdict == verdict
     return counted / trials
@@ -188,10 +168,8 @@ TWO_TARGETS = replace(MINI, quality=(HIGH, LOW))
 
 
 def make_curve(*values: tuple[float, float]) -> list[tuple[int, dict[str, float]]]:
-    return [
-        (100 * number, {"accuracy": accuracy, "loss": loss})
-        for number, (accuracy, loss) in enumerate(values, 1)
-    ]
+    pairs = enumerate(values, 1)
+    return [(100 * number, {"accuracy": one, "loss": other}) for number, (one, other) in pairs]
 
 
 @pytest.mark.parametrize(

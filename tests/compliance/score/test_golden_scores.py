@@ -6,12 +6,8 @@ from statistics import fmean, variance
 import numpy as np
 import pytest
 
-from cepheid.compliance.score.comparison import (
-    find_different_pairs,
-    find_probabilities,
-    rank_levels,
-    ratio,
-)
+from cepheid.compliance.score import comparison
+from cepheid.compliance.score.comparison import find_probabilities, rank_levels, ratio
 from cepheid.compliance.score.convergence import Convergence, Expected, Loading, interpolate, judge
 from cepheid.compliance.score.levels import Level, average, measure_score
 
@@ -98,9 +94,8 @@ def test_scores(
     assert found.verdict == verdict
     assert found.statistic == pytest.approx(t, abs=1e-6)
     interval = level.estimate(0.97)
-    assert [interval.mean, interval.low, interval.high] == pytest.approx(
-        [score, low, high], rel=1e-7
-    )
+    numbers = [interval.mean, interval.low, interval.high]
+    assert numbers == pytest.approx([score, low, high], rel=1e-7)
     assert level.is_charged == (verdict == "late") == (not level.loadings)
 
 
@@ -134,7 +129,7 @@ def test_ranks_of_a_table() -> None:
     """Of six pairs Holm tells P and Q apart. R has rank 2 because Q, with a smaller score, has."""
     order = sorted("PQRT", key=lambda name: get_level(name).log_mean)
     levels = [get_level(name) for name in order]
-    assert [order[a] + order[b] for a, b in find_different_pairs(levels)] == ["PQ"]
+    assert [order[a] + order[b] for a, b in comparison.find_different_pairs(levels)] == ["PQ"]
     ranks = {name: rank.value for name, rank in zip(order, rank_levels(levels), strict=True)}
     assert ranks == {"P": 1, "T": 1, "Q": 2, "R": 2}
 

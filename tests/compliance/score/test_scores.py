@@ -42,10 +42,7 @@ def test_yuen_agrees_with_scipy(seed: int, count: int, drop: int) -> None:
 def test_a_run_that_did_not_converge_costs_its_place_only() -> None:
     with_infinity = trimmed_mean([1.0, 2.0, 4.0, 5.0, math.inf], 1, 1)
     assert with_infinity == trimmed_mean([1.0, 2.0, 4.0, 5.0, 9.0], 1, 1)
-
-
-def test_no_interval_from_one_value() -> None:
-    assert trimmed_mean([3.0, 1.0, 2.0], 1, 1) == (2.0, None)
+    assert trimmed_mean([3.0, 1.0, 2.0], 1, 1) == (2.0, None)  # no interval from one value
 
 
 @pytest.mark.parametrize("values", [[], [1.0, 2.0], [1.0, math.inf, math.inf]])
@@ -100,9 +97,8 @@ def test_the_score_is_the_pace_times_the_samples_of_the_reference(tmp_path: Path
     assert found.estimates[MINUTES].mean == pytest.approx(3)
     assert (found.main, found.counted) == (found.estimates[SCORE], frozenset(range(5)))
     assert not found.level.is_charged
-    late = judge_result(
-        runs, MINI, [], _compare(runs, [crossing / 3 * x for x in (1, 1.01, 1.02, 1.03, 1.04)], 32)
-    ).score
+    sooner = [crossing / 3 * share for share in (1, 1.01, 1.02, 1.03, 1.04)]
+    late = judge_result(runs, MINI, [], _compare(runs, sooner, 32)).score
     assert late is not None
     assert late.level is not None
     assert late.level.is_charged
@@ -134,9 +130,8 @@ def test_a_run_that_did_not_converge_counts_with_its_budget(tmp_path: Path) -> N
     ten = replace(MINI, runs=replace(MINI.runs, required=10))
     counts = list_crossings(runs, ten)
     assert counts[-1] == MINI.timing.max_samples
-    found = convergence.compare(
-        counts, 32, make_points({32: [counts[0] * x for x in (0.5, 1, 1.5, 2, 0.7)]}), ten
-    )
+    points = make_points({32: [counts[0] * share for share in (0.5, 1, 1.5, 2, 0.7)]})
+    found = convergence.compare(counts, 32, points, ten)
     score = judge_result(runs, ten, [], found).score
     assert score is not None
     assert score.is_score
@@ -145,26 +140,17 @@ def test_a_run_that_did_not_converge_counts_with_its_budget(tmp_path: Path) -> N
 
 def test_generation_averages_all_runs(tmp_path: Path) -> None:
     rates = [4907.2, 4417.4, 4678.4, 4601.0, 5063.3]
+    made = ({"latency_ms_p50": 1.0 + k, "images_per_second": rate} for k, rate in enumerate(rates))
     runs = [
-        RunSummary(
-            tmp_path,
-            number,
-            "success",
-            60.0,
-            generation={"latency_ms_p50": 1.0 + number, "images_per_second": rate},
-        )
-        for number, rate in enumerate(rates)
+        RunSummary(tmp_path, number, "success", 60.0, generation=each)
+        for number, each in enumerate(made)
     ]
     found = score_generation(runs)
     assert found is not None
-    assert set(found.estimates) == {
-        "latency_ms_p50",
-        "images_per_second",
-    }  # no p99 without requests
-    main = found.main
-    assert [main.mean, main.low, main.high] == pytest.approx(
-        [4727.992141, 4422.848694, 5054.188201]
-    )
+    # There is no p99 without requests.
+    assert set(found.estimates) == {"latency_ms_p50", "images_per_second"}
+    interval = [found.main.mean, found.main.low, found.main.high]
+    assert interval == pytest.approx([4727.992141, 4422.848694, 5054.188201])
     assert found.cost == pytest.approx(1 / 4727.992141)
     assert found.estimates["latency_ms_p50"].mean == pytest.approx(120 ** (1 / 5))
     assert score_generation([*runs[1:], replace(runs[0], generation={})]) is None
@@ -180,13 +166,14 @@ def test_the_99th_percentile_needs_a_thousand_requests(requests: int, has_p99: b
     assert found["latency_ms_p90"] == pytest.approx(90)
 
 
-def test_too_few_runs_are_provisional(tmp_path: Path) -> None:
+def test_too_few_runs_or_no_benchmark_are_provisional(tmp_path: Path) -> None:
     found = judge_result(_runs(tmp_path, [5.0, None, 3.0]), MINI, [])
     assert found == Standing("provisional", so_far={MINUTES: 4.0}, runs=3, required=5)
     assert found.text == "provisional: 3 of 5 runs"
-    assert judge_result(_runs(tmp_path, [None]), MINI, []) == Standing(
-        "provisional", runs=1, required=5
-    )
+    none = judge_result(_runs(tmp_path, [None]), MINI, [])
+    assert none == Standing("provisional", runs=1, required=5)
+    without_benchmark = judge_result(_runs(tmp_path, [5.0]), None, [])
+    assert without_benchmark == Standing("provisional", runs=1, required=0)
 
 
 @pytest.mark.parametrize(
@@ -201,10 +188,8 @@ def test_too_few_runs_are_provisional(tmp_path: Path) -> None:
 def test_a_score_that_proves_nothing_yet_is_provisional(
     provisional: str | None, code: str, says: str, tmp_path: Path
 ) -> None:
-    runs, chosen = (
-        _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0]),
-        replace(MINI, provisional=provisional),
-    )
+    runs = _runs(tmp_path, [5.0, 1.0, 3.0, 2.0, 4.0])
+    chosen = replace(MINI, provisional=provisional)
     found = judge_result(runs, chosen, [Finding(code, "note", tmp_path, None, "so so")])
     assert found.score is not None
     assert found.verdict == ("provisional" if says else "scored")
@@ -221,8 +206,3 @@ def test_an_error_rejects_and_a_note_does_not(tmp_path: Path) -> None:
     assert found == Standing("rejected", errors=(error,))
     assert (found.score, found.so_far, found.text) == (None, {}, "rejected: 1 error (T9)")
     assert judge_result(runs, MINI, [note]).verdict == "scored"
-
-
-def test_without_a_benchmark_there_is_no_score(tmp_path: Path) -> None:
-    found = judge_result(_runs(tmp_path, [5.0]), None, [])
-    assert found == Standing("provisional", runs=1, required=0)

@@ -84,10 +84,8 @@ def test_every_definition_names_its_weights_by_all_digits(name: str) -> None:
     for scale in definition.scales(name):
         chosen = definition.load(name, scale)
         given = chosen.model.get("given_weights", {})
-        files = (
-            [given] if "file" in given else [each for each in given.values() if each != given["by"]]
-        )
-        for weights in files:
+        several = [each for key, each in given.items() if key != "by"]
+        for weights in [given] if "file" in given else several:
             assert len(weights["digest"]) == 64 or chosen.provisional
             assert weights["digest"].startswith(weights["file"][-12:-4]) or scale == "mini"
 
@@ -134,7 +132,6 @@ def test_a_frozen_definition_may_have_fewer_digits(
     assert definition.load("ssd", "full", "v1.0").model["given_weights"]["digest"] == DIGEST[:8]
     for value, expected in ((DIGEST, set()), ("c" * 64, {"T25.other_start"})):
         records = give(value)(run_records(definition.load("ssd", "full", "v1.0"), blocks=1))
-        found = check_log(
-            runlog.read(write_log(tmp_path / "result_0.txt", records)), Place("v1.0"), rounds.load()
-        )
+        run = runlog.read(write_log(tmp_path / "result_0.txt", records))
+        found = check_log(run, Place("v1.0"), rounds.load())
         assert {finding.code for finding in found if finding.rule == "T25"} == expected

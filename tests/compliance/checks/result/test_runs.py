@@ -45,15 +45,16 @@ def test_a_compliant_result_raises_nothing(tmp_path: Path) -> None:
     assert find_all(tmp_path) == []
 
 
-def _give(record: Record, seed: int) -> None:
-    record["value"] = seed
-    record["metadata"]["origin"] = "given"
+def give(folder: Path, index: int, seed: int) -> None:
+    """Let a run have a seed that is not derived."""
+    change(folder, index, "seed", lambda record: (
+        record.update(value=seed), record["metadata"].update(origin="given")))  # fmt: skip
 
 
 def test_given_seeds_are_noted_once(tmp_path: Path) -> None:
     folder = write_result(tmp_path, MINI)
     for index in range(MINI.runs.required):
-        change(folder, index, "seed", partial(_give, seed=100 + index))
+        give(folder, index, 100 + index)
     (found,) = find_all(tmp_path)
     assert (found.code, found.severity, found.path.name) == ("T15.given", "note", "result_0.txt")
     assert found.line == line_number(RECORDS, "seed")
@@ -70,19 +71,15 @@ def test_fewer_runs_are_a_note_but_not_in_a_submission(tmp_path: Path) -> None:
     assert found.message == f"provisional: 2 of {MINI.runs.required} runs"
     (tmp_path / "manifest.json").write_text("{}")
     write_code(tmp_path, MINI.name)
-    assert {finding.code for finding in find_errors(tmp_path)} == {
-        "T16.too_few",
-        "S4.unreadable",
-    }  # that lists nothing
+    codes = {finding.code for finding in find_errors(tmp_path)}
+    assert codes == {"T16.too_few", "S4.unreadable"}  # the manifest lists nothing
 
 
 def test_as_many_aborted_runs_as_are_dropped_are_notes(tmp_path: Path) -> None:
     allowed = MINI.runs.drop_slowest
     write_result(tmp_path, MINI, converged=lambda index: index >= allowed)
-    found = find_all(tmp_path)
-    assert [(finding.code, finding.severity) for finding in found] == [
-        ("T17.not_converged", "note")
-    ] * allowed
+    found = [(finding.code, finding.severity) for finding in find_all(tmp_path)]
+    assert found == [("T17.not_converged", "note")] * allowed
 
 
 @pytest.mark.parametrize("nth", [0, 1, 2])
@@ -142,33 +139,28 @@ def test_runs_within_a_long_one(tmp_path: Path) -> None:
     records = run_records(MINI, 0)
     delay(records[line_number(records, "block_stop", 2) - 1 :], 25_000_000)
     write_log(folder / "result_0.txt", records)
-    found = find_errors(tmp_path)
-    assert [(finding.code, finding.path.name) for finding in found] == [
-        ("T19.overlap", "result_1.txt"),
-        ("T19.overlap", "result_2.txt"),
-    ]
+    found = [(finding.code, finding.path.name) for finding in find_errors(tmp_path)]
+    assert found == [("T19.overlap", "result_1.txt"), ("T19.overlap", "result_2.txt")]
 
 
-def test_an_open_hyperparameter_that_one_run_lacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("without", "said"),
+    [((2,), ["0.9", "no opt_adam_beta_1"]), ((0, 1, 3, 4), ["no opt_adam_beta_1", "0.9"])],
+    ids=["one run lacks it", "one run has it"],
+)
+def test_an_open_hyperparameter_that_differs(
+    without: tuple[int, ...], said: list[str], tmp_path: Path
+) -> None:
     folder = write_result(tmp_path, MINI, division="open")
-    records = run_records(MINI, 2, division="open")
-    line = line_number(records, "opt_adam_beta_1")
-    write_log(folder / "result_2.txt", [*records[: line - 1], *records[line:]])
-    (found,) = find_errors(tmp_path)
-    assert (found.code, found.path.name) == ("T18.differs", "result_2.txt")
-    assert found.line == line_number(records, "init_stop") - 1
-    assert (found.expected, found.got) == ("0.9", "no opt_adam_beta_1")
-
-
-def test_an_open_hyperparameter_that_one_run_has(tmp_path: Path) -> None:
-    folder = write_result(tmp_path, MINI, division="open")
-    for index in (0, 1, 3, 4):
+    line = line_number(run_records(MINI, division="open"), "opt_adam_beta_1")
+    for index in without:
         records = run_records(MINI, index, division="open")
-        line = line_number(records, "opt_adam_beta_1")
         write_log(folder / f"result_{index}.txt", [*records[: line - 1], *records[line:]])
     (found,) = find_errors(tmp_path)
-    assert (found.code, found.path.name, found.line) == ("T18.differs", "result_2.txt", line)
-    assert (found.expected, found.got) == ("no opt_adam_beta_1", "0.9")
+    assert (found.code, found.path.name) == ("T18.differs", "result_2.txt")
+    stop = line_number(run_records(MINI, division="open"), "init_stop")
+    assert found.line == (stop - 1 if without == (2,) else line)
+    assert [found.expected, found.got] == said
 
 
 def test_a_result_without_its_folders_is_judged_by_its_logs(tmp_path: Path) -> None:
@@ -204,14 +196,6 @@ def test_the_round_decides_how_severe_a_breach_is(tmp_path: Path) -> None:
     assert judge([package.read(tmp_path)], replace(ROUND, rules=without)).findings == ()
 
 
-def give(seed: int, records: list[Record]) -> list[Record]:
-    def change(record: Record) -> None:
-        record["value"] = seed
-        record["metadata"]["origin"] = "given"
-
-    return edit(records, "seed", change)
-
-
 @dataclass(frozen=True)
 class Seeds:
     """Which seed each run is given, None for its derived one."""
@@ -236,10 +220,8 @@ def test_seeds_that_were_chosen(name: str, tmp_path: Path) -> None:
     planted = SEEDS[name]
     folder = write_result(tmp_path, MINI)
     for index in range(MINI.runs.required):
-        seed = planted.of(index)
-        if seed is not None:
-            records = give(seed, run_records(MINI, index))
-            write_log(folder / f"result_{index}.txt", records)
+        if (seed := planted.of(index)) is not None:
+            give(folder, index, seed)
     found = find_errors(tmp_path)
     assert [finding.code for finding in found] == [planted.code] * planted.runs, found
     assert found[0].line == line_number(run_records(MINI), "seed")
