@@ -30,17 +30,13 @@ def scale_clock(factor: float) -> Callable[[Record], object]:
     return change
 
 
-@pytest.mark.parametrize(
-    ("factor", "unit"), [(1e-3, "seconds"), (1e3, "microseconds"), (1e6, "nanoseconds")]
-)
-def test_a_clock_in_another_unit_is_not_called_stepping(
-    factor: float, unit: str, tmp_path: Path
-) -> None:
-    findings = find(tmp_path, scale_clock(factor))
-    (found,) = (finding for finding in findings if finding.rule == "T4")
-    assert found.code == "T4.unit"
-    assert found.message == f"metadata.monotonic_ms looks like {unit}"
-    assert "time.monotonic() * 1000" in found.hint
+def test_a_clock_in_another_unit_is_not_called_stepping(tmp_path: Path) -> None:
+    for factor, unit in ((1e-3, "seconds"), (1e3, "microseconds"), (1e6, "nanoseconds")):
+        findings = find(tmp_path, scale_clock(factor))
+        (found,) = (finding for finding in findings if finding.rule == "T4")
+        assert found.code == "T4.unit"
+        assert found.message == f"metadata.monotonic_ms looks like {unit}"
+        assert "time.monotonic() * 1000" in found.hint
 
 
 def test_a_wall_clock_in_seconds_is_recognised(tmp_path: Path) -> None:

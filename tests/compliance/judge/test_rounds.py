@@ -76,9 +76,6 @@ def second(frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 def test_a_round_carries_results_whose_definition_is_the_same(second: Path) -> None:
     assert not find_errors(rounds.load("v1.1"))
-
-
-def test_a_round_carries_no_result_of_another_target(second: Path) -> None:
     change(second, "target")
     assert {finding.code for finding in find_errors(rounds.load("v1.1"))} == {"T14.definition"}
 

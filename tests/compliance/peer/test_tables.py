@@ -11,15 +11,7 @@ from cepheid.rules import rounds
 from cepheid.rules.errors import UserError
 from cepheid.tools.peer import agreement
 from cepheid.tools.peer.__main__ import CHANGED, replace_table
-from cepheid.tools.peer.agreement import (
-    Compared,
-    add_to_record,
-    compare_round,
-    compare_rounds,
-    draw_logs,
-    measure_round,
-    write_table,
-)
+from cepheid.tools.peer.agreement import Compared, compare_round, compare_rounds, write_table
 from cepheid.tools.peer.changed import CHANGES, Change, lay_out, locate_log, read_lines
 from tests.checkout import PUBLISHED_LOGS, needs_published_logs
 from tests.compliance.checks import test_catalogue, test_submission_catalogue
@@ -95,11 +87,11 @@ def test_the_table_shows_how_fast_both_are(tmp_path: Path) -> None:
     pytest.importorskip("mlperf_logging")
     repository = tmp_path / "training_results_v4.0"
     submit(repository, [resnet_40(index) for index in range(5)])
-    logs = draw_logs("mlperf-training-4.0", repository, number=2)
-    measured = measure_round("mlperf-training-4.0", logs, turns=1)
+    logs = agreement.draw_logs("mlperf-training-4.0", repository, number=2)
+    measured = agreement.measure_round("mlperf-training-4.0", logs, turns=1)
     assert len(logs) == 2
     assert float(measured.peer) > float(measured.ours) > 0
-    add_to_record(tmp_path / agreement.RECORD, [measured])
+    agreement.add_to_record(tmp_path / agreement.RECORD, [measured])
     *_, row = write_table(compare_rounds(tmp_path))
     assert row.startswith("| `mlperf-training-4.0` | 5 | 5 | 0 | 0 | 1 | 0 | ")
     assert float(row.split("|")[-2]) > 1

@@ -94,9 +94,8 @@ def test_the_hull_is_convex_and_no_point_lies_below_it(means: list[int]) -> None
         for point in points[points.index(low) : points.index(high)]:
             share = (point.batch_size - low.batch_size) / (high.batch_size - low.batch_size)
             assert point.mean >= low.mean + share * (high.mean - low.mean) - 1e-9
-    assert {point.batch_size for point in kept} <= {
-        point.batch_size for point in mlcommons.prune(points, RUNS)
-    }
+    sizes = {point.batch_size for point in mlcommons.prune(points, RUNS)}
+    assert {point.batch_size for point in kept} <= sizes
 
 
 def test_the_hull_is_shown_where_it_differs() -> None:
@@ -116,14 +115,9 @@ def test_a_run_that_did_not_converge_is_dropped() -> None:
 
 def submit_resnet(folder: Path, epochs: float, size: int = 3264) -> Path:
     """A result whose runs all need these epochs."""
-    runs = [
-        change(
-            change(resnet_40(k), "global_batch_size", value=size),
-            "eval_accuracy", 2, metadata={"epoch_num": epochs},
-        )
-        for k in range(5)
-    ]  # fmt: skip
-    return submit(folder, runs)
+    runs = [change(resnet_40(k), "global_batch_size", value=size) for k in range(5)]
+    reached = {"epoch_num": epochs}
+    return submit(folder, [change(run, "eval_accuracy", 2, metadata=reached) for run in runs])
 
 
 @pytest.mark.parametrize(
@@ -148,9 +142,8 @@ def test_a_note_tells_of_another_hull(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(type(ROUND.rule_set), "read_reference_runs", lambda *_: reference)
     submit_resnet(tmp_path, 36, 200)
     found = judge([package.read(tmp_path, ROUND.layout)], ROUND).findings
-    assert [(f.code, f.severity) for f in found if f.rule == "M3"] == [
-        ("M3.hull", "note"), ("M3.too_fast", "error"),
-    ]  # fmt: skip
+    told = [(f.code, f.severity) for f in found if f.rule == "M3"]
+    assert told == [("M3.hull", "note"), ("M3.too_fast", "error")]
 
 
 @pytest.mark.parametrize(

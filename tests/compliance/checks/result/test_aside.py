@@ -29,10 +29,6 @@ def cut(records: list[Record], lines: int) -> list[Record]:
     return records[:-lines]
 
 
-def not_finite(records: list[Record]) -> list[Record]:
-    return put_metadata(records, "run_stop", reason="the loss is not finite")
-
-
 @pytest.mark.parametrize(
     ("records", "says"),
     [
@@ -73,7 +69,8 @@ SET_ASIDE: dict[str, tuple[str, list[Record]]] = {
     "a run that was slower than its repeat": (
         "T15.set_aside", cut(run_records(MINI, 2, blocks=5, converged=False), 1)),
     "a run that diverged": (
-        "T15.set_aside", not_finite(run_records(MINI, 2, blocks=2, converged=False))),
+        "T15.set_aside", put_metadata(run_records(MINI, 2, blocks=2, converged=False), "run_stop",
+                                      reason="the loss is not finite")),
     "another seed, not repeated": (
         "T15.other_seed", cut(run_records(MINI, 17, blocks=2, converged=False), 1)),
     "another given seed, not repeated": (

@@ -38,10 +38,14 @@ def measure(
     return [round(each, decimals) for each in read]
 
 
-def log(watts: Watts) -> "tuple[array[float], ...]":
+def make_power_log(watts: Watts) -> PowerLog:
     times = [500.0 * n for n in range(len(watts))]
     sensor = Sensor("node0", times, watts, range(3, 3 + len(watts)))
-    return list_readings(PowerLog(Path("power_0.csv"), "nothing", (sensor,)))
+    return PowerLog(Path("power_0.csv"), "nothing", (sensor,))
+
+
+def log(watts: Watts) -> "tuple[array[float], ...]":
+    return list_readings(make_power_log(watts))
 
 
 FORMS: dict[str, Callable[[Watts], Watts]] = {
@@ -101,15 +105,12 @@ def test_readings_that_repeat_themselves_are_found() -> None:
     assert list(find_copies([log([*once, *(1.1 * w for w in once)])])) == [(0, 0)]
 
 
+LATE_NOISE = ((3, 0), (3, 3), (1, 0), (0, 0))  # tried at night
+
+
 @pytest.mark.parametrize(
     ("watts", "decimals"),
-    [
-        *((3, 1), (0.5, 0)),
-        *(
-            pytest.param(*noise, marks=pytest.mark.slow)
-            for noise in ((3, 0), (3, 3), (1, 0), (0, 0))
-        ),
-    ],
+    [(3, 1), (0.5, 0), *(pytest.param(*noise, marks=pytest.mark.slow) for noise in LATE_NOISE)],
 )
 @pytest.mark.parametrize("load", LOADS)
 def test_the_same_load_with_its_own_noise_is_no_copy(
@@ -156,9 +157,7 @@ def test_readings_that_tell_nothing_are_no_copies(watts: Watts) -> None:
     ],
 )
 def test_the_same_readings_again_and_again(watts: list[float], codes: list[str]) -> None:
-    times = [500.0 * n for n in range(len(watts))]
-    sensor = Sensor("plug", times, watts, range(3, 3 + len(watts)))
-    found = [*_check_constant([PowerLog(Path("power_0.csv"), "nothing", (sensor,))])]
+    found = [*_check_constant([make_power_log(watts)])]
     assert [(each.code, each.severity) for each in found] == [(code, "warning") for code in codes]
 
 
