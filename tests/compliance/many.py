@@ -32,12 +32,9 @@ def _write(root: Path, asked: Definition, number: int, division: str) -> None:
     who = f"submitter{number // PER_SUBMITTER}"
     accelerators = 2 ** (number % 8)
     system = {
-        **SYSTEM,
-        "submitter": who,
-        "system": f"system{number}",
-        "accelerator": f"Example {'ABCD'[number % 4]}100",
-        "accelerators_per_node": accelerators,
-    }
+        **SYSTEM, "submitter": who, "system": f"system{number}",
+        "accelerator": f"Example {'ABCD'[number % 4]}100", "accelerators_per_node": accelerators,
+    }  # fmt: skip
     folder = root / who / "results" / f"system{number}" / f"{asked.name}-mini-{division}"
     # 10 are too few in galaxy_shape, 5 just enough in galaxy_bnn.
     blocks = {"galaxy_shape": 10}.get(asked.name, 5) + number % 5

@@ -246,10 +246,9 @@ def logged(
     return Case(name, code, at(key), put(key, value=value), place, says)
 
 
-def aborted(name: str, code: str, line: int, key: str, says: str = "", nth: int = 0, /,
-            **metadata: object) -> Case:  # fmt: skip
+def aborted(name: str, code: str, line: int, key: str, nth: int = 0, /, **metadata: object) -> Case:
     """Other metadata in a record of an aborted run."""
-    return Case(name, code, line, text(put_metadata(ABORTED, key, nth, **metadata)), says=says)
+    return Case(name, code, line, text(put_metadata(ABORTED, key, nth, **metadata)))
 
 
 def insert(after: int, record: Record, **fields: object) -> list[str]:
@@ -459,7 +458,7 @@ CASES = [
     Case("an evaluation of other samples", "T8.evaluation_count", at("eval_start", 1),
          meta("eval_start", 1, samples_count=samples(0))),
     aborted("an evaluation in an aborted run of other samples", "T8.evaluation_count",
-            ABORTED_STOP - 1, "eval_stop", "", 2, samples_count=samples(1)),
+            ABORTED_STOP - 1, "eval_stop", 2, samples_count=samples(1)),
     # T9: quality
     Case("a missing metric", "T9.missing_metric", EVALUATION, of_metrics(lambda m: m.pop("nll")),
          says="nll"),

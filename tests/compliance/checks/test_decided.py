@@ -62,13 +62,9 @@ def find(judged_in: Round, decisions: str) -> tuple[list[str], bool, str]:
         (f"objections:\n - {{{AGAINST}, verdict: upheld}}", ["S11.upheld"], True, "rejected"),
         (f"objections:\n - {{{AGAINST}, verdict: upheld}}\nwithdrawals:\n - {{{SAID}}}",
          ["S8.withdrawn"], False, "withdrawn"),
-        (
-            "receipts:\n - {path: acme, on: 2026-07-01}\nwaivers:\n - {rule: S10, path: acme, "
-            "reason: the server was down, who: Jane Doe, until: 2026-06-30}",
-            ["S10.late"],
-            False,
-            "scored",
-        ),
+        ("receipts:\n - {path: acme, on: 2026-07-01}\nwaivers:\n - {rule: S10, path: acme, "
+         "reason: the server was down, who: Jane Doe, until: 2026-06-30}", ["S10.late"], False,
+         "scored"),
     ],
 )  # fmt: skip
 def test_a_decision_has_its_effect(

@@ -204,9 +204,8 @@ def test_the_line_of_a_key_is_where_it_stands(indent: int | None, tmp_path: Path
         line = find_line(path, names)
         assert line is not None
         assert json.dumps(names[-1]) + ":" in lines[line - 1]
-    assert (find_line(path, ("b", "c")), find_line(path, ("c",))) == (
-        (1, 1) if indent is None else (len(lines) - 3, len(lines) - 1)
-    )
+    expected = (1, 1) if indent is None else (len(lines) - 3, len(lines) - 1)
+    assert (find_line(path, ("b", "c")), find_line(path, ("c",))) == expected
     for absent in (("d",), ("a", "c"), ("b", "c", "d"), ("c", "c")):
         assert find_line(path, absent) is None
     assert find_line(tmp_path / "none.json", ("a",)) is None

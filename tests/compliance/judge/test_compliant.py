@@ -219,13 +219,6 @@ def measure(watts: Mapping[str, float], **how: float) -> Callable[[Path], None]:
     return change
 
 
-def round_readings(folder: Path) -> None:
-    for index in RUNS:
-        head, names, *rows = power_lines(run_records(MINI, index), {"node0": 812.0})
-        rounded = [f"{row.split(',')[0]},{float(row.split(',')[1]):.1f}" for row in rows]
-        (folder / f"power_{index}.csv").write_text("\n".join([head, names, *rounded]) + "\n")
-
-
 def read(
     watt: Callable[[random.Random, int], float], every_ms: float = 500.0
 ) -> Callable[[Path], None]:
@@ -272,7 +265,7 @@ BESIDE: Mapping[str, Callable[[Path], None]] = {
     "a meter, ten times a second": measure({"node0": 812.0}, every_ms=100.0),
     "a laptop": measure({"package-0": 9.0, "dram-0": 1.2}),
     "eight sensors": measure({f"package-{n}": 65.0 + n for n in range(8)}),
-    "a meter with one decimal": round_readings,
+    "a meter with one decimal": read(lambda chance, n: round(812 * chance.uniform(0.99, 1.01), 1)),
     "a meter that measures less often than it is read": hold,
     "a meter in whole watts": read(lambda chance, n: float(round(chance.gauss(300, 4)))),
     "accelerators at their limit of power": read(

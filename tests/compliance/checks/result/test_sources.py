@@ -1,7 +1,6 @@
 """T10 and T25: who differs from whom in what a definition leaves open, and who is not warned."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from tests import tiny
-from tests.compliance.builder import SYSTEM, Record, edit, run_records, write_log, write_result
+from tests.compliance.builder import SYSTEM, put, run_records, write_log, write_result
 from tests.compliance.judging import find_all
 
 
@@ -32,13 +31,9 @@ def submit(who: str, chosen: Definition, logged: Logged, division: str = "closed
         for key in ("data_digest", "data_read", "weights_digest"):
             value = logged.get("data_digest" if key == "data_read" else key)
             if value and any(record["key"] == key for record in records):
-                records = edit(records, key, partial(_set, value))
+                records = put(records, key, value=value)
         write_log(folder / f"result_{index}.txt", records)
     return root
-
-
-def _set(value: str, record: Record) -> None:
-    record["value"] = value
 
 
 def find_differences() -> dict[str, set[str]]:
@@ -100,9 +95,8 @@ def test_weights_that_nobody_confirmed_are_compared(
     digest: str, division: str, warned: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given: Any = {"file": "a.pth", "digest": digest}
-    chosen = tiny.install(
-        tmp_path / "rules", monkeypatch, "ssd", "full", model={"given_weights": given}
-    )
+    weights = {"given_weights": given}
+    chosen = tiny.install(tmp_path / "rules", monkeypatch, "ssd", "full", model=weights)
     for who, letter in (("acme", "a"), ("bolt", "b")):
         submit(who, chosen, {"weights_digest": letter * 64}, division)
     expected = {who: {"T25.weights_differ"} for who in ("acme", "bolt")} if warned else {}
