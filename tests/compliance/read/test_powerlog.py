@@ -89,16 +89,12 @@ def test_energy_is_that_of_every_millisecond(
         (b"# not measured: x\ntime,a\n", 2),
         (b"# not measured: x\nmonotonic_ms\n", 2),
         (b"# not measured: x\nmonotonic_ms,<b>\n", 2),
-        (HEAD.encode() + b"1,1\n1,1\n", 4),
-        (HEAD.encode() + b"-1,1\n", 3),
-        (HEAD.encode() + b"1,1e999\n", 3),
-        (HEAD.encode() + b"1,1_0\n", 3),
-        (HEAD.encode() + b"1,0x10\n", 3),
-        (HEAD.encode() + b"1," + b"9" * 10_000 + b"\n", 3),
-        (HEAD.encode() + b"1," + b"1," * 100_000 + b"\n", 3),
-        (HEAD.encode() + b"\n", 3),
+        *((HEAD.encode() + rows, line) for rows, line in (
+            (b"1,1\n1,1\n", 4), (b"-1,1\n", 3), (b"1,1e999\n", 3), (b"1,1_0\n", 3),
+            (b"1,0x10\n", 3), (b"1," + b"9" * 10_000 + b"\n", 3),
+            (b"1," + b"1," * 100_000 + b"\n", 3), (b"\n", 3))),
     ],
-)
+)  # fmt: skip
 def test_a_problem_names_its_line(text: bytes, line: int, tmp_path: Path) -> None:
     (problem,) = log_of(text, tmp_path).problems
     assert problem.line == line
