@@ -116,10 +116,6 @@ def _replace(pattern: re.Pattern[bytes], by: Callable[[random.Random, bytes], by
     return _in_a_line(change)
 
 
-def _odd_value(chance: random.Random, before: bytes) -> bytes:
-    return chance.choice(ODD_VALUES)
-
-
 def _other_number(chance: random.Random, before: bytes) -> bytes:
     change = chance.choice((1, -1, 64, -(10**6), 10**9, 10**15))
     number = float(before) if len(before) < 300 else 0.0
@@ -137,6 +133,7 @@ def _look_alike(chance: random.Random, line: bytes) -> bytes:
     return line.replace(latin.encode(), other.encode(), chance.choice((1, 3, -1)))
 
 
+_odd_value = _replace(_VALUE, lambda chance, before: chance.choice(ODD_VALUES))
 _key_of_record = _replace(
     re.compile(rb'(?<="key": )"[^"]*"'),
     lambda chance, before: chance.choice(
@@ -150,7 +147,7 @@ _key_of_record = _replace(
 MUTATIONS: Sequence[Mutation] = (
     _drop, _repeat, _swap, _truncate, _behead, _borrow, _glue, _shuffle,
     _in_a_line(_flip), _in_a_line(_insert), _in_a_line(_look_alike),
-    _replace(_VALUE, _odd_value), _replace(_VALUE, _odd_value), _replace(_NUMBER, _other_number),
+    _odd_value, _odd_value, _replace(_NUMBER, _other_number),
     _replace(_KEY, _other_key), _key_of_record,
 )  # fmt: skip
 

@@ -3,7 +3,7 @@
 import math
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import pytest
@@ -12,15 +12,12 @@ from cepheid.compliance.checks.alike import near
 from cepheid.compliance.checks.alike.near import Close, Course, Scale, Steps
 from cepheid.rules import definition, evidence
 
-
-def list_scales() -> Iterator[tuple[str, str]]:
-    for name in definition.names():
-        for scale in definition.scales(name):
-            if near.load_scale(name, scale):
-                yield name, scale
-
-
-SCALES = list(list_scales())
+SCALES = [
+    (name, scale)
+    for name in definition.names()
+    for scale in definition.scales(name)
+    if near.load_scale(name, scale)
+]
 
 
 def read_courses(name: str, scale: str) -> list[Course]:
