@@ -195,9 +195,9 @@ def word_for_word_bleu(pairs: int, rounds: int, sentences: int) -> float:
     def split_words(text: str) -> str:
         return text.lower().replace(",", " ,").replace(".", " .").replace("?", " ?")
 
-    trained = [tuple(map(split_words, make_pair(1, TRAIN, i))) for i in range(pairs)]
+    trained = [tuple(map(split_words, make_pair(1, TRAIN, i, 2))) for i in range(pairs)]
     dictionary = word_for_word([(first, second) for first, second in trained], rounds)
-    evaluated = [tuple(map(split_words, make_pair(1, EVALUATION, i))) for i in range(sentences)]
+    evaluated = [tuple(map(split_words, make_pair(1, EVALUATION, i, 2))) for i in range(sentences)]
     translated = [" ".join(dictionary.get(w, w) for w in source.split()) for source, _ in evaluated]
     references = [target for _, target in evaluated]
     score: float = sacrebleu.corpus_bleu(translated, [references], tokenize="intl").score
