@@ -1,10 +1,10 @@
 """Text files of sentences from the grammar, in the layout of real text.
 
-Version 1 of the grammar writes as many sentences as are used. Of version 2 a pair is used only if
-neither side has more than ``longest_tokens`` tokens and no earlier pair of its part has the same
-English sentence, in the evaluation set too. So rounds of sentences are drawn, each in files of its
-own (``train-1.en``, ``train-2.en``, …), until enough of them can be used. The vocabulary is made of
-the first round, whatever the length of its sentences: how long a sentence is depends on it.
+A pair is used only if neither side has more than ``longest_tokens`` tokens and no earlier pair of
+its part has the same English sentence, in the evaluation set too. So rounds of sentences are drawn,
+each in files of its own (``train-1.en``, ``train-2.en``, …), until enough of them can be used. The
+vocabulary is made of the first round, whatever the length of its sentences: how long a sentence is
+depends on it.
 """
 
 from collections.abc import Callable
@@ -29,11 +29,10 @@ CountTokens = Callable[[Corpus], np.ndarray]
 
 @dataclass(frozen=True)
 class DrawnText:
-    """Where the sentences of one seed and one version of the grammar are written."""
+    """Where the sentences of one seed are written."""
 
     folder: Path
     seed: int
-    version: int
     processes: int | None
 
     def write(
@@ -47,7 +46,7 @@ class DrawnText:
             self.folder.mkdir(parents=True, exist_ok=True)
             pieces = range(-(-len(rows) // PIECE))
             written: dict[int, list[tuple[str, str]]] = {}
-            work = partial(_make_sentences, self.seed, part, rows, self.version)
+            work = partial(_make_sentences, self.seed, part, rows)
             for piece, pairs in map_in_processes(work, pieces, self.processes, self.folder):
                 written[piece] = pairs
                 on_progress(sum(map(len, written.values())), len(rows))
@@ -91,8 +90,6 @@ def _name_round(part: str, number: int) -> str:
     return f"{part}-{number}"
 
 
-def _make_sentences(
-    seed: int, part: str, rows: range, version: int, piece: int
-) -> list[tuple[str, str]]:
+def _make_sentences(seed: int, part: str, rows: range, piece: int) -> list[tuple[str, str]]:
     numbers = rows[piece * PIECE : (piece + 1) * PIECE]
-    return [grammar.make_pair(seed, part, number, version) for number in numbers]
+    return [grammar.make_pair(seed, part, number) for number in numbers]

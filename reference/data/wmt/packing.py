@@ -50,10 +50,8 @@ def plan(parameters: TextParameters, work: Work) -> Contents:
     fewer pairs than the definition uses.
     """
     source = _Source(parameters, work)
-    if parameters.draws_until_enough:
-        text = source.draw_text()
-    else:
-        text = source.split_text() if parameters.source == MOSES else source.read_text()
+    read = {GRAMMAR: source.draw_text, MOSES: source.split_text}
+    text = read.get(parameters.source, source.read_text)()
     samples = (parameters.train_samples, parameters.evaluation_samples)
     kept = select_pairs(text.parts, text.lengths, samples, parameters.may_have_fewer)
     rows = _Rows(Encoding(text.vocabulary), text.parts, kept, text.references)
@@ -108,13 +106,9 @@ class _Source:
     work: Work
 
     def read_text(self) -> _Text:
-        """Return text in files that are there, or that are drawn first; all of it is used."""
+        """Return text in files that are there; all of it is used."""
         asked = self.parameters
-        drawn = self._drawn
-        if asked.source == GRAMMAR:
-            drawn.write(TRAIN, TRAIN, range(asked.train_samples), self.work.report_part(0, PARTS))
-            drawn.write(EVALUATION, EVALUATION, range(asked.evaluation_samples))
-        source = asked.find_distributed_files(self.work.folder) or drawn.folder
+        source = self.work.folder.with_name(asked.source)
         names = parallel_text.choose_files(source, asked.train_files, asked.is_subset)
         train = parallel_text.open_corpus(source, names)
         evaluation = parallel_text.open_corpus(source, asked.evaluation_files)
@@ -215,7 +209,7 @@ class _Source:
     @property
     def _drawn(self) -> DrawnText:
         folder = self.work.folder.with_name(f"{self.work.folder.name}-text")
-        return DrawnText(folder, self.parameters.seed, self.parameters.grammar, self.work.processes)
+        return DrawnText(folder, self.parameters.seed, self.work.processes)
 
     def _make_vocabulary(self, corpus: Corpus) -> Path:
         size, digest = self.parameters.vocabulary, parallel_text.compute_digest(corpus)

@@ -8,8 +8,8 @@ Source
 Cleaning
     White space is single spaces. Training pairs of which one side is empty, as some of WMT's are,
     or has more than ``longest_tokens`` tokens are left out; ``remarks`` counts them. In the
-    evaluation set an empty side is an error: nothing of that set may be left out. What the second
-    version of the grammar draws is cleaned in both parts, and of pairs with the same English
+    evaluation set an empty side is an error: nothing of that set may be left out. What the grammar
+    draws is cleaned in both parts, and of pairs with the same English
     sentence the first one is used. Of WMT16 further pairs are left out, see ``moses``.
 
 Vocabulary
@@ -36,7 +36,7 @@ from cepheid.reference.data import dataset
 from cepheid.reference.data.dataset import Opened
 from cepheid.reference.data.sentences.batches import TOKEN, UNKNOWN, Pairs, Tokens
 from cepheid.reference.data.store import StoreError
-from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN, VERSIONS
+from cepheid.reference.data.wmt.grammar import EVALUATION, TRAIN, VERSION
 from cepheid.reference.data.wmt.vocabulary import MERGES_SUFFIX, MODEL_SUFFIX, parse_subwords
 
 GRAMMAR, REAL, MOSES = "grammar", "WMT17", "WMT16"
@@ -72,7 +72,7 @@ class TextParameters(dataset.Parameters):
     train_samples: int
     evaluation_samples: int
     seed: int = 20260101
-    grammar: int = 1
+    grammar: int = VERSION
     merges: int = 0
     longest_words: int = 80
     is_subset: bool = False
@@ -86,8 +86,8 @@ class TextParameters(dataset.Parameters):
                 f"data.merges and longest_words are {self.merges} and {self.longest_words}: "
                 f"expected 1 or more, and merges for {MOSES} alone"
             )
-        if self.grammar not in VERSIONS:
-            raise StoreError(f"data.grammar is {self.grammar!r}, expected one of {VERSIONS}")
+        if self.grammar != VERSION:
+            raise StoreError(f"data.grammar is {self.grammar!r}, expected {VERSION}")
         counts = (self.train_samples, self.evaluation_samples, self.longest_tokens)
         if min(counts) < 1 or not UNKNOWN < self.vocabulary <= np.iinfo(TOKEN).max:
             raise StoreError(
@@ -99,11 +99,6 @@ class TextParameters(dataset.Parameters):
             files = getattr(self, name)
             if not files or isinstance(files, str):
                 raise StoreError(f"data.{name} is {files!r}, expected a list of one name or more")
-
-    @property
-    def draws_until_enough(self) -> bool:
-        """Whether sentences are drawn until enough are short and different, in both parts."""
-        return self.source == GRAMMAR and self.grammar > 1
 
     @property
     def may_have_fewer(self) -> bool:

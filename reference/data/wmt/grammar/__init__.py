@@ -9,9 +9,6 @@ noun. Word by word little of this comes out right (``tests/reference/data/wmt/te
 
 Sentence ``i`` of a part is a function of (seed, part, i) only. A digest of the English sentence
 says which part it may be in, so that no sentence to be evaluated is ever trained on.
-
-Version 1 drops the infinitive clause of German questions: "Does he forget to sing?" is "Vergisst
-er?". Version 2 has it. Benchmarks measured on version 1 keep it until they are measured again.
 """
 
 import hashlib
@@ -20,19 +17,19 @@ from collections.abc import Sequence
 from cepheid.reference.data.wmt.grammar import in_english, in_german
 from cepheid.reference.data.wmt.grammar.trees import Sentence, SentenceGenerator
 
-VERSIONS = (1, 2)  # another one for every change that makes other sentences
+VERSION = 2  # another one for every change that makes other sentences
 TRAIN, EVALUATION = "train", "evaluation"
 EVALUATION_SHARE = 16  # one sentence in so many is for evaluation only
 
 
-def make_pair(seed: int, part: str, index: int, version: int = 1) -> tuple[str, str]:
+def make_pair(seed: int, part: str, index: int) -> tuple[str, str]:
     """Return sentence ``index`` of a part in English and in German."""
     generator = SentenceGenerator(seed, part, index)
     while True:
         sentence = generator.draw_sentence()
         text = write_english(sentence)
         if find_part(text) == part:
-            return text, write_german(sentence, version)
+            return text, write_german(sentence)
 
 
 def find_part(text: str) -> str:
@@ -46,9 +43,9 @@ def write_english(sentence: Sentence) -> str:
     return _write_line(in_english.list_words(sentence))
 
 
-def write_german(sentence: Sentence, version: int = 1) -> str:
-    """Return the sentence in German, by a version of the grammar."""
-    return _write_line(in_german.list_words(sentence, version))
+def write_german(sentence: Sentence) -> str:
+    """Return the sentence in German."""
+    return _write_line(in_german.list_words(sentence))
 
 
 def _write_line(words: Sequence[str]) -> str:

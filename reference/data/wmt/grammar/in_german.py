@@ -52,8 +52,8 @@ MIXED_ADJECTIVE = {
 STRONG_PLURAL_ADJECTIVE = {"nominative": "e", "accusative": "e", "dative": "en", "genitive": "er"}
 
 
-def list_words(sentence: Sentence, version: int) -> list[str]:
-    """Return the words of the sentence in German, by a version of the grammar."""
+def list_words(sentence: Sentence) -> list[str]:
+    """Return the words of the sentence in German."""
     first: list[str] | None = None
     subordinate: list[str] = []
     if sentence.conjunction and sentence.subordinate:
@@ -61,7 +61,7 @@ def list_words(sentence: Sentence, version: int) -> list[str]:
         if sentence.subordinate_first:
             first, subordinate = [*subordinate, ","], []
     words = _write_verb_second(sentence.main, sentence.front, first, sentence.is_question)
-    if sentence.is_question and version > 1:
+    if sentence.is_question:
         words += _write_after_the_verb(sentence.main)
     words += [",", *subordinate] if subordinate else []
     return [*words, "?" if sentence.is_question else "."]

@@ -38,13 +38,13 @@ def write_replica(folder: Path, pairs_of_each: int, test_pairs: int) -> None:
     """
     for place, (name, odd) in enumerate(ODD_PAIRS.items()):
         first = place * pairs_of_each
-        pairs = [make_pair(7, TRAIN, first + number, 2) for number in range(pairs_of_each)]
+        pairs = [make_pair(7, TRAIN, first + number) for number in range(pairs_of_each)]
         for number, pair in enumerate(odd):
             pairs.insert(2 * number + 1, pair)
         for side, language in enumerate(("en", "de")):
             text = "\n".join(pair[side] for pair in pairs)
             _write(folder / f"{name}.{language}", text + "\n" * (name != COMMON_CRAWL))
-    drawn = [make_pair(7, EVALUATION, row, 2) for row in range(test_pairs - len(TEST_PAIRS))]
+    drawn = [make_pair(7, EVALUATION, row) for row in range(test_pairs - len(TEST_PAIRS))]
     for side, language in enumerate(("en", "de")):
         sentences = [pair[side] for pair in [*TEST_PAIRS, *drawn]]
         for kind in ("src", "ref"):

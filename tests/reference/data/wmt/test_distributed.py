@@ -142,7 +142,7 @@ def test_the_order_is_that_of_the_definition(pairs: Pairs) -> None:
 def wmt_line(name: str, number: int) -> str:
     from cepheid.reference.data.wmt.grammar import TRAIN, make_pair
 
-    return make_pair(7, TRAIN, list(ODD_PAIRS).index(name) * OF_EACH + number, 2)[1]
+    return make_pair(7, TRAIN, list(ODD_PAIRS).index(name) * OF_EACH + number)[1]
 
 
 def test_every_test_sentence_is_evaluated_as_it_is_written(pairs: Pairs) -> None:

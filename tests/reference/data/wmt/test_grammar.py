@@ -135,23 +135,12 @@ def test_grammar(sentence: Sentence, in_english: str, in_german: str) -> None:
     assert write_german(sentence) == in_german
 
 
-@pytest.mark.parametrize(
-    ("version", "in_german"), [(1, "Vergisst er?"), (2, "Vergisst er, einen alten Hund anzurufen?")]
-)
-def test_the_second_version_asks_the_whole_question(version: int, in_german: str) -> None:
+def test_a_question_is_asked_whole() -> None:
     infinitive = Clause(verb("call"), "present", None, direct=A_DOG)
     forget = verb("forget", lexicon.OF_INFINITIVES)
     question = Sentence(Clause(forget, "present", PRONOUNS[1], purpose=infinitive), True)
     assert write_english(question) == "Does he forget to call an old dog?"
-    assert write_german(question, version) == in_german
-
-
-def test_versions_differ_in_questions_with_an_infinitive_alone() -> None:
-    pairs = [(make_pair(1, TRAIN, i), make_pair(1, TRAIN, i, version=2)) for i in range(1000)]
-    changed = [new for old, new in pairs if old != new]
-    assert 0 < len(changed) < 20
-    assert all(english.endswith("?") and " to " in english for english, _ in changed)
-    assert all(", " in german for _, german in changed)
+    assert write_german(question) == "Vergisst er, einen alten Hund anzurufen?"
 
 
 def test_nothing_that_is_evaluated_was_trained_on() -> None:
@@ -195,9 +184,9 @@ def word_for_word_bleu(pairs: int, rounds: int, sentences: int) -> float:
     def split_words(text: str) -> str:
         return text.lower().replace(",", " ,").replace(".", " .").replace("?", " ?")
 
-    trained = [tuple(map(split_words, make_pair(1, TRAIN, i, 2))) for i in range(pairs)]
+    trained = [tuple(map(split_words, make_pair(1, TRAIN, i))) for i in range(pairs)]
     dictionary = word_for_word([(first, second) for first, second in trained], rounds)
-    evaluated = [tuple(map(split_words, make_pair(1, EVALUATION, i, 2))) for i in range(sentences)]
+    evaluated = [tuple(map(split_words, make_pair(1, EVALUATION, i))) for i in range(sentences)]
     translated = [" ".join(dictionary.get(w, w) for w in source.split()) for source, _ in evaluated]
     references = [target for _, target in evaluated]
     score: float = sacrebleu.corpus_bleu(translated, [references], tokenize="intl").score
@@ -211,8 +200,7 @@ def test_word_for_word_is_far_from_a_translation() -> None:
 # Drawn text ---------------------------------------------------------------------------------------
 
 
-SHORT = TextParameters("grammar", 250, 22, 40, 8, seed=5, grammar=2)
-TRANSFORMER = TextParameters("grammar", 300, 80, train_samples=60, evaluation_samples=9, seed=5)
+SHORT = TextParameters("grammar", 250, 22, 40, 8, seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -285,11 +273,3 @@ def test_sentences_that_are_never_short_enough_are_told(
     monkeypatch.setattr("cepheid.reference.data.wmt.drawn_text.MOST_ROUNDS", 2)
     with pytest.raises(StoreError, match=r"0 of 80 sentences drawn for train .* uses 40\. Raise"):
         wmt.prepare(tmp_path / "packed", replace(SHORT, longest_tokens=2), processes=1)
-
-
-def test_the_first_version_is_what_it_was(tmp_path: Path) -> None:
-    """Definitions that do not name a version keep their data: see ``transformer``."""
-    manifest = wmt.prepare(tmp_path / "packed", TRANSFORMER, processes=1)
-    assert "repeated" not in manifest.parameters["left_out"]
-    assert manifest.parameters["grammar_version"] == 1
-    assert manifest.digest == "950494ab070e3b9f44a05f95d6f2793cbce36ba5685513dbd478fdcfda6de401"

@@ -85,7 +85,7 @@ def test_digest_does_not_depend_on_processes_or_interruptions(
             patch.setattr(f"cepheid.reference.data.wmt.packing.{step}", stop)
             with pytest.raises(InterruptedError):
                 make_pairs(tmp_path)
-    text = tmp_path / "packed-text" / "train.en"
+    text = tmp_path / "packed-text" / "train-1.en"
     written_ns = text.stat().st_mtime_ns
     assert make_pairs(tmp_path).manifest.digest == drawn.manifest.digest
     assert text.stat().st_mtime_ns == written_ns, "text was written anew"
@@ -170,7 +170,7 @@ def test_a_damaged_vocabulary_is_told(tmp_path: Path) -> None:
         ({"source": "wmt"}, "grammar, WMT17, WMT16"),
         ({"vocabulary": 70_000}, "65,535"),
         ({"words": 1}, "words"),
-        ({"grammar": 3}, r"data\.grammar is 3, expected one of \(1, 2\)"),
+        ({"grammar": 1}, r"data\.grammar is 1, expected 2"),
         ({"train_files": []}, r"data\.train_files is \[\], expected a list"),
         ({"evaluation_files": "test"}, r"data\.evaluation_files is 'test', expected a list"),
     ],
