@@ -70,6 +70,13 @@ def test_verdict_and_factor(batch_size: int, share: float, verdict: str) -> None
     assert found.factor == pytest.approx(1 / share)
 
 
+@pytest.mark.parametrize(("share", "verdict"), [(0.955, "equal"), (0.945, "early"), (1.03, "late")])
+def test_less_than_five_percent_is_never_early(share: float, verdict: str) -> None:
+    """It gains nothing, as the reference's samples are in the score; what is late loses."""
+    alike = make_points({16: [20_000, 20_010, 19_990, 20_005, 19_995], 64: [30_000] * 5})
+    assert compare_crossings([share * 20_000] * 5, 16, alike, MINI).verdict == verdict
+
+
 @pytest.mark.parametrize("batch_size", [4, 15, 65, 6_500])
 def test_nothing_is_extrapolated(batch_size: int) -> None:
     found = compare_crossings([1.0] * 5, batch_size, POINTS, MINI)
