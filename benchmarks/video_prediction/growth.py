@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from cepheid.reference.optim.schedules import warmup_then_cosine
 from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import AdamHyperparameters
 
@@ -28,6 +29,7 @@ class Hyperparameters(AdamHyperparameters):
     global_batch_size: int
     opt_name: Literal["adam"]
     opt_learning_rate_growth_factor: float
+    opt_learning_rate_decay_samples: int
     growth_fading_samples: int
     growth_stable_samples: int
     gan_pixel_weight: float
@@ -35,6 +37,7 @@ class Hyperparameters(AdamHyperparameters):
     gan_penalty_interval_steps: int
     gan_drift_weight: float
     gan_deviation_span: int
+    gan_average_half_life_samples: int
 
     def find_stage(self, samples: int, stages: int) -> Stage:
         """Return the stage of the step that follows ``samples``; there are ``stages`` of them.
@@ -48,6 +51,16 @@ class Hyperparameters(AdamHyperparameters):
         if number == 0 or since >= self.growth_fading_samples:
             return Stage(number)
         return Stage(number, since / self.growth_fading_samples)
+
+    def compute_rate(self, samples: int, stage: Stage) -> float:
+        """Return the learning rate of the step in a stage that completes ``samples``."""
+        return warmup_then_cosine(
+            samples,
+            base=self.opt_base_learning_rate * self.opt_learning_rate_growth_factor**stage.number,
+            end=0.0,
+            warmup_samples=0,
+            decay_samples=self.opt_learning_rate_decay_samples,
+        )
 
     def find_start(self, number: int) -> int:
         """Return the samples after which the stage ``number`` begins."""

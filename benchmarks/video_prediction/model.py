@@ -7,7 +7,8 @@ them at the new resolution, behind a learned layer that halves or doubles the si
 later.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -255,9 +256,9 @@ def measure_deviation(maps: Tensor, span: int) -> Tensor:
 
 
 class FutureGan(nn.Module):
-    """Generator and critic."""
+    """Generator and critic, and averages of the generator's weights if they are asked for."""
 
-    def __init__(self, facts: Mapping[str, Any], span: int) -> None:
+    def __init__(self, facts: Mapping[str, Any], span: int, is_averaged: bool = False) -> None:
         super().__init__()
         sizes = Sizes.parse(facts)
         self.generator = Generator(sizes, facts["widths"])
@@ -265,10 +266,38 @@ class FutureGan(nn.Module):
         for parameter in self.parameters():
             if parameter.dim() == 5:
                 parameter.data = parameter.data.contiguous(memory_format=torch.channels_last_3d)
+        self.averages = Averages(self.generator) if is_averaged else None
 
     def forward(self, frames: Tensor, stage: Stage) -> Tensor:
         """Return the frames that follow ``frames``, both (n, channels, time, y, x)."""
         return self.generator(frames, stage)
+
+
+class Averages(nn.Module):
+    """Running averages of a network's weights (Karras et al. 2017, section 6), as buffers."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        for number, weights in enumerate(network.parameters()):
+            self.register_buffer(str(number), weights.detach().clone())
+
+    @torch.no_grad()
+    def follow(self, network: nn.Module, share: float) -> None:
+        """Go ``share`` of the way to the network's weights."""
+        for average, weights in zip(self.buffers(), network.parameters(), strict=True):
+            average.lerp_(weights, share)
+
+    @contextmanager
+    def stand_in(self, network: nn.Module) -> Iterator[None]:
+        """Let the network have the averages for its weights, in place, until the end."""
+        pairs = list(zip(self.buffers(), network.parameters(), strict=True))
+        own = [weights.detach().clone() for _, weights in pairs]
+        with torch.no_grad():
+            for average, weights in pairs:
+                weights.copy_(average)
+            yield
+            for before, (_, weights) in zip(own, pairs, strict=True):
+                weights.copy_(before)
 
 
 # Losses -------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ Inputs and targets are uint8 (n, time, y, x, channels). A step updates the criti
 generator through the updated critic.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from cepheid.benchmarks.video_prediction.growth import Videos
 from cepheid.benchmarks.video_prediction.losses import BOTH, GENERATOR, Pass, compute_loss, scale
 from cepheid.benchmarks.video_prediction.model import FutureGan, enlarge
 from cepheid.reference.data.order import SampleStream
-from cepheid.reference.run.report import Table
 from cepheid.reference.torch.devices.values import widen
 from cepheid.reference.torch.pieces import Pieces, cut
 from cepheid.reference.torch.workload import (
@@ -26,7 +25,6 @@ from cepheid.reference.torch.workload import (
     Moment,
     Network,
     Norms,
-    OnProgress,
     Recipe,
     Result,
     Seat,
@@ -54,7 +52,9 @@ def check(shape: Videos, seat: Seat) -> None:
 
 def make_network(shape: Videos, norms: Norms) -> nn.Module:
     """Return generator and critic with the layers of all stages."""
-    network = FutureGan(shape.facts, shape.values.gan_deviation_span)
+    values = shape.values
+    is_averaged = values.gan_average_half_life_samples > 0
+    network = FutureGan(shape.facts, values.gan_deviation_span, is_averaged)
     network.next = Pass()  # type: ignore[assignment]
     return network
 
@@ -146,18 +146,24 @@ def update(trainer: Any, name: str) -> None:
     trainer.workload.prepare_update(shape, Update(after, optimizer.param_groups, trainer.clip))
     trainer.sharing.update(optimizer, trainer.scaler)
     if name == GENERATOR:
+        average(shape, trainer.model, trainer.samples)
         number, trainer.samples = shape.find_stage(trainer.samples).number, after
         if shape.find_stage(after).number != number:
             optimizer.state.clear()
 
 
+def average(shape: Videos, network: Any, samples: int) -> None:
+    """Let the averages follow the step after ``samples``; those of the first are its weights."""
+    if network.averages is not None:
+        half_lives = shape.config.global_batch_size / shape.values.gan_average_half_life_samples
+        network.averages.follow(network.generator, 1 - 0.5**half_lives if samples else 1.0)
+
+
 def prepare_update(shape: Videos, update: Update) -> None:
-    """Set the learning rate of the step; each stage lowers it."""
-    values = shape.values
-    number = shape.find_stage(update.samples - shape.config.global_batch_size).number
+    """Set the learning rate of the step; it falls with each stage and with time."""
+    stage = shape.find_stage(update.samples - shape.config.global_batch_size)
     for group in update.groups:
-        rate = values.opt_base_learning_rate * values.opt_learning_rate_growth_factor**number
-        group["lr"] = rate
+        group["lr"] = shape.values.compute_rate(update.samples, stage)
 
 
 # Evaluation:
@@ -179,25 +185,23 @@ def predict_noise(shape: Videos, inference: Inference, noise: tuple[Tensor, Tens
 
 
 def evaluate(shape: Videos, inference: Inference) -> Evaluation:
-    """Return SSIM, sharpness and PSNR over the evaluation set, on every rank."""
-    inference.network.module.next.samples = inference.samples
-    share = inference.seat.split(inference.data.evaluation_rows, inference.size)
-    sums = add_up(shape, inference, inference, share)
-    return Evaluation(quality.summarize(inference.ranks.sum(sums)))
+    """Return the metrics of ``quality`` over the evaluation set, on every rank."""
+    rows = inference.data.evaluation_rows
+    total = inference.make_sums(quality.count_sums(shape.facts["outputs"]))
+    with take_evaluated(inference):
+        for some in inference.seat.split(rows, inference.size):
+            past, future = map(inference.to_device, inference.data.read(some))
+            total += quality.measure(as_truth(past), inference(past), as_truth(future))
+    return Evaluation(quality.summarize(inference.ranks.sum(total), len(rows)))
 
 
-def add_up(
-    shape: Videos,
-    inference: Inference,
-    method: Callable[[Tensor], Tensor],
-    batches: Iterable[np.ndarray],
-) -> Tensor:
-    """Return the sums (5, time) of ``quality.measure`` of a method over batches of rows (n,)."""
-    total = inference.make_sums(5, shape.facts["outputs"])
-    for rows in batches:
-        past, future = map(inference.to_device, inference.data.read(rows))
-        total += quality.measure(method(past), as_truth(future))
-    return total
+@contextmanager
+def take_evaluated(inference: Inference) -> Iterator[None]:
+    """Predict as after the samples of now, with averaged weights where there are some."""
+    network = inference.network.module
+    network.next.samples = inference.samples
+    with network.averages.stand_in(network.generator) if network.averages else nullcontext():
+        yield
 
 
 def as_truth(frames: Tensor) -> Tensor:
@@ -205,41 +209,14 @@ def as_truth(frames: Tensor) -> Tensor:
     return widen(frames.permute(0, 4, 1, 2, 3)) / 255
 
 
-def predict_simply(
-    method: Callable[[Tensor, int], Tensor], shape: Videos, network: Network, past: Tensor
-) -> Tensor:
-    """Return what a method makes of the known frames; shapes are those of ``predict``."""
-    return method(as_truth(past), shape.facts["outputs"])
-
-
-def report(shape: Videos, result: Result, on_progress: OnProgress) -> Sequence[Table]:
-    """Return the quality of the last prediction beside that of two that learn nothing."""
-    inference, (_, last) = result.inference, result.curve[-1]
-    rows, size = result.data.evaluation_rows, inference.size
-    batches = np.split(rows, range(size, len(rows), size))
-    found = {"prediction": last}
-    methods = {
-        "last frame again": quality.copy_last,
-        "last two frames extrapolated": quality.extrapolate,
-    }
-    for done, (name, method) in enumerate(methods.items(), 1):
-        simple = partial(predict_simply, method, shape, inference.network)
-        found[name] = quality.summarize(add_up(shape, inference, simple, batches).cpu())
-        on_progress(done, len(methods))
-    lines: list[Mapping[str, str | int | float]] = [
-        {"prediction": name, **values} for name, values in found.items()
-    ]
-    return [Table("Quality beside that of predictions without learning", tuple(lines))]
-
-
 def draw_moments(shape: Videos, result: Result) -> Any:
     """Return the figures of a moving picture of the best and the typical of some predictions."""
     from cepheid.benchmarks.video_prediction import pictures  # matplotlib is slow to import
 
     inference = result.inference
-    inference.network.module.next.samples = inference.samples
     past, true = map(inference.to_device, result.data.read(result.data.evaluation_rows[:LOOKED]))
-    frames = 255 * predict(shape, inference.network, past)
+    with take_evaluated(inference):
+        frames = 255 * predict(shape, inference.network, past)
     predicted = frames.round().byte().permute(0, 2, 3, 4, 1)
     order = (predicted.float() - true.float()).square().flatten(1).mean(dim=1).argsort()
     chosen = order[[0, len(order) // 2]]
@@ -272,7 +249,6 @@ WORKLOAD: Workload[Videos] = Workload(
     prepare_update=prepare_update,
     evaluate=evaluate,
     evaluation_batch=lambda shape: 100,
-    report=report,
     pictures=draw_moments,
     compiles_loss=False,
     takes_whole_share=True,  # shares of mixtures are drawn for all clips

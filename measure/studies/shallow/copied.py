@@ -31,8 +31,8 @@ def run_copies(trial: Trial) -> Iterator[Metrics]:
             clips = torch.from_numpy(np.array(frames[first : first + CLIPS_TOGETHER]))
             clips = clips.permute(0, 4, 1, 2, 3).double() / 255
             past, future = clips[:, :, :known], clips[:, :, known:]
-            total = total + of_frames.measure(method(past, future.shape[2]), future)
-        yield of_frames.summarize(total)
+            total = total + of_frames.measure(past, method(past, future.shape[2]), future)
+        yield of_frames.summarize(total, len(frames))
 
 
 def average_last(past: torch.Tensor, count: int) -> torch.Tensor:

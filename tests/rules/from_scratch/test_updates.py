@@ -54,7 +54,8 @@ def find_rate(name: str, v: Mapping[str, Any], s: int, epoch: int, prefix: str =
         found = page.stepwise_rate(s, b, w, *(v[f"opt_learning_rate_{each}"] for each in names))
     elif name == "video_prediction":
         length = v["growth_fading_samples"] + v["growth_stable_samples"]
-        found = b * v["opt_learning_rate_growth_factor"] ** min(1, (s - batch) // length)
+        b *= v["opt_learning_rate_growth_factor"] ** min(1, (s - batch) // length)
+        found = page.cosine_rate(s, b, 0.0, 0, d)
     else:
         stretch = 1 + v["opt_learning_rate_drop_stretch"] / 10
         drops = [v[f"opt_learning_rate_{each}_drop_samples"] for each in ("first", "second")]
