@@ -12,6 +12,7 @@ from cepheid.reference.torch.images import compute_psnr, compute_ssim
 
 KNOWN = 2  # known frames that a clip of ``describe`` begins with
 FILTERS, FEATURES, COMPONENTS = 96, 3 * 96, 40
+LEAST_SHARE = 1e-9  # of the first axis' variance: fewer clips than axes leave nothing on the others
 LEAST_VARIANCE = 1e-6  # of a feature: nearly the same in all clips
 
 
@@ -103,7 +104,8 @@ def compute_distance(one: np.ndarray, true: np.ndarray) -> float:
     (mean, spread), (true_mean, true_spread) = map(_split, (one, true))
     unit = np.sqrt(np.maximum(true_spread.diagonal(), LEAST_VARIANCE))
     values, axes = np.linalg.eigh(true_spread / np.outer(unit, unit))
-    values, axes = values[-COMPONENTS:].clip(0), axes[:, -COMPONENTS:] / unit[:, None]
+    seen = [-1 - n for n in range(COMPONENTS) if values[-1 - n] > LEAST_SHARE * values[-1]]
+    values, axes = values[seen], axes[:, seen] / unit[:, None]
     offset, own = axes.T @ (mean - true_mean), axes.T @ spread @ axes
     roots = np.sqrt(values)
     shared = np.linalg.eigvalsh(own * np.outer(roots, roots)).clip(0)

@@ -140,12 +140,11 @@ def test_clips(data_root: Path) -> None:
     one, other = frames[0, 5:7, :, :, 0] / 255
     ours = compute_ssim(torch.from_numpy(one), torch.from_numpy(other))
     assert page.structural_similarity(one, other) == pytest.approx(float(ours))
-    clips = torch.from_numpy(page.read_fixed(folder, "frames", range(120)) / 255)
-    past, true = clips.permute(0, 4, 1, 2, 3).split(6, dim=2)
+    past, true = (torch.rand(60, 1, 6, 16, 16).double() for _ in range(2))
     predicted = (true + true.roll(1, -1)) / 2
-    ours = quality.summarize(quality.measure(past, predicted, true), len(clips))["clip_distance"]
+    distance = quality.summarize(quality.measure(past, predicted, true), 60)["clip_distance"]
     both = (torch.cat((past[:, :, -2:], each), 2).numpy() for each in (predicted, true))
-    assert page.clip_distance(*both) == pytest.approx(ours, rel=1e-6) != 0
+    assert page.clip_distance(*both) == pytest.approx(distance, rel=1e-6) != 0
     check_digest(folder)
 
 
