@@ -63,13 +63,15 @@ def count_samples(trainer: Any) -> Tensor:
     return torch.zeros((), device=trainer.ranks.device)
 
 
+def sharpen(frames: Tensor, mask: float = MASK) -> Tensor:
+    """Return frames (n, channels, time, y, x) with an unsharp mask, in [0, 1]."""
+    wider = functional.pad(frames, (1, 1, 1, 1, 0, 0), "replicate")
+    return (frames + mask * (frames - functional.avg_pool3d(wider, (1, 3, 3), 1))).clamp(0, 1)
+
+
 def predict_sharpened(shape: Videos, network: Network, past: Tensor) -> Tensor:
-    """Return what ``predict`` returns with an unsharp mask: its edges twice over."""
-    frames = predict(shape, network, past)
-    blurred = functional.avg_pool3d(
-        functional.pad(frames, (1, 1, 1, 1, 0, 0), "replicate"), (1, 3, 3), 1
-    )
-    return (frames + MASK * (frames - blurred)).clamp(0, 1)
+    """Return the frames of ``predict``, (n, channels, time, y, x), with an unsharp mask."""
+    return sharpen(predict(shape, network, past))
 
 
 WITHOUT_CRITIC_UPDATES = WORKLOAD.vary(step=partial(run_step, updated=(GENERATOR,)))

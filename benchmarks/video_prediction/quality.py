@@ -72,7 +72,7 @@ def count_sums(frames: int) -> int:
 
 
 def summarize(sums: Tensor, clips: int) -> Mapping[str, float]:
-    """Return the metrics of the ``sums`` of ``measure`` of all ``clips``.
+    """Return the metrics of the ``sums`` (n,) that ``measure`` returns, of all ``clips``.
 
     The sharpness of a frame is the root mean square of the differences of neighbouring pixels, over
     that of the truth; 1 is right, and that of the worst frame counts. What is uncertain grows with
@@ -97,9 +97,9 @@ def summarize(sums: Tensor, clips: int) -> Mapping[str, float]:
 def compute_distance(one: np.ndarray, true: np.ndarray) -> float:
     """Return the Fréchet distance of predicted from true clips, from the moments of features.
 
-    Both are the mean and the mean of products, one after the other. Features are in standard
-    deviations of the truth, and seen along its first COMPONENTS principal axes. The distance is
-    that of two normal distributions (Heusel et al. 2017, arXiv:1706.08500, section 4).
+    Both are mean and mean products, (FEATURES + FEATURES²,). Features are in standard deviations of
+    the truth, and seen along its first COMPONENTS principal axes. The distance is that of two
+    normal distributions (Heusel et al. 2017, arXiv:1706.08500, section 4).
     """
     (mean, spread), (true_mean, true_spread) = map(_split, (one, true))
     unit = np.sqrt(np.maximum(true_spread.diagonal(), LEAST_VARIANCE))
@@ -115,15 +115,3 @@ def compute_distance(one: np.ndarray, true: np.ndarray) -> float:
 def _split(moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean, products = moments[:FEATURES], moments[FEATURES:].reshape(FEATURES, FEATURES)
     return mean, products - np.outer(mean, mean)
-
-
-def copy_last(past: Tensor, count: int) -> Tensor:
-    """Return the last of frames (n, channels, time, y, x), ``count`` times: a baseline."""
-    return past[:, :, -1:].expand(-1, -1, count, -1, -1)
-
-
-def extrapolate(past: Tensor, count: int) -> Tensor:
-    """Return frames that go on as the last two of (n, channels, time, y, x): a baseline."""
-    steps = torch.arange(1, count + 1, device=past.device).view(1, 1, -1, 1, 1)
-    change = past[:, :, -1:] - past[:, :, -2:-1]
-    return (past[:, :, -1:] + steps * change).clamp(0, 1)

@@ -322,14 +322,6 @@ def test_an_evaluation_takes_averaged_weights_and_training_goes_on_with_its_own(
     assert torch.equal(copy_parameters(generator), weights[-1])
 
 
-def test_baselines_copy_and_extrapolate() -> None:
-    past = torch.linspace(0.1, 0.6, 6).view(1, 1, 6, 1, 1)
-    assert quality.copy_last(past, 2).flatten().tolist() == pytest.approx([0.6, 0.6])
-    assert quality.extrapolate(past, 6).flatten().tolist() == pytest.approx(
-        [0.7, 0.8, 0.9, 1.0, 1.0, 1.0]
-    )
-
-
 def test_a_moment_of_the_picture_shows_the_current_frames(data_root: Path) -> None:
     assert len(build_to_train(configuration(data_root)).pictures()) == 12
     clip = np.arange(4, dtype=np.uint8).reshape(4, 1, 1, 1) * 50

@@ -30,7 +30,7 @@ ROWS: Mapping[str, Sequence[str]] = {
     "galaxy_shape": ("moments",),
     "gnmt": ("dictionary",),
     "transformer": ("dictionary",),
-    "video_prediction": ("copy_last",),
+    "video_prediction": ("copy_last", "retrieval", "linear"),
     "galaxy_generation": ("shifted", "rescaled", "blended", "warped"),
 }
 
@@ -50,7 +50,7 @@ class Row:
 
 def find_baseline(name: str) -> Baseline:
     """Return a baseline with the function that runs it."""
-    from cepheid.measure.studies.shallow import copied, galaxies, pictures, sentences
+    from cepheid.measure.studies.shallow import copied, frames, galaxies, pictures, sentences
 
     runs = {
         "random_patches": pictures.run_patches,
@@ -59,7 +59,9 @@ def find_baseline(name: str) -> Baseline:
         "neighbours": pictures.run_neighbours,
         "moments": galaxies.run_moments,
         "dictionary": sentences.run_dictionary,
-        "copy_last": copied.run_copies,
+        "copy_last": frames.run_copies,
+        "retrieval": frames.run_retrieval,
+        "linear": frames.run_linear,
         "shifted": copied.alter(copied.shift),
         "rescaled": copied.alter(copied.rescale),
         "blended": copied.alter(copied.blend),

@@ -1,4 +1,4 @@
-"""Baselines that copy: known frames for those that follow, altered training images for new ones."""
+"""Baselines that copy: altered training images for new ones."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,40 +7,13 @@ import torch
 from torch import nn
 
 from cepheid.benchmarks.galaxy_generation import quality as of_images
-from cepheid.benchmarks.video_prediction import quality as of_frames
 from cepheid.measure.studies.shallow.trial import Metrics, Trial
 from cepheid.reference.data.random_streams import make_generator
 from cepheid.reference.galaxies.stamps import crop_middle
 
-CLIPS_TOGETHER = 100
 FARTHEST, SPREAD, SHARE = 2, 0.15, 0.1  # pixels, of ln flux, of the other image in a blend
 ZOOM, JITTER, MOVED = 0.15, 0.03, 0.7  # spreads of ln size and of ln flux in each band; pixels
 Alter = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-
-
-# Frames -----------------------------------------------------------------------------------------
-
-
-def run_copies(trial: Trial) -> Iterator[Metrics]:
-    """Show the last known frame again, then go on as the last two did, then half of each."""
-    known = int(trial.model["inputs"])
-    frames = trial.data.frames[trial.evaluation]
-    for method in (of_frames.copy_last, of_frames.extrapolate, average_last):
-        total = torch.zeros(())
-        for first in range(0, len(frames), CLIPS_TOGETHER):
-            clips = torch.from_numpy(np.array(frames[first : first + CLIPS_TOGETHER]))
-            clips = clips.permute(0, 4, 1, 2, 3).double() / 255
-            past, future = clips[:, :, :known], clips[:, :, known:]
-            total = total + of_frames.measure(past, method(past, future.shape[2]), future)
-        yield of_frames.summarize(total, len(frames))
-
-
-def average_last(past: torch.Tensor, count: int) -> torch.Tensor:
-    """Return half of ``copy_last`` and half of ``extrapolate`` of frames (n, c, time, y, x)."""
-    return (of_frames.copy_last(past, count) + of_frames.extrapolate(past, count)) / 2
-
-
-# Images -----------------------------------------------------------------------------------------
 
 
 def shift(images: np.ndarray, random: np.random.Generator) -> np.ndarray:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cepheid.compliance.score import margins
-from cepheid.measure.studies.shallow import baselines, copied, galaxies, pictures, sentences
+from cepheid.measure.studies.shallow import baselines, copied, frames, galaxies, pictures, sentences
 from cepheid.measure.studies.shallow.trial import CONFIGURATIONS_MAX, Baseline, Trial, try_out
 from cepheid.reference.galaxies.stamps import reorient
 from cepheid.rules import definition, evidence
@@ -176,8 +176,18 @@ def test_altered_images_are_no_copies_but_near_them(change: copied.Alter) -> Non
     assert altered.mean() == pytest.approx(images.mean(), rel=0.3)
 
 
+def test_frames_go_on_with_a_share_of_the_last_change() -> None:
+    past = torch.linspace(0.1, 0.6, 6).view(1, 1, 6, 1, 1)
+    assert frames.go_on(past, 2, 0.0).flatten().tolist() == pytest.approx([0.6, 0.6])
+    assert frames.go_on(past, 2, 0.5).flatten().tolist() == pytest.approx([0.65, 0.7])
+
+
 @pytest.mark.parametrize(
-    ("name", "baseline"), [("video_prediction", "copy_last"), ("galaxy_generation", "shifted")]
+    ("name", "baseline"),
+    [
+        *(("video_prediction", baseline) for baseline in baselines.ROWS["video_prediction"]),
+        ("galaxy_generation", "shifted"),
+    ],
 )
 def test_it_runs_on_a_tiny_dataset_and_is_recorded(
     name: str, baseline: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
