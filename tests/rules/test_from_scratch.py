@@ -132,14 +132,10 @@ def test_clips(data_root: Path) -> None:
     torch = pytest.importorskip("torch", reason="needs the extra torch")
     from cepheid.benchmarks.video_prediction import quality
     from cepheid.reference.data import videos
-    from cepheid.reference.torch.images import compute_ssim
 
     folder, _ = prepare("video_prediction", data_root)
     frames = page.read_fixed(folder, "frames", range(3, 11))
     assert np.array_equal(frames, videos.load(folder).frames[3:11])
-    one, other = frames[0, 5:7, :, :, 0] / 255
-    ours = compute_ssim(torch.from_numpy(one), torch.from_numpy(other))
-    assert page.structural_similarity(one, other) == pytest.approx(float(ours))
     past, true = (torch.rand(60, 1, 6, 16, 16).double() for _ in range(2))
     predicted = (true + true.roll(1, -1)) / 2
     distance = quality.summarize(quality.measure(past, predicted, true), 60)["clip_distance"]
