@@ -303,38 +303,6 @@ def test_metrics_of_images() -> None:
         assert f"= ({', '.join(map(str, values))})" in PAGE
 
 
-def test_metrics_of_detections() -> None:
-    pytest.importorskip("faster_coco_eval", reason="needs the extra detection")
-    from cepheid.reference.data.detection.average_precision import (
-        Detections,
-        Truth,
-        compute_average_precision,
-    )
-
-    side, images, classes = 50, 20, 3
-    corners = RANDOM.uniform(0, side / 2, (60, 2))
-    boxes = np.concatenate([corners, corners + RANDOM.uniform(5, side / 2, (60, 2))], axis=1)
-    numbers, labels = RANDOM.integers(0, images, 60), RANDOM.integers(1, classes + 1, 60)
-    near = np.concatenate([boxes + RANDOM.normal(size=(60, 4)), boxes[::-1] + 1])
-    found = Detections(
-        np.concatenate([numbers, numbers[::-1]]),
-        np.concatenate([labels, RANDOM.integers(1, classes + 1, 60)]),
-        RANDOM.uniform(size=120),
-        near / side,
-    )
-    sides = np.full(images, side)
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    truth = Truth(classes, sides, sides, numbers, labels, boxes, areas, np.zeros(60, bool))
-    ours = compute_average_precision(truth, found)
-    true = [[*row] for row in zip(numbers, labels, *boxes.T, strict=True)]
-    columns = (found.image_numbers, found.labels, *(found.boxes * side).T, found.scores)
-    rows = [[*row] for row in zip(*columns, strict=True)]
-    values = [page.average_precision(true, rows, 0.5 + 0.05 * step) for step in range(10)]
-    assert 0.1 < values[5] < values[0] < 0.99
-    assert (values[0], values[5]) == pytest.approx((ours.ap50, ours.ap75))
-    assert np.mean(values) == pytest.approx(ours.ap)
-
-
 def test_bleu_and_the_beam() -> None:
     pytest.importorskip("torch", reason="needs the extra torch")
     pytest.importorskip("sacrebleu", reason="needs the extra translation")
