@@ -62,9 +62,9 @@ class Predictive:
         epistemic = self.epistemic_variance()
         return epistemic / (epistemic + _trace(self.aleatoric))
 
-    def first(self, count: int) -> "Predictive":
-        """Return the prediction of the first ``count`` galaxies."""
-        return Predictive(self.means[:, :count], self.scales[:, :count])
+    def choose(self, rows: slice) -> "Predictive":
+        """Return the prediction of some of the galaxies."""
+        return Predictive(self.means[:, rows], self.scales[:, rows])
 
     def sum_metrics(self, labels: np.ndarray) -> np.ndarray:
         """Sum the metrics over galaxies with ``labels`` (n, d), (6,).
@@ -126,8 +126,9 @@ def sum_mixtures(
 
     The first of the galaxies are also given as they look under the shifted sky.
     """
-    mine, shifted = mix(stamps), mix(shifted_stamps)
-    unshifted = mine.first(len(shifted_stamps))
+    both, count = mix(np.concatenate([stamps, shifted_stamps])), len(stamps)  # fuller batches
+    mine, shifted = both.choose(slice(count)), both.choose(slice(count, None))
+    unshifted = mine.choose(slice(len(shifted_stamps)))
     variances = [each.epistemic_variance().sum() for each in (shifted, unshifted)]
     return np.append(mine.sum_metrics(labels), variances)
 
