@@ -36,8 +36,8 @@ def _write(root: Path, asked: Definition, number: int, division: str) -> None:
         "accelerator": f"Example {'ABCD'[number % 4]}100", "accelerators_per_node": accelerators,
     }  # fmt: skip
     folder = root / who / "results" / f"system{number}" / f"{asked.name}-mini-{division}"
-    # 10 are too few in galaxy_shape, 5 just enough in galaxy_bnn.
-    blocks = {"galaxy_shape": 10}.get(asked.name, 5) + number % 5
+    # 10 are too few in galaxy_shape, 11 just enough in galaxy_bnn.
+    blocks = {"galaxy_shape": 10}.get(asked.name, 11) + number % 5
     for index in range(asked.runs.required):
         block_ms = 20_000 / accelerators**0.9 + 10 * ((number * 7 + index * 13) % 101)
         records = run_records(

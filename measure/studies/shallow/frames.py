@@ -35,7 +35,7 @@ def read(trial: Trial, rows: slice) -> Clips:
 
 
 def judge(clips: Clips, predicted: Tensor) -> Metrics:
-    """Return the metrics of predicted frames."""
+    """Return the metrics of predicted frames (n, channels, time, y, x) in [0, 1]."""
     past, future = clips
     return quality.summarize(quality.measure(past, predicted.clamp(0, 1), future), len(future))
 
@@ -48,7 +48,7 @@ def run_copies(trial: Trial) -> Iterator[Metrics]:
 
 
 def go_on(past: Tensor, count: int, share: float) -> Tensor:
-    """Return ``count`` frames after ``past``, with a share of the change of its last two."""
+    """Return ``count`` frames after (n, c, time, y, x), with a share of its last change."""
     steps = share * torch.arange(1, count + 1).view(1, 1, -1, 1, 1)
     return past[:, :, -1:] + steps * (past[:, :, -1:] - past[:, :, -2:-1])
 
