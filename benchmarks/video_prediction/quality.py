@@ -1,13 +1,14 @@
 """How good predicted frames are: SSIM, PSNR, sharpness, and the Fréchet distance of whole clips."""
 
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from cepheid.reference.torch.devices.values import widen
+from cepheid.reference.torch.devices.values import to_device, widen
 from cepheid.reference.torch.images import compute_psnr, compute_ssim
 
 KNOWN = 2  # known frames that a clip of ``describe`` begins with
@@ -23,16 +24,16 @@ def measure_edges(frames: Tensor) -> Tensor:
     return across.sum(dim=(-2, -1)) + down.sum(dim=(-2, -1))
 
 
-def make_filters(channels: int) -> Tensor:
+@cache
+def make_filters(channels: int, place: torch.device) -> Tensor:
     """Return the filters of ``describe``, float64 (96, channels, 3, 4, 4).
 
-    They are random, without mean and of norm 1.
+    They are random, without mean and of norm 1. They are copied to a place once, in the warm-up.
     """
     drawn = np.random.RandomState(0).standard_normal((FILTERS, channels, 3, 4, 4))
     drawn -= drawn.mean(axis=(1, 2, 3, 4), keepdims=True)
-    return torch.from_numpy(
-        drawn / np.linalg.norm(drawn.reshape(FILTERS, -1), axis=1).reshape(-1, 1, 1, 1, 1)
-    )
+    norms = np.linalg.norm(drawn.reshape(FILTERS, -1), axis=1)
+    return to_device(torch.from_numpy(drawn / norms.reshape(-1, 1, 1, 1, 1)), place)
 
 
 def describe(clips: Tensor) -> Tensor:
@@ -41,8 +42,9 @@ def describe(clips: Tensor) -> Tensor:
     They are the mean, the root mean square and the maximum, over all places, of what each of random
     filters sees of light and motion.
     """
-    filters = widen(make_filters(clips.shape[1]).to(clips.device))
-    seen = functional.conv3d(widen(clips), filters, stride=2).relu().flatten(2)
+    clips = widen(clips)
+    filters = make_filters(clips.shape[1], clips.device)
+    seen = functional.conv3d(clips, filters, stride=2).relu().flatten(2)
     return torch.cat((seen.mean(2), seen.square().mean(2).sqrt(), seen.amax(2)), dim=1)
 
 
@@ -61,7 +63,7 @@ def measure(past: Tensor, predicted: Tensor, true: Tensor) -> Tensor:
     )
     sums = [each.sum(dim=(0, 1)) for each in values]
     for frames in (predicted, true):
-        features = describe(torch.cat((past[:, :, -KNOWN:], frames), dim=2))
+        features = describe(torch.cat((widen(past[:, :, -KNOWN:]), widen(frames)), dim=2))
         sums += [features.sum(0), (features.T @ features).flatten()]
     return torch.cat(sums)
 

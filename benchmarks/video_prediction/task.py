@@ -179,9 +179,10 @@ def predict(shape: Videos, network: Network, past: Tensor) -> Tensor:
 
 
 def predict_noise(shape: Videos, inference: Inference, noise: tuple[Tensor, Tensor]) -> None:
-    """Predict once in the stage of the warm-up; shapes are those of ``make_noise``."""
+    """Predict and judge once in the stage of the warm-up; shapes are those of ``make_noise``."""
     inference.network.module.next.samples = inference.samples
-    inference(noise[0])
+    past, future = map(inference.to_device, noise)
+    quality.measure(as_truth(past), inference(past), as_truth(future))
 
 
 def evaluate(shape: Videos, inference: Inference) -> Evaluation:

@@ -251,8 +251,8 @@ def test_the_step_of_one_size_of_a_network_that_grows(
     assert "flops" not in found
     with pytest.raises(UserError, match="--input synthetic"):
         main([*arguments, "--at", "8"])
-    with pytest.raises(UserError, match="after 4,900 samples"):
-        main([*arguments, "--at", "4900", "--input", "synthetic"])
+    with pytest.raises(UserError, match="after 6,500 samples"):
+        main([*arguments, "--at", "6500", "--input", "synthetic"])
 
 
 def test_hosts_in_turn_feed_workers(

@@ -77,7 +77,7 @@ def test_the_digest_covers_scale_and_runs() -> None:
     runs = {"required": 3, "drop": {"fastest": 1, "slowest": 1}}
     assert parse().digest not in (parse("full").digest, parse(runs=runs).digest)
     full, mini = (definition.load("video_prediction", scale).runs for scale in ("full", "mini"))
-    assert (full.required, mini.required) == (5, 30)
+    assert (full.required, mini.required) == (5, 20)
 
 
 def test_a_definition_cannot_be_changed() -> None:
