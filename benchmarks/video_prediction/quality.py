@@ -1,5 +1,6 @@
 """How good predicted frames are: SSIM, PSNR, sharpness, and the Fréchet distance of whole clips."""
 
+import math
 from collections.abc import Mapping
 from functools import cache
 
@@ -109,6 +110,8 @@ def compute_distance(one: np.ndarray, true: np.ndarray) -> float:
     seen = [-1 - n for n in range(COMPONENTS) if values[-1 - n] > LEAST_SHARE * values[-1]]
     values, axes = values[seen], axes[:, seen] / unit[:, None]
     offset, own = axes.T @ (mean - true_mean), axes.T @ spread @ axes
+    if not np.isfinite(own).all():
+        return math.nan  # as the other metrics of a network that diverged
     roots = np.sqrt(values)
     shared = np.linalg.eigvalsh(own * np.outer(roots, roots)).clip(0)
     return float(offset @ offset + own.trace() + values.sum() - 2 * np.sqrt(shared).sum())

@@ -1,6 +1,7 @@
 """video_prediction: networks that grow, their losses and measures; contract tests have the rest."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -273,6 +274,7 @@ def test_blur_and_noise_in_a_frame_miss_the_sharpness_of_the_truth(frame: int) -
     assert [perfect[name] for name in ("ssim", "sharpness")] == pytest.approx([1, 1])
     assert perfect["clip_distance"] == pytest.approx(0, abs=1e-4)
     assert find_quality(0 * true, true)["sharpness"] == 0
+    assert math.isnan(find_quality(math.nan * true, true)["clip_distance"])
     limit = next(each.target for each in MINI.quality if each.metric == "sharpness_error")
     blurred, noisy = true.clone(), true.clone()
     blurred[:, :, frame] = (true + true.roll(1, -1) + true.roll(1, -2))[:, :, frame] / 3
