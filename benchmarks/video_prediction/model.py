@@ -274,7 +274,7 @@ class FutureGan(nn.Module):
 
 
 class Averages(nn.Module):
-    """Running averages of a network's weights (Karras et al. 2017, section 6), as buffers."""
+    """Running averages of a network's weights (Karras et al. 2017, appendix A.1), as buffers."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -295,9 +295,11 @@ class Averages(nn.Module):
         with torch.no_grad():
             for average, weights in pairs:
                 weights.copy_(average)
-            yield
-            for before, (_, weights) in zip(own, pairs, strict=True):
-                weights.copy_(before)
+            try:
+                yield
+            finally:
+                for before, (_, weights) in zip(own, pairs, strict=True):
+                    weights.copy_(before)
 
 
 # Losses -------------------------------------------------------------------------------------------
