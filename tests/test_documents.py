@@ -321,6 +321,14 @@ def test_a_page_is_read_in_minutes() -> None:
     assert long.keys() <= BOOKS, f"split or shorten: {long}"
 
 
+def test_what_a_page_links_to_is_there() -> None:
+    """MkDocs sees no page that is not on the site, and no link that leaves its folder."""
+    pages = load_script("docs/pages.py")
+    for page, text in list_pages():
+        linked = set(pages.list_linked(CODE.sub("", text), page))
+        assert not [place for place in linked if not (ROOT / place).exists()], page
+
+
 def test_no_line_of_prose_is_long() -> None:
     """Tables and commands may be, and what a link leads to is not seen."""
     for page, text in list_pages():
