@@ -98,8 +98,8 @@ def describe_machine() -> Mapping[str, str]:
         "torch": torch.__version__.partition("+")[0],
         "vectors": torch.backends.cpu.get_cpu_capability(),
         "architecture": platform.machine(),
-        # Libraries choose their kernels by the maker of a processor, too, not by its vectors alone.
-        "processor": read_hardware(Path())["processor"],
+        # Libraries choose kernels by the maker of a processor, too; families had the same bits.
+        "processor": read_hardware(Path())["processor"].partition(" (family")[0],
     }
 
 

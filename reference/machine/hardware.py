@@ -56,7 +56,11 @@ def _read_machine(root: Path) -> str:
 def _read_processor(root: Path) -> dict[str, Any]:
     """Return model, sockets, cores and hardware threads of the processors that are online."""
     lines = re.findall(r"^(.+?)\s*:[ \t]*(.*)$", _read_text(root / "proc/cpuinfo"), re.MULTILINE)
-    model = next((value for key, value in lines if key == "model name"), "")
+    first = dict(reversed(lines))
+    model = first.get("model name", "")
+    # Virtual machines may say "AMD EPYC" alone, whichever generation: then numbers tell it.
+    if {"cpu family", "model"} <= first.keys() and not re.search(r"\d", model):
+        model = f"{model} (family {first['cpu family']}, model {first['model']})".strip()
     return {
         "processor": model or platform.processor() or platform.machine(),
         "processor_sockets_per_node": len({value for key, value in lines if key == "physical id"}),

@@ -4,10 +4,11 @@ The course of a log can be judged only if it is.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
+from typing import Any
 
 from cepheid.compliance.checks.registry import Needs, Place, find_log_definition, rule
 from cepheid.compliance.finding import Finding, breach, format_value
@@ -48,18 +49,17 @@ def check_record(run: RunLog, event: Event, event_rule: EventRule) -> Iterator[F
         )
     wrong = [name for name in event_rule.metadata if not _has_right_metadata(event, name)]
     if wrong:
-        yield breach(
-            run,
-            event,
-            "T2.metadata",
-            names=", ".join(wrong),
-            types=", ".join(f"{name} ({_describe_metadata(name)})" for name in wrong),
-            values=", ".join(
-                format_value(event.metadata[name]) if name in event.metadata else "nothing"
-                for name in wrong
-            ),
-            required=", ".join(event_rule.metadata),
-        )
+        facts = _describe_wrong(wrong, event.metadata, _describe_metadata)
+        yield breach(run, event, "T2.metadata", **facts, required=", ".join(event_rule.metadata))
+
+
+def _describe_wrong(
+    wrong: Sequence[str], given: Mapping[str, Any], describe: Callable[[str], str]
+) -> Mapping[str, str]:
+    """Return names, expected types and values of the fields that are wrong."""
+    values = (format_value(given[name]) if name in given else "nothing" for name in wrong)
+    types = (f"{name} ({describe(name)})" for name in wrong)
+    return {"names": ", ".join(wrong), "types": ", ".join(types), "values": ", ".join(values)}
 
 
 def _has_right_metadata(event: Event, name: str) -> bool:
@@ -293,15 +293,6 @@ def _check_implementation(run: RunLog) -> Iterator[Finding]:
         if not has_type(event.value.get(name), expected) or is_blank(event.value[name])
     ]
     if wrong:
-        yield breach(
-            run,
-            event,
-            "T2.implementation",
-            names=", ".join(wrong),
-            types=", ".join(f"{name} ({IMPLEMENTATION_TYPES[name]})" for name in wrong),
-            values=", ".join(
-                format_value(event.value[name]) if name in event.value else "nothing"
-                for name in wrong
-            ),
-            fields=", ".join(IMPLEMENTATION_TYPES),
-        )
+        facts = _describe_wrong(wrong, event.value, IMPLEMENTATION_TYPES.__getitem__)
+        fields = ", ".join(IMPLEMENTATION_TYPES)
+        yield breach(run, event, "T2.implementation", **facts, fields=fields)

@@ -137,6 +137,16 @@ def test_differences_name_the_nodes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "told"),
+    [("AMD EPYC", "AMD EPYC (family 26, model 2)"), ("Example CPU 9000", "Example CPU 9000")],
+)
+def test_a_name_without_a_model_gets_its_numbers(name: str, told: str, tmp_path: Path) -> None:
+    text = f"cpu family : 26\nmodel : 2\nmodel name : {name}\n"
+    write(tmp_path / "proc/cpuinfo", f"{text}\n{text.replace('2', '3')}")
+    assert hardware.read_hardware(tmp_path, tmp_path)["processor"] == told
+
+
+@pytest.mark.parametrize(
     ("flags", "has"),
     [("fma avx2 avx512_bf16", True), ("Features: asimd bf16", True), ("fma avx", False)],
 )
