@@ -39,6 +39,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise UserError(f'no division "{arguments.division}"{guess} (all: {", ".join(DIVISIONS)})')
     chosen = definition.load(arguments.benchmark, arguments.scale)
     root = arguments.submissions / arguments.name
+    if Path(os.path.abspath(root)).parent.name != "submissions":
+        raise UserError(
+            f"{arguments.submissions}: must be called submissions, as rule S1 asks, or the checker "
+            f"takes {arguments.name} for no submission; give --submissions a folder of that name"
+        )
     code = root / "benchmarks" / chosen.name
     given = read_description(arguments.system) if arguments.system else None
     if os.path.lexists(code):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from cepheid.compliance.finding import Finding
 from cepheid.compliance.read.summary import Span
-from cepheid.compliance.score.kinds import GENERATION, Unit
+from cepheid.compliance.score.kinds import GENERATION, TRAINING, Unit
 from cepheid.leaderboard.plots import charts
 from cepheid.leaderboard.plots.drawing import draw_text, element, mark, titled
 from cepheid.leaderboard.plots.plot import Scale
@@ -43,10 +43,11 @@ def _render_page(site: Site, entry: Entry) -> str:
     definition = entry.definition
     colour = site.devices.get(entry.hardware.device, 0)
     spans = [(run.summary.number, span) for run in entry.runs for span in run.course.spans]
-    shown = entry.findings[:FINDINGS_MAX]
+    own = [finding for finding in entry.findings if not _is_of_another(finding, entry)]
+    shown = own[:FINDINGS_MAX]
     metrics = list_metrics(definition) if definition else []
     is_generated = entry.kind is GENERATION
-    unit = (None if is_generated else choose_unit([entry])) or Unit("min")
+    unit = _choose_unit_of_time(entry)
     done = [f"#{one.heading}" for one in METRICS] if is_generated else ["#samples"]
     heads = [f"#{name}" for name in metrics]
     drawn = charts.plot_results([entry], {entry.id: colour}, definition, "result")
@@ -70,13 +71,27 @@ def _render_page(site: Site, entry: Entry) -> str:
         rcp=charts.plot_rcp(entry, colour),
         provenance=list(_list_provenance(site, entry)),
         findings=[(finding, *_find_place(site, entry, finding)) for finding in shown],
-        findings_left=len(entry.findings) - len(shown),
+        findings_left=len(own) - len(shown),
         decisions=list(map(describe_decision, list_decisions(entry.judged.who, entry))),
         citation=cite(site, entry),
         code=site.link(entry.page, entry.code) if entry.code else "",
         folder=site.link(entry.page, entry.judged.folder.path),
         picture=f"{entry.id.rsplit('/', 1)[-1]}.png" if entry.picture else "",
     )
+
+
+def _is_of_another(finding: Finding, entry: Entry) -> bool:
+    """Return True for a warning or note about the submitter's code for another benchmark."""
+    codes, path = entry.judged.folder.path.parents[2] / "benchmarks", finding.path
+    is_own = not path.is_relative_to(codes) or path.is_relative_to(codes / entry.names.benchmark)
+    return not (is_own or finding.is_error)
+
+
+def _choose_unit_of_time(entry: Entry) -> Unit:
+    """Choose the unit of the runs' times, also where no run converged, or images are made."""
+    longest = max((run.summary.seconds or 0 for run in entry.runs), default=0)
+    chosen = None if entry.kind is GENERATION else choose_unit([entry])
+    return chosen or TRAINING.choose_unit(longest / 60)
 
 
 def cite(site: Site, entry: Entry) -> str:

@@ -341,7 +341,7 @@ def plot_rcp(entry: Entry, colour: int) -> Plot | None:
         Axis("global batch size", is_log=True, values=tuple(sizes)),
         Axis("samples to the targets", is_log=False),
         series,
-        note=f"Rule T21: {test.verdict}. A mean below the lower dashed line is rejected. Of "
+        note=f"Rule T21: {test.verdict}. A mean below the lower dotted line is rejected. Of "
         "one above the upper line, the score is made of its own samples.",
     )
 

@@ -102,6 +102,7 @@ def describe_basis(entry: Entry) -> str:
     parts = (
         "charged with its own samples" if level and level.is_charged else "",
         score.basis,
+        "seeds given" if "given" in entry.counts.seeds else "",
         f"runs begun: {entry.begun}" if entry.begun.runs > entry.counts.made else "",
         "too few runs for an interval"
         if resolution is None

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from cepheid.compliance.finding import escape
@@ -20,11 +21,11 @@ Column = Callable[[Entry], Any]
 FindEstimate = Callable[[Entry], Estimate | None]
 
 
-def _find_code(entry: Entry) -> str | None:
-    """Return what the logs say of the code that made the result, if they agree."""
-    said = {run.text("code_digest") for run in entry.judged.runs}
-    (code,) = said if len(said) == 1 else (None,)
-    return None if code is None else escape(code)
+def _find_digest(name: str, entry: Entry) -> str | None:
+    """Return the digest that the logs state, of definition or code, if they agree."""
+    said = {run.text(name) for run in entry.judged.runs}
+    (digest,) = said if len(said) == 1 else (None,)
+    return None if digest is None else escape(digest)
 
 
 def find_days(entry: Entry) -> tuple[str | None, str | None]:
@@ -107,8 +108,8 @@ COLUMNS: Mapping[str, Column] = {
     "system_names": lambda entry: entry.begun.systems,
     "seeds": lambda entry: entry.counts.seeds,
     "round": lambda entry: entry.judged.judged_in.name,
-    "definition_digest": lambda entry: entry.definition and entry.definition.digest,
-    "code_digest": _find_code,
+    "definition_digest": partial(_find_digest, "definition_digest"),
+    "code_digest": partial(_find_digest, "code_digest"),
     "first_run": lambda entry: find_days(entry)[0],
     "last_run": lambda entry: find_days(entry)[1],
     "log_mean": lambda entry: entry.level and entry.level.log_mean,

@@ -152,13 +152,15 @@ def _read_figures() -> Iterator[tuple[str, dict[str, Any]]]:
             times = [machines[machine].get(number) for machine in (first, second)]
             known = None not in times
             rows.append([number, *times, round(times[1] / times[0], 2) if known else None])
+        last = max(said["in_figure"])
+        beyond = f"Beyond {last:,} the numbers are only in the author's notebook. "
+        beyond = beyond if any(row[0] > last for row in rows) else ""
         table = {
             "id": f"{name}-times",
             "title": seconds.capitalize(),
             "columns": [size, first, second, ratio],
             "rows": rows,
-            "note": f"Beyond {max(said['in_figure'])} the numbers are only in the author's "
-            f"notebook. Above 1 in the last column the {first} wins.",
+            "note": f"{beyond}Above 1 in the last column the {first} wins.",
         }
         plot = {"kind": "lines", "tables": [table["id"]], "x": size}
         times_plot = {"title": f"Time against {size}", "y": [first, second], "unit": "seconds"}

@@ -9,10 +9,11 @@ from urllib.parse import unquote
 import pytest
 
 from cepheid.leaderboard.site import evidence
+from cepheid.rules import definition
 from cepheid.rules.definition import Definition
 from cepheid.rules.errors import UserError
 from cepheid.tools import build_leaderboard
-from tests.compliance.builder import write_code, write_result
+from tests.compliance.builder import find, run_records, write_code, write_log, write_result
 from tests.compliance.field import write_field
 from tests.leaderboard.test_site import Page
 
@@ -86,6 +87,27 @@ def test_a_copy_is_the_log(star_shape: Definition) -> None:
     for name in ("definition_digest", "code_digest", "first_run", "round"):
         assert f"{result[name]}" in page.split("<dl")[1].split("</dl>")[0]
     assert result["run_logs"][3]["log"] == "logs/acme/box/star_shape-mini-closed/result_3.txt"
+
+
+def test_a_result_has_what_its_own_logs_say(star_shape: Definition) -> None:
+    """Not the definition of today, nor what is wrong with the submitter's other benchmarks."""
+    for one in (definition.load("star_images", "mini"), star_shape):
+        folder = write_result(Path("submissions/acme"), one)
+        write_code(Path("submissions/acme"), one.name)
+    for number in range(star_shape.runs.required):
+        records = run_records(star_shape, number, blocks=3)
+        seed = find(records, "seed")
+        seed["value"], seed["metadata"]["origin"] = number + 1, "given"
+        write_log(folder / f"result_{number}.txt", records)
+    build_leaderboard.main(["submissions", "--output", "site"])
+    (page,) = Path("site/results").rglob("star_shape*.html")
+    assert "seeds given" in Path("site/benchmarks/star_shape-mini.html").read_text()
+    assert "S4.unbound" in page.read_text()
+    assert "star_images" not in page.read_text().split("Findings")[1]
+    for log in folder.glob("result_*.txt"):
+        log.write_text(log.read_text().replace(star_shape.digest, "f" * 64))
+    build_leaderboard.main(["submissions", "--output", "site"])
+    assert "f" * 64 in page.read_text()
 
 
 def test_no_copy_is_a_page_or_a_program(star_shape: Definition) -> None:

@@ -134,6 +134,13 @@ def test_names_that_a_folder_cannot_have_are_refused(name: str, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_place_where_the_checker_finds_no_submission_is_refused(tmp_path: Path) -> None:
+    where = ["--benchmark", "galaxy_shape", "--submissions", str(tmp_path / "elsewhere"), "acme"]
+    with pytest.raises(UserError, match="must be called submissions"):
+        new_submission.main(where)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "submissions").touch()
     with pytest.raises(UserError, match="cannot write there"):

@@ -31,7 +31,7 @@ COUNT_MAX = 150  # of runs without NumPy, whose import takes nearly as long as t
 COMPARISONS_MAX = 160_000  # of a run with another one, without NumPy
 OFFSETS_MAX = 250_000  # more are for runs that were made to cost time
 SHARP = 12.0  # times the radius: what is nearer in a plane has no direction there,
-BLURRED = 20  # but one of so many neighbours at most
+BLURRED = 10  # but one of so many neighbours at most
 
 Place = tuple[float, ...]
 Ray = tuple[complex, float, float, float, int]

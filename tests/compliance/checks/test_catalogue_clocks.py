@@ -222,7 +222,7 @@ GENERATIONS: dict[str, tuple[str, Change]] = {
     "the same, with the interval that holds it": ("T24.growth", scale_generation(0.01, 1)),
     "the largest number in a hundredth of its time": (
         "T24.growth", scale_generation(0.01, COUNTS[-1])),
-    "half of the time in one repetition": ("T24.outlier", hide_in_one(0.45)),
+    "a third of the time in one repetition": ("T24.outlier", hide_in_one(0.66)),
     "ten minutes between two numbers of images": (
         "T4.unaccounted", wait_before("generation_start", 10, 3)),
     "ten minutes before the evaluation": ("T4.unaccounted", wait_before("eval_start", 10)),

@@ -184,7 +184,8 @@ def test_mixtures_of_many_results_are_found_in_bounded_time(results: int, number
     assert time.process_time() - start < 10  # 5 s beside other work on the same core
     expected = {(run, *sorted(others)) for run, *others in planted.tolist()}
     missed = expected - found
-    assert found <= expected
+    # A mixture of two lies nearer to the middle than seeds do, so others may be on both sides, too.
+    assert {run for run, *_ in found} <= {run for run, *_ in expected}
     assert len(missed) <= 1
     assert all(abs(shares[run] - 0.5) > 0.3 for run, *_ in missed)
 
