@@ -49,17 +49,20 @@ def check_record(run: RunLog, event: Event, event_rule: EventRule) -> Iterator[F
         )
     wrong = [name for name in event_rule.metadata if not _has_right_metadata(event, name)]
     if wrong:
-        facts = _describe_wrong(wrong, event.metadata, _describe_metadata)
-        yield breach(run, event, "T2.metadata", **facts, required=", ".join(event_rule.metadata))
+        types, values = _describe_wrong(wrong, event.metadata, _describe_metadata)
+        yield breach(
+            run, event, "T2.metadata", names=", ".join(wrong), types=types, values=values,
+            required=", ".join(event_rule.metadata),
+        )  # fmt: skip
 
 
 def _describe_wrong(
     wrong: Sequence[str], given: Mapping[str, Any], describe: Callable[[str], str]
-) -> Mapping[str, str]:
-    """Return names, expected types and values of the fields that are wrong."""
+) -> tuple[str, str]:
+    """Return the expected types and the values of the fields that are wrong."""
     values = (format_value(given[name]) if name in given else "nothing" for name in wrong)
     types = (f"{name} ({describe(name)})" for name in wrong)
-    return {"names": ", ".join(wrong), "types": ", ".join(types), "values": ", ".join(values)}
+    return ", ".join(types), ", ".join(values)
 
 
 def _has_right_metadata(event: Event, name: str) -> bool:
@@ -293,6 +296,8 @@ def _check_implementation(run: RunLog) -> Iterator[Finding]:
         if not has_type(event.value.get(name), expected) or is_blank(event.value[name])
     ]
     if wrong:
-        facts = _describe_wrong(wrong, event.value, IMPLEMENTATION_TYPES.__getitem__)
-        fields = ", ".join(IMPLEMENTATION_TYPES)
-        yield breach(run, event, "T2.implementation", **facts, fields=fields)
+        types, values = _describe_wrong(wrong, event.value, IMPLEMENTATION_TYPES.__getitem__)
+        yield breach(
+            run, event, "T2.implementation", names=", ".join(wrong), types=types, values=values,
+            fields=", ".join(IMPLEMENTATION_TYPES),
+        )  # fmt: skip
