@@ -1,5 +1,6 @@
 """A result: every run on a time line, its curve, the RCP test, findings, raw logs."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,9 +83,10 @@ def _render_page(site: Site, entry: Entry) -> str:
 
 def _is_of_another(finding: Finding, entry: Entry) -> bool:
     """Return True for a warning or note about the submitter's code for another benchmark."""
-    codes, path = entry.judged.folder.path.parents[2] / "benchmarks", finding.path
-    is_own = not path.is_relative_to(codes) or path.is_relative_to(codes / entry.names.benchmark)
-    return not (is_own or finding.is_error)
+    codes = Path(os.path.normpath(entry.judged.folder.path / "../../../benchmarks"))
+    own, path = codes / entry.names.benchmark, finding.path
+    is_of_another = path.is_relative_to(codes) and not path.is_relative_to(own)
+    return is_of_another and not finding.is_error
 
 
 def _choose_unit_of_time(entry: Entry) -> Unit:

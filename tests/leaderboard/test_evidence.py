@@ -108,6 +108,8 @@ def test_a_result_has_what_its_own_logs_say(star_shape: Definition) -> None:
         log.write_text(log.read_text().replace(star_shape.digest, "f" * 64))
     build_leaderboard.main(["submissions", "--output", "site"])
     assert "f" * 64 in page.read_text()
+    os.chdir(folder.parent)
+    assert build_leaderboard.main([folder.name, "--output", "alone"]) == 1  # of a mere result
 
 
 def test_no_copy_is_a_page_or_a_program(star_shape: Definition) -> None:

@@ -33,10 +33,7 @@ page = run_page()
 
 
 def prepare(name: str, root: Path) -> tuple[Path, dict[str, Any]]:
-    """Prepare a small dataset of a benchmark; returns its folder and its ``data`` section.
-
-    The digest of any dataset is what the page says.
-    """
+    """Prepare a small dataset of a benchmark; returns its folder and its ``data`` section."""
     from cepheid.reference.data import generators
     from tests import prepared
 
@@ -44,9 +41,13 @@ def prepare(name: str, root: Path) -> tuple[Path, dict[str, Any]]:
     if facts["generator"] == "wmt":
         facts = {**facts, "train_samples": 600, "vocabulary": 300, "longest_tokens": 400}
     prepared.prepare(facts, root)
-    folder = generators.folder(facts, root)
+    return check_digest(generators.folder(facts, root)), facts
+
+
+def check_digest(folder: Path) -> Path:
+    """Return the folder of a dataset whose digest is what the page says."""
     assert page.digest_data(folder) == json.loads((folder / "manifest.json").read_text())["digest"]
-    return folder, facts
+    return folder
 
 
 def test_galaxies(data_root: Path) -> None:
@@ -162,7 +163,7 @@ def test_photographs(tmp_path: Path) -> None:
     from tests.reference.data.coco import replica
 
     replica.write_replica(tmp_path)
-    folder = replica.pack(tmp_path)
+    folder = check_digest(replica.pack(tmp_path))
     photographs = coco.load(folder)
     rows = range(replica.TRAIN + replica.EVALUATION)
     facts = page.read_fixed(folder, "facts", rows)
@@ -183,7 +184,8 @@ def test_masks_of_photographs(tmp_path: Path) -> None:
     from tests.reference.data.coco import replica
 
     replica.write_replica(tmp_path)
-    folder = replica.pack(tmp_path, dataclasses.replace(replica.PARAMETERS, masks=True))
+    parameters = dataclasses.replace(replica.PARAMETERS, masks=True)
+    folder = check_digest(replica.pack(tmp_path, parameters))
     ours = coco.load(folder)
     rows = range(replica.TRAIN + replica.EVALUATION)
     stored = (page.read_ragged(folder, name, rows) for name in ("masks", "mask_ends"))
