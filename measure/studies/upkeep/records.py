@@ -34,7 +34,8 @@ class Wanted:
     """Runs of one kind that must be recorded: ``what`` with a batch size, and each run's state.
 
     ``states`` are the reasons why a run must be made, by its seed; "" for one that is current.
-    ``seconds`` is what one takes on one core, from the recorded runs.
+    ``seconds`` is what one takes on one core, from the recorded runs: those of accelerators count
+    with their samples, at the pace of a core, or as those of the default batch size.
     """
 
     stage: int
@@ -80,14 +81,15 @@ def list_wanted(
     judge = _make_judge(current)
     default = _find_default_batch(one)
     seeds = 2 * one.runs.required if one.scale == "mini" else FULL_SEEDS
-    usual = _find_median([curve for curve in curves if curve["variant"] == CORRECT])
+    times = _find_times(recorded)
+    usual = times.get(CORRECT, 0.0)
 
     for variant in (CORRECT, *variants):
         count = seeds if variant == CORRECT else BROKEN_SEEDS
         states = {seed: judge(known.get((variant, seed)), is_this) for seed in range(1, count + 1)}
-        own = _find_median([curve for curve in curves if curve["variant"] == variant])
+        seconds = times.get(variant, usual)
         stage = 4 if one.scale == "full" else 0 if variant == CORRECT else 1
-        yield Wanted(stage, one.name, one.scale, variant, default, states, own or usual)
+        yield Wanted(stage, one.name, one.scale, variant, default, states, seconds)
     if one.kind == "train":
         yield from _list_points(one, judge, default, usual)
     if one.scale == "mini":
@@ -103,11 +105,11 @@ def list_baselines(one: Definition, names: Sequence[str]) -> Iterator[Wanted]:
     is_this = recorded.get("definition_digest") == one.digest
     known = {(curve["variant"], curve["seed"]) for curve in recorded.get("curves", [])}
     state = "" if is_this else OTHER_DEFINITION
-    seconds = _find_median(recorded.get("curves", []))
+    times = _find_times(recorded)
     for name in names:
         seeds = range(1, BROKEN_SEEDS + 1)
         states = {seed: state if (name, seed) in known else MISSING for seed in seeds}
-        yield Wanted(1, one.name, one.scale, f"{BASELINE}{name}", 0, states, seconds)
+        yield Wanted(1, one.name, one.scale, f"{BASELINE}{name}", 0, states, times.get(name, 0.0))
 
 
 def _list_points(
@@ -119,9 +121,10 @@ def _list_points(
     sizes = {point.batch_size: point for point in (points.points if points else ())}
     asked = {*sizes, *(FULL_BATCH_SIZES.get(one.name, ()) if one.scale == "full" else ())}
     for size in sorted(asked - {default}):
-        runs = sizes[size].runs if size in sizes else ()
+        runs, measured = (sizes[size].runs, sizes[size].measured) if size in sizes else ((), ())
         known = {run.seed: {"code": run.code} for run in runs}
-        seconds = statistics.median(run.seconds for run in runs) if runs else usual
+        is_on_cores = runs and not any(each.get("accelerator") for each in measured)
+        seconds = statistics.median(run.seconds for run in runs) if is_on_cores else usual
         states = {seed: judge(known.get(seed), is_this) for seed in range(1, one.runs.required + 1)}
         stage = 4 if one.scale == "full" else 3
         yield Wanted(stage, one.name, one.scale, f"batch size {size}", size, states, seconds)
@@ -145,9 +148,20 @@ def _find_default_batch(one: Definition) -> int:
     return int(rule.default) if rule else 0
 
 
-def _find_median(curves: Sequence[Mapping[str, Any]]) -> float:
-    """Return the seconds of a run; 0 where none was recorded."""
-    return float(statistics.median([curve["seconds"] for curve in curves] or [0.0]))
+def _find_times(recorded: Mapping[str, Any]) -> Mapping[str, float]:
+    """Return the median seconds of a run of each variant on one core."""
+    machines = recorded.get("measured", [])
+    runs = [
+        (each, each["evaluations"][-1]["samples"], machines[each.get("on", 0)].get("accelerator"))
+        for each in recorded.get("curves", [])
+        if each["evaluations"]
+    ]
+    on_cores = [each["seconds"] / count for each, count, device in runs if not device]
+    pace, times = statistics.median(on_cores or [0.0]), dict[str, list[float]]()
+    for each, count, device in runs:
+        seconds = count * pace if pace and device else each["seconds"]
+        times.setdefault(each["variant"], []).append(seconds)
+    return {variant: statistics.median(taken) for variant, taken in times.items()}
 
 
 def _count_results(one: Definition, current: frozenset[str]) -> int:

@@ -100,6 +100,15 @@ def test_a_record_says_why_it_is_made_again(
     assert correct["hours"] == pytest.approx((8 if "2" not in why else 10) * 0.01)
 
 
+@pytest.mark.usefixtures("training")
+def test_a_run_of_an_accelerator_counts_what_it_takes_on_a_core(tmp_path: Path) -> None:
+    there = {"framework": "none", "accelerator": "NVIDIA H200"}
+    frozen = Curve("frozen", 1, 60.0, ((24_000, POOR),), NOW, {"framework": "none"})
+    save(frozen, replace(make_curve(1, NOW), seconds=7.0, measured=there))
+    hours = {one["what"]: one["hours"] for one in list_pending(tmp_path)["pending"]}
+    assert hours[CORRECT] == pytest.approx(9 * 60 / 3600, abs=0.001)
+
+
 def test_stages_come_in_order_and_the_cheapest_first_in_each(
     training: FakeTraining, tmp_path: Path
 ) -> None:
