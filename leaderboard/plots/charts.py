@@ -326,13 +326,13 @@ def plot_rcp(entry: Entry, colour: int) -> Plot | None:
     limits = [one.find_limits(test.runs) for one in known]
     means = _make_line(known, [one.mean for one in known])
     least, greatest = (_make_line(known, ends) for ends in zip(*limits, strict=True))
-    series = [
+    series = [  # the first lies over the others
+        Series("mean of this result", ((size, test.samples),), colour, "none", "cross"),
+        Series("runs of this result", own, colour, "none"),
         Series("runs of the reference", runs, GREY, "none"),
         Series("mean of the reference", means, GREY, mark="none"),
         Series("least and greatest plausible mean", least, GREY, "dashed", "none"),
         Series("greatest plausible mean", greatest, GREY, "dashed", "none", in_legend=""),
-        Series("runs of this result", own, colour, "none"),
-        Series("mean of this result", ((size, test.samples),), colour, "none", "cross"),
     ]
     sizes = {point[0] for one in series for point in one.points}
     return make_plot(

@@ -119,7 +119,7 @@ function drawChart(data, title, width, isSeen) {
   const svg = Plot.plot({
     width, height: HEIGHT, marginLeft: 62, marginRight: right, marginTop: 26, marginBottom: 42, x: x.scale, y: y.scale,
     style: { fontSize: "12px", overflow: "visible" }, symbol: { type: "identity" },
-    marks: [...x.marks, ...y.marks, Plot.line(front, { x: "x", y: "y", stroke: colour(GREY), strokeDasharray: "2 4" }), ...shown.flatMap(drawSeries),
+    marks: [...x.marks, ...y.marks, Plot.line(front, { x: "x", y: "y", stroke: colour(GREY), strokeDasharray: "2 4" }), ...d3.reverse(shown).flatMap(drawSeries),
       Plot.ruleY(data.guides, { y: "0", strokeDasharray: "6 4" }),
       Plot.text(data.guides, { y: "0", text: "1", frameAnchor: "left", dx: 5, dy: -7, textAnchor: "start", stroke: "var(--page)", fill: "var(--text)", strokeWidth: 4 }),
       Plot.tip(points, Plot.pointer({ x: "x", y: "y", title: tell }))],
