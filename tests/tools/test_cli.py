@@ -197,6 +197,7 @@ def test_the_last_lines_say_what_the_number_means() -> None:
         (["run", "galaxy_shape", "--wd", "1"], "; opt_weight_decay is a setting of "),
         (["run", "galaxy_shape", "1e-3"], "unrecognized arguments: 1e-3 (all"),
         (["run", "galaxy_shape", "--foo bar"], "unrecognized arguments: --foo bar (all"),
+        (["data", "prepare", "kfac"], "kfac; a benchmark stands alone: `cepheid data kfac`"),
         (["run", "galaxy_shape", "=", "="], "unrecognized arguments: = = (all"),
         (["measure", "sweep", "--epoks", "1"], 'did you mean "--epochs"?'),
         (["run", "--dryrun"], 'did you mean "--dry-run"?'),

@@ -101,6 +101,8 @@ class _Parser(argparse.ArgumentParser):
             return ""
         at = words.index(found[1])
         name, _, value = found[1].partition("=")
+        if name in definition.names():
+            return f"; a benchmark stands alone: `{self.prog} {name}`"
         options: list[str] = [*self._option_string_actions]
         settings = list_keys(self.words) if "--set" in options else ()
         if words[at - 2] == "--set":  # the value after a space

@@ -80,20 +80,18 @@ def measure(request: Request, found: Plan) -> Measured:
     notes, is_fine, left = list[str](), True, list(found.pending)
     if asked.run:
         notes, is_fine, left = _make(request, found.pending)
+    needed = sum(one.hours for one in left)
     facts = {
         "pending": [
             {**asdict(one), "stage": STAGES[one.stage], "hours": round(one.hours, 3)}
             for one in left
         ],
         "runs": sum(len(one.seeds) for one in left),
-        "hours": round(sum(one.hours for one in left), 2),
+        "hours": round(needed, 2),
     }
-    hours = [
-        f"{name} {sum(one.hours for one in left if one.stage == stage):.1f}"
-        for stage, name in enumerate(STAGES)
-        if any(one.stage == stage for one in left)
-    ]
-    total = f"pending: {len(left)} records, {facts['runs']} runs, {facts['hours']:.1f} core hours"
+    by_stage = [[one.hours for one in left if one.stage == stage] for stage in range(len(STAGES))]
+    hours = [f"{name} {sum(each):.1f}" for name, each in zip(STAGES, by_stage, strict=True) if each]
+    total = f"pending: {len(left)} records, {facts['runs']} runs, {needed:.1f} core hours"
     notes.append(f"{total} ({', '.join(hours)})" if left else "pending: nothing")
     return Measured(left, "what is stale or missing", notes=notes, facts=facts, is_fine=is_fine)
 
@@ -249,9 +247,8 @@ def compare(one: Definition, curves: Sequence[Curve], now: Curve) -> Repeated:
     else:
         is_within = mine is not None and interval[0] <= mine <= interval[1]
         verdict = "another course, as of another seed" if is_within else "differs"
-    return Repeated(
-        one.name, now.seed, _measure(one, before), mine, interval, verdict, now.seconds
-    )  # fmt: skip
+    numbers = _measure(one, before), mine, interval
+    return Repeated(one.name, now.seed, *numbers, verdict, now.seconds)
 
 
 def _measure(one: Definition, curve: Curve) -> float | None:
