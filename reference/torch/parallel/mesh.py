@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
@@ -139,15 +138,19 @@ def average_bucket(
 
 
 def _make_groups(ranks: TorchRanks, shape: tuple[int, int]) -> dict[str, Any]:
-    """Return the process groups of this rank's column and row, where they have other ranks."""
-    sizes = {
-        name: size for name, size in zip(("between", "within"), shape, strict=True) if size > 1
-    }
+    """Return the process groups of this rank's column and row, where they have other ranks.
+
+    None is the group of all ranks, even where it has all: whoever frees a DDP model frees that
+    group under Python's lock, for which a thread of the group that ends a chain may wait.
+    """
+    rows = torch.arange(ranks.world_size).view(shape)
+    lines = {"between": rows.T, "within": rows}
     with detect_lost_rank():
-        mesh = init_device_mesh(
-            ranks.device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes)
-        )
-    return {name: mesh.get_group(name) for name in sizes}
+        return {
+            name: dist.new_subgroups_by_enumeration(grid.tolist())[0]
+            for name, grid in lines.items()
+            if grid.shape[1] > 1
+        }
 
 
 def _over(
