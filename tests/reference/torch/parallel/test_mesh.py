@@ -87,11 +87,15 @@ def test_an_error_in_a_chain_reaches_who_waits() -> None:
 
 
 def _outlive_groups() -> tuple[bool, str]:
-    """Whether a mesh leaves its groups to be destroyed, and what it says afterwards."""
+    """Whether a mesh leaves its groups to be destroyed, and what it says afterwards.
+
+    It has groups of its own: a model that DDP wraps keeps that of all ranks alive.
+    """
     with start_ranks() as ranks:
         mesh = RankMesh(ranks, (ranks.world_size, 1))
         mesh.all_reduce(torch.ones(4)).wait()
         groups = [weakref.ref(group) for group in torch.distributed.distributed_c10d._world.pg_map]
+        assert len(groups) == 3  # of all ranks, and one in each direction
     gc.collect()
     with pytest.raises(RuntimeError) as raised:
         mesh.all_reduce(torch.ones(4)).wait()
