@@ -339,7 +339,7 @@ def test_no_line_of_prose_is_long() -> None:
 
 def test_the_documents_are_pages_and_no_book() -> None:
     """With tables and code, as `wc -w` counts, but without what commands write."""
-    assert sum(len(text.split()) for _, text in list_pages()) <= 55_000
+    assert sum(len(text.split()) for _, text in list_pages()) <= 53_000
 
 
 def test_the_page_of_data_says_what_the_plan_asks_for() -> None:
