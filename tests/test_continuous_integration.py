@@ -17,6 +17,7 @@ from cepheid.rules.errors import UserError
 from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from cepheid.tools.console.changed import find_change
+from tests import assert_refused
 from tests.checkout import commit, git, use_git_in
 from tests.compliance.builder import SYSTEM, write_result
 
@@ -250,14 +251,11 @@ def test_a_question_that_git_cannot_answer_is_an_error(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for revision in ("nowhere", "--output=x"):
-        with pytest.raises(UserError, match="--changed"):
-            check_compliance.main([f"--changed={revision}"])
-    with pytest.raises(UserError, match="remove the path"):
-        check_compliance.main(["--changed", "main", "submissions"])
+        assert_refused("--changed", check_compliance.main, [f"--changed={revision}"])
+    assert_refused("remove the path", check_compliance.main, ["--changed", "main", "submissions"])
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(checkout.parent))
     monkeypatch.chdir(checkout.parent)
-    with pytest.raises(UserError, match="not a git repository"):
-        check_compliance.main(["--changed", "main"])
+    assert_refused("not a git repository", check_compliance.main, ["--changed", "main"])
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from cepheid.rules import definition, evidence
 from cepheid.rules.errors import UserError
 from cepheid.rules.evidence import Evidence
 from cepheid.tools.audit import remake
+from tests import assert_refused
 from tests.distributed import on_ranks
 from tests.tasks import ALONE, build, create
 from tests.test_benchmark_contract import GENERATION, configuration
@@ -115,8 +116,7 @@ def test_compiling_that_fails_is_told_or_refused(
     assert made.sampling_note == "torch"
     insisting = dataclasses.replace(config, execution=Execution("fp32", "on", "1"))
     made = task.GalaxyGeneration(insisting, ALONE)
-    with pytest.raises(UserError, match="compile=off runs without"):
-        made.build()
+    assert_refused("compile=off runs without", made.build)
 
 
 @pytest.mark.parametrize("largest", [0.0, 10.0])
@@ -193,8 +193,7 @@ def test_a_training_for_weights_goes_on_where_it_was_interrupted(
     with pytest.raises(UserError, match=r"or with another --set; fix: move it away"):
         training.main([*arguments, str(states), "--set", "opt_base_learning_rate=1e-3"])
     checkpoint.save(kept, {**checkpoint.load(kept), "definition_digest": "0"})
-    with pytest.raises(UserError, match=r"by another definition or"):
-        training.main([*arguments, str(states)])
+    assert_refused(r"by another definition or", training.main, [*arguments, str(states)])
 
 
 def test_a_training_for_weights_takes_settings_of_galaxy_vae() -> None:
@@ -210,16 +209,13 @@ def test_weights_that_cannot_be_used_are_refused_in_one_line(
     config: RunConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(weights_file, "FOLDER", tmp_path)
-    with pytest.raises(UserError, match="missing"):
-        weights.read_published(config)
+    assert_refused("missing", weights.read_published, config)
     assert weights.read_or_make(config).digest == weights_file.UNTRAINED
     weights_file.find_path("mini").write_bytes(b"no weights")
-    with pytest.raises(UserError, match="T25"):
-        weights.read_or_make(config)
+    assert_refused("T25", weights.read_or_make, config)
     with pytest.raises(UserError, match="not a safetensors file"):
         weights.read_published(dataclasses.replace(config, division="open"))
-    with pytest.raises(UserError, match="give one of galaxy_vae"):
-        weights.select_parts({"trunk.weight": torch.zeros(1)})
+    assert_refused("give one of galaxy_vae", weights.select_parts, {"trunk.weight": torch.zeros(1)})
 
 
 def test_weights_of_another_network_are_refused(
@@ -233,8 +229,7 @@ def test_weights_of_another_network_are_refused(
     )
     with pytest.raises(UserError, match=r"of another network: of decoder\..* same scale"):
         task.GalaxyGeneration(full, ALONE)
-    with pytest.raises(UserError, match="restore it, as with `git checkout`"):
-        task.GalaxyGeneration(config, ALONE)
+    assert_refused("restore it, as with `git checkout`", task.GalaxyGeneration, config, ALONE)
     state = load(published)
     with pytest.raises(UserError, match="--scale full: these are weights of another network"):
         weights.write_weights("full", state)

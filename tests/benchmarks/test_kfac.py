@@ -25,19 +25,9 @@ from cepheid.reference.run.execution import add_switches
 from cepheid.reference.torch.ranks.distributed import TorchRanks, start_ranks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
+from tests import tasks
 from tests.distributed import on_ranks
 from tests.prepared import prepare
-from tests.tasks import (
-    ALONE,
-    build,
-    configure_small,
-    create,
-    flatten_weights,
-    run_backward,
-    shrink,
-    take_batch,
-    train,
-)
 
 FULL, MINI = (definition.load("kfac", scale) for scale in ("full", "mini"))
 SWITCHES = {  # of the studies
@@ -47,10 +37,10 @@ SWITCHES = {  # of the studies
 }
 
 
-def build_task(data_root: Path, *overrides: str, ranks: TorchRanks = ALONE) -> Any:
+def build_task(data_root: Path, *overrides: str, ranks: TorchRanks = tasks.ALONE) -> Any:
     """The task of a narrow network with its data open."""
-    task = build(
-        configure_small(add_switches(MINI, SWITCHES), data_root, *overrides, width=4), ranks
+    task = tasks.build(
+        tasks.configure_small(add_switches(MINI, SWITCHES), data_root, *overrides, width=4), ranks
     )
     task.model.train()
     return task
@@ -60,7 +50,7 @@ def weights_after(task: Any, steps: int) -> Any:
     """All weights, flat."""
     for _ in range(steps):
         task.step()
-    return flatten_weights(task)
+    return tasks.flatten_weights(task)
 
 
 def test_the_full_scale_is_that_of_chainerkfac() -> None:
@@ -109,8 +99,10 @@ def test_without_k_fac_all_else_is_equal(data_root: Path) -> None:
         build_task(data_root, f"opt_preconditioner={name}") for name in ("none", "kfac")
     )
     assert torch.equal(weights_after(plain, 0), weights_after(preconditioned, 0))
-    torch.testing.assert_close(take_batch(plain), take_batch(preconditioned), rtol=0, atol=0)
-    assert run_backward(plain) == run_backward(preconditioned)
+    torch.testing.assert_close(
+        tasks.take_batch(plain), tasks.take_batch(preconditioned), rtol=0, atol=0
+    )
+    assert tasks.run_backward(plain) == tasks.run_backward(preconditioned)
     assert not isinstance(plain.preconditioner, KfacPreconditioner)
     assert not torch.equal(weights_after(plain, 1), weights_after(preconditioned, 1))
 
@@ -168,7 +160,7 @@ def test_a_share_in_pieces_is_mixed_as_a_whole_one(
 def test_labels_are_mixed_with_the_pictures(data_root: Path) -> None:
     task = build_task(data_root, "mixup_alpha=0.4")
     for _ in range(2):
-        images, labels = take_batch(task)
+        images, labels = tasks.take_batch(task)
         task.samples += 8
     assert images.dtype == torch.float32
     assert labels.sum(1).tolist() == pytest.approx([1.0] * 8)
@@ -203,14 +195,14 @@ def test_weights_are_normalised() -> None:
 
 
 def test_plain_resnet_50_is_closed_too(data_root: Path) -> None:
-    chosen = dataclasses.replace(FULL, data=shrink(MINI).data)
+    chosen = dataclasses.replace(FULL, data=tasks.shrink(MINI).data)
     prepare(chosen.data, data_root)
     for variant in ("d", "v1_5"):
         settings = [f"model_variant={variant}", "precision=fp32"]
         config = configure(chosen, overrides=settings, data_root=data_root, seed=3)
         meta = torch.device("meta")
         with meta:
-            count = create(config, TorchRanks(0, 1, meta)).build()
+            count = tasks.create(config, TorchRanks(0, 1, meta)).build()
         assert count == FULL.count_parameters(config.hyperparameters)
     assert FULL.count_parameters({"model_variant": "v1_5"}) != FULL.model["parameters"]
 
@@ -372,14 +364,14 @@ def test_training_goes_on_bit_for_bit_where_two_ranks_share_the_update(data_root
 @pytest.mark.parametrize("alpha", ["0", "0.4"])
 def test_noise_has_the_form_of_batches(data_root: Path, alpha: str) -> None:
     task = build_task(data_root, f"mixup_alpha={alpha}")  # else it would compile in the timed part
-    for made, read in zip(task.draw_noise(8), take_batch(task), strict=True):
+    for made, read in zip(task.draw_noise(8), tasks.take_batch(task), strict=True):
         assert (made.shape, made.dtype) == (read.shape, read.dtype)
 
 
 def test_training_goes_on_bit_for_bit_with_mixup(data_root: Path) -> None:
     straight, broken_off, resumed = (build_task(data_root, "mixup_alpha=0.4") for _ in range(3))
-    train(straight, 32)
-    train(broken_off, 16)
+    tasks.train(straight, 32)
+    tasks.train(broken_off, 16)
     resumed.restore(broken_off.state())
-    train(resumed, 32)
+    tasks.train(resumed, 32)
     assert torch.equal(weights_after(straight, 0), weights_after(resumed, 0))

@@ -22,6 +22,7 @@ from cepheid.measure.engine.turns import Comparison, time_in_turns
 from cepheid.measure.studies.speed.sharing import predict_bubble
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.arguments import make_study_parser
+from tests import assert_refused
 from tests.processes import have_ended, kill_after_a_line, warm_context
 
 COLUMNS = (Column("name", lambda row: row[0]), Column("time, s", lambda row: row[1], "{:.2f}"))
@@ -105,8 +106,7 @@ def test_a_missed_target_is_a_finding_and_an_option_chooses_another_study(
 def test_wrong_use_is_refused_before_anything_is_measured(
     arguments: list[object], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(UserError, match=message):
-        run("a", *arguments)
+    assert_refused(message, run, "a", *arguments)
     assert capsys.readouterr().out == ""
 
 
@@ -220,10 +220,8 @@ def fail_on_the_last_rank() -> int:
 def test_ranks_are_processes_with_places_and_end_together() -> None:
     warm_context()
     assert own_process.run_on_ranks(1, fail_on_the_last_rank) == 1
-    with pytest.raises(UserError, match="no room"):
-        own_process.run_on_ranks(2, fail_on_the_last_rank)
-    with pytest.raises(UserError, match="was killed"):
-        own_process.run_on_ranks(2, partial(os._exit, 3))
+    assert_refused("no room", own_process.run_on_ranks, 2, fail_on_the_last_rank)
+    assert_refused("was killed", own_process.run_on_ranks, 2, partial(os._exit, 3))
 
 
 # Memory and pipelines -----------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from cepheid.rules.definition import BENCHMARKS, Block
 from cepheid.rules.errors import UserError
 from cepheid.tools.console.terminal import Terminal
 from cepheid.tools.measure.__main__ import main
-from tests import tiny
+from tests import assert_refused, tiny
 
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("matplotlib", reason="needs the extra site")
@@ -274,12 +274,10 @@ def test_another_configuration_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"points": [], "configuration": {}}'])
 def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(text)
-    with pytest.raises(UserError, match=r"not a sweep\.json of"):
-        read_sweep(tmp_path / "sweep.json", configuration())
+    assert_refused(r"not a sweep\.json of", read_sweep, tmp_path / "sweep.json", configuration())
     folder = open_sweep(tmp_path)
     (tmp_path / "2.json").write_text(text)
-    with pytest.raises(UserError, match=r"2\.json: damaged .*remove it to measure again"):
-        folder.load_points()
+    assert_refused(r"2\.json: damaged .*remove it to measure again", folder.load_points)
 
 
 def test_the_threads_of_a_sweep_are_those_that_were_taken() -> None:
@@ -325,8 +323,7 @@ def test_the_same_command_measures_what_is_missing(
     assert "0.5 of 100 epochs" in said
     assert "2,082" in said
     assert (out / "sweep.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(UserError, match="epochs was null, is 1"):
-        main(["sweep", *call, "--epochs", "1"])
+    assert_refused("epochs was null, is 1", main, ["sweep", *call, "--epochs", "1"])
     write(Sweep(configuration(), (point(2, 125.0),)), open_sweep(tmp_path / "other"))
     assert main(["sweep", *call, "--against", str(tmp_path / "other")]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -411,8 +408,7 @@ def test_an_interrupted_sweep_goes_on_where_it_was(
     assert len(kept["points"]) == 6
     assert main(["sweep", *call, "--seeds", "3"]) == 0  # another seed joins them
     assert len(json.loads((out / "quality.json").read_text())["points"]) == 9
-    with pytest.raises(UserError, match="samples was 68000, is 100"):
-        main(["sweep", *call, "--samples", "100"])
+    assert_refused("samples was 68000, is 100", main, ["sweep", *call, "--samples", "100"])
 
 
 def test_trainings_that_diverge_are_counted(

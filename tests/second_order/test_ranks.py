@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -47,6 +48,7 @@ VARIANTS = {
         BASE, symmetric=True, factor_format="float21", overlap=True, stale=True,
         stale_tolerance=0.3, shard_update=True, average_gradients=True),
 }  # fmt: skip
+ON_FOUR = ["base", "not distributed", "symmetric", "all"]
 STEPS = 4
 
 
@@ -133,8 +135,7 @@ def _on_two_ranks() -> list[dict[str, dict[str, Any]]]:
 @functools.cache
 def _on_four_ranks() -> list[dict[str, dict[str, Any]]]:
     """Two nodes of two ranks; rank 3 owns the batch normalisation only."""
-    names = ["base", "not distributed", "symmetric", "all"]
-    return list(map(pickle.loads, on_ranks(4, _all_variants, names, 2)))
+    return list(map(pickle.loads, on_ranks(4, _all_variants, ON_FOUR, 2)))
 
 
 def _update(weights: Tensor) -> Tensor:
@@ -172,21 +173,16 @@ def test_the_bound_for_float21_says_something() -> None:
     assert _float21_bound() < 0.3
 
 
-@pytest.mark.parametrize("name", VARIANTS)
-def test_two_ranks_equal_one(name: str) -> None:
-    results = [result[name] for result in _on_two_ranks()]
-    assert torch.equal(results[0]["weights"], results[1]["weights"])
-    assert results[0]["intervals"] == results[1]["intervals"]
-    assert _difference(results[0], _alone(name)) <= _find_bound(VARIANTS[name])
-
-
-@pytest.mark.parametrize("name", ["base", "not distributed", "symmetric", "all"])
-def test_two_nodes_of_two_ranks_equal_one(name: str) -> None:
-    results = [result[name] for result in _on_four_ranks()]
+@pytest.mark.parametrize(
+    ("ranks", "name"), [*product([2], VARIANTS), *product([4], ON_FOUR)], ids=str
+)
+def test_two_ranks_and_two_nodes_of_two_ranks_equal_one(ranks: int, name: str) -> None:
+    results = [result[name] for result in (_on_two_ranks if ranks == 2 else _on_four_ranks)()]
     for result in results[1:]:
         assert torch.equal(results[0]["weights"], result["weights"])
+        assert results[0]["intervals"] == result["intervals"]
     # In two levels float21 rounds twice.
-    bound = 2 * _find_bound(VARIANTS[name])
+    bound = ranks / 2 * _find_bound(VARIANTS[name])
     assert _difference(results[0], _alone(name)) <= bound
 
 
@@ -468,10 +464,8 @@ def test_a_state_of_two_ranks_loads_on_one() -> None:
     kfac.load_state_dict(copy.deepcopy(state))
     assert kfac.intervals == _alone("stale")["intervals"]
     for name, saved in kfac.state_dict()["factors"].items():
-        for found, expected in zip(
-            saved["tensors"], _alone("stale")["state"]["factors"][name]["tensors"], strict=True
-        ):
-            assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+        expected = _alone("stale")["state"]["factors"][name]["tensors"]
+        torch.testing.assert_close(saved["tensors"], expected, rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
 class LostError(Exception):

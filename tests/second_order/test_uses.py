@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from cepheid.second_order import information
 from cepheid.second_order.information.blocks import FisherBlocks
-from cepheid.second_order.options import UseError
+from tests.second_order import assert_misused
 from tests.second_order.test_information import CLASSES, make_data, make_network
 
 
@@ -113,13 +113,11 @@ def test_a_mean_that_cannot_be_told_from_zero_has_an_infinite_noise_scale() -> N
 
 def test_wrong_use_says_what_is_wrong() -> None:
     model, data = make_network(), make_data()
-    blocks = information.fisher_blocks(model, data)
-    with pytest.raises(UseError, match="prior_precision is 0; it must be above 0"):
-        information.LaplacePosterior(model, blocks, 0)
-    with pytest.raises(UseError, match=r'the blocks have "0\.weight", which the model lacks'):
-        information.LaplacePosterior(nn.Linear(2, 2), blocks, 1)
+    blocks, make = information.fisher_blocks(model, data), information.LaplacePosterior
+    assert_misused("prior_precision is 0; it must be above 0", make, model, blocks, 0)
+    lacking = r'the blocks have "0\.weight", which the model lacks'
+    assert_misused(lacking, make, nn.Linear(2, 2), blocks, 1)
     others = information.fisher_blocks(model, data, fisher="empirical", skip=("0",))
-    with pytest.raises(UseError, match="blocks of different layers"):
-        information.compute_takeuchi_trace(blocks, others, 0.1)
-    with pytest.raises(UseError, match="needs two samples or more"):
-        information.compute_noise_scale(model, make_data(1))
+    trace, scale = information.compute_takeuchi_trace, information.compute_noise_scale
+    assert_misused("blocks of different layers", trace, blocks, others, 0.1)
+    assert_misused("needs two samples or more", scale, model, make_data(1))

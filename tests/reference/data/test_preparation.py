@@ -24,6 +24,7 @@ from cepheid.reference.data import disk, preparation, store, verification, video
 from cepheid.reference.data.columns import Fixed
 from cepheid.reference.data.preparation import Contents
 from cepheid.reference.data.store import StoreError
+from tests import assert_raises
 from tests.full_disk import files_end_after
 from tests.processes import have_ended
 from tests.reference.data.numbered import (
@@ -254,8 +255,7 @@ def test_finished_dataset_of_something_else_is_kept(tmp_path: Path) -> None:
 def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
     disk.name_partial(tmp_path / "numbers").mkdir()
     (disk.name_partial(tmp_path / "numbers") / "thesis.tex").touch()
-    with pytest.raises(StoreError, match=r"holds thesis.tex but no journal"):
-        prepare(tmp_path / "numbers")
+    assert_raises(StoreError, r"holds thesis.tex but no journal", prepare, tmp_path / "numbers")
 
 
 @pytest.mark.parametrize(
@@ -264,15 +264,13 @@ def test_folder_of_somebody_else_is_kept(tmp_path: Path) -> None:
 def test_damaged_journal_is_told(tmp_path: Path, line: bytes) -> None:
     with open(interrupt(tmp_path / "numbers", 2) / preparation.JOURNAL, "ab") as journal:
         journal.write(line + b"\n")
-    with pytest.raises(StoreError, match=r"journal.jsonl: damaged"):
-        prepare(tmp_path / "numbers")
+    assert_raises(StoreError, r"journal.jsonl: damaged", prepare, tmp_path / "numbers")
 
 
 def test_two_preparations_do_not_collide(tmp_path: Path) -> None:
     with open(tmp_path / ".numbers.lock", "wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        with pytest.raises(StoreError, match="another process is preparing it"):
-            prepare(tmp_path / "numbers")
+        assert_raises(StoreError, "another process is preparing it", prepare, tmp_path / "numbers")
     assert prepare(tmp_path / "numbers")
 
 
@@ -317,5 +315,4 @@ def test_disk_that_fills_up_is_told(prepared: Path, tmp_path: Path, number: int)
 
 def test_place_that_is_no_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="cannot be written"):
-        prepare(tmp_path / "file" / "numbers")
+    assert_raises(StoreError, "cannot be written", prepare, tmp_path / "file" / "numbers")

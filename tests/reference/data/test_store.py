@@ -16,6 +16,7 @@ import pytest
 from cepheid.reference.data import store, verification
 from cepheid.reference.data.store import StoreError
 from cepheid.rules.errors import UserError
+from tests import assert_raises
 from tests.reference.data.numbered import LAYOUT, PARAMETERS, ROWS, change_byte, draw, row_position
 
 Change = Callable[[dict[str, Any]], object]
@@ -104,8 +105,7 @@ def put_file_in_place(folder: Path) -> None:
 )  # fmt: skip
 def test_damage_is_found(folder: Path, damage: Callable[[Path], object], message: str) -> None:
     damage(folder)
-    with pytest.raises(StoreError, match=message):
-        store.open_arrays(folder)
+    assert_raises(StoreError, message, store.open_arrays, folder)
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,7 @@ def test_hostile_header_is_found(folder: Path, header: str) -> None:
     path = folder / "numbers.npy"
     content = path.read_bytes()
     path.write_bytes(content[:10] + header.encode().ljust(117) + b"\n" + content[128:])
-    with pytest.raises(StoreError, match=r"numbers\.npy: damaged"):
-        store.open_arrays(folder)
+    assert_raises(StoreError, r"numbers\.npy: damaged", store.open_arrays, folder)
 
 
 @pytest.mark.parametrize(
@@ -143,8 +142,7 @@ def test_hostile_header_is_found(folder: Path, header: str) -> None:
 )
 def test_edited_manifest_is_found(folder: Path, change: Change) -> None:
     edit_manifest(folder, change)
-    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
-        store.read_manifest(folder)
+    assert_raises(StoreError, r"manifest\.json: damaged", store.read_manifest, folder)
 
 
 @pytest.mark.parametrize(
@@ -169,15 +167,13 @@ def test_hostile_manifest_is_found_though_its_digest_fits(
     edit_manifest(folder, lambda facts: None)
     assert store.read_manifest(folder)
     edit_manifest(folder, change)
-    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
-        store.read_manifest(folder)
+    assert_raises(StoreError, r"manifest\.json: damaged", store.read_manifest, folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format_version": NaN}', "[" * 10**5])
 def test_a_manifest_without_its_json_is_found(folder: Path, text: str) -> None:
     (folder / store.MANIFEST).write_text(text)
-    with pytest.raises(StoreError, match=r"manifest\.json: damaged"):
-        store.read_manifest(folder)
+    assert_raises(StoreError, r"manifest\.json: damaged", store.read_manifest, folder)
 
 
 NUMBERS = (errno.ENOMEM, errno.EMFILE, errno.EACCES, errno.EIO)

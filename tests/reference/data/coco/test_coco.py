@@ -15,6 +15,7 @@ from cepheid.reference.data.coco import CocoParameters, Photographs, masks
 from cepheid.reference.data.coco.masks import RunLengths
 from cepheid.reference.data.detection import average_precision
 from cepheid.reference.data.store import StoreError
+from tests import assert_raises
 from tests.reference.data.coco.replica import (
     BEYOND,
     CATEGORIES,
@@ -156,8 +157,7 @@ def lose_an_image(content: dict[str, Any]) -> None:
 )
 def test_annotations_that_contradict(tmp_path: Path, make_other: Change, message: str) -> None:
     change(write_replica(tmp_path), "val2017", make_other)
-    with pytest.raises(StoreError, match=message):
-        pack(tmp_path)
+    assert_raises(StoreError, message, pack, tmp_path)
 
 
 def test_other_counts_broken_annotations_and_damaged_images_are_told(tmp_path: Path) -> None:
@@ -166,11 +166,9 @@ def test_other_counts_broken_annotations_and_damaged_images_are_told(tmp_path: P
         pack(tmp_path, CocoParameters(117_266, 5000))
     damaged = source / "train2017/000000000003.jpg"
     damaged.write_bytes(damaged.read_bytes()[:400])
-    with pytest.raises(StoreError, match=r"1 of 13 images cannot be decoded(.|\n)*0003\.jpg"):
-        pack(tmp_path)
+    assert_raises(StoreError, r"1 of 13 images cannot be decoded(.|\n)*0003\.jpg", pack, tmp_path)
     (source / "annotations/instances_val2017.json").write_text("{")
-    with pytest.raises(StoreError, match="is not a file of COCO's annotations"):
-        pack(tmp_path)
+    assert_raises(StoreError, "is not a file of COCO's annotations", pack, tmp_path)
 
 
 # Masks --------------------------------------------------------------------------------------------

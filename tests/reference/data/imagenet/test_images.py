@@ -16,6 +16,7 @@ from cepheid.reference.data.image_files.decoding import KINDS
 from cepheid.reference.data.imagenet import layout as imagenet_layout
 from cepheid.reference.data.imagenet.layout import Listing
 from cepheid.reference.data.store import StoreError
+from tests import assert_raises
 from tests.reference.data.pictures import (
     CLASSES,
     DRAWN,
@@ -95,8 +96,7 @@ def test_many_damaged_images_are_named_in_a_file(
     for path in write_set(tmp_path).glob("val/*/*"):
         path.write_bytes(b"no image")
     monkeypatch.setattr(packing, "MOST_NAMED", 2)
-    with pytest.raises(StoreError, match=r"and 4 more; .*packed-damaged\.txt names all"):
-        pack(tmp_path)
+    assert_raises(StoreError, r"and 4 more; .*packed-damaged\.txt names all", pack, tmp_path)
     assert len((tmp_path / "packed-damaged.txt").read_text().splitlines()) == EVALUATION
 
 
@@ -104,8 +104,7 @@ def test_unreadable_file_is_told(source: Path, tmp_path: Path) -> None:
     broken = source / "train/n01/train_000.JPEG"
     broken.unlink()
     broken.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(StoreError, match=r"train_000\.JPEG: cannot be read \(No such file"):
-        pack(tmp_path)
+    assert_raises(StoreError, r"train_000\.JPEG: cannot be read \(No such file", pack, tmp_path)
 
 
 def test_file_that_changes_while_it_is_read_is_told(
@@ -118,8 +117,7 @@ def test_file_that_changes_while_it_is_read_is_told(
         return examine(content)
 
     monkeypatch.setattr(packing, "examine", examine_and_cut_another)
-    with pytest.raises(StoreError, match=r"val_014\.JPEG: changed while it was read"):
-        pack(tmp_path)
+    assert_raises(StoreError, r"val_014\.JPEG: changed while it was read", pack, tmp_path)
 
 
 def test_packed_set_needs_its_source_no_longer(source: Path, tmp_path: Path) -> None:
@@ -161,8 +159,7 @@ def test_unfinished_packing_of_other_files_is_kept(
         with pytest.raises(KeyboardInterrupt):
             pack(tmp_path)
     (source / "train/n01/train_000.JPEG").write_bytes(jpeg(5))
-    with pytest.raises(StoreError, match=r"unfinished preparation of something else"):
-        pack(tmp_path)
+    assert_raises(StoreError, r"unfinished preparation of something else", pack, tmp_path)
     assert (tmp_path / "packed.partial" / preparation.JOURNAL).exists()
 
 
@@ -171,8 +168,7 @@ def test_damaged_index_is_found(source: Path, tmp_path: Path) -> None:
     ends = np.load(folder / "images_ends.npy")
     ends[3] = ends[2] - 1
     np.save(folder / "images_ends.npy", ends)
-    with pytest.raises(StoreError, match=r"images\.bin: where its rows end is damaged"):
-        imagenet.load(folder)
+    assert_raises(StoreError, r"images\.bin: where its rows end is damaged", imagenet.load, folder)
 
 
 # What is found, and what is missing ---------------------------------------------------------------
@@ -266,8 +262,7 @@ def test_an_incomplete_set_is_refused(
     source: Path, damage: Callable[[Path], object], message: str
 ) -> None:
     damage(source)
-    with pytest.raises(StoreError, match=message):
-        list_source(source)
+    assert_raises(StoreError, message, list_source, source)
 
 
 def test_hidden_files_and_others_are_passed_over(source: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from cepheid.reference.data import coco, imagenet, radiographs, store, videos, wmt
 from cepheid.reference.data.layouts import containers, laying_out
 from cepheid.reference.data.store import StoreError
+from tests import assert_raises
 from tests.reference.data import pictures
 from tests.reference.data.coco import replica as photographs
 from tests.reference.data.layouts import replicas
@@ -141,15 +142,12 @@ def test_a_folder_without_the_dataset_says_what_was_looked_for(
         lay_out(tmp_path, imagenet.REAL, tmp_path / "given")
     with pytest.raises(StoreError, match=r"nothing of WMT17|no test set"):
         lay_out(tmp_path, WMT17, tmp_path / "given")
-    with pytest.raises(StoreError, match="no such folder"):
-        lay_out(tmp_path, WMT17, tmp_path / "nowhere")
+    assert_raises(StoreError, "no such folder", lay_out, tmp_path, WMT17, tmp_path / "nowhere")
     with pytest.raises(StoreError, match="is a file; give the folder"):
         lay_out(tmp_path, WMT17, Path(__file__))
-    with pytest.raises(StoreError, match="layouts of CIFAR"):
-        lay_out(tmp_path, "CIFAR", tmp_path / "given")
+    assert_raises(StoreError, "layouts of CIFAR", lay_out, tmp_path, "CIFAR", tmp_path / "given")
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path / "given")
-    with pytest.raises(StoreError, match="given: cannot be read"):
-        lay_out(tmp_path, WMT17, tmp_path / "given")
+    assert_raises(StoreError, "given: cannot be read", lay_out, tmp_path, WMT17, tmp_path / "given")
     assert not (tmp_path / imagenet.REAL).exists()
 
 
@@ -170,8 +168,7 @@ def test_archives_write_nothing_outside_and_nothing_huge(
         archive.writestr(name, b"0" * 100)
     if not name.startswith(".."):
         monkeypatch.setattr(containers, "MEMBER_BYTES_MAX", 99)
-        with pytest.raises(StoreError, match="expected at most 99"):
-            lay_out(tmp_path / "data", "KITTI", given)
+        assert_raises(StoreError, "expected at most 99", lay_out, tmp_path / "data", "KITTI", given)
         return
     lay_out(tmp_path / "data", "KITTI", given)
     assert not [*tmp_path.rglob("evil")]

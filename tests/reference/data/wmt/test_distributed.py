@@ -17,6 +17,7 @@ from cepheid.reference.data.sentences.batches import END, UNKNOWN, Pairs
 from cepheid.reference.data.store import StoreError
 from cepheid.reference.data.wmt import parallel_text
 from cepheid.reference.data.wmt.parameters import MOSES, TextParameters
+from tests import assert_raises
 from tests.reference import Later, need
 from tests.reference.data.wmt.replica import (
     COMMON_CRAWL,
@@ -216,8 +217,7 @@ def test_a_folder_that_cannot_be_read_is_told_not_a_missing_file(
 ) -> None:
     (tmp_path / MOSES / "training").mkdir(parents=True)
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "training")
-    with pytest.raises(StoreError, match="training: cannot be read; fix: ask its owner"):
-        prepare(tmp_path)
+    assert_raises(StoreError, "training: cannot be read; fix: ask its owner", prepare, tmp_path)
 
 
 def test_too_few_lines_are_refused_before_the_work(tmp_path: Path) -> None:
@@ -313,19 +313,16 @@ def test_what_is_wrong_with_the_files_is_told(
     write_replica(tmp_path / MOSES, OF_EACH, TEST)
     assert callable(change)
     change(tmp_path / MOSES / name)
-    with pytest.raises(StoreError, match=message):
-        prepare(tmp_path)
+    assert_raises(StoreError, message, prepare, tmp_path)
     assert not (tmp_path / "packed").exists()
 
 
 def test_an_incomplete_test_set_is_told_before_the_work(tmp_path: Path) -> None:
     write_replica(tmp_path / MOSES, OF_EACH, TEST - 1)
-    with pytest.raises(StoreError, match=r"7 pairs to evaluate, .* evaluation_samples: 8"):
-        prepare(tmp_path)
+    assert_raises(StoreError, r"7 pairs to evaluate, .* evaluation_samples: 8", prepare, tmp_path)
     assert not list(tmp_path.glob("WMT16-words-*/words.*"))
 
 
 @pytest.mark.parametrize("changes", [{"merges": 0}, {"longest_words": 0}, {"source": "WMT17"}])
 def test_settings_that_make_no_sense(changes: dict[str, Any]) -> None:
-    with pytest.raises(StoreError, match=r"data\.merges and longest_words are"):
-        replace(ASKED, **changes)
+    assert_raises(StoreError, r"data\.merges and longest_words are", replace, ASKED, **changes)
