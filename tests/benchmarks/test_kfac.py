@@ -280,7 +280,6 @@ def test_the_step_profiler_tells_factors_and_inverses_apart(data_root: Path) -> 
 
 
 def weights_on_this_rank(data_root: Path, *overrides: str) -> list[float]:
-    torch.set_num_threads(1)
     after_run.PLAIN_TURNS = after_run.PLAIN_UPDATES = 1  # each rank is a process of its own
     with start_ranks() as ranks:
         task = build_task(data_root, "kfac_stale=false", *overrides, ranks=ranks)
@@ -312,7 +311,6 @@ def test_two_ranks_equal_one(data_root: Path, overrides: tuple[str, ...]) -> Non
 
 
 def _state_on_this_rank(data_root: Path) -> tuple[str, list[str]]:
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         task = build_task(data_root, "mixup_alpha=0.4", "kfac_stale=false", ranks=ranks)
         weights_after(task, 1)
@@ -331,7 +329,6 @@ def test_each_of_several_ranks_has_all_factors_to_save(data_root: Path) -> None:
 
 def _resume_on_this_rank(data_root: Path) -> tuple[bool, list[float], bytes]:
     """Whether a resumed task trains on with the same bits, weights, and what a rank saves."""
-    torch.set_num_threads(1)
     settings = ("weight_update=sharded", "mixup_alpha=0")
     with start_ranks() as ranks:
         straight, resumed = (build_task(data_root, *settings, ranks=ranks) for _ in range(2))

@@ -29,7 +29,6 @@ SIZES = {"train_samples": 16, "evaluation_samples": 21}
 
 def _run_benchmark(arguments: list[str], per_node: int) -> list[tuple[int, int]]:
     """Run as one rank of a node of ``per_node``; return the numbers in each layer's factors."""
-    torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
     os.environ |= {"LOCAL_WORLD_SIZE": str(per_node), "LOCAL_RANK": str(rank % per_node)}
     after_run.PLAIN_TURNS = after_run.PLAIN_UPDATES = 1

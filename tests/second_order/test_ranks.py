@@ -3,7 +3,6 @@
 import copy
 import functools
 import logging
-import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -109,17 +108,11 @@ def _train(
     }
 
 
-def _all_variants(names: list[str], ranks_per_node: int) -> bytes:
-    """Pickled: the memory of a tensor that is sent as such is gone with its process."""
-    torch.set_num_threads(1)
+def _all_variants(names: list[str], ranks_per_node: int) -> dict[str, dict[str, Any]]:
     with start_ranks() as ranks:
-        results = {
-            name: _train(
-                replace(VARIANTS[name], ranks_per_node=ranks_per_node), ranks.rank, ranks.world_size
-            )
-            for name in names
-        }
-    return pickle.dumps(results)
+        place = ranks.rank, ranks.world_size
+        nodes = {"ranks_per_node": ranks_per_node}
+        return {name: _train(replace(VARIANTS[name], **nodes), *place) for name in names}
 
 
 @functools.cache
@@ -129,13 +122,13 @@ def _alone(name: str) -> dict[str, Any]:
 
 @functools.cache
 def _on_two_ranks() -> list[dict[str, dict[str, Any]]]:
-    return list(map(pickle.loads, on_ranks(2, _all_variants, list(VARIANTS), 0)))
+    return on_ranks(2, _all_variants, list(VARIANTS), 0)
 
 
 @functools.cache
 def _on_four_ranks() -> list[dict[str, dict[str, Any]]]:
     """Two nodes of two ranks; rank 3 owns the batch normalisation only."""
-    return list(map(pickle.loads, on_ranks(4, _all_variants, ON_FOUR, 2)))
+    return on_ranks(4, _all_variants, ON_FOUR, 2)
 
 
 def _update(weights: Tensor) -> Tensor:
@@ -199,21 +192,19 @@ SMALL = {
 }
 
 
-def _train_small() -> bytes:
-    torch.set_num_threads(1)
+def _train_small() -> dict[Any, Tensor]:
     with start_ranks() as ranks:
-        results = {
+        return {
             (make, name): _train((VARIANTS | CLIPPED)[name], ranks.rank, ranks.world_size, make)[
                 "weights"
             ]
             for make, names in SMALL.items()
             for name in names
         }
-    return pickle.dumps(results)
 
 
 def test_a_rank_that_owns_nothing_takes_part_in_every_switch() -> None:
-    first, second = map(pickle.loads, on_ranks(2, _train_small))
+    first, second = on_ranks(2, _train_small)
     for (make, name), weights in first.items():
         assert torch.equal(weights, second[make, name]), (make, name)
         options = (VARIANTS | CLIPPED)[name]

@@ -40,7 +40,9 @@ def test_the_arrays_are_those_that_were_drawn(prepared: Path) -> None:
         assert not arrays[name].flags.writeable
 
 
-def test_manifest_tells_what_was_asked_for(prepared: Path) -> None:
+def test_manifest_tells_what_was_asked_for_also_without_caches(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manifest = store.read_manifest(prepared)
     assert manifest.generator == "numbers"
     assert manifest.parameters == PARAMETERS
@@ -49,9 +51,6 @@ def test_manifest_tells_what_was_asked_for(prepared: Path) -> None:
     assert manifest.arrays["stamps"].shape == (ROWS, 2, 4, 4)
     assert len(manifest.arrays["stamps"].chunks) == 8
     assert verification.verify(prepared) == manifest
-
-
-def test_caches_can_be_dropped(prepared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert store.drop_caches(prepared)
     assert verification.verify(prepared)
     monkeypatch.delattr(os, "posix_fadvise")  # as on macOS

@@ -14,6 +14,7 @@ from cepheid.reference.data.detection.average_precision import (
     Truth,
     compute_average_precision,
 )
+from tests import assert_raises
 from tests.reference.data.detection import plain_precision
 
 WIDTH, HEIGHT = 200, 100
@@ -108,10 +109,13 @@ def test_a_box_with_an_overlap_of_two_thirds_counts_at_four_of_ten_thresholds() 
     assert (result.ap50, result.ap75) == pytest.approx((1, 0))
 
 
-def test_a_wrong_class_or_image_finds_nothing() -> None:
+def test_a_wrong_class_or_image_finds_nothing_and_none_is_a_mistake() -> None:
     for label, image in ((2, 0), (1, 1)):
         found = detect([[10, 10, 60, 50]], [label], [image], [0.9])
         assert compute_average_precision(TWO, found).by_class[0] == 0
+    for label, image in ((0, 0), (4, 0), (1, 4), (1, -1)):
+        found = detect([[0, 0, 10, 10]], [label], [image], [0.5])
+        assert_raises(ValueError, "expected", compute_average_precision, TWO, found)
 
 
 def test_a_false_detection_costs_only_where_it_has_the_higher_score() -> None:
@@ -142,13 +146,6 @@ def test_only_a_hundred_detections_of_a_class_in_an_image_count() -> None:
     assert compute_average_precision(truth, found).ap == 0
     others = replace(found, labels=np.array([2] * 100 + [1]))
     assert compute_average_precision(truth, others).ap == pytest.approx(1)
-
-
-@pytest.mark.parametrize(("label", "image"), [(0, 0), (4, 0), (1, 4), (1, -1)])
-def test_a_detection_of_no_class_or_image_is_a_mistake(label: int, image: int) -> None:
-    found = detect([[0, 0, 10, 10]], [label], [image], [0.5])
-    with pytest.raises(ValueError, match="expected"):
-        compute_average_precision(TWO, found)
 
 
 # Against loops ------------------------------------------------------------------------------------
@@ -213,5 +210,4 @@ def test_masks_are_not_boxes() -> None:
     wrong = replace(found, masks=encode(np.array([[36, 10, 60, 50]])))
     assert compute_average_precision(truth, right, of_masks=True).ap == pytest.approx(1)
     assert compute_average_precision(truth, wrong, of_masks=True).ap == 0
-    with pytest.raises(ValueError, match="no masks"):
-        compute_average_precision(truth, found, of_masks=True)
+    assert_raises(ValueError, "no masks", compute_average_precision, truth, found, of_masks=True)

@@ -42,10 +42,14 @@ def opened(dataset: Galaxies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         yield hdus
 
 
-def test_file_is_valid(opened: Any) -> None:
+def test_file_is_valid_and_its_psf_in_the_middle(opened: Any) -> None:
     opened.verify("exception")
     assert [hdu.name for hdu in opened] == ["PRIMARY", "LABELS", "PSF", "STAMPS", "NOISE_FREE"]
     assert Path(opened.filename()).stat().st_size % 2880 == 0
+    psf = opened["PSF"].data
+    assert psf.sum() == pytest.approx(1, abs=0.02)
+    np.testing.assert_allclose(psf, psf[::-1, ::-1], atol=1e-6)
+    assert opened["PSF"].header["CRPIX1"] == 16.5
 
 
 def test_images_are_the_stored_ones_in_electrons(opened: Any, dataset: Galaxies) -> None:
@@ -94,40 +98,27 @@ def test_zero_points_give_galsims_magnitudes(opened: Any) -> None:
         assert found == pytest.approx(expected, abs=0.005)
 
 
-def test_psf_is_of_unit_flux_and_in_the_middle(opened: Any) -> None:
-    psf = opened["PSF"].data
-    assert psf.sum() == pytest.approx(1, abs=0.02)
-    np.testing.assert_allclose(psf, psf[::-1, ::-1], atol=1e-6)
-    assert opened["PSF"].header["CRPIX1"] == 16.5
-
-
-def test_nothing_is_overwritten(dataset: Galaxies, tmp_path: Path) -> None:
+def test_what_stands_in_the_way_is_told_and_nothing_is_left(
+    dataset: Galaxies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     output = tmp_path / "sky.fits"
     output.write_text("mine")
     with pytest.raises(StoreError, match="is there already"):
         export(dataset, output)
     assert output.read_text() == "mine"
-
-
-def test_disk_that_is_too_small_is_told(
-    dataset: Galaxies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    output.unlink()
+    with pytest.raises(StoreError, match="/proc/no: cannot be written"):
+        export(dataset, Path("/proc/no/sky.fits"))
     usage = shutil.disk_usage(tmp_path)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     with pytest.raises(StoreError, match="not enough disk space"):
-        export(dataset, tmp_path / "sky.fits")
+        export(dataset, output)
     assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
 
-
-def test_place_that_cannot_be_written_is_told(dataset: Galaxies) -> None:
-    with pytest.raises(StoreError, match="/proc/no: cannot be written"):
-        export(dataset, Path("/proc/no/sky.fits"))
-
-
-def test_interruption_leaves_nothing(dataset: Galaxies, tmp_path: Path) -> None:
     def interrupt(done: int, total: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fits.export(dataset, SKY, TRAIN, tmp_path / "sky.fits", interrupt)
+        fits.export(dataset, SKY, TRAIN, output, interrupt)
     assert not list(tmp_path.iterdir())

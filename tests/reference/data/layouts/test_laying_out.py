@@ -32,6 +32,11 @@ def lay_out(root: Path, source: str, given: Path) -> Path:
     return root / "packed"
 
 
+def assert_same(expected: Path, found: Path) -> None:
+    """Require that both folders of prepared data have one digest."""
+    assert store.read_manifest(found).digest == store.read_manifest(expected).digest
+
+
 # ImageNet -----------------------------------------------------------------------------------------
 
 
@@ -39,14 +44,13 @@ def lay_out(root: Path, source: str, given: Path) -> Path:
 def test_imagenet_in_any_layout_is_the_same(
     tmp_path: Path, write: Callable[[Path, Path], None]
 ) -> None:
-    source = replicas.write_imagenet(tmp_path / "distributed")
-    expected = store.read_manifest(pictures.pack(tmp_path / "distributed"))
-    write(source, tmp_path / "given")
-    lay_out(tmp_path / "data", imagenet.REAL, tmp_path / "given")
-    assert store.read_manifest(pictures.pack(tmp_path / "data")).digest == expected.digest
-    assert laying_out.lay_out(
-        imagenet.REAL, tmp_path / "given", tmp_path / "data" / imagenet.REAL, replicas.ignore
-    ) == [f"{tmp_path / 'data' / imagenet.REAL}: was laid out before"]
+    source, given = replicas.write_imagenet(tmp_path / "distributed"), tmp_path / "given"
+    write(source, given)
+    lay_out(tmp_path / "data", imagenet.REAL, given)
+    assert_same(*(pictures.pack(tmp_path / part) for part in ("distributed", "data")))
+    target = tmp_path / "data" / imagenet.REAL
+    told = laying_out.lay_out(imagenet.REAL, given, target, replicas.ignore)
+    assert told == [f"{target}: was laid out before"]
 
 
 # The other datasets -------------------------------------------------------------------------------
@@ -69,11 +73,10 @@ def write_coco(given: Path, source: Path, layout: str) -> None:
 
 @pytest.mark.parametrize("layout", ["mmdetection", "torchvision", "archives"])
 def test_coco_in_any_layout_is_the_same(tmp_path: Path, layout: str) -> None:
-    source = photographs.write_replica(tmp_path / "distributed")
-    expected = store.read_manifest(photographs.pack(tmp_path / "distributed"))
-    write_coco(tmp_path / "given", source, layout)
-    lay_out(tmp_path / "data", coco.REAL, tmp_path / "given")
-    assert store.read_manifest(photographs.pack(tmp_path / "data")).digest == expected.digest
+    source, given = photographs.write_replica(tmp_path / "distributed"), tmp_path / "given"
+    write_coco(given, source, layout)
+    lay_out(tmp_path / "data", coco.REAL, given)
+    assert_same(*(photographs.pack(tmp_path / part) for part in ("distributed", "data")))
 
 
 @pytest.mark.parametrize("layout", ["folders", "tars", "zips", "one zip"])
@@ -86,14 +89,12 @@ def test_radiographs_in_any_layout_are_the_same(tmp_path: Path, layout: str) -> 
         replicas.write_zip(given / "archive.zip", replicas.list_below(source))
     else:
         shutil.copytree(source, given)
-        for number in () if layout == "folders" else (1, 2):
-            folder = given / f"images_{number:03}"
-            name = Path(f"{folder}.{'zip' if layout == 'zips' else 'tar.gz'}")
+        for folder in () if layout == "folders" else list(given.glob("images_*")):
             files = replicas.list_below(folder)
             if layout == "zips":
-                replicas.write_zip(name, files)
+                replicas.write_zip(Path(f"{folder}.zip"), files)
             else:
-                replicas.write_tar(name, dict(files), "w:gz")
+                replicas.write_tar(Path(f"{folder}.tar.gz"), dict(files), "w:gz")
             shutil.rmtree(folder)
     folder = lay_out(tmp_path / "data", radiographs.REAL, given)
     assert prepare(folder, xrays.PARAMETERS, processes=1).digest == expected.digest
@@ -105,10 +106,9 @@ def test_kitti_in_a_zip_is_the_same(tmp_path: Path, is_packed: bool) -> None:
     write_kitti(source, {"training": [9, 5], "testing": [3, 11]})
     expected = videos.prepare(tmp_path / "distributed" / "packed", READ, processes=1)
     if is_packed:
-        replicas.write_zip(
-            tmp_path / "given" / "data_tracking_image_2.zip", replicas.list_below(source)
-        )
-        source = tmp_path / "given"
+        archive = tmp_path / "given" / "data_tracking_image_2.zip"
+        replicas.write_zip(archive, replicas.list_below(source))
+        source = archive.parent
     folder = lay_out(tmp_path / "data", "KITTI", source)
     assert videos.prepare(folder, READ, processes=1).digest == expected.digest
 

@@ -219,16 +219,13 @@ def test_passes_keep_to_their_budget_and_pad_little(drawn: Pairs) -> None:
         assert sum(map(places, cut.passes)) < 0.9 * places(whole.passes[0])
 
 
-def test_lengths_rise(drawn: Pairs) -> None:
+def test_lengths_rise_and_lines_end_at_line_feeds_alone(drawn: Pairs, tmp_path: Path) -> None:
     rows = sort_by_length(drawn.lengths, np.arange(60))
     lengths = [len(drawn.target.row(row)) for row in rows]
     assert lengths == sorted(lengths)
     one = pad(drawn, rows[[0, -1]])
     assert one.target.shape == (2, lengths[-1])
     assert one.target_tokens == lengths[0] + lengths[-1]
-
-
-def test_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
     corpus = parallel_text.open_corpus(write_text(tmp_path), ["test"])
     assert len(corpus) == 2
     assert corpus.read_pair(1)[0] == "A dog sees a cat."

@@ -107,7 +107,6 @@ def test_a_mesh_does_not_keep_its_groups_alive() -> None:
 
 def _sum(shape: tuple[int, int]) -> tuple[list[list[int]], bool, bool]:
     """Bytes by link of an all-reduce; whether it is right; whether scatter and gather are."""
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         mesh = RankMesh(ranks, shape)
         mine = torch.arange(NUMBERS, dtype=torch.float32) * (ranks.rank + 1)
@@ -139,7 +138,6 @@ def test_sums_send_the_bytes_of_the_formula(count: int, shape: tuple[int, int]) 
 
 def _train(shape: tuple[int, int]) -> list[float]:
     """Weights after two steps of a network with several buckets."""
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(9, 7), nn.Tanh(), nn.Linear(7, 3))

@@ -26,7 +26,6 @@ def images() -> Any:
 
 
 def _normalise() -> tuple[list[float], list[float], list[float], list[float]]:
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         share = ranks.split_batch(BATCH)
         mine = images()[ranks.rank * share : (ranks.rank + 1) * share].requires_grad_()

@@ -151,7 +151,6 @@ def find_difference(case: Case, grid: Grid, ranks: TorchRanks) -> float:
 
 
 def _try_cases(cases: list[tuple[str, Case]]) -> list[float]:
-    torch.set_num_threads(1)
     with start_ranks() as ranks:
         grids = [Grid.parse(name) for name, _ in cases]
         return [
@@ -187,7 +186,6 @@ def test_several_ranks_compute_what_one_does(ranks: int, grids: list[str], count
 
 def _try_spans(samples: int, name: str) -> float:
     """The difference where norms cover ``samples`` images, in part of a replica or several."""
-    torch.set_num_threads(1)
     size = (5, 4)
     with start_ranks() as ranks:
         grid = Grid.parse(name)
@@ -264,7 +262,6 @@ class Scores(nn.Module):
 
 def _compare_pyramids(name: str) -> float:
     """The largest difference of what a network with several maps returns, and of gradients."""
-    torch.set_num_threads(1)
     size = (15, 13)  # maps of 8 × 7, 4 × 4 and 2 × 2
     with start_ranks() as ranks:
         grid = Grid.parse(name)
