@@ -138,17 +138,16 @@ def evaluate(task: Any, result: Any) -> Mapping[str, float]:
 @pytest.mark.parametrize("name", NAMES)
 def test_folder_is_complete(name: str) -> None:
     folder = definition.BENCHMARKS / name
-    for file in (
+    for file in [
         "benchmark.yaml",
         "model.py",
         "task.py",
         "broken.py",
         "evidence.json",
         "README.md",
-    ):
-        assert (folder / file).is_file(), (
-            f"benchmarks/{name}/{file} is missing; docs/new-benchmark.md says what it is for"
-        )
+    ]:
+        says = f"benchmarks/{name}/{file} is missing; docs/new-benchmark.md says what it is for"
+        assert (folder / file).is_file(), says
 
 
 @pytest.mark.parametrize(("name", "scale"), SCALED)
@@ -557,11 +556,8 @@ def test_images_do_not_depend_on_how_many_are_made_at_a_time(name: str, data_roo
 def test_warming_up_changes_no_image(name: str, data_root: Path) -> None:
     warm, cold = (build(configuration(name, data_root)) for _ in range(2))
     warm.warm_up(GENERATION.warm_up_images)
-    assert_same(
-        copy_weights(cold),
-        copy_weights(warm),
-        f"{name}: weights before and after warming up",
-    )
+    says = f"{name}: weights before and after warming up"
+    assert_same(copy_weights(cold), copy_weights(warm), says)
     assert torch.equal(generate_images(cold, 3), generate_images(warm, 3)), f"{name}: it does"
 
 

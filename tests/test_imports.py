@@ -44,13 +44,10 @@ def _find_imports(path: Path) -> set[str]:
     return {".".join(name[:2]) if name[0] == "cepheid" else name[0] for name in parts}
 
 
-def test_no_module_is_imported_without_the_one_name() -> None:
+def test_no_module_is_imported_without_the_one_name_and_every_room_has_a_link() -> None:
     for path in (path for package in (*ROOMS, "tests") for path in _files(package)):
         wrong = _find_imports(path) & OLD_NAMES
         assert not wrong, f"{path.relative_to(ROOT)}: import cepheid.{sorted(wrong)[0]} instead"
-
-
-def test_every_room_has_a_link() -> None:
     links = {path.name: os.readlink(path) for path in CEPHEID.iterdir() if path.is_symlink()}
     assert links == {room: f"../{room}" for room in ROOMS}
 

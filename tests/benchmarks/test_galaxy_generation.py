@@ -51,12 +51,14 @@ def test_the_plain_code_makes_the_same_images(config: RunConfig) -> None:
     torch.testing.assert_close(images, again, rtol=1e-3, atol=1e-4)
 
 
-def test_any_accelerator_decodes_as_many_together(config: RunConfig) -> None:
+def test_any_accelerator_decodes_as_many_together_and_ranks_divide_them(config: RunConfig) -> None:
     on_meta, on_cpu = (
         task.GalaxyGeneration(config, TorchRanks(0, 1, torch.device(kind)))
         for kind in ("meta", "cpu")
     )
     assert on_meta.decoded_together > on_cpu.decoded_together
+    with pytest.raises(UserError, match=r"12 images cannot be shared evenly by 5 ranks; fix: "):
+        task.GalaxyGeneration(config, TorchRanks(4, 5, torch.device("cpu")))
 
 
 @pytest.mark.parametrize("asked", ["auto", "3"])
@@ -82,18 +84,15 @@ def test_parts_that_are_decoded_at_once_make_the_same_images(
     torch.testing.assert_close(at_once, in_turn, rtol=1e-3, atol=1e-4)
 
 
-def test_results_without_parts_at_once_decode_in_turn(config: RunConfig) -> None:
+def test_results_without_parts_at_once_decode_in_turn_and_cpp_draws_the_same(
+    config: RunConfig,
+) -> None:
     earlier = dataclasses.replace(config.execution, own={})
     made = task.GalaxyGeneration(dataclasses.replace(config, execution=earlier), ALONE)
     made.build()
     made.warm_up(1)
     assert made.parts_at_once == 1
     assert made.execution.own == {}
-
-
-def test_a_sampler_in_cpp_draws_the_same(config: RunConfig) -> None:
-    made = task.GalaxyGeneration(config, ALONE)
-    made.build()
     eager = made.sample(12, 0)
     try:
         native = made.native_sampler(made.draw_noise("generated images", 12, 0))
@@ -236,11 +235,6 @@ def test_weights_of_another_network_are_refused(
     assert weights_file.find_path("full").read_bytes() == published
     weights.write_weights("mini", state, "float16")
     assert weights_file.find_path("mini").is_file()
-
-
-def test_ranks_that_do_not_divide_the_images_are_refused(config: RunConfig) -> None:
-    with pytest.raises(UserError, match=r"12 images cannot be shared evenly by 5 ranks; fix: "):
-        task.GalaxyGeneration(config, TorchRanks(4, 5, torch.device("cpu")))
 
 
 def _generate_on_this_rank(data_root: Path) -> tuple[list[Any], Mapping[str, float], Any]:

@@ -90,28 +90,22 @@ def test_initialisation_is_glorot_uniform() -> None:
     assert convolution.bias.abs().sum() == 0
 
 
-def test_likelihood_equals_torchs() -> None:
+def test_likelihood_is_torchs_whitening_its_inverse_and_coverage_calibrated() -> None:
     mean, labels = torch.randn(5, 3), torch.randn(5, 3)
     scale = torch.tril(torch.randn(5, 3, 3))
     scale.diagonal(dim1=1, dim2=2).abs_().add_(0.1)
     expected = -torch.distributions.MultivariateNormal(mean, scale_tril=scale).log_prob(labels)
     torch.testing.assert_close(model.negative_log_likelihood(mean, scale, labels), expected)
-
-
-def test_coverage_of_a_calibrated_posterior() -> None:
+    scale = torch.tril(torch.rand(4, 3, 3)) + torch.eye(3)
+    white = torch.randn(4, 3)
+    labels = (scale @ white.unsqueeze(2)).squeeze(2)
+    torch.testing.assert_close(model.whiten(torch.zeros(4, 3), scale, labels), white)
     scale = torch.tensor([[0.3, 0.0], [0.2, 0.1]]).expand(200_000, 2, 2)
     labels = (scale @ torch.randn(200_000, 2, 1)).squeeze(2)
     sums = model.sum_metrics(torch.zeros_like(labels), scale, labels) / len(labels)
     assert sums[2].item() == pytest.approx(0.68, abs=0.005)
     assert sums[3].item() == pytest.approx(0.95, abs=0.005)
     assert set(RADIUS_SQUARED) == {"coverage_68", "coverage_95"}
-
-
-def test_whitening_inverts_the_scale() -> None:
-    scale = torch.tril(torch.rand(4, 3, 3)) + torch.eye(3)
-    white = torch.randn(4, 3)
-    labels = (scale @ white.unsqueeze(2)).squeeze(2)
-    torch.testing.assert_close(model.whiten(torch.zeros(4, 3), scale, labels), white)
 
 
 @pytest.mark.parametrize("code", range(8))
@@ -150,16 +144,13 @@ def test_a_symmetrised_stamp_has_no_orientation() -> None:
 
 
 @pytest.mark.parametrize(("width", "pixels"), [(64, 32), (64, 64), (7, 3)])
-def test_the_middle_of_a_stamp_stays_in_the_middle(width: int, pixels: int) -> None:
+def test_the_middle_of_a_stamp_stays_in_the_middle_and_is_a_view(width: int, pixels: int) -> None:
     axis = np.arange(width) - (width - 1) / 2
     images = np.broadcast_to(axis, (2, 6, width, width))
     kept = crop_middle(images, pixels)
     assert kept.shape == (2, 6, pixels, pixels)
     assert np.array_equal(kept[0, 0, 0], np.arange(pixels) - (pixels - 1) / 2)
     assert np.array_equal(crop_middle(images.swapaxes(2, 3), pixels)[1, 5, :, 0], kept[0, 0, 0])
-
-
-def test_the_middle_of_a_stamp_is_a_view() -> None:
     images = np.zeros((1, 1, 4, 4))
     crop_middle(images, 2)[...] = 1
     assert images.sum() == 4

@@ -179,16 +179,13 @@ def test_gradients_are_clipped_together(data_root: Path) -> None:
         assert torch.allclose(parameter.grad, one * 5 / norm, rtol=1e-4)
 
 
-def test_learning_rates_are_those_of_the_reference() -> None:
+def test_learning_rates_are_those_of_the_reference_and_stay_without_an_interval() -> None:
     """NVIDIA's at batch 2,048: 200 steps, decays at 6,453 and after each 809 steps more."""
     values = read_shape(configure(FULL)).values
     steps = (0, 99, 199, 6452, 6453, 6453 + 808, 6453 + 809, 6453 + 3 * 809, 10**5)
     found = [compute_rate(values, 2048 * (step + 1)) / 2e-3 for step in steps]
     expected = [0.01 ** (199 / 200), 0.1, 1, 1, 0.5, 0.5, 0.25, 0.0625, 0.0625]
     assert found == pytest.approx(expected)
-
-
-def test_without_an_interval_the_rate_stays() -> None:
     rate = exponential_warmup_then_steps(
         10**6, peak=2.0, warmup_samples=0, remain_samples=9, interval_samples=0, factor=0.5,
         decays=4,

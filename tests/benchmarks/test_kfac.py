@@ -53,21 +53,15 @@ def weights_after(task: Any, steps: int) -> Any:
     return tasks.flatten_weights(task)
 
 
-def test_the_full_scale_is_that_of_chainerkfac() -> None:
+def test_the_scales_have_the_rates_of_chainerkfac_and_the_pictures_of_resnet50() -> None:
     config = configure(FULL)
     schedule, epoch = make_schedule(config), FULL.train_samples
     assert schedule.rate(epoch // 2) == schedule.rate(epoch) == 8.18e-3
     assert schedule.rate(27 * epoch) == pytest.approx(8.18e-3 * 0.5**11)
     assert schedule.rate(53 * epoch) == 0
     assert config.hyperparameters["opt_momentum"] == 0.997
-
-
-def test_mini_has_the_pictures_of_resnet50() -> None:
     other = definition.load("resnet50", "mini")
     assert (MINI.data, MINI.data_digest) == (other.data, other.data_digest)
-
-
-def test_the_rate_rises_stays_and_falls() -> None:
     overrides = [
         "opt_learning_rate_warmup_epochs=2",
         "opt_learning_rate_decay_start_epochs=4",
@@ -157,7 +151,7 @@ def test_a_share_in_pieces_is_mixed_as_a_whole_one(
             task.samples += 8
 
 
-def test_labels_are_mixed_with_the_pictures(data_root: Path) -> None:
+def test_labels_are_mixed_with_the_pictures_and_weights_normalised(data_root: Path) -> None:
     task = build_task(data_root, "mixup_alpha=0.4")
     for _ in range(2):
         images, labels = tasks.take_batch(task)
@@ -165,9 +159,13 @@ def test_labels_are_mixed_with_the_pictures(data_root: Path) -> None:
     assert images.dtype == torch.float32
     assert labels.sum(1).tolist() == pytest.approx([1.0] * 8)
     assert (labels > 0).sum() > 8
+    first, last = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)
+    normalize_weights(torch.nn.Sequential(first, last))
+    assert float(first.weight.detach().norm()) == pytest.approx(4.0)
+    assert float(last.weight.detach().norm()) == pytest.approx(8**0.5)
 
 
-def test_erasing_takes_a_rectangle_of_the_published_area() -> None:
+def test_erasing_takes_a_rectangle_of_the_published_area_on_any_number_of_ranks() -> None:
     images = torch.zeros(400, 40, 40, 3, dtype=torch.uint8)
     erase_rectangles(images, 0.5, np.random.default_rng(1), 0, 400)
     gone = images.ne(0)
@@ -177,21 +175,11 @@ def test_erasing_takes_a_rectangle_of_the_published_area() -> None:
     assert shares[shares > 0].min() >= 0.01
     one = gone[shares > 0][0].any(2)
     assert one.sum() == one.any(0).sum() * one.any(1).sum()
-
-
-def test_erasing_is_the_same_on_any_number_of_ranks() -> None:
     whole, half = (torch.zeros(n, 16, 16, 3, dtype=torch.uint8) for n in (8, 4))
     erase_rectangles(whole, 0.5, np.random.default_rng(1), 0, 8)
     erase_rectangles(half, 0.5, np.random.default_rng(1), 4, 8)
     assert half.any()
     assert torch.equal(whole[4:], half)
-
-
-def test_weights_are_normalised() -> None:
-    first, last = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)
-    normalize_weights(torch.nn.Sequential(first, last))
-    assert float(first.weight.detach().norm()) == pytest.approx(4.0)
-    assert float(last.weight.detach().norm()) == pytest.approx(8**0.5)
 
 
 def test_plain_resnet_50_is_closed_too(data_root: Path) -> None:
@@ -302,12 +290,17 @@ def weights_on_this_rank(data_root: Path, *overrides: str) -> list[float]:
     ids=["algorithm 1", "inverses everywhere, overlap", "resnet18", "resnet101"],
 )
 def test_two_ranks_equal_one(data_root: Path, overrides: tuple[str, ...]) -> None:
+    assert_ranks_equal_one(2, data_root, *overrides)
+
+
+def assert_ranks_equal_one(count: int, data_root: Path, *overrides: str) -> None:
+    """Require of ranks with these settings what one rank computes with those of the model."""
     build_task(data_root)
-    alike = [setting for setting in overrides if setting.startswith(("network", "model"))]
+    alike = [each for each in overrides if each.startswith(("network", "model", "kfac_fisher"))]
     (alone,) = on_ranks(1, weights_on_this_rank, data_root, *alike)
-    both = on_ranks(2, weights_on_this_rank, data_root, *overrides)
-    assert both[0] == both[1]
-    assert both[0] == pytest.approx(alone, rel=1e-3, abs=1e-4)
+    first, *others = on_ranks(count, weights_on_this_rank, data_root, *overrides)
+    assert all(other == first for other in others)
+    assert first == pytest.approx(alone, rel=1e-3, abs=1e-4)
 
 
 def _state_on_this_rank(data_root: Path) -> tuple[str, list[str]]:

@@ -93,7 +93,7 @@ def rate_at(samples: float, *overrides: str) -> float:
     return float(values.compute_rate(round(samples)))
 
 
-def test_the_schedule_of_the_full_scale() -> None:
+def test_the_schedule_and_the_evaluations_of_the_full_scale() -> None:
     batch = 896
     rates = [rate_at(batch * step) for step in (1, 325, 650, 651)]
     assert rates == pytest.approx([0.09 / 650, 0.045, 0.09, 0.09])
@@ -105,9 +105,6 @@ def test_the_schedule_of_the_full_scale() -> None:
     # The MLPerf reference: base - (steps left) × base / (steps × 2 ** factor).
     half = rate_at(batch * 100, "opt_learning_rate_warmup_factor=1")
     assert half == pytest.approx(0.09 - 550 * 0.09 / (650 * 2))
-
-
-def test_the_full_scale_is_evaluated_wherever_the_published_one_was() -> None:
     ends = [block.samples for block in FULL.schedule(32)]
     thousand_steps = (120, 160, 180, 200, 220, 240)
     assert {32_000 * steps for steps in thousand_steps} <= set(ends)

@@ -113,7 +113,7 @@ def test_stages_follow_from_samples() -> None:
     assert 12 * half == 2_900 * FULL.train_samples  # the epochs of the PRACE guide
 
 
-def test_a_new_stage_begins_where_the_old_one_ended_and_fades_in() -> None:
+def test_a_new_stage_begins_where_the_old_one_ended_and_fades_in_with_its_details() -> None:
     decoder = model.Generator(model.Sizes.parse(MINI.model), MINI.model["widths"]).decoder
     maps = torch.randn(2, MINI.model["widths"][0], 6, 8, 8)
     old, half, new = (decoder(maps, Stage(1, alpha)) for alpha in (0.0, 0.5, 1.0))
@@ -123,9 +123,6 @@ def test_a_new_stage_begins_where_the_old_one_ended_and_fades_in() -> None:
             parameter.mul_(2)
     torch.testing.assert_close(decoder(maps, Stage(1, 0.0)), old)
     assert not torch.allclose(decoder(maps, Stage(1)), new)
-
-
-def test_details_of_frames_fade_in_too() -> None:
     frames = torch.randn(1, 1, 2, 16, 16)
     assert torch.equal(model.show(frames, 16, Stage(1)), frames)
     coarse = model.show(frames, 8, Stage(0))
@@ -196,15 +193,12 @@ def test_only_layers_to_come_get_no_gradient_but_zero(data_root: Path) -> None:
         assert is_to_come == (not gradient.any()), name
 
 
-def test_the_penalty_is_zero_where_slopes_are_one_and_counts_whole_clips() -> None:
+def test_the_penalty_counts_whole_clips_and_a_mixture_has_a_share_for_each() -> None:
     clips = torch.randn(4, 1, 2, 3, 3)
     weights = torch.ones(18) / 18**0.5
     for factor, expected in ((1.0, 0.0), (3.0, 4.0)):
         found = model.compute_penalty(lambda x: x.flatten(1) @ (factor * weights), clips)  # noqa: B023
         assert float(found) == pytest.approx(expected, abs=1e-5)
-
-
-def test_a_mixture_has_one_share_for_each_sample() -> None:
     real, false = torch.zeros(2, 1, 1, 2, 2), torch.ones(2, 1, 1, 2, 2)
     mixed = model.mix(real, false, torch.tensor([0.25, 0.5]))
     assert mixed.flatten(1).tolist() == [[0.25] * 4, [0.5] * 4]

@@ -43,7 +43,7 @@ def point(ranks: int) -> Point:
     )
 
 
-def test_efficiency_is_compared_turn_by_turn() -> None:
+def test_efficiency_is_compared_turn_by_turn_and_slower_real_data_bind() -> None:
     found = point(4).efficiency("real")
     assert found.median == pytest.approx(0.8)  # although a turn took twice as long
     assert found.first_quartile == pytest.approx(0.8)
@@ -52,14 +52,8 @@ def test_efficiency_is_compared_turn_by_turn() -> None:
     assert ceiling is not None
     assert ceiling.median == pytest.approx(1 / 1.05)
     assert point(1).ceiling() is None
-
-
-def test_efficiency_of_strong_scaling_is_that_of_the_same_batch() -> None:
     shared = replace(point(4), batch_size=32)
     assert shared.efficiency("synthetic").median == pytest.approx(1 / 4)
-
-
-def test_slower_real_data_show_that_input_binds() -> None:
     ratio = point(2).real_over_synthetic()
     assert ratio is not None
     assert ratio.median == pytest.approx(0.8)

@@ -67,13 +67,10 @@ def test_the_directions_of_a_softmax_are_exact_and_one_fewer_than_classes() -> N
     assert torch.allclose(_sum_products(found), _softmax_fisher(logits), atol=1e-6)
 
 
-def test_the_hessian_of_cross_entropy_is_the_fisher_matrix_whatever_the_labels() -> None:
+def test_the_hessian_of_cross_entropy_is_the_fisher_matrix_and_others_are_their_own() -> None:
     logits, labels = 2 * torch.randn(6, 5), torch.randint(5, (6,))
     roots = fisher.make_loss_roots(logits, lambda f: _cross_entropies(f, labels), torch.rand(6, 5))
     assert torch.allclose(_sum_products(list(roots)), _softmax_fisher(logits), atol=1e-5)
-
-
-def test_the_hessians_of_other_losses() -> None:
     outputs, noise = torch.randn(3, 2), torch.rand(3, 2)
     squares = _sum_products(list(fisher.make_loss_roots(outputs, _squares, noise)))
     assert torch.allclose(squares, 2 * torch.eye(2).expand(3, 2, 2), atol=1e-6)

@@ -162,10 +162,6 @@ def _find_bound(options: Options) -> float:
     return ROUNDING + STEPS * error
 
 
-def test_the_bound_for_float21_says_something() -> None:
-    assert _float21_bound() < 0.3
-
-
 @pytest.mark.parametrize(
     ("ranks", "name"), [*product([2], VARIANTS), *product([4], ON_FOUR)], ids=str
 )
@@ -227,13 +223,14 @@ def _sum_in_all_formats() -> list[list[float]]:
 FORMATS: tuple[Format, ...] = ("float32", "float21", "float16", "bfloat16")
 
 
-def test_a_sum_of_packed_numbers_is_within_its_bound_and_unbiased() -> None:
+def test_a_sum_of_packed_numbers_is_within_its_bound_which_says_something() -> None:
     exact, *others = (torch.tensor(total) for total in on_ranks(2, _sum_in_all_formats)[0])
     for form, found in zip(FORMATS[1:], others, strict=True):
         error, bound = (found - exact) / exact, ERRORS[form]
         assert error.abs().max() <= bound + 1e-7
         assert error.abs().mean() > bound / 10
         assert abs(error.mean()) < bound / 50  # without float21's half bit it would be half of it
+    assert _float21_bound() < 0.3
 
 
 FORMATTED = [name for name in VARIANTS if "float" in name]

@@ -61,7 +61,7 @@ def test_a_posterior_has_the_moments_and_the_evidence_of_the_dense_matrix() -> N
     assert posterior.compute_log_evidence(0.7) == pytest.approx(expected, rel=1e-4)
 
 
-def test_takeuchis_trace_is_that_of_the_dense_blocks() -> None:
+def test_takeuchis_trace_is_that_of_the_dense_blocks_and_counts_free_parameters() -> None:
     model, data = make_network(), make_data()
     curvature = information.fisher_blocks(model, data)
     gradients = information.fisher_blocks(model, data, fisher="empirical")
@@ -72,10 +72,7 @@ def test_takeuchis_trace_is_that_of_the_dense_blocks() -> None:
         expected += float(solved.trace())
     found = information.compute_takeuchi_trace(curvature, gradients, 0.01)
     assert found == pytest.approx(expected, rel=1e-3)
-
-
-def test_takeuchis_trace_is_the_number_of_parameters_where_the_model_is_true() -> None:
-    """Targets drawn from the predictions make both matrices one: all 12 count, one is idle."""
+    # Targets drawn from the predictions make both matrices one: all 12 count, one is idle.
     torch.manual_seed(0)
     model, inputs = nn.Linear(3, CLASSES), torch.randn(40_000, 3)
     targets = torch.distributions.Categorical(logits=model(inputs)).sample()

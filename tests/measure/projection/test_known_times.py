@@ -62,7 +62,7 @@ def test_an_exponent_is_found_where_there_is_one_and_only_there() -> None:
     assert known.choose_exponents(curved, list(curved.systems.values())[:3]) == known.LINEAR
 
 
-def test_what_devices_of_a_replica_share_is_found() -> None:
+def test_what_devices_share_is_found_where_sizes_tell_it() -> None:
     shared = {
         "8": known.KnownTime(8, 512, 1.0, 12.0),
         "64": known.KnownTime(64, 512, 1.0, 12.0),
@@ -74,9 +74,6 @@ def test_what_devices_of_a_replica_share_is_found() -> None:
     # With three sizes left nobody can tell it, and the assumption stands.
     assert known.fit_costs(family, list(family.systems.values())[1:]).divided == 0.5
     assert 0.8 in known.DIVIDED
-
-
-def test_sizes_with_the_same_share_tell_nothing_of_a_step() -> None:
     alike = {"8": known.KnownTime(8, 64, 1.0, 10.0), "16": known.KnownTime(16, 128, 1.0, 10.0)}
     family = make_family(Costs(0.01, 0.003, 0.0), alike)
     found = known.fit_costs(family, list(family.systems.values()))
@@ -191,7 +188,9 @@ def test_published_power_falls_as_devices_wait() -> None:
 # The command --------------------------------------------------------------------------------------
 
 
-def test_published_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_published_times_of_devices_also_of_those_that_share_samples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out, figure = tmp_path / "p.json", tmp_path / "p.png"
     call = ["transformer", "--published", "--figure", str(figure), "--output", str(out)]
     assert main(["project", *call]) == 0
@@ -201,15 +200,15 @@ def test_published_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert figure.read_bytes().startswith(b"\x89PNG")
     first = json.loads(out.read_text())["families"]["tpu_v3"]["systems"][0]
     assert first["error"] == pytest.approx(-0.018, abs=1e-3)
-
-
-def test_devices_that_share_samples_stand_beside_the_paper(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
     assert main(["project", "ssd", "--published"]) == 0
     said = capsys.readouterr().out
     assert "Kumar et al., figure 10" in said
     assert "1.63" in said
+    line = ["llama2_70b_lora", "--like", "gb200_5_0", "--devices", "8,64,512,2048"]
+    assert main(["project", *line]) == 0
+    answers, _, rest = capsys.readouterr().out.partition("Other published")
+    assert "512" in answers
+    assert "2,048 devices and more would have less work each" in rest
 
 
 def test_how_long_a_device_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -237,11 +236,3 @@ def test_how_long_a_device_takes(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert powers[0] == pytest.approx(800)
     assert powers == sorted(powers, reverse=True)
     assert 300 < powers[-1] < 600
-
-
-def test_devices_that_share_samples_are_answered_for(capsys: pytest.CaptureFixture[str]) -> None:
-    call = ["llama2_70b_lora", "--like", "gb200_5_0", "--devices", "8,64,512,2048"]
-    assert main(["project", *call]) == 0
-    answers, _, rest = capsys.readouterr().out.partition("Other published")
-    assert "512" in answers
-    assert "2,048 devices and more would have less work each" in rest

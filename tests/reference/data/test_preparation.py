@@ -220,7 +220,7 @@ def test_killed_preparation_goes_on(prepared: Path, tmp_path: Path) -> None:
 # What stands in the way ---------------------------------------------------------------------------
 
 
-def test_unfinished_preparation_of_something_else_is_kept(
+def test_preparation_of_something_else_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     unfinished = interrupt(tmp_path / "numbers")
@@ -230,9 +230,6 @@ def test_unfinished_preparation_of_something_else_is_kept(
     with pytest.raises(StoreError, match=r"versions\.numpy: .* there, '99\.0' asked for"):
         prepare(tmp_path / "numbers")
     assert (unfinished / preparation.JOURNAL).exists()
-
-
-def test_finished_dataset_of_something_else_is_kept(tmp_path: Path) -> None:
     folder, sizes = tmp_path / "clips", {"train_samples": 4, "evaluation_samples": 1}
     videos.prepare(folder, videos.parameters_of(sizes), 1)
     with pytest.raises(StoreError, match=r"another dataset \(frames: 12 there, 13 asked"):
@@ -264,8 +261,8 @@ def test_two_preparations_do_not_collide(tmp_path: Path) -> None:
     assert prepare(tmp_path / "numbers")
 
 
-def test_no_space_is_told_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_no_space_is_told_before_anything_is_written_but_what_is_taken_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: Path
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=12_345_678))
     columns = {**LAYOUT, "stamps": Fixed(np.dtype(np.float16), (6, 64, 64))}
@@ -273,14 +270,10 @@ def test_no_space_is_told_before_anything_is_written(
         prepare(tmp_path / "numbers", contents=Contents(columns, draw), rows=970)
     assert str(tmp_path) in str(raised.value)
     assert not disk.name_partial(tmp_path / "numbers").exists()
-
-
-def test_space_already_taken_is_not_asked_for_again(
-    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    monkeypatch.undo()
     interrupt(tmp_path / "numbers")
-    free = disk.RESERVE_BYTES
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    only = SimpleNamespace(free=disk.RESERVE_BYTES)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: only)
     assert prepare(tmp_path / "numbers") == store.read_manifest(prepared)
 
 

@@ -31,18 +31,15 @@ def edit_manifest(folder: Path, change: Change) -> None:
 # Reading ------------------------------------------------------------------------------------------
 
 
-def test_the_arrays_are_those_that_were_drawn(prepared: Path) -> None:
+def test_arrays_are_those_that_were_drawn_and_the_manifest_tells_what_was_asked_for(
+    prepared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arrays = store.open_arrays(prepared)
     assert arrays.keys() == LAYOUT.keys()
     for name, expected in draw(range(ROWS)).items():
         assert arrays[name].dtype == expected.dtype
         np.testing.assert_array_equal(arrays[name], expected)
         assert not arrays[name].flags.writeable
-
-
-def test_manifest_tells_what_was_asked_for_also_without_caches(
-    prepared: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     manifest = store.read_manifest(prepared)
     assert manifest.generator == "numbers"
     assert manifest.parameters == PARAMETERS

@@ -115,7 +115,7 @@ def test_a_container_that_may_not_look_at_its_disk(
     assert hardware.read_hardware(Path("/home/data"), root)["storage"] == "ext4 (/dev/sda1)"
 
 
-def test_facts_that_cannot_be_read_are_left_out(
+def test_facts_that_cannot_be_read_are_left_out_and_differences_name_the_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert hardware.read_hardware(tmp_path, tmp_path).keys() == {
@@ -124,9 +124,6 @@ def test_facts_that_cannot_be_read_are_left_out(
     }  # fmt: skip
     monkeypatch.setattr(platform, "freedesktop_os_release", Mock(side_effect=FileNotFoundError))
     assert hardware.read_operating_system().startswith("Linux ")
-
-
-def test_differences_name_the_nodes() -> None:
     alike = {"driver": "550", "processor": "A"}
     nodes = dict.fromkeys("abcd", alike) | {"e": {"driver": "535", "processor": "A"}}
     assert hardware.find_differences(nodes) == ["driver: 550 (a, b, c and 1 more), 535 (e)"]
@@ -244,7 +241,9 @@ def test_a_vendors_tool(
 Times = namedtuple("Times", ["user", "idle", "iowait"])
 
 
-def test_idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processors_are_idle_also_where_the_system_hides_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     after = [Times(1, 0, 0), Times(0, 1, 0), Times(1, 0, 1), Times(0, 0, 0)]
     counters = cycle([[Times(0, 0, 0)] * 4, after])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(counters))
@@ -252,9 +251,6 @@ def test_idle_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     assert autotune.measure_idle_processors(0) == pytest.approx(0 + 1 + 0.5 + 1)
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0})
     assert autotune.measure_idle_processors(0) == 0
-
-
-def test_a_processor_that_the_system_hides_counts_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = cycle([[Times(0, 0, 0)], [Times(1, 0, 0)]])
     monkeypatch.setattr(psutil, "cpu_times", lambda percpu: next(busy))
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 40, 41})

@@ -13,13 +13,18 @@ from cepheid.rules.errors import UserError
 from tests import assert_refused
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_round_trip_and_what_is_missing_or_truncated(tmp_path: Path) -> None:
     state = {"model": {"w": torch.arange(3.0)}, "samples": 12}
     checkpoint.save(tmp_path / "a" / "b.pt", state)
     loaded = checkpoint.load(tmp_path / "a" / "b.pt")
     assert loaded["samples"] == 12
     assert torch.equal(loaded["model"]["w"], state["model"]["w"])  # type: ignore[index]
     assert [path.name for path in (tmp_path / "a").iterdir()] == ["b.pt"]
+    assert_refused("no such checkpoint", checkpoint.load, tmp_path / "none.pt")
+    checkpoint.save(tmp_path / "cut.pt", {"w": torch.zeros(1000)})
+    whole = (tmp_path / "cut.pt").read_bytes()
+    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
+    assert_refused("not a checkpoint", checkpoint.load, tmp_path / "cut.pt")
 
 
 class Hostile:
@@ -37,14 +42,6 @@ def test_code_in_a_checkpoint_is_not_run(
     (tmp_path / "plain.pt").write_bytes(pickle.dumps(Hostile()))
     assert_refused("not a checkpoint", checkpoint.load, tmp_path / "plain.pt")
     assert capsys.readouterr().out == ""
-
-
-def test_missing_and_truncated(tmp_path: Path) -> None:
-    assert_refused("no such checkpoint", checkpoint.load, tmp_path / "none.pt")
-    checkpoint.save(tmp_path / "cut.pt", {"w": torch.zeros(1000)})
-    whole = (tmp_path / "cut.pt").read_bytes()
-    (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
-    assert_refused("not a checkpoint", checkpoint.load, tmp_path / "cut.pt")
 
 
 def test_arrays_need_no_framework(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_the_log_of_a_killed_run_gets_its_last_record(tmp_path: Path) -> None:
     assert abs(metadata["monotonic_ms"] / 1000 - time.monotonic()) < 10
 
 
-def test_a_log_ends_once_and_no_other_one_is_overwritten(tmp_path: Path) -> None:
+def test_a_log_ends_once_overwrites_no_other_and_takes_nothing_but_json(tmp_path: Path) -> None:
     partial = tmp_path / "result_0.txt.partial"
     for number in range(3):
         file = logfile.RecordFile(partial, is_new=True)
@@ -257,9 +257,6 @@ def test_a_log_ends_once_and_no_other_one_is_overwritten(tmp_path: Path) -> None
         closed = logfile.close_log(partial, "third")
         assert closed.name == f"interrupted_result_0_{number}.txt"
         assert [r["key"] for r in read_events(closed)] == ["init_start", "init_aborted"]
-
-
-def test_a_value_that_is_no_json_is_a_bug_and_not_overlooked(tmp_path: Path) -> None:
     file = logfile.RecordFile(tmp_path / "result_0.txt.partial", is_new=True)
     with pytest.raises(TypeError, match="not JSON serializable"):
         file.write("seed", object())

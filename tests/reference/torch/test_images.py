@@ -27,16 +27,13 @@ def write(folder: Path, state: Any) -> tuple[Path, str]:
     return path, hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_weights_and_statistics_are_those_of_the_file(tmp_path: Path) -> None:
+def test_weights_and_statistics_are_those_of_the_file_also_of_old_versions(tmp_path: Path) -> None:
     given, network = make_network(), make_network()
     given.get_buffer("1.running_mean").fill_(3)
     path, digest = write(tmp_path, {**given.state_dict(), "fc.weight": torch.ones(2, 2)})
     load_given_weights(network, path, digest)
     for name, value in given.state_dict().items():
         assert torch.equal(network.state_dict()[name], value), name
-
-
-def test_files_of_old_versions_lack_the_counters_of_norms(tmp_path: Path) -> None:
     state = make_network().state_dict()
     del state["1.num_batches_tracked"]
     load_given_weights(make_network(), *write(tmp_path, state))

@@ -139,7 +139,9 @@ def test_one_change_is_what_the_standard_library_computes(
         np.testing.assert_allclose(planes.permute(1, 2, 0), expected, atol=2e-6)
 
 
-def test_each_image_has_its_own_changes_in_its_own_order(images: Tensor) -> None:
+def test_each_image_has_its_own_changes_in_its_own_order_and_none_without_strength(
+    images: Tensor,
+) -> None:
     jitter = colours.draw_jitter(SSD, 3, 0, len(images))
     assert len({tuple(order.tolist()) for order in jitter.order}) > 2
     changed = colours.change_colours(images, jitter)
@@ -150,9 +152,6 @@ def test_each_image_has_its_own_changes_in_its_own_order(images: Tensor) -> None
         for number in order:
             expected = change_slowly(expected, number, amounts[number])
         assert np.abs(found.numpy() - expected * 255).max() < 0.51
-
-
-def test_nothing_changes_without_strength(images: Tensor) -> None:
     jitter = colours.draw_jitter(colours.Strengths(), 3, 0, len(images))
     assert torch.equal(colours.change_colours(images, jitter), images)
 

@@ -52,7 +52,9 @@ def test_file_is_valid_and_its_psf_in_the_middle(opened: Any) -> None:
     assert opened["PSF"].header["CRPIX1"] == 16.5
 
 
-def test_images_are_the_stored_ones_in_electrons(opened: Any, dataset: Galaxies) -> None:
+def test_images_labels_and_headers_are_the_stored_ones_with_their_units(
+    opened: Any, dataset: Galaxies
+) -> None:
     noise = np.sqrt(SKY.sky_electrons)[:, None, None]
     for name, stored in (("STAMPS", dataset.stamps), ("NOISE_FREE", dataset.noise_free)):
         assert opened[name].header["BUNIT"] == "electron"
@@ -60,9 +62,6 @@ def test_images_are_the_stored_ones_in_electrons(opened: Any, dataset: Galaxies)
         np.testing.assert_allclose(opened[name].data, stored.astype(float) * noise, rtol=1e-6)
     drawn = galaxies.compute_electrons(SKY, galaxies.draw_galaxy(SKY, 5))
     np.testing.assert_allclose(opened["NOISE_FREE"].data[5], drawn, rtol=1e-3, atol=0.01)
-
-
-def test_labels_are_the_stored_ones_with_units_and_meanings(opened: Any, dataset: Galaxies) -> None:
     table = opened["LABELS"]
     for name in galaxies.LABELS:
         np.testing.assert_array_equal(table.data[name], dataset.labels[name])
@@ -72,9 +71,6 @@ def test_labels_are_the_stored_ones_with_units_and_meanings(opened: Any, dataset
     for number in range(1, len(table.columns) + 1):
         assert table.header[f"TCOMM{number}"]
     assert "beta the angle of the major axis" in str(table.header["COMMENT"])
-
-
-def test_header_says_how_the_sky_was_observed(opened: Any, dataset: Galaxies) -> None:
     header = opened[0].header
     assert header["DATADIG"] == dataset.manifest.digest
     assert (header["PIXSCALE"], header["PSFFWHM"], header["NROWS"]) == (0.2, 0.65, 7)

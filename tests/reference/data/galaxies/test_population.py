@@ -151,12 +151,7 @@ def test_catalogue_is_named_by_its_contents(copied: Path) -> None:
     assert replace(SKY, catalogue=copied).as_json != here.as_json
 
 
-def test_missing_catalogue_is_told(tmp_path: Path) -> None:
-    read = r"cosmos\.fits: cannot be read .*galsim_download_cosmos"
-    assert_refused_catalogue(tmp_path / "cosmos.fits", read)
-
-
-def test_the_catalogue_that_a_user_has_is_found(
+def test_the_catalogue_that_a_user_has_is_found_and_a_missing_one_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CEPHEID_COSMOS", raising=False)
@@ -170,6 +165,8 @@ def test_the_catalogue_that_a_user_has_is_found(
         assert population.find_catalogue("cosmos") == path
     monkeypatch.setenv("CEPHEID_COSMOS", "/mine/c.fits")
     assert population.find_catalogue("cosmos") == Path("/mine/c.fits")
+    read = r"cosmos\.fits: cannot be read .*galsim_download_cosmos"
+    assert_refused_catalogue(tmp_path / "cosmos.fits", read)
 
 
 @needs_cosmos

@@ -86,7 +86,7 @@ def test_random_batches_are_those_of_the_stream() -> None:
             assert np.array_equal(order.share(samples, rank, 3), by_length[rank::3])
 
 
-def test_a_window_is_sorted_and_its_batches_are_not() -> None:
+def test_a_window_is_sorted_its_batches_are_not_and_begin_at_whole_ones() -> None:
     order = make_order(Bucketing(GLOBAL, 10))
     longest = [order.lengths[order.take(samples)].max() for samples in range(0, 240, 12)]
     assert longest != sorted(longest)
@@ -96,6 +96,8 @@ def test_a_window_is_sorted_and_its_batches_are_not() -> None:
             (order.lengths[order.take(n * 12)].max(axis=1).min(), longest[n]) for n in by_length
         ]
         assert all(here[1] <= after[0] for here, after in pairwise(ends))
+    cut = "17 samples are not a number of batches of 12"
+    assert_raises(ValueError, cut, make_order(Bucketing(GLOBAL, 5)).take, 17)
 
 
 def test_hosts_take_turns_or_keep_to_their_parts() -> None:
@@ -146,8 +148,3 @@ def test_what_each_input_saves() -> None:
 )
 def test_settings_that_make_no_sense(asked: tuple[str, int, int]) -> None:
     assert_raises(ValueError, r"expected input|has one host", Bucketing, *asked)
-
-
-def test_sorted_batches_begin_at_whole_batches() -> None:
-    cut = "17 samples are not a number of batches of 12"
-    assert_raises(ValueError, cut, make_order(Bucketing(GLOBAL, 5)).take, 17)

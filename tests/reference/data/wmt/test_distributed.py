@@ -112,13 +112,21 @@ def toy() -> Any:
     return moses.Merges("#version: 0.2\nl o\nlo w</w>\ne r</w>\n", subwords)
 
 
-def test_merges_by_hand(toy: Any) -> None:
+def test_merges_are_those_by_hand_and_of_the_text_itself(
+    toy: Any, root: Path, pairs: Pairs
+) -> None:
     assert toy.split(["low", "lower"]) == ["low", "lo@@", "w@@", "er"]
     assert toy.encode("low lower x") == [4, 4 + 1, 4 + 2, 4 + 3, UNKNOWN]
     assert toy.decode([4, 5, 6, 7]) == "low lower"
     assert toy.decode([0, 1, 2, 3, 4, 99]) == "low", "numbers that are no subwords are left out"
     assert toy.decode([5]) == "lo"
     assert len(toy) == 9
+    (folder,) = root.glob("WMT16-words-*")
+    lines = [line for end in ("de", "en") for line in (folder / f"words.{end}").open()]
+    learnt = io.StringIO()
+    learn_bpe.learn_bpe(lines, learnt, ASKED.merges)
+    vocabulary = json.loads((root / "packed" / "vocabulary.json").read_bytes())
+    assert vocabulary["codes"] == learnt.getvalue()
 
 
 # Preparation --------------------------------------------------------------------------------------
@@ -169,16 +177,6 @@ def test_the_vocabulary_has_the_most_frequent_subwords_first(root: Path, pairs: 
     )
     assert min(counts) >= moses.FIRST, "a subword of the training text is unknown"
     assert counts[moses.FIRST] == max(counts.values())
-
-
-def test_merges_are_those_of_the_text_itself(root: Path, pairs: Pairs) -> None:
-    """``cat words.de words.en | subword-nmt learn-bpe`` there; here words are counted first."""
-    (folder,) = root.glob("WMT16-words-*")
-    lines = [line for end in ("de", "en") for line in (folder / f"words.{end}").open()]
-    learnt = io.StringIO()
-    learn_bpe.learn_bpe(lines, learnt, ASKED.merges)
-    vocabulary = json.loads((root / "packed" / "vocabulary.json").read_bytes())
-    assert vocabulary["codes"] == learnt.getvalue()
 
 
 def test_the_rarest_subwords_give_way_to_the_size(tmp_path: Path) -> None:

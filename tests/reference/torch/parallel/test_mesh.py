@@ -46,7 +46,7 @@ def test_rows_and_columns_or_a_mesh_that_does_not_fit(
         assert find_shape(AllReduce.parse(all_reduce), count, per_node) == shape
 
 
-def test_a_chain_takes_tensors_in_the_order_of_the_calls() -> None:
+def test_a_chain_keeps_the_order_of_the_calls_and_hands_on_errors() -> None:
     """Even if the first collective ends in another order, which may differ from rank to rank."""
     ends: dict[int, Future[Any]] = {}
     second = []
@@ -72,8 +72,6 @@ def test_a_chain_takes_tensors_in_the_order_of_the_calls() -> None:
     assert second == [0, 1, 2]
     assert [int(result.wait()) for result in results] == [0, 10, 20]
 
-
-def test_an_error_in_a_chain_reaches_who_waits() -> None:
     def fail(values: Any) -> "Future[Any]":
         raise RuntimeError("Connection closed by peer")
 

@@ -254,14 +254,11 @@ def _leave_out_a_weight() -> str:
         return str(raised.value)
 
 
-def test_a_weight_without_gradient_is_named() -> None:
+def test_a_weight_without_gradient_and_an_optimizer_of_whole_weights_are_refused() -> None:
     """As zeros it would be decayed, which one rank does not do."""
     for message in on_ranks(2, _leave_out_a_weight):
         assert "auxiliary.bias has no gradient" in message
         assert "fix: " in message
-
-
-def test_an_optimizer_that_needs_whole_weights_is_refused() -> None:
     from torch.optim import Adafactor
 
     model = Network()

@@ -356,13 +356,10 @@ def test_settings_name_grids(text: str, grid: Grid) -> None:
     assert grid.parts == max(1, grid.rows * grid.columns)
 
 
-def test_ranks_that_do_not_form_replicas_are_refused() -> None:
-    with pytest.raises(UserError, match="3 ranks cannot form replicas of 2 ranks"):
-        TorchRanks(0, 3, torch.device("cpu")).partition(2)
-
-
-def test_a_batch_is_shared_by_replicas() -> None:
+def test_a_batch_is_shared_by_replicas_which_all_ranks_must_form() -> None:
     ranks = TorchRanks(3, 4, torch.device("cpu")).partition(2)
     assert (ranks.replica, ranks.replicas, ranks.split_batch(6)) == (1, 2, 3)
     with pytest.raises(UserError, match="2 replicas of 2 ranks: choose a multiple of 2"):
         ranks.split_batch(7)
+    with pytest.raises(UserError, match="3 ranks cannot form replicas of 2 ranks"):
+        TorchRanks(0, 3, torch.device("cpu")).partition(2)
