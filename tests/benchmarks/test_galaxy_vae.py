@@ -227,8 +227,8 @@ def test_what_overflows_is_finite_and_gradients_that_do_become_zero() -> None:
     kept = convolution.grad.clone()
     unused = nn.Parameter(torch.zeros(1))
     groups: list[dict[str, Any]] = [{"params": [convolution, unused, bias]}, {"params": [unused]}]
-    values = SimpleNamespace(clip_norm=lambda prefix: 1.0, learning_rate=lambda *place: 0.1)
-    shape: Any = SimpleNamespace(values=values)
+    settings = SimpleNamespace(clip_norm=lambda prefix: 1.0, learning_rate=lambda *place: 0.1)
+    shape: Any = SimpleNamespace(values=settings)
     prepare_update(shape, Update(8, groups, lambda *limits: None))
     assert torch.equal(convolution.grad, kept.nan_to_num(0, 0, 0))
     assert bias.grad.tolist() == [1, 0, 0, 0, 2]

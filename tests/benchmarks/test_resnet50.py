@@ -49,7 +49,7 @@ def _norm(name: str, channels: int) -> dict[str, tuple[int, ...]]:
 
 def test_parameters_and_strides_are_those_of_torchvision_and_blocks_begin_as_shortcuts() -> None:
     with torch.device("meta"):
-        network = ResNet()
+        network: Any = ResNet()
     shapes = {name: tuple(p.shape) for name, p in network.named_parameters()}
     assert shapes == list_published_shapes()
     assert sum(p.numel() for p in network.parameters()) == 25_557_032

@@ -148,7 +148,7 @@ def test_factors_are_float32_under_autocast() -> None:
         found.append(kfac.layers[0].averages[0])
     assert found[0].dtype == torch.float32
     # The images themselves are float32: their factor must not be rounded to bfloat16.
-    assert torch.allclose(*found, rtol=1e-5, atol=1e-6)
+    assert torch.allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
 
 
 def test_averages_keep_their_share() -> None:

@@ -111,8 +111,8 @@ def _train(
 def _all_variants(names: list[str], ranks_per_node: int) -> dict[str, dict[str, Any]]:
     with start_ranks() as ranks:
         place = ranks.rank, ranks.world_size
-        nodes = {"ranks_per_node": ranks_per_node}
-        return {name: _train(replace(VARIANTS[name], **nodes), *place) for name in names}
+        nodes = {name: replace(VARIANTS[name], ranks_per_node=ranks_per_node) for name in names}
+        return {name: _train(options, *place) for name, options in nodes.items()}
 
 
 @functools.cache

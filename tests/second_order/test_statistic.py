@@ -44,8 +44,8 @@ def test_solving_and_inverses_precondition_and_equal_sizes_are_inverted_together
     matrices = [_definite(size, seed) for seed, size in enumerate([3, 5, 3, 4, 5])]
     results = statistic.factorize_cholesky(list("abcde"), matrices, [torch.tensor(0.1)] * 5)
     for matrix, result in zip(matrices, results, strict=True):
-        damped = matrix + 0.1 * torch.eye(len(matrix))
-        assert torch.allclose(result.factor @ result.factor.T, damped, atol=1e-5)
+        expected = matrix + 0.1 * torch.eye(len(matrix))
+        assert torch.allclose(result.factor @ result.factor.T, expected, atol=1e-5)
 
 
 def test_damping_of_a_singular_factor_is_raised_and_said_but_not_for_ever(

@@ -74,10 +74,10 @@ def test_takeuchis_trace_is_that_of_the_dense_blocks_and_counts_free_parameters(
     assert found == pytest.approx(expected, rel=1e-3)
     # Targets drawn from the predictions make both matrices one: all 12 count, one is idle.
     torch.manual_seed(0)
-    model, inputs = nn.Linear(3, CLASSES), torch.randn(40_000, 3)
-    targets = torch.distributions.Categorical(logits=model(inputs)).sample()
-    curvature = information.fisher_blocks(model, [(inputs, targets)])
-    gradients = information.fisher_blocks(model, [(inputs, targets)], fisher="empirical")
+    layer, inputs = nn.Linear(3, CLASSES), torch.randn(40_000, 3)
+    drawn = [(inputs, torch.distributions.Categorical(logits=layer(inputs)).sample())]
+    curvature = information.fisher_blocks(layer, drawn)
+    gradients = information.fisher_blocks(layer, drawn, fisher="empirical")
     # A softmax of three classes has eight free parameters of these twelve.
     found = information.compute_takeuchi_trace(curvature, gradients, 1e-5)
     assert found == pytest.approx(8, rel=0.03)

@@ -201,8 +201,8 @@ def test_killed_preparation_goes_on(prepared: Path, tmp_path: Path) -> None:
         "    prepare(Path(sys.argv[1]), draw=slowly, processes=2)\n"
     )
     folder = tmp_path / "numbers"
-    line, own = [sys.executable, "-c", program, folder, pids], {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(line, cwd=ROOT, env={**os.environ, **own})
+    own = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-c", program, folder, pids], cwd=ROOT, env=own)
     journal = disk.name_partial(folder) / preparation.JOURNAL
     deadline = time.monotonic() + 30
     while not journal.exists() or journal.read_bytes().count(b"\n") < 3:
