@@ -151,7 +151,7 @@ def test_a_share_in_pieces_is_mixed_as_a_whole_one(
             task.samples += 8
 
 
-def test_labels_are_mixed_with_the_pictures_and_weights_normalised(data_root: Path) -> None:
+def test_labels_are_mixed_with_the_pictures(data_root: Path) -> None:
     task = build_task(data_root, "mixup_alpha=0.4")
     for _ in range(2):
         images, labels = tasks.take_batch(task)
@@ -159,6 +159,9 @@ def test_labels_are_mixed_with_the_pictures_and_weights_normalised(data_root: Pa
     assert images.dtype == torch.float32
     assert labels.sum(1).tolist() == pytest.approx([1.0] * 8)
     assert (labels > 0).sum() > 8
+
+
+def test_weights_are_normalised() -> None:
     first, last = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)
     normalize_weights(torch.nn.Sequential(first, last))
     assert float(first.weight.detach().norm()) == pytest.approx(4.0)

@@ -38,10 +38,13 @@ LAYERS = [
 ]
 
 
-def test_the_costliest_layer_goes_to_the_idlest_rank_and_stale_factors_in_two_levels() -> None:
+def test_the_costliest_layer_goes_to_the_rank_with_the_least_to_do() -> None:
     assert share_inverses(LAYERS, 1) == [10.0]
     assert share_inverses(LAYERS, 2) == [5.0, 5.0]
     assert share_inverses(LAYERS, 4) == [5.0, 3.0, 2.0, 0.0]
+
+
+def test_stale_factors_travel_in_two_levels_as_published() -> None:
     assert "all_reduce=two_level" in load_costs("kfac", "full").steps[-1].overrides
 
 

@@ -305,9 +305,12 @@ def test_a_problem_of_a_study_has_records_of_its_own_and_settings_of_its_scale(
         epochs.load_comparison("resnet50", "full", "momentum")
 
 
-def test_nothing_starts_where_no_run_is_missing_and_one_that_diverged_has_missed() -> None:
-    assert list(trainings.train_all(MINI, [], Path(), Terminal())) == []
+def test_a_run_that_diverges_before_its_first_evaluation_has_missed() -> None:
     assert epochs.summarise(Curve("64", 2, 9.0, ()), MINI) == Run("64", 2, None, {}, [])
+
+
+def test_nothing_starts_where_no_run_is_missing() -> None:
+    assert list(trainings.train_all(MINI, [], Path(), Terminal())) == []
 
 
 def test_the_share_of_another_setting_is_paired_by_seed() -> None:

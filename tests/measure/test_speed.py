@@ -169,7 +169,7 @@ def test_steps_on_noise_need_no_dataset(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_shares_of_noise_need_no_equal_pieces_and_arms_are_found_in_facts() -> None:
+def test_a_share_of_noise_that_is_no_multiple_of_its_pieces() -> None:
     def draw(settings: None, count: int) -> tuple[torch.Tensor, torch.Tensor]:
         return torch.arange(count), torch.arange(count)
 
@@ -181,6 +181,9 @@ def test_shares_of_noise_need_no_equal_pieces_and_arms_are_found_in_facts() -> N
     assert [len(piece.inputs) for piece in pieces] == [3, 3, 1]
     assert [piece.weight for piece in pieces] == [3 / 7, 3 / 7, 1 / 7]
     assert pieces[0].inputs is pieces[1].inputs
+
+
+def test_arms_are_found_in_the_facts_of_measurements() -> None:
     sides = {"baseline": {"label": "plain", "seconds": (1,)},
              "reference": {"label": "reference", "seconds": (2,)}}  # fmt: skip
     assert speed.list_arms({**sides, "overhead": 1.0}) == {"plain": (1,), "reference": (2,)}

@@ -84,24 +84,23 @@ def test_several_readers_read_all_of_it_once(name: str, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_records_are_those_of_mxnet_and_what_is_read_in_order_is_shared_by_files(
-    tmp_path: Path,
-) -> None:
-    """The words of dmlc/recordio.h: 0xced7230a, the length, the content, zeros up to four bytes."""
-    way = next(each for each in PACKINGS if each.name == "RecordIO and index")
-    way.write(tmp_path, [b"abcde", b""])
-    first, second = b"\x0a\x23\xd7\xce\x05\0\0\0abcde\0\0\0", b"\x0a\x23\xd7\xce\0\0\0\0"
-    assert (tmp_path / "all.rec").read_bytes() == first + second
-    assert (tmp_path / "all.idx").read_text() == "0\t0\n1\t16\n"
+def test_what_is_read_in_order_only_is_shared_by_files(tmp_path: Path) -> None:
     way = next(each for each in PACKINGS if each.only_in_order)
-    tmp_path = tmp_path / "tars"
-    tmp_path.mkdir()
     for number in range(5):
         (tmp_path / f"{number}.tar").write_bytes(bytes(number))
     parts = [formats._find_part(way, tmp_path, range(60), (place, 2)) for place in (0, 1)]
     assert [order for _, order in parts] == [None, None]
     names = [sorted(path.name for path in folder.iterdir()) for folder, _ in parts]
     assert names == [["0.tar", "2.tar", "4.tar"], ["1.tar", "3.tar"]]
+
+
+def test_records_of_recordio_are_those_of_mxnet(tmp_path: Path) -> None:
+    """The words of dmlc/recordio.h: 0xced7230a, the length, the content, zeros up to four bytes."""
+    way = next(each for each in PACKINGS if each.name == "RecordIO and index")
+    way.write(tmp_path, [b"abcde", b""])
+    first, second = b"\x0a\x23\xd7\xce\x05\0\0\0abcde\0\0\0", b"\x0a\x23\xd7\xce\0\0\0\0"
+    assert (tmp_path / "all.rec").read_bytes() == first + second
+    assert (tmp_path / "all.idx").read_text() == "0\t0\n1\t16\n"
 
 
 def test_too_little_disk_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

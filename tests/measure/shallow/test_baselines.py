@@ -105,12 +105,18 @@ def test_labels_are_not_read_from_what_is_judged() -> None:
     assert max(each["accuracy"] for each in found) < 0.7
 
 
-def test_findings_have_areas_frames_go_on_words_are_replaced_and_all_rows_run() -> None:
+def test_every_row_has_a_baseline_that_runs() -> None:
+    named = {name for names in baselines.ROWS.values() for name in names}
+    assert all(callable(baselines.find_baseline(name).run) for name in named)
+    assert set(baselines.ROWS) <= set(definition.names())
+
+
+def test_findings_have_areas() -> None:
     truth = np.eye(14, dtype=np.float32)[np.arange(JUDGED) % 14]
     assert pictures.judge(torch.from_numpy(truth + 0.1), truth)["auroc"] == 1.0
-    past = torch.linspace(0.1, 0.6, 6).view(1, 1, 6, 1, 1)
-    assert frames.go_on(past, 2, 0.0).flatten().tolist() == pytest.approx([0.6, 0.6])
-    assert frames.go_on(past, 2, 0.5).flatten().tolist() == pytest.approx([0.65, 0.7])
+
+
+def test_words_of_a_similar_sentence_are_replaced() -> None:
     words = sentences.count_dictionary(SOURCE, TARGET)
     assert words["cat"] == "KATZEcat"
     assert words["sea"] == "MEERsea"
@@ -118,9 +124,12 @@ def test_findings_have_areas_frames_go_on_words_are_replaced_and_all_rows_run() 
     assert nearest in (1, 3, 4)
     made = sentences.replace_words(SOURCE[nearest], TARGET[nearest], SOURCE[-1], words)
     assert made == TARGET[-1]
-    named = {name for names in baselines.ROWS.values() for name in names}
-    assert all(callable(baselines.find_baseline(name).run) for name in named)
-    assert set(baselines.ROWS) <= set(definition.names())
+
+
+def test_frames_go_on_with_a_share_of_the_last_change() -> None:
+    past = torch.linspace(0.1, 0.6, 6).view(1, 1, 6, 1, 1)
+    assert frames.go_on(past, 2, 0.0).flatten().tolist() == pytest.approx([0.6, 0.6])
+    assert frames.go_on(past, 2, 0.5).flatten().tolist() == pytest.approx([0.65, 0.7])
 
 
 def draw_ellipses(count: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:

@@ -115,7 +115,7 @@ def test_a_container_that_may_not_look_at_its_disk(
     assert hardware.read_hardware(Path("/home/data"), root)["storage"] == "ext4 (/dev/sda1)"
 
 
-def test_facts_that_cannot_be_read_are_left_out_and_differences_name_the_nodes(
+def test_facts_that_cannot_be_read_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert hardware.read_hardware(tmp_path, tmp_path).keys() == {
@@ -124,6 +124,9 @@ def test_facts_that_cannot_be_read_are_left_out_and_differences_name_the_nodes(
     }  # fmt: skip
     monkeypatch.setattr(platform, "freedesktop_os_release", Mock(side_effect=FileNotFoundError))
     assert hardware.read_operating_system().startswith("Linux ")
+
+
+def test_differences_name_the_nodes() -> None:
     alike = {"driver": "550", "processor": "A"}
     nodes = dict.fromkeys("abcd", alike) | {"e": {"driver": "535", "processor": "A"}}
     assert hardware.find_differences(nodes) == ["driver: 550 (a, b, c and 1 more), 535 (e)"]

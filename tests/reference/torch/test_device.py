@@ -284,10 +284,13 @@ def test_precisions_that_are_tried(
     assert kinds.Cuda(torch.device("cuda", 0)).list_precisions() == expected
 
 
-def test_logs_name_the_precision_and_a_gpu_without_float64_sums_on_the_host() -> None:
+def test_logs_name_the_precision_so_that_its_peak_is_found() -> None:
     logged = {"auto": "float32", "fp32": "float32", "tf32": "tf32", "bf16": "bfloat16"}
     assert {name: execution.name_precision(Execution(name)) for name in logged} == logged
     assert set(logged.values()) <= set(systems.PRECISIONS)
+
+
+def test_a_gpu_without_float64_sums_on_the_host() -> None:
     apple = kinds.Mps(torch.device("meta"))
     assert apple.to_device(torch.ones(2, dtype=torch.float64)).dtype == torch.float32
     sums = kinds.Mps(torch.device("cpu")).make_sums(3)
