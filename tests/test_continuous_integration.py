@@ -18,7 +18,7 @@ from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from cepheid.tools.console.changed import find_change
 from tests import assert_refused
-from tests.checkout import commit, git, use_git_in
+from tests.checkout import commit, git, run_program, use_git_in
 from tests.compliance.builder import SYSTEM, write_result
 
 MINI = definition.load("galaxy_shape", "mini")
@@ -288,7 +288,7 @@ def run_check(temporary: Path, **inputs: str) -> "subprocess.CompletedProcess[st
     }
     environment = {**os.environ, **values, "RUNNER_TEMP": str(temporary)}
     line = ["bash", "-eo", "pipefail", "-c", check["run"]]
-    return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+    return run_program(line, env=environment)
 
 
 def test_the_action_annotates_and_fails(checkout: Path, install: Callable[[Path], Path]) -> None:
@@ -347,7 +347,7 @@ def test_gitlab_judges_with_the_branch_that_is_merged_into(
         shutil.rmtree(tmp_path / "base", ignore_errors=True)
         git("worktree", "prune")
         line = ["bash", "-c", script]
-        return subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
+        return run_program(line, env=environment)
 
     assert (run().returncode, (tmp_path / "base/rules/training.md").read_text()) == (0, "")
     (checkout / "submissions" / "acme" / "LICENSE").unlink()

@@ -22,7 +22,7 @@ from cepheid.rules import definition
 from cepheid.rules.host import ROOT
 from cepheid.tools import check_compliance
 from cepheid.tools.run import costs, ending
-from tests.checkout import load_script
+from tests.checkout import load_script, run_program
 from tests.compliance.builder import Record, run_records, write_log, write_result
 from tests.compliance.judging import judge_folder
 
@@ -86,9 +86,7 @@ def test_two_hosts_describe_themselves_together(
     output = tmp_path / "with space" / "pair.json"
     command = [sys.executable, "-m", "cepheid.tools.describe_system", "--output", str(output)]
     line = ["bash", str(HOSTS), "127.0.0.1 localhost", "1", *command]
-    done = subprocess.run(
-        line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_program(line, cwd=ROOT, env=environment, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(output.read_text())["nodes"] == 2
 
@@ -99,7 +97,7 @@ def test_a_rank_that_fails_ends_the_others(environment: dict[str, str]) -> None:
     environment["BIND"] = "cores" if 1 < len(os.sched_getaffinity(0)) == os.cpu_count() else "none"
     started = time.monotonic()
     line = ["bash", str(HOSTS), "127.0.0.1 localhost", "2", sys.executable, "-c", program]
-    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, check=False)
+    done = run_program(line, cwd=ROOT, env=environment)
     assert done.returncode == 3 + (environment["BIND"] == "none"), done.stderr
     assert time.monotonic() - started < 30
 
@@ -130,7 +128,7 @@ def test_the_script_converts_the_readings_of_a_meter(tmp_path: Path) -> None:
     rows = [f"{wall / 1000},{300 + draw(7)},{5 + draw(3)}" for wall in walls]
     (tmp_path / "meter.csv").write_text("\n".join(["seconds,plug0,plug1", *rows]) + "\n")
     line = [sys.executable, "convert.py", "meter.csv", str(log), "network switches"]
-    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_program(line, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder / "power_0.csv").write_text(done.stdout)
     found = judge_folder(tmp_path / "acme").findings
@@ -252,11 +250,8 @@ def test_the_site_builds_without_a_broken_link(tmp_path: Path) -> None:
     """MkDocs is strict, and every page of a command, a rule and a benchmark's settings is there."""
     pytest.importorskip("mkdocs", reason="the documentation site needs the extra docs")
     command = ["mkdocs", "build", "--quiet", "--config-file", "docs/mkdocs.yml", "--site-dir"]
-    done = subprocess.run(
-        [sys.executable, "-m", *command, str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    own = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = run_program([sys.executable, "-m", *command, tmp_path], cwd=ROOT, env=own)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
     page = (tmp_path / "reference/rules/T8.html").read_text(encoding="utf-8")
     assert "T8.late" in page

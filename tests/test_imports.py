@@ -5,14 +5,13 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from cepheid.rules.host import ROOT
-from tests.checkout import ROOMS
+from tests.checkout import ROOMS, run_program
 from tests.compliance.builder import write_result
 
 OLD_NAMES = {"rules", "reference", "benchmarks", "compliance", "tools"}  # before ``cepheid.``
@@ -59,7 +58,7 @@ def test_a_checkout_without_links_says_so_in_one_line(tmp_path: Path) -> None:
         (tmp_path / "cepheid" / room).write_text(f"../{room}")
     shutil.copytree(ROOT / "tools", tmp_path / "tools")
     program = [sys.executable, "tools/check_compliance.py", "results"]
-    done = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = run_program(program, cwd=tmp_path)
     assert done.returncode == 2
     assert re.fullmatch(r"cepheid: .*no symbolic links.*core\.symlinks.*\n", done.stderr)
 
@@ -90,9 +89,8 @@ def test_nothing_evaluates_what_it_reads(package: str) -> None:
 def _find_loaded(code: str) -> set[str]:
     """The modules that are loaded after ``code`` ran in a fresh interpreter."""
     program = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = run_program([sys.executable, "-c", program], cwd=ROOT)
+    assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from cepheid.rules.host import ROOT
 from tests import tiny
-from tests.checkout import ROOMS, copy_folders
+from tests.checkout import ROOMS, copy_folders, run_program
 
 pytestmark = pytest.mark.promise
 
@@ -30,15 +30,7 @@ def run(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a program to its end; no checkout is on its path."""
     inherited = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    ended = subprocess.run(
-        [*map(str, line)],
-        cwd=cwd,
-        env={**inherited, **variables},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    ended = run_program(line, cwd=cwd, env={**inherited, **variables}, timeout=600)
     assert ended.returncode == code, f"{line}: {ended.stdout[-3000:]}{ended.stderr[-3000:]}"
     assert "Traceback" not in ended.stderr
     return ended
@@ -46,7 +38,7 @@ def run(
 
 def build(line: list[str], source: Path) -> None:
     """Build in a folder, or skip where no package index is reached."""
-    built = subprocess.run(line, cwd=source, capture_output=True, text=True, check=False)
+    built = run_program(line, cwd=source)
     if UNREACHED in built.stderr:
         pytest.skip("no package index is reached, so nothing can be built")
     assert built.returncode == 0, built.stderr
@@ -109,12 +101,10 @@ def test_it_has_one_name_and_every_file_but_the_weights(wheel: Path) -> None:
         "cepheid",
         f"{wheel.name.partition('-py3')[0]}.dist-info",
     }
-    listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "-z", *ROOMS], capture_output=True, check=False
-    )
+    listed = run_program(["git", "-C", ROOT, "ls-files", "-z", *ROOMS])
     if listed.returncode:
         pytest.skip("this copy of the checkout has no git, which knows the files")
-    tracked = {f"cepheid/{name}" for name in listed.stdout.decode().split("\0") if name}
+    tracked = {f"cepheid/{name}" for name in listed.stdout.split("\0") if name}
     wanted = {name for name in tracked if (ROOT / name.removeprefix("cepheid/")).exists()}
     missing = wanted - set(names)
     assert {Path(name).suffix for name in missing} == {".safetensors"}

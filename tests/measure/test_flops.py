@@ -49,29 +49,29 @@ def list_resnet50(pixels: int, width: int, classes: int, *, has_stem: bool) -> I
     yield 2 * channels * classes
 
 
-def list_shape_network(filters: tuple[int, ...]) -> Iterator[int]:
-    """The layers of the network for shapes: two convolutions for each width, and a head of 5.
+def list_trunk(filters: tuple[int, ...], pixels: int = 64) -> Iterator[int]:
+    """The trunk of the network for shapes: two convolutions for each width.
 
     The images have six bands, and one of ones, by which the first norm is part of the convolution.
     """
-    side, channels = 64, 7
-    for width in filters:
-        yield convolve(side, 3, channels, width)
-        side //= 2
-        yield convolve(side, 3, width, width)
-        channels = width
-    yield 2 * side * side * channels * 5
-
-
-def list_encoder(filters: tuple[int, ...], pixels: int) -> Iterator[int]:
-    """The trunk of the network for shapes, a dense layer of 256, means and scales of 32 latents."""
     side, channels = pixels, 7
     for width in filters:
         yield convolve(side, 3, channels, width)
         side //= 2
         yield convolve(side, 3, width, width)
         channels = width
-    yield 2 * side * side * channels * 256
+
+
+def list_shape_network(filters: tuple[int, ...]) -> Iterator[int]:
+    """The trunk and a head of 5."""
+    side = 64 // 2 ** len(filters)
+    yield from (*list_trunk(filters), 2 * side * side * filters[-1] * 5)
+
+
+def list_encoder(filters: tuple[int, ...], pixels: int) -> Iterator[int]:
+    """The same trunk, a dense layer of 256, means and scales of 32 latents."""
+    side = pixels // 2 ** len(filters)
+    yield from (*list_trunk(filters, pixels), 2 * side * side * filters[-1] * 256)
     yield from (2 * 256 * 32, 2 * 256 * 32)
 
 

@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from cepheid.reference.session import watcher
 from cepheid.reference.session.interruption import AGAIN_SECONDS, Interruption
 from cepheid.reference.session.result_folder import open_result_folder
 from cepheid.rules import definition
+from tests.checkout import run_program
 from tests.processes import Program
 from tests.reference.run.scripted import ScriptedTask, read_events
 from tests.reference.run.test_train import GOOD, POOR
@@ -223,11 +223,8 @@ with watcher.watch(folder, folder, lock):
 
 
 def test_the_log_of_a_killed_run_gets_its_last_record(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", WATCHED, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60,
-        check=False,
-    )  # fmt: skip
+    own = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = run_program([sys.executable, "-c", WATCHED, tmp_path], env=own, timeout=60)
     now = time.time()
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     log = tmp_path / "interrupted_result_3_0.txt"
