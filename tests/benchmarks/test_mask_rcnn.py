@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from cepheid.benchmarks.mask_rcnn import broken
 from cepheid.benchmarks.mask_rcnn.detector import MaskRCNN
 from cepheid.benchmarks.mask_rcnn.model import FrozenNorm
 from cepheid.benchmarks.mask_rcnn.task import read_shape
-from cepheid.reference.data import coco
 from cepheid.reference.run.config import configure
 from cepheid.reference.torch.detection.default_boxes import compute_overlaps, encode, to_corners
 from cepheid.reference.torch.detection.sampling import Truth, draw_uniform
@@ -197,7 +195,7 @@ def test_the_picture_shows_found_and_true_masks(data_root: Path) -> None:
 def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> None:
     """A narrow network; images, proposals and heads are those of full scale."""
     replica.write_replica(tmp_path)
-    narrow = {
+    narrow: dict[str, Any] = {
         "classes": len(replica.CATEGORIES),
         "pixels": 128,
         "shorter_side": 80,
@@ -211,15 +209,9 @@ def test_full_scale_trains_on_photographs_as_coco_has_them(tmp_path: Path) -> No
         "box_unit": 14,
         "most_per_level": [100, 50],
     }
-    parameters = dataclasses.replace(replica.PARAMETERS, masks=True)
-    chosen = dataclasses.replace(
-        FULL,
-        data=MappingProxyType({**FULL.data, **dataclasses.asdict(parameters)}),
-        model=MappingProxyType({**FULL.model, **narrow}),
-    )
-    coco.prepare(tmp_path / coco.parameters_of(chosen.data).folder_name, parameters, processes=1)
-    settings = ["global_batch_size=4", "compile=off", "precision=fp32"]
-    config = configure(chosen, division="open", overrides=settings, data_root=tmp_path)
+    samples = replica.TRAIN, replica.EVALUATION
+    settings = ("global_batch_size=4",)
+    config = tasks.configure_small(FULL, tmp_path, *settings, samples=samples, **narrow)
     task = tasks.build_and_train(config, samples=4)
     task.evaluation_batch = 4
     _, targets = tasks.take_batch(task)

@@ -15,12 +15,11 @@ from torch import Tensor, nn
 from cepheid.benchmarks.video_prediction import model, pictures, plain, quality
 from cepheid.benchmarks.video_prediction.growth import Hyperparameters, Stage
 from cepheid.benchmarks.video_prediction.losses import BOTH
-from cepheid.reference.run.config import RunConfig, configure
+from cepheid.reference.run.config import RunConfig
 from cepheid.reference.run.hyperparameters import parse_hyperparameters
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests import tasks
-from tests.prepared import prepare
 
 FULL, MINI = (definition.load("video_prediction", scale) for scale in ("full", "mini"))
 TRAIN, EVALUATION = 16, 4
@@ -34,17 +33,10 @@ def configuration(data_root: Path, *overrides: str, **values: int) -> RunConfig:
         "growth_fading_samples": FADING, "growth_stable_samples": STABLE, **values
     }.items():  # fmt: skip
         hyperparameters[name] = dataclasses.replace(hyperparameters[name], default=value)
-    small = dataclasses.replace(
-        MINI,
-        hyperparameters=MappingProxyType(hyperparameters),
-        model=MappingProxyType({**MINI.model, "widths": [4, 4], "critic_widths": [4, 4]}),
-        data=MappingProxyType(
-            {**MINI.data, "train_samples": TRAIN, "evaluation_samples": EVALUATION}
-        ),
-    )
-    prepare(small.data, data_root)
-    settings = ["precision=fp32", "threads=1", "global_batch_size=8", *overrides]
-    return configure(small, overrides=settings, data_root=data_root, seed=3)
+    chosen = dataclasses.replace(MINI, hyperparameters=MappingProxyType(hyperparameters))
+    settings, samples = ("threads=1", *overrides), (TRAIN, EVALUATION)
+    narrow: dict[str, Any] = {"widths": [4, 4], "critic_widths": [4, 4]}
+    return tasks.configure_small(chosen, data_root, *settings, samples=samples, **narrow)
 
 
 def copy_parameters(network: nn.Module) -> Tensor:
