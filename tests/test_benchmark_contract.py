@@ -11,7 +11,6 @@ import importlib
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -379,10 +378,9 @@ GIVEN = [  # those whose training starts from given weights at some scale
 
 def give_weights(config: RunConfig, file: Path, digest: str) -> RunConfig:
     """Let a run start from the weights of a file."""
-    given = {"given_weights": {"file": str(file), "digest": digest}}
-    chosen = config.definition
-    model = MappingProxyType({**chosen.model, **given})
-    return dataclasses.replace(config, definition=dataclasses.replace(chosen, model=model))
+    given = {"file": str(file), "digest": digest}
+    chosen = tasks.shrink(config.definition, given_weights=given)
+    return dataclasses.replace(config, definition=chosen)
 
 
 @pytest.mark.parametrize("name", GIVEN)
@@ -559,8 +557,7 @@ def test_closed_generates_with_the_weights_of_the_definition(name: str, data_roo
     config = configuration(name, data_root)
     declared = config.definition.model["weights_digest"]
     assert tasks.create(config).weights_digest == declared
-    model = MappingProxyType({**config.definition.model, "weights_digest": "f" * 64})
-    chosen = dataclasses.replace(config.definition, model=model)
+    chosen = tasks.shrink(config.definition, weights_digest="f" * 64)
     with pytest.raises(UserError, match="T25"):
         tasks.create(dataclasses.replace(config, definition=chosen))
     open_ = dataclasses.replace(config, definition=chosen, division="open")

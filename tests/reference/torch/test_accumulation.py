@@ -9,7 +9,6 @@ import functools
 import importlib
 from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from cepheid.reference.torch.ranks.distributed import start_ranks
 from cepheid.rules import definition
 from cepheid.rules.errors import UserError
 from tests.distributed import on_ranks, send_messages
-from tests.tasks import assert_alike, assert_same, build, copy_weights, look_at_step, train
+from tests.tasks import assert_alike, assert_same, build, copy_weights, look_at_step, shrink, train
 from tests.test_benchmark_contract import configuration
 
 SPAN = "model_bn_span=2"  # so that batch norms of resnet50 and kfac allow pieces
@@ -33,10 +32,7 @@ GENTLE = "opt_base_learning_rate=0.002"  # so that what differs by rounding stay
 def narrow(name: str, data_root: Path, *settings: str) -> RunConfig:
     """A configuration of resnet50 or kfac with a network of a quarter of the width."""
     config = configuration(name, data_root, *settings)
-    model = MappingProxyType({**config.definition.model, "width": 4})
-    return dataclasses.replace(
-        config, definition=dataclasses.replace(config.definition, model=model)
-    )
+    return dataclasses.replace(config, definition=shrink(config.definition, width=4))
 
 
 @pytest.mark.parametrize("micro_batch", [2, 4])
