@@ -51,6 +51,13 @@ def _backward(network: nn.Module, seed: int = 0) -> None:
     functional.cross_entropy(network(images), targets).backward()
 
 
+def _step(network: nn.Module, kfac: KFAC, seed: int = 0) -> list[Tensor]:
+    """Precondition the gradients of a batch, and return them."""
+    _backward(network, seed)
+    kfac.step()
+    return _gradients(network)
+
+
 def _precondition(
     network: nn.Module, options: Options, inputs: Tensor, targets: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -180,8 +187,7 @@ def test_norms_are_kept_or_the_step_is_bounded() -> None:
 def test_a_saved_state_goes_on_with_the_same_steps(options: Options) -> None:
     def train(network: nn.Module, kfac: KFAC, optimizer: torch.optim.SGD, steps: range) -> None:
         for step in steps:
-            _backward(network, seed=step % 2)
-            kfac.step()
+            _step(network, kfac, step % 2)
             optimizer.step()
 
     network = _network()
@@ -204,16 +210,14 @@ def test_stale_factors_are_refreshed_less_often_or_every_so_many_steps() -> None
     network = _network()
     kfac = KFAC(network, Options(stale=True))
     for _ in range(20):
-        _backward(network)
-        kfac.step()  # no optimizer: nothing but the sum of gradients changes
+        _step(network, kfac)  # no optimizer: nothing but the sum of gradients changes
     assert kfac.intervals["0.A"].refreshes == 6  # at 0, 1, 3, 6, 11, 19
     assert kfac.refreshed_share == pytest.approx(6 / 20)
     kfac.remove()
     kfac = KFAC(network, Options(stale=True, stale_interval=4, stale_tolerance=1e9, damping=0.1))
     for step in range(10):
         assert {each.due <= step for each in kfac.intervals.values()} == {step % 4 == 0}
-        _backward(network)
-        kfac.step()
+        _step(network, kfac)
 
 
 def test_stale_is_exact_while_everything_changes() -> None:
@@ -222,32 +226,26 @@ def test_stale_is_exact_while_everything_changes() -> None:
         network = _network()
         kfac = KFAC(network, options)
         for seed in range(4):
-            _backward(network, seed)
-            kfac.step()
-        results.append(_gradients(network))
+            found = _step(network, kfac, seed)
+        results.append(found)
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 def test_a_changed_damping_reaches_stale_inverses() -> None:
-    def precondition(kfac: KFAC, network: nn.Module) -> list[Tensor]:
-        _backward(network)
-        kfac.step()
-        return _gradients(network)
-
     network = _network()
     kfac = KFAC(network, Options(damping=0.1, stale=True, stale_tolerance=1e9))
     for _ in range(13):
-        precondition(kfac, network)  # no factor is due in the next steps
+        _step(network, kfac)  # no factor is due in the next steps
     for damping, is_renewed in ((0.12, False), (0.126, True), (0.125, False), (1.0, True)):
         kept = [layer.statistics[0].factored for layer in kfac.curvature.layers]
         kfac.damping = damping
-        precondition(kfac, network)
+        _step(network, kfac)
         now = [layer.statistics[0].factored for layer in kfac.curvature.layers]
         renewed = [a is not b for a, b in zip(kept, now, strict=True) if a is not None]
         assert set(renewed) == {is_renewed}
-    found = precondition(kfac, network)
+    found = _step(network, kfac)
     other = _network()  # of the same weights
-    expected = precondition(KFAC(other, Options(damping=1.0, average_decay=0)), other)
+    expected = _step(other, KFAC(other, Options(damping=1.0, average_decay=0)))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
     loaded = KFAC(_network(), Options(damping=0.1, stale=True))
     loaded.load_state_dict(kfac.state_dict())
@@ -323,8 +321,7 @@ def test_wrong_use_of_a_model_of_damping_and_of_a_state_which_forgets_what_was_k
         KFAC(nn.Sequential(nn.Linear(3, 2))).load_state_dict(KFAC(nn.Linear(3, 2)).state_dict())
     used = _network()
     kfac, other = KFAC(used), KFAC(_network())
-    _backward(used, seed=1)
-    kfac.step()
+    _step(used, kfac, seed=1)
     kfac.load_state_dict(other.state_dict())
     assert not any(saved["tensors"] for saved in kfac.state_dict()["factors"].values())
     assert not any(layer.is_ready for layer in kfac.layers)
